@@ -8,6 +8,7 @@ use assay_core::model::secret::SecretHash;
 use assay_core::model::suite::SuiteId;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
+use assay_core::runtime::engine::Engines;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::combined_statements::{CombinedLookups, combined_statements};
@@ -35,6 +36,10 @@ use crate::settings::Settings;
 
 /// The time that a request waits for a permit. A waiting request holds no connection.
 const CONCURRENCY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time that a request waits for a permit to call an engine: a few calls of a small model. Then
+/// the engines are saturated.
+const ENGINE_PERMIT_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// The number of connections that only listen for notifications: the dispatcher's, and that of job
 /// updates.
@@ -76,6 +81,10 @@ pub struct Inner {
     pub submission_bodies: ConcurrencyLimit,
     /// The limit of other requests: an organization uses at most half of their connections.
     pub requests_in_progress: ConcurrencyLimit,
+    /// The engines that run models.
+    pub engines: Engines,
+    /// The limit of calls to engines that requests wait for: an organization uses at most half.
+    pub serving: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
     /// Jobs that this process has stored, for its dispatcher.
@@ -125,6 +134,9 @@ impl App {
             &settings.common.redis_url,
             Limits::CONNECTION_TIMEOUT,
         )?;
+        let artifacts = Artifacts::create(&settings.common.artifacts).await?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let engines = Engines::new(&settings.common.engines, artifacts.clone(), cores);
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let for_requests = (connections - for_jobs)
@@ -228,7 +240,13 @@ impl App {
                 usize::MAX,
                 CONCURRENCY_TIMEOUT,
             ),
-            artifacts: Artifacts::create(&settings.common.artifacts).await?,
+            serving: ConcurrencyLimit::new(
+                (engines.permits() / 2).max(1),
+                engines.permits(),
+                ENGINE_PERMIT_TIMEOUT,
+            ),
+            engines,
+            artifacts,
             stored_jobs,
             job_updates: JobUpdates::new(stopped),
             upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),

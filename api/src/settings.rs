@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use assay_core::model::auth::SignUp;
 use assay_core::model::terms::CurrentTerms;
+use assay_core::runtime::engine::address::EngineAddress;
 use assay_core::runtime::settings::{self, BadSettings, Common, Reader};
 use ipnet::IpNet;
 use lettre::message::Mailbox;
@@ -229,6 +230,28 @@ pub fn reconciliation() -> Result<(String, String), BadSettings> {
     let artifacts = read.get(&settings::ARTIFACTS);
     read.finish()?;
     Ok((url, artifacts))
+}
+
+/// The settings of the command that publishes the package of a model.
+pub struct Publication {
+    /// The URL of the database.
+    pub database_url: String,
+    /// The artifact store.
+    pub artifacts: String,
+    /// The engines, one of which computes the golden requests.
+    pub engines: Vec<EngineAddress>,
+}
+
+/// Reads the settings of the command that publishes the package of a model.
+pub fn publication() -> Result<Publication, BadSettings> {
+    let mut read = Reader::from_env();
+    let publication = Publication {
+        database_url: read.get(&settings::DATABASE_URL),
+        artifacts: read.get(&settings::ARTIFACTS),
+        engines: read.engines(),
+    };
+    read.finish()?;
+    Ok(publication)
 }
 
 /// Reads the one setting of the operator's other commands, the URL of the database.

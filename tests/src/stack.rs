@@ -89,6 +89,8 @@ pub struct Plan {
     pub apis: usize,
     /// Number of workers.
     pub workers: usize,
+    /// Number of embedded engines. The first is named `default`, the others `engine-2` and so on.
+    pub engines: usize,
     /// Additional settings of both, as environment variables.
     pub env: BTreeMap<String, String>,
 }
@@ -98,6 +100,7 @@ impl Default for Plan {
         Self {
             apis: 1,
             workers: 1,
+            engines: 0,
             env: BTreeMap::new(),
         }
     }
@@ -107,7 +110,7 @@ impl Default for Plan {
 pub struct Process {
     /// The handle of the process; dropping it ends the process.
     pub guarded: Guarded,
-    /// The address of the public listener; `None` for a worker.
+    /// The address of the public listener, for an engine that of its protocol; `None` for a worker.
     pub listen: Option<SocketAddr>,
     /// The address of the admin listener.
     pub admin: SocketAddr,
@@ -121,6 +124,8 @@ pub struct Stack {
     pub apis: Vec<Process>,
     /// The workers.
     pub workers: Vec<Process>,
+    /// The embedded engines.
+    pub engines: Vec<Process>,
     /// The database that all processes use.
     pub database: Database,
     /// The servers and binaries below it.
@@ -165,18 +170,24 @@ impl Stack {
         let mut stack = Self {
             apis: Vec::new(),
             workers: Vec::new(),
+            engines: Vec::new(),
             database,
             ground: Arc::clone(ground),
             shared,
             secrets_in_files: false,
         };
+        for _ in 0..plan.engines {
+            let engine = stack.launch_engine(free_address()?)?;
+            stack.engines.push(engine);
+        }
+        stack.name_engines();
         for _ in 0..plan.apis {
             stack.apis.push(stack.launch_api()?);
         }
         for _ in 0..plan.workers {
             stack.workers.push(stack.launch_worker()?);
         }
-        for process in stack.apis.iter().chain(&stack.workers) {
+        for process in stack.processes() {
             process.ready().await?;
         }
         Ok(stack)
@@ -226,6 +237,39 @@ impl Stack {
         self.launch("worker", program, "run", &own, None, admin)
     }
 
+    /// Launches an embedded engine that listens at this address, without waiting until it is ready.
+    ///
+    /// # Errors
+    /// If the process cannot be spawned.
+    pub fn launch_engine(&self, listen: SocketAddr) -> Result<Process, Trouble> {
+        let admin = free_address()?;
+        let own = [
+            ("ASSAY_ENGINE_LISTEN", listen.to_string()),
+            ("ASSAY_ADMIN_LISTEN", admin.to_string()),
+        ];
+        let program = &self.ground.binaries.worker;
+        self.launch("engine", program, "serve", &own, Some(listen), admin)
+    }
+
+    /// Adds the embedded engines to the setting `ASSAY_ENGINES`.
+    fn name_engines(&mut self) {
+        let listening = self.engines.iter().filter_map(|engine| engine.listen);
+        let named = listening.enumerate().map(|(index, listen)| match index {
+            0 => format!("default=http://{listen}"),
+            index => format!("engine-{}=http://{listen}", index + 1),
+        });
+        let given = self.shared.get("ASSAY_ENGINES").cloned();
+        let all: Vec<String> = named.chain(given).collect();
+        if !all.is_empty() {
+            self.shared.insert("ASSAY_ENGINES".into(), all.join(","));
+        }
+    }
+
+    /// Returns all processes.
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.apis.iter().chain(&self.workers).chain(&self.engines)
+    }
+
     fn launch(
         &self,
         kind: &str,
@@ -248,6 +292,8 @@ impl Stack {
             .shared
             .iter()
             .map(|(name, value)| (name.as_str(), value))
+            // An engine has no connection to PostgreSQL or Redis, and refuses their passwords.
+            .filter(|(name, _)| kind != "engine" || !SECRETS.contains(name))
             .chain(own)
         {
             let (name, value) = if self.secrets_in_files && SECRETS.contains(&name) {
@@ -282,10 +328,12 @@ impl Stack {
 
     /// Returns the environment with which the operator's commands act on this stack.
     pub fn operator_env(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([(
-            "ASSAY_DATABASE_URL".to_owned(),
-            self.database.owner_url.clone(),
-        )])
+        let shared = ["ASSAY_ARTIFACTS", "ASSAY_ENGINES"].into_iter();
+        let shared = shared.filter_map(|name| Some((name, self.shared.get(name)?.clone())));
+        shared
+            .chain([("ASSAY_DATABASE_URL", self.database.owner_url.clone())])
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// Runs an operator's command and returns the JSON object that it prints.
@@ -330,11 +378,12 @@ impl Stack {
     /// Shuts all processes down with SIGTERM, as an operator does, and waits until they have
     /// exited.
     pub fn stop(&mut self) {
-        for process in self.apis.iter().chain(&self.workers) {
+        for process in self.processes() {
             process.guarded.stop();
         }
         self.apis.clear();
         self.workers.clear();
+        self.engines.clear();
     }
 }
 

@@ -6,8 +6,8 @@ use assay_core::model::org::PlanChange;
 use clap::{Args, Parser, Subcommand, value_parser};
 use serde_json::Value;
 
-use crate::admin::error::Result;
-use crate::admin::{commands, publish};
+use crate::admin::error::{Result, refused};
+use crate::admin::{commands, model_package, publish};
 use crate::settings;
 
 pub use crate::admin::error::CommandError;
@@ -138,6 +138,15 @@ pub struct PlanArguments {
     /// Maximum number of stored bytes; for a new plan, ten times the maximum upload by default
     #[arg(long, value_parser = value_parser!(i64).range(1..))]
     storage_bytes: Option<i64>,
+    /// Maximum number of sequences predicted in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    predict_items_per_month: Option<i64>,
+    /// Maximum number of events generated in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    generated_events_per_month: Option<i64>,
+    /// Maximum number of sequences embedded in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    embeddings_per_month: Option<i64>,
 }
 
 /// The commands of `artifacts`.
@@ -159,6 +168,9 @@ impl From<PlanArguments> for PlanChange {
             concurrent_jobs,
             upload_bytes_max,
             storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month,
         } = arguments;
         Self {
             requests_per_minute,
@@ -166,6 +178,9 @@ impl From<PlanArguments> for PlanChange {
             concurrent_jobs,
             upload_bytes_max,
             storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month,
         }
     }
 }
@@ -257,10 +272,13 @@ pub struct GrantArguments {
 /// The commands of `model`.
 #[derive(Subcommand)]
 pub enum ModelCommand {
-    /// Publish a version of a model
+    /// Publish a version of a model: a package that an engine serves, or a card alone
     Publish {
-        /// The JSON file with the model
-        file: PathBuf,
+        /// The folder with the package, or the JSON file with the card
+        path: PathBuf,
+        /// The organization that alone sees the model
+        #[arg(long)]
+        org: Option<String>,
     },
 }
 
@@ -277,6 +295,17 @@ pub async fn run(command: Command) -> Result<()> {
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
             commands::reconcile(&url, &artifacts, dry_run).await?
+        }
+        Command::Model(ModelCommand::Publish { path, org }) if path.is_dir() => {
+            let settings = settings::publication()?;
+            let publish = model_package::publish(&settings, &path, org.as_deref());
+            let url = &settings.database_url;
+            commands::logged(url, "model publish", org.as_deref(), publish).await?
+        }
+        Command::Model(ModelCommand::Publish { org: Some(_), .. }) => {
+            return Err(refused(
+                "--org needs the folder of a package; a card alone is for everybody",
+            ));
         }
         command => change(&settings::operator()?, command).await?,
     };
@@ -448,14 +477,9 @@ async fn change(url: &str, command: Command) -> Result<Value> {
             )
             .await
         }
-        Command::Model(ModelCommand::Publish { file }) => {
-            commands::logged(
-                url,
-                "model publish",
-                None,
-                publish::model_publish(url, &file),
-            )
-            .await
+        Command::Model(ModelCommand::Publish { path, .. }) => {
+            let publish = publish::model_publish(url, &path);
+            commands::logged(url, "model publish", None, publish).await
         }
     }
 }

@@ -122,6 +122,9 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         concurrent_jobs: Some(concurrent_jobs),
         upload_bytes_max: Some(upload_bytes_max),
         storage_bytes,
+        predict_items_per_month,
+        generated_events_per_month,
+        embeddings_per_month,
     } = *change
     else {
         return Err(refused(format!(
@@ -136,6 +139,9 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         concurrent_jobs,
         upload_bytes_max,
         storage_bytes,
+        predict_items_per_month: predict_items_per_month.unwrap_or(eval_items_per_month),
+        generated_events_per_month: generated_events_per_month.unwrap_or(eval_items_per_month),
+        embeddings_per_month: embeddings_per_month.unwrap_or(eval_items_per_month),
     };
     store::plan::insert(&pool, &row).await?;
     Ok(json!(row))

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use assay_core::model::catalog::ModelFile;
+use assay_core::model::published_model::ServedVersion;
 use assay_core::model::suite::SuiteId;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
@@ -17,7 +18,7 @@ use crate::admin::suite_audit::Audit;
 const BATCH: usize = 5_000;
 
 /// Returns the error for a published version whose content differs.
-fn content_differs(id: &str, version: &str) -> CommandError {
+pub(super) fn content_differs(id: &str, version: &str) -> CommandError {
     refused(format!(
         "version {version} of {id} is published with other content; a published version never changes: \
          give it a new version"
@@ -180,12 +181,17 @@ pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
         return Err(refused(errors.join("; ")));
     }
     let pool = pool(url)?;
-    let is_new = store::catalog::insert(&pool, &file).await?;
+    let card = ServedVersion {
+        file,
+        package: None,
+    };
+    let is_new = store::catalog::insert(&pool, &card).await?;
+    let ServedVersion { file, .. } = &card;
     if !is_new
         && store::catalog::version(&pool, &file.id, &file.version)
             .await?
             .as_ref()
-            != Some(&file)
+            != Some(&card)
     {
         return Err(content_differs(&file.id, &file.version));
     }

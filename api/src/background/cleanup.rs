@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::JobStatus;
-use assay_core::model::upload;
+use assay_core::model::{package, upload};
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::store::cleanup::{self, BATCH, OldRows};
@@ -54,7 +54,7 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
         cleaner
             .expired_rows()
             .await
-            .best_effort("deleting expired sign-in links and workers");
+            .best_effort("deleting expired sign-in links, workers and charges");
         cleaner
             .job_objects()
             .await
@@ -91,9 +91,10 @@ struct Cleaner<'a> {
 }
 
 impl Cleaner<'_> {
-    /// Deletes workers that are gone, and expired sign-in links.
+    /// Deletes workers that are gone, expired sign-in links, and expired charges of idempotency keys.
     async fn expired_rows(&mut self) -> Result<()> {
         cleanup::delete_expired_workers(&mut *self.db).await?;
+        store::serving::delete_expired_keys(&mut *self.db).await?;
         auth::delete_expired(self.db).await
     }
 
@@ -199,6 +200,9 @@ impl Cleaner<'_> {
     async fn deleted_orgs(&mut self) -> Result<()> {
         for org_id in cleanup::deleted_orgs(&mut *self.db).await? {
             self.artifacts.delete_under(org_id.as_str()).await?;
+            self.artifacts
+                .delete_under(&package::org_prefix(&org_id))
+                .await?;
             cleanup::mark_org_removed(&mut *self.db, &org_id).await?;
             tracing::info!(%org_id, "objects of a deleted organization removed");
         }

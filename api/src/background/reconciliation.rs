@@ -8,6 +8,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use assay_core::model::package;
 use assay_core::runtime::artifacts::{Artifacts, Object};
 use assay_core::runtime::prometheus;
 use assay_core::store::reconcile::{self, BATCH, Found, Kind, Known, Objects, Recorded};
@@ -137,6 +138,12 @@ async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) 
     Ok(report)
 }
 
+/// Returns `true` for the marker of the store, and for files of packages: a publication removes
+/// those that it does not use.
+fn is_without_row(key: &str) -> bool {
+    Artifacts::is_marker(key) || package::is_file(key)
+}
+
 /// Finds orphans among the listed objects, and removes them unless this is a dry run.
 ///
 /// The rows are read after the objects were listed. If a row is deleted in between, the deletion
@@ -152,7 +159,7 @@ async fn remove_orphans(
     let mut named = Objects::default();
     let old = objects
         .iter()
-        .filter(|object| object.modified < before && !Artifacts::is_marker(&object.key));
+        .filter(|object| object.modified < before && !is_without_row(&object.key));
     for object in old {
         match ObjectKey::parse(&object.key) {
             Some(ObjectKey {

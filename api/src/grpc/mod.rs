@@ -14,6 +14,7 @@ mod members;
 mod models;
 mod orgs;
 mod service;
+mod serving;
 mod sessions;
 mod suites;
 mod terms;
@@ -32,6 +33,7 @@ use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::member_service_server::MemberServiceServer;
 use assay_proto::v1::model_service_server::ModelServiceServer;
 use assay_proto::v1::org_service_server::OrgServiceServer;
+use assay_proto::v1::serving_service_server::ServingServiceServer;
 use assay_proto::v1::session_service_server::SessionServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
 use assay_proto::v1::terms_service_server::TermsServiceServer;
@@ -73,6 +75,10 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(
             UploadServiceServer::new(service.clone()).max_decoding_message_size(PART_MESSAGE_MAX),
+        )
+        .add_service(
+            ServingServiceServer::new(service.clone())
+                .max_decoding_message_size(assay_core::model::serving::BODY_MAX),
         )
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))

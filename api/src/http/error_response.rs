@@ -224,6 +224,19 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             )]);
             metadata.extend([("reason", (*reason).to_owned()), ("max", max.to_string())].map(own));
         }
+        Some(Details::NotOffered { reason, endpoints }) => {
+            let endpoints: Vec<&str> = endpoints.iter().map(|one| one.as_str()).collect();
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("endpoints", endpoints.join(",")),
+                ]
+                .map(own),
+            );
+        }
+        Some(Details::Unserved { reason }) => {
+            metadata.extend([("reason", (*reason).to_owned())].map(own));
+        }
         Some(Details::Terms {
             reason,
             version,

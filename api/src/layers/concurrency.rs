@@ -28,7 +28,10 @@ pub(super) async fn acquire(
             let permit = app.requests_in_progress.acquire(holder).await;
             Some(permit.map_err(saturated)?)
         }
-        TrafficClass::Jobs | TrafficClass::Submission | TrafficClass::Large => None,
+        TrafficClass::Jobs
+        | TrafficClass::Submission
+        | TrafficClass::Large
+        | TrafficClass::Serving => None,
     };
     memory?.move_to(holder).await?;
     Ok(permit)

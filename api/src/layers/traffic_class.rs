@@ -18,6 +18,8 @@ pub enum TrafficClass {
     /// Sends or reads so much that it may take minutes. The operations themselves limit their
     /// number.
     Large,
+    /// Calls an engine. The operation limits the number of calls, and a call holds no connection.
+    Serving,
     /// Everything else. Takes well below a second.
     Ordinary,
 }
@@ -27,6 +29,16 @@ const JOBS_PREFIX: [&str; 2] = ["/v1/jobs/", "/assay.v1.JobService/"];
 
 /// The routes and gRPC methods that submit predictions.
 const SUBMISSION: [&str; 2] = ["/v1/evals", "/assay.v1.EvalService/CreateEval"];
+
+/// The routes and gRPC methods that call an engine.
+const SERVING: [&str; 6] = [
+    "/v1/models/{model_id}/predict",
+    "/v1/models/{model_id}/generate",
+    "/v1/models/{model_id}/embed",
+    "/assay.v1.ServingService/Predict",
+    "/assay.v1.ServingService/Generate",
+    "/assay.v1.ServingService/Embed",
+];
 
 /// The routes and gRPC methods that send or read much.
 const LARGE: [&str; 6] = [
@@ -54,6 +66,8 @@ impl TrafficClass {
             Self::Submission
         } else if LARGE.contains(&route) || LARGE.contains(&path) {
             Self::Large
+        } else if SERVING.contains(&route) || SERVING.contains(&path) {
+            Self::Serving
         } else {
             Self::Ordinary
         }
@@ -68,7 +82,12 @@ mod tests {
     #[test]
     fn classified_routes_and_methods_exist() {
         let routes = include_str!("../rest/mod.rs");
-        for path in SUBMISSION.into_iter().chain(LARGE).chain(["/v1/jobs"]) {
+        for path in SUBMISSION
+            .into_iter()
+            .chain(LARGE)
+            .chain(SERVING)
+            .chain(["/v1/jobs"])
+        {
             let exists = match path.starts_with("/v1/") {
                 true => routes.contains(&format!("\"{path}\"")),
                 false => protocol::is_method(path),

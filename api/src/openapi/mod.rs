@@ -55,6 +55,10 @@ fn tags() -> Value {
         ("evals", "Submission of predictions."),
         ("comparisons", "Comparisons of two jobs, item by item."),
         (
+            "serving",
+            "Predictions, continuations and embeddings by a published model.",
+        ),
+        (
             "uploads",
             "Predictions that are sent in parts before they are submitted. Create an upload, send \
              its parts, complete it, and submit its `input_ref`.",

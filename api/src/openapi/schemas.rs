@@ -308,7 +308,17 @@ fn details() -> Value {
                                 the suite) or `submissions_used_up` (the submissions that the \
                                 suite allows are used up permanently). `conflict`: \
                                 `choose_organization` (the caller belongs to several organizations \
-                                and must choose one).",
+                                and must choose one). `invalid_state` of a model: \
+                                `endpoint_not_offered` (the model does not offer the operation), \
+                                `no_engine` (the model was published without a package) or \
+                                `tokenizer_not_fitted` (the model cannot return items of a \
+                                catalog yet).",
+            },
+            "endpoints": {
+                "type": "array",
+                "description": "`invalid_state` with `endpoint_not_offered`: the operations that \
+                                the model offers.",
+                "items": {"$ref": "#/components/schemas/Endpoint"},
             },
             "header": {
                 "type": "string",

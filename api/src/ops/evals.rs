@@ -510,7 +510,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             .map(|label| validation::text("label", &label))
             .transpose(),
     );
-    errors.extend(idempotency_key.as_deref().and_then(key_error));
+    errors.extend(idempotency_key.as_deref().and_then(idempotency_key_error));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {
             let found = find_upload(app, caller, &input_ref).await?;
@@ -555,7 +555,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
 }
 
 /// Returns the error in an idempotency key, if there is one.
-fn key_error(key: &str) -> Option<FieldError> {
+pub fn idempotency_key_error(key: &str) -> Option<FieldError> {
     let error = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
     match key.chars().count() {
         0 => error("range", "must not be empty".into()),

@@ -14,6 +14,7 @@ pub mod me;
 pub mod members;
 pub mod models;
 pub mod orgs;
+pub mod serving;
 pub mod sessions;
 mod stored_item_scores;
 pub mod suites;

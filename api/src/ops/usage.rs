@@ -15,6 +15,9 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
             period_end,
             eval_items,
             requests,
+            predict_items,
+            generated_events,
+            embeddings,
             active_jobs,
             stored_bytes,
         },
@@ -35,6 +38,9 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
         totals: UsageTotals {
             eval_items,
             requests: requests + uncounted,
+            predict_items,
+            generated_events,
+            embeddings,
         },
         active_jobs,
         stored_bytes,
@@ -42,6 +48,9 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
             concurrent_jobs: plan.concurrent_jobs,
             eval_items_per_month: plan.eval_items_per_month,
             storage_bytes: plan.storage_bytes,
+            predict_items_per_month: plan.predict_items_per_month,
+            generated_events_per_month: plan.generated_events_per_month,
+            embeddings_per_month: plan.embeddings_per_month,
         },
     })
 }

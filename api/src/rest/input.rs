@@ -185,6 +185,21 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns a finite number, or `None` if the field is absent or not a number.
+    pub fn optional_number(&mut self, name: &'static str) -> Option<f64> {
+        let raw = self.raw(name)?;
+        match serde_json::from_str(raw) {
+            Ok(number) => Some(number),
+            Err(_) => self.fail(FieldError::new(name, "type", "must be a number")),
+        }
+    }
+
+    /// Adds the errors of a field's value, and returns `None` as the value.
+    pub fn fail_all<T>(&mut self, errors: Vec<FieldError>) -> Option<T> {
+        self.errors.extend(errors);
+        None
+    }
+
     /// Adds a field error, and returns `None` as the value of the field.
     fn fail<T>(&mut self, error: FieldError) -> Option<T> {
         self.errors.push(error);

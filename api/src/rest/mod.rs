@@ -15,6 +15,7 @@ mod me;
 mod members;
 mod models;
 mod orgs;
+mod serving;
 mod sessions;
 pub mod sign_in_page;
 mod suites;
@@ -58,6 +59,9 @@ pub fn routes(app: &App) -> Router<App> {
             put(uploads::put_part),
         )
         .route("/v1/uploads/{upload_id}/complete", post(uploads::complete))
+        .route("/v1/models/{model_id}/predict", post(serving::predict))
+        .route("/v1/models/{model_id}/generate", post(serving::generate))
+        .route("/v1/models/{model_id}/embed", post(serving::embed))
         .route("/v1/evals", post(evals::create))
         .route("/v1/comparisons", post(comparisons::create))
         .route("/v1/jobs", get(jobs::list))
@@ -114,6 +118,9 @@ pub fn routes(app: &App) -> Router<App> {
     members::remove,
     models::list,
     models::get,
+    serving::predict,
+    serving::generate,
+    serving::embed,
     usage::get,
     evals::create,
     comparisons::create,

@@ -44,6 +44,24 @@ pub struct Codebook {
     pub base_size: i64,
 }
 
+impl Codebook {
+    /// Returns the number of codes of each level, or `None` if a level would have a fraction of a
+    /// code.
+    pub fn level_sizes(&self) -> Option<Vec<usize>> {
+        let size = |level: i64| {
+            let size = match self.resolution {
+                Resolution::Uniform => self.base_size,
+                Resolution::Multi => {
+                    let divisor = 1_i64.checked_shl(u32::try_from(level).ok()?)?;
+                    (self.base_size % divisor == 0).then_some(self.base_size / divisor)?
+                }
+            };
+            usize::try_from(size).ok().filter(|size| *size > 0)
+        };
+        (0..self.levels).map(size).collect()
+    }
+}
+
 /// An entry of the catalog of models.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Model {

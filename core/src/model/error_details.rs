@@ -4,6 +4,7 @@
 use assay_eval::FieldError;
 use serde::Serialize;
 
+use crate::model::catalog::Endpoint;
 use crate::model::ids::JobId;
 use crate::model::org::OrgChoice;
 use crate::model::suite::SuiteAccess;
@@ -112,6 +113,18 @@ pub enum Details {
         reason: &'static str,
         /// The number of submissions that the version allows.
         max: i64,
+    },
+    /// The model does not offer the operation.
+    NotOffered {
+        /// The reason, always `endpoint_not_offered`.
+        reason: &'static str,
+        /// The operations that the model offers.
+        endpoints: Vec<Endpoint>,
+    },
+    /// The model cannot serve the operation.
+    Unserved {
+        /// The reason: `no_engine` or `tokenizer_not_fitted`.
+        reason: &'static str,
     },
     /// A limit of the plan or of the suite is reached.
     Quota {

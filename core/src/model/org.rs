@@ -123,6 +123,12 @@ pub struct Plan {
     /// The number of bytes that can be stored at once: parts of uploads, and inline predictions of
     /// jobs that have not finished.
     pub storage_bytes: i64,
+    /// The number of sequences that can be predicted in a calendar month.
+    pub predict_items_per_month: i64,
+    /// The number of events that can be generated in a calendar month.
+    pub generated_events_per_month: i64,
+    /// The number of sequences that can be embedded in a calendar month.
+    pub embeddings_per_month: i64,
 }
 
 /// Returns the number of bytes that a plan stores at once unless the operator has set it: ten times
@@ -144,6 +150,12 @@ pub struct PlanChange {
     pub upload_bytes_max: Option<i64>,
     /// The number of bytes that can be stored at once.
     pub storage_bytes: Option<i64>,
+    /// The number of sequences that can be predicted in a calendar month.
+    pub predict_items_per_month: Option<i64>,
+    /// The number of events that can be generated in a calendar month.
+    pub generated_events_per_month: Option<i64>,
+    /// The number of sequences that can be embedded in a calendar month.
+    pub embeddings_per_month: Option<i64>,
 }
 
 /// A row of the table of plans, as the operator sees it.
@@ -162,4 +174,13 @@ pub struct PlanRow {
     /// The number of bytes that can be stored at once: ten times the largest upload, unless the
     /// operator has set it.
     pub storage_bytes: i64,
+    /// The number of sequences that can be predicted in a calendar month: as many as eval items,
+    /// unless the operator has set it.
+    pub predict_items_per_month: i64,
+    /// The number of events that can be generated in a calendar month: as many as eval items,
+    /// unless the operator has set it.
+    pub generated_events_per_month: i64,
+    /// The number of sequences that can be embedded in a calendar month: as many as eval items,
+    /// unless the operator has set it.
+    pub embeddings_per_month: i64,
 }

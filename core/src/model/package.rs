@@ -134,6 +134,17 @@ impl FromStr for PackageName {
     }
 }
 
+/// Returns the prefix of all packages of an organization.
+pub fn org_prefix(org_id: &OrgId) -> String {
+    format!("orgs/{org_id}")
+}
+
+/// Returns `true` if an object of the artifact store is a file of a package.
+pub fn is_file(key: &str) -> bool {
+    key.rsplit_once('/')
+        .is_some_and(|(name, _)| name.parse::<PackageName>().is_ok())
+}
+
 /// Returns `true` if the string is the id of a model and no special path segment.
 fn is_model_id(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

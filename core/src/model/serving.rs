@@ -1,6 +1,21 @@
 //! The serving operations of a model: their options, and their results as callers see them.
 
+use std::time::Duration;
+
+use assay_eval::FieldError;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Serialize, Serializer};
+use utoipa::openapi::schema::{Array, Object, OneOf, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::model::catalog::Endpoint;
+use crate::model::openapi_schema;
+use crate::model::org::Plan;
+use crate::model::sequence::Sequence;
 use crate::model::text_enum::text_enum;
+use crate::model::timestamp::Timestamp;
 
 /// Maximum number of sequences of a synchronous request.
 pub const SEQUENCES_MAX: usize = 64;
@@ -68,6 +83,47 @@ text_enum! {
         /// Base64 of little-endian 32-bit floating-point numbers.
         Base64 = "base64",
     }
+}
+
+text_enum! {
+    /// The unit that an operation is charged in, as `GET /v1/usage` names its total.
+    pub enum Unit {
+        /// Sequences for which `predict` returned a result.
+        PredictItems = "predict_items",
+        /// Generated events, over all continuations.
+        GeneratedEvents = "generated_events",
+        /// Embedded sequences.
+        Embeddings = "embeddings",
+    }
+}
+
+impl Unit {
+    /// Returns the name of the limit of the unit.
+    pub const fn limit(self) -> &'static str {
+        match self {
+            Self::PredictItems => "predict_items_per_month",
+            Self::GeneratedEvents => "generated_events_per_month",
+            Self::Embeddings => "embeddings_per_month",
+        }
+    }
+
+    /// Returns the units that a plan allows in a calendar month.
+    pub const fn max(self, plan: &Plan) -> i64 {
+        match self {
+            Self::PredictItems => plan.predict_items_per_month,
+            Self::GeneratedEvents => plan.generated_events_per_month,
+            Self::Embeddings => plan.embeddings_per_month,
+        }
+    }
+}
+
+/// A number of units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Units {
+    /// The unit.
+    pub unit: Unit,
+    /// The number, at least 1.
+    pub n: i64,
 }
 
 /// The options that all operations have.
@@ -170,4 +226,447 @@ pub struct Vector {
     pub counts: EventCounts,
     /// The vector, as long as the model's embedding dimension.
     pub embedding: Vec<f32>,
+}
+
+/// The result of a request, and how it was obtained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Served<T> {
+    /// The result.
+    pub result: T,
+    /// The time that the engine took.
+    pub engine_time: Duration,
+    /// `true` if an earlier request with the same idempotency key was charged.
+    pub replayed: bool,
+}
+
+/// The result of `predict`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Predictions {
+    /// The id of the model.
+    pub model_id: String,
+    /// The version of the model that computed the result.
+    pub model_version: String,
+    /// The operation: `predict`.
+    pub operation: Endpoint,
+    /// The ranking of each sequence, in the order of the request.
+    #[schema(max_items = 64)]
+    pub data: Vec<PredictData>,
+    /// The units that were charged.
+    pub usage: PredictUsage,
+}
+
+/// The ranking of one sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct PredictData {
+    /// The id of the sequence, as in the request.
+    pub sequence_id: String,
+    /// The ids of the items, the most probable first. Unknown options are at the end, in the order
+    /// of the request.
+    #[schema(max_items = 1000)]
+    pub prediction: Vec<String>,
+    /// The natural-log probability of each item of `prediction`. Null for options that the model
+    /// does not know.
+    #[schema(max_items = 1000)]
+    pub scores: Vec<Option<f64>>,
+    /// The number of events in the request.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_events: i64,
+    /// The number of events that entered the model: the most recent ones that it knows.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_used: i64,
+    /// The number of events that were left out because the model does not know their item.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_unknown: i64,
+    /// `true` if no event entered the model. The result is then that of an empty history.
+    pub cold: bool,
+}
+
+/// The units that `predict` has charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PredictUsage {
+    /// The number of sequences.
+    #[schema(minimum = 1, maximum = 64)]
+    pub predict_items: i64,
+}
+
+/// The result of `generate`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Generations {
+    /// The id of the model.
+    pub model_id: String,
+    /// The version of the model that computed the result.
+    pub model_version: String,
+    /// The operation: `generate`.
+    pub operation: Endpoint,
+    /// The seed of the mode `sample`, an unsigned 64-bit integer, also if the server has drawn it.
+    /// Null in the mode `beam`.
+    pub seed: Option<Seed>,
+    /// The continuations of each sequence, in the order of the request.
+    #[schema(max_items = 64)]
+    pub data: Vec<GenerateData>,
+    /// The units that were charged.
+    pub usage: GenerateUsage,
+}
+
+/// A seed, which is a string in JSON: many parsers read integers as floating-point numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+impl PartialSchema for Seed {
+    fn schema() -> RefOr<Schema> {
+        openapi_schema::text(
+            "An unsigned 64-bit integer in decimal.",
+            "^[0-9]{1,20}$",
+            20,
+            "20261124",
+        )
+    }
+}
+
+impl ToSchema for Seed {}
+
+impl Serialize for Seed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// The continuations of one sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct GenerateData {
+    /// The id of the sequence, as in the request.
+    pub sequence_id: String,
+    /// The continuations, the best first in the mode `beam`. There are fewer than requested if the
+    /// catalog has fewer.
+    #[schema(max_items = 10)]
+    pub continuations: Vec<Continuation>,
+    /// The number of events in the request.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_events: i64,
+    /// The number of events that entered the model: the most recent ones that it knows.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_used: i64,
+    /// The number of events that were left out because the model does not know their item.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_unknown: i64,
+    /// `true` if no event entered the model. The result is then that of an empty history.
+    pub cold: bool,
+}
+
+/// A continuation of a sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Continuation {
+    /// The generated events, the oldest first. There are fewer than requested if no items are left.
+    #[schema(max_items = 50)]
+    pub events: Vec<GeneratedEvent>,
+    /// The sum of the natural-log probabilities of the events.
+    pub score: f64,
+}
+
+/// A generated event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct GeneratedEvent {
+    /// The id of the item, which is an item of the catalog.
+    #[schema(min_length = 1, max_length = 512)]
+    pub item_id: String,
+    /// The type of the event. Null unless the model generates types.
+    pub r#type: Option<String>,
+}
+
+/// The units that `generate` has charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct GenerateUsage {
+    /// The number of requested events: those of all continuations of all sequences.
+    #[schema(minimum = 1, maximum = 32000)]
+    pub generated_events: i64,
+}
+
+/// The result of `embed`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Embeddings {
+    /// The id of the model.
+    pub model_id: String,
+    /// The version of the model that computed the result.
+    pub model_version: String,
+    /// The operation: `embed`.
+    pub operation: Endpoint,
+    /// The number of dimensions of each vector.
+    #[schema(minimum = 1)]
+    pub dim: i64,
+    /// The vector of each sequence, in the order of the request.
+    #[schema(max_items = 64)]
+    pub data: Vec<EmbedData>,
+    /// The units that were charged.
+    pub usage: EmbedUsage,
+}
+
+/// The vector of one sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct EmbedData {
+    /// The id of the sequence, as in the request.
+    pub sequence_id: String,
+    /// The vector, in the encoding that `encoding_format` names.
+    pub embedding: EncodedVector,
+    /// The number of events in the request.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_events: i64,
+    /// The number of events that entered the model: the most recent ones that it knows.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_used: i64,
+    /// The number of events that were left out because the model does not know their item.
+    #[schema(minimum = 0, maximum = 10000)]
+    pub n_unknown: i64,
+    /// `true` if no event entered the model. The result is then that of an empty history.
+    pub cold: bool,
+}
+
+/// A vector, and its encoding in JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodedVector {
+    /// The vector.
+    pub vector: Vec<f32>,
+    /// The encoding in JSON.
+    pub encoding: EncodingFormat,
+}
+
+impl Serialize for EncodedVector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.encoding {
+            EncodingFormat::Float => self.vector.serialize(serializer),
+            EncodingFormat::Base64 => {
+                let numbers = self.vector.iter();
+                let bytes: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
+                serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+            }
+        }
+    }
+}
+
+impl PartialSchema for EncodedVector {
+    fn schema() -> RefOr<Schema> {
+        let numbers = Array::builder()
+            .title(Some("Numbers"))
+            .description(Some("For `encoding_format: float`."))
+            .items(Object::builder().schema_type(Type::Number).build());
+        let text = Object::builder()
+            .schema_type(Type::String)
+            .title(Some("Base64"))
+            .description(Some(
+                "For `encoding_format: base64`: little-endian 32-bit floating-point numbers.",
+            ))
+            .pattern(Some("^[A-Za-z0-9+/]*={0,2}$"));
+        OneOf::builder().item(numbers).item(text).into()
+    }
+}
+
+impl ToSchema for EncodedVector {}
+
+/// The units that `embed` has charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EmbedUsage {
+    /// The number of sequences.
+    #[schema(minimum = 1, maximum = 64)]
+    pub embeddings: i64,
+}
+
+/// The number of events of a sequence that a result reports: received, used, unknown, and whether
+/// none was used.
+fn reported(sequence: &Sequence<'_>, counts: EventCounts) -> (i64, i64, i64, bool) {
+    let EventCounts { n_used, n_unknown } = counts;
+    let n_events = i64::try_from(sequence.events.len()).unwrap_or(i64::MAX);
+    (n_events, n_used.into(), n_unknown.into(), n_used == 0)
+}
+
+impl PredictData {
+    /// Returns the result of a sequence as callers see it.
+    pub fn new(sequence: &Sequence<'_>, ranking: Ranking) -> Self {
+        let Ranking {
+            counts,
+            item_ids,
+            scores,
+        } = ranking;
+        let (n_events, n_used, n_unknown, cold) = reported(sequence, counts);
+        Self {
+            sequence_id: sequence.sequence_id.to_string(),
+            prediction: item_ids,
+            scores,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
+
+impl GenerateData {
+    /// Returns the result of a sequence as callers see it.
+    pub fn new(sequence: &Sequence<'_>, generated: Continuations) -> Self {
+        let Continuations {
+            counts,
+            continuations,
+        } = generated;
+        let (n_events, n_used, n_unknown, cold) = reported(sequence, counts);
+        let event = |item_id| GeneratedEvent {
+            item_id,
+            r#type: None,
+        };
+        let continuations = continuations
+            .into_iter()
+            .map(|(item_ids, score)| Continuation {
+                events: item_ids.into_iter().map(event).collect(),
+                score,
+            })
+            .collect();
+        Self {
+            sequence_id: sequence.sequence_id.to_string(),
+            continuations,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
+
+impl EmbedData {
+    /// Returns the result of a sequence as callers see it.
+    pub fn new(sequence: &Sequence<'_>, vector: Vector, encoding: EncodingFormat) -> Self {
+        let Vector { counts, embedding } = vector;
+        let (n_events, n_used, n_unknown, cold) = reported(sequence, counts);
+        Self {
+            sequence_id: sequence.sequence_id.to_string(),
+            embedding: EncodedVector {
+                vector: embedding,
+                encoding,
+            },
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
+
+impl Refusal {
+    /// Returns the field error of a refused sequence, whose fields begin with `path`.
+    pub fn field_error(self, path: &str) -> FieldError {
+        match self {
+            Self::TooLong => FieldError::new(
+                format!("{path}events"),
+                "too_long",
+                "has more events than the model looks back on; shorten it, or send on_long: truncate",
+            ),
+            Self::UnknownItem { event } => FieldError::new(
+                match event {
+                    Some(event) => format!("{path}events[{event}].item_id"),
+                    None => format!("{path}events"),
+                },
+                "unknown_item",
+                "the model does not know this item; leave it out, or send on_unknown: skip",
+            ),
+        }
+    }
+}
+
+/// The request body of `predict`.
+#[derive(ToSchema)]
+pub struct PredictCreate {
+    /// The sequences, 1 to 64.
+    #[schema(min_items = 1, max_items = 64)]
+    pub sequences: Vec<SequenceCreate>,
+    /// The version of the model. The default is the current one.
+    pub model_version: Option<String>,
+    /// The handling of a sequence that is longer than the model's context. The default is
+    /// `truncate`.
+    pub on_long: Option<OnLong>,
+    /// The handling of events whose item the model does not know. The default is `skip`.
+    pub on_unknown: Option<OnUnknown>,
+    /// The number of items to return. The default is 10, and all of a sequence's options.
+    #[schema(minimum = 1, maximum = 500)]
+    pub top_k: Option<i64>,
+    /// Leaves out items that occur in the events of the sequence. The default is `false`.
+    pub exclude_seen: Option<bool>,
+}
+
+/// The request body of `generate`.
+#[derive(ToSchema)]
+pub struct GenerateCreate {
+    /// The sequences, 1 to 64.
+    #[schema(min_items = 1, max_items = 64)]
+    pub sequences: Vec<SequenceCreate>,
+    /// The version of the model. The default is the current one.
+    pub model_version: Option<String>,
+    /// The handling of a sequence that is longer than the model's context. The default is
+    /// `truncate`.
+    pub on_long: Option<OnLong>,
+    /// The handling of events whose item the model does not know. The default is `skip`.
+    pub on_unknown: Option<OnUnknown>,
+    /// The number of events of each continuation. The default is 5.
+    #[schema(minimum = 1, maximum = 50)]
+    pub n_events: Option<i64>,
+    /// The number of continuations of each sequence. The default is 1.
+    #[schema(minimum = 1, maximum = 10)]
+    pub n_continuations: Option<i64>,
+    /// The method by which continuations are found. The default is `beam`.
+    pub mode: Option<GenerateMode>,
+    /// The temperature of `sample`. The default is 1.
+    #[schema(minimum = 0.01, maximum = 5.0)]
+    pub temperature: Option<f64>,
+    /// The seed of `sample`. The same seed gives the same continuations. The server draws one if it
+    /// is absent.
+    pub seed: Option<Seed>,
+    /// Leaves out items of the history and items generated earlier in the same continuation. The
+    /// default is `false`.
+    pub exclude_seen: Option<bool>,
+}
+
+/// The request body of `embed`.
+#[derive(ToSchema)]
+pub struct EmbedCreate {
+    /// The sequences, 1 to 64.
+    #[schema(min_items = 1, max_items = 64)]
+    pub sequences: Vec<SequenceCreate>,
+    /// The version of the model. The default is the current one.
+    pub model_version: Option<String>,
+    /// The handling of a sequence that is longer than the model's context. The default is
+    /// `truncate`.
+    pub on_long: Option<OnLong>,
+    /// The handling of events whose item the model does not know. The default is `skip`.
+    pub on_unknown: Option<OnUnknown>,
+    /// The positions that the vector summarizes. The default is `last`.
+    pub pooling: Option<Pooling>,
+    /// Scales the vector to length 1. The default is `true`.
+    pub normalize: Option<bool>,
+    /// The encoding of the vectors. The default is `float`.
+    pub encoding_format: Option<EncodingFormat>,
+}
+
+/// The history of one user.
+#[derive(ToSchema)]
+#[schema(as = Sequence)]
+pub struct SequenceCreate {
+    /// The caller's id of the sequence, distinct within the request.
+    #[schema(min_length = 1, max_length = 256, pattern = "^[^\\u0000]*$")]
+    pub sequence_id: String,
+    /// The events. Without timestamps, the oldest is first.
+    #[schema(max_items = 10000)]
+    pub events: Vec<SequenceEventCreate>,
+    /// The items to rank, distinct. Without it, all items of the catalog are ranked. Only `predict`
+    /// uses it.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub options: Option<Vec<String>>,
+}
+
+/// An event of a sequence.
+#[derive(ToSchema)]
+#[schema(as = SequenceEvent)]
+pub struct SequenceEventCreate {
+    /// The id of the item, 1 to 512 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
+    pub item_id: String,
+    /// The type of the event, for models with event types.
+    #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
+    pub r#type: Option<String>,
+    /// The time of the event. All events of a sequence have one, or none has it.
+    pub ts: Option<Timestamp>,
 }

@@ -40,6 +40,15 @@ pub struct UsageTotals {
     /// is never too high.
     #[schema(minimum = 0)]
     pub requests: i64,
+    /// The number of sequences that were predicted.
+    #[schema(minimum = 0)]
+    pub predict_items: i64,
+    /// The number of events that were generated, over all continuations.
+    #[schema(minimum = 0)]
+    pub generated_events: i64,
+    /// The number of sequences that were embedded.
+    #[schema(minimum = 0)]
+    pub embeddings: i64,
 }
 
 /// The limits of a plan.
@@ -54,4 +63,13 @@ pub struct UsageLimits {
     /// The number of bytes that can be stored at once.
     #[schema(minimum = 1)]
     pub storage_bytes: i64,
+    /// The number of sequences that can be predicted in a calendar month.
+    #[schema(minimum = 0)]
+    pub predict_items_per_month: i64,
+    /// The number of events that can be generated in a calendar month.
+    #[schema(minimum = 0)]
+    pub generated_events_per_month: i64,
+    /// The number of sequences that can be embedded in a calendar month.
+    #[schema(minimum = 0)]
+    pub embeddings_per_month: i64,
 }

@@ -339,6 +339,9 @@ mod tests {
             concurrent_jobs: 1,
             upload_bytes_max: 1,
             storage_bytes: 1,
+            predict_items_per_month: 1,
+            generated_events_per_month: 1,
+            embeddings_per_month: 1,
         };
         NewJob {
             id: JobId::random().unwrap(),

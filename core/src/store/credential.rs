@@ -66,6 +66,9 @@ pub async fn keys(
             p.concurrent_jobs,
             p.upload_bytes_max,
             p.storage_bytes,
+            coalesce(p.predict_items_per_month, p.eval_items_per_month) as "predict_items_per_month!",
+            coalesce(p.generated_events_per_month, p.eval_items_per_month) as "generated_events_per_month!",
+            coalesce(p.embeddings_per_month, p.eval_items_per_month) as "embeddings_per_month!",
             exists(
                 select from terms_acceptances t
                 where t.org_id = o.id
@@ -97,13 +100,18 @@ pub async fn keys(
             role: Role::Member,
             created_at: row.created_at,
         };
-        let plan = plan(
-            row.requests_per_minute,
-            row.eval_items_per_month,
-            row.concurrent_jobs,
-            row.upload_bytes_max,
-            row.storage_bytes,
-        );
+        let plan = Plan {
+            requests_per_minute: row.requests_per_minute.unsigned_abs(),
+            eval_items_per_month: row.eval_items_per_month,
+            concurrent_jobs: i64::from(row.concurrent_jobs),
+            upload_bytes_max: row.upload_bytes_max,
+            storage_bytes: row
+                .storage_bytes
+                .unwrap_or(default_storage_bytes(row.upload_bytes_max)),
+            predict_items_per_month: row.predict_items_per_month,
+            generated_events_per_month: row.generated_events_per_month,
+            embeddings_per_month: row.embeddings_per_month,
+        };
         let credential = Credential {
             principal: Principal::ApiKey { key_id: row.id },
             membership: Some(Membership {
@@ -168,6 +176,9 @@ pub async fn session(
             m.concurrent_jobs as "concurrent_jobs?",
             m.upload_bytes_max as "upload_bytes_max?",
             m.storage_bytes as "storage_bytes?",
+            m.predict_items_per_month as "predict_items_per_month?",
+            m.generated_events_per_month as "generated_events_per_month?",
+            m.embeddings_per_month as "embeddings_per_month?",
             coalesce(m.is_suspended, false) as "is_suspended!",
             exists(
                 select from terms_acceptances t
@@ -203,7 +214,10 @@ pub async fn session(
                 p.eval_items_per_month,
                 p.concurrent_jobs,
                 p.upload_bytes_max,
-                p.storage_bytes
+                p.storage_bytes,
+                coalesce(p.predict_items_per_month, p.eval_items_per_month) as predict_items_per_month,
+                coalesce(p.generated_events_per_month, p.eval_items_per_month) as generated_events_per_month,
+                coalesce(p.embeddings_per_month, p.eval_items_per_month) as embeddings_per_month
             from memberships ms
             join orgs o on o.id = ms.org_id
             join plans p on p.plan = o.plan
@@ -257,13 +271,19 @@ pub async fn session(
         })
     })();
     let plan = (|| {
-        Some(plan(
-            row.requests_per_minute?,
-            row.eval_items_per_month?,
-            row.concurrent_jobs?,
-            row.upload_bytes_max?,
-            row.storage_bytes,
-        ))
+        let upload_bytes_max = row.upload_bytes_max?;
+        Some(Plan {
+            requests_per_minute: row.requests_per_minute?.unsigned_abs(),
+            eval_items_per_month: row.eval_items_per_month?,
+            concurrent_jobs: i64::from(row.concurrent_jobs?),
+            upload_bytes_max,
+            storage_bytes: row
+                .storage_bytes
+                .unwrap_or(default_storage_bytes(upload_bytes_max)),
+            predict_items_per_month: row.predict_items_per_month?,
+            generated_events_per_month: row.generated_events_per_month?,
+            embeddings_per_month: row.embeddings_per_month?,
+        })
     })();
     let unaccepted_terms = terms.clone().filter(|_| !row.terms_accepted);
     let membership = org.zip(plan).map(|(org, plan)| Membership {
@@ -282,24 +302,6 @@ pub async fn session(
         credential,
         stale: row.stale,
     }))
-}
-
-fn plan(
-    requests_per_minute: i32,
-    eval_items_per_month: i64,
-    concurrent_jobs: i32,
-    upload_bytes_max: i64,
-    storage_bytes: Option<i64>,
-) -> Plan {
-    let storage_bytes = storage_bytes.unwrap_or(default_storage_bytes(upload_bytes_max));
-    let requests_per_minute = requests_per_minute.unsigned_abs();
-    Plan {
-        requests_per_minute,
-        eval_items_per_month,
-        concurrent_jobs: i64::from(concurrent_jobs),
-        upload_bytes_max,
-        storage_bytes,
-    }
 }
 
 /// The current status of a credential that was valid when its request started.

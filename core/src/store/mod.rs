@@ -36,6 +36,7 @@ mod primary_pool;
 pub mod publish;
 pub mod queue_depth;
 pub mod reconcile;
+pub mod serving;
 pub mod session;
 pub mod storage;
 pub mod submission;

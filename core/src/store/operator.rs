@@ -283,6 +283,12 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from org_storage where org_id = $1", org)
         .execute(&mut *db)
         .await?;
+    sqlx::query!("delete from serve_keys where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from org_models where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     let keys = sqlx::query!("delete from api_keys where org_id = $1", org)
         .execute(&mut *db)
         .await?

@@ -43,6 +43,9 @@ pub async fn update(
         concurrent_jobs,
         upload_bytes_max,
         storage_bytes,
+        predict_items_per_month,
+        generated_events_per_month,
+        embeddings_per_month,
     } = change;
     let row = sqlx::query!(
         "
@@ -52,7 +55,10 @@ pub async fn update(
             eval_items_per_month = coalesce($3, eval_items_per_month),
             concurrent_jobs = coalesce($4, concurrent_jobs),
             upload_bytes_max = coalesce($5, upload_bytes_max),
-            storage_bytes = coalesce($6, storage_bytes)
+            storage_bytes = coalesce($6, storage_bytes),
+            predict_items_per_month = coalesce($7, predict_items_per_month),
+            generated_events_per_month = coalesce($8, generated_events_per_month),
+            embeddings_per_month = coalesce($9, embeddings_per_month)
         where plan = $1
         returning
             plan,
@@ -60,14 +66,20 @@ pub async fn update(
             eval_items_per_month,
             concurrent_jobs,
             upload_bytes_max,
-            storage_bytes
+            storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month
         ",
         plan,
         *requests_per_minute,
         *eval_items_per_month,
         *concurrent_jobs,
         *upload_bytes_max,
-        *storage_bytes
+        *storage_bytes,
+        *predict_items_per_month,
+        *generated_events_per_month,
+        *embeddings_per_month
     )
     .fetch_optional(db)
     .await?;
@@ -80,6 +92,13 @@ pub async fn update(
         storage_bytes: row
             .storage_bytes
             .unwrap_or(default_storage_bytes(row.upload_bytes_max)),
+        predict_items_per_month: row
+            .predict_items_per_month
+            .unwrap_or(row.eval_items_per_month),
+        generated_events_per_month: row
+            .generated_events_per_month
+            .unwrap_or(row.eval_items_per_month),
+        embeddings_per_month: row.embeddings_per_month.unwrap_or(row.eval_items_per_month),
     }))
 }
 
@@ -92,10 +111,14 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
         concurrent_jobs,
         upload_bytes_max,
         storage_bytes,
+        predict_items_per_month,
+        generated_events_per_month,
+        embeddings_per_month,
     } = plan;
-    // The default is not stored, so that it follows `upload_bytes_max`.
+    // Defaults are not stored, so that they follow the limits that they depend on.
     let storage_bytes =
         (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
+    let units = |units: i64| (units != *eval_items_per_month).then_some(units);
     sqlx::query!(
         "
         insert into plans (
@@ -104,23 +127,32 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
             eval_items_per_month,
             concurrent_jobs,
             upload_bytes_max,
-            storage_bytes
+            storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month
         )
-        values ($1, $2, $3, $4, $5, $6)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         on conflict (plan) do update
             set
                 requests_per_minute = excluded.requests_per_minute,
                 eval_items_per_month = excluded.eval_items_per_month,
                 concurrent_jobs = excluded.concurrent_jobs,
                 upload_bytes_max = excluded.upload_bytes_max,
-                storage_bytes = excluded.storage_bytes
+                storage_bytes = excluded.storage_bytes,
+                predict_items_per_month = excluded.predict_items_per_month,
+                generated_events_per_month = excluded.generated_events_per_month,
+                embeddings_per_month = excluded.embeddings_per_month
         ",
         plan,
         requests_per_minute,
         eval_items_per_month,
         concurrent_jobs,
         upload_bytes_max,
-        storage_bytes
+        storage_bytes,
+        units(*predict_items_per_month),
+        units(*generated_events_per_month),
+        units(*embeddings_per_month)
     )
     .execute(db)
     .await?;

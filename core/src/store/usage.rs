@@ -68,6 +68,12 @@ pub struct MonthRow {
     pub eval_items: i64,
     /// Requests that were counted so far.
     pub requests: i64,
+    /// Sequences that were predicted.
+    pub predict_items: i64,
+    /// Events that were generated.
+    pub generated_events: i64,
+    /// Sequences that were embedded.
+    pub embeddings: i64,
     /// Jobs queued or running.
     pub active_jobs: i64,
     /// Bytes stored: parts of uploads and inline predictions.
@@ -89,15 +95,10 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
         select
             first as "period_start!: Timestamp",
             next as "period_end!: Timestamp",
-            coalesce(
-                (
-                    select eval_items
-                    from usage
-                    where org_id = $1
-                      and period_start = first
-                ),
-                0
-            ) as "eval_items!",
+            coalesce(u.eval_items, 0) as "eval_items!",
+            coalesce(u.predict_items, 0) as "predict_items!",
+            coalesce(u.generated_events, 0) as "generated_events!",
+            coalesce(u.embeddings, 0) as "embeddings!",
             coalesce(
                 (
                     select requests
@@ -115,6 +116,7 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
             ) as "active_jobs!",
             coalesce((select bytes from org_storage where org_id = $1), 0) as "stored_bytes!"
         from period
+        left join usage u on u.org_id = $1 and u.period_start = first
         "#,
         org_id.as_str()
     )

@@ -11,6 +11,7 @@ mod keys;
 mod me;
 mod members;
 mod models;
+mod serving;
 mod sessions;
 mod structs;
 mod suites;
@@ -19,6 +20,7 @@ mod uploads;
 mod usage;
 
 pub use evals::{CreateEvalFields, CreateEvalReader, Unreadable};
+pub use serving::{InvalidTimestamp, sequences};
 pub use structs::object;
 
 use assay_core::Timestamp;

@@ -20,11 +20,17 @@ impl From<Usage> for v1::Usage {
         let UsageTotals {
             eval_items,
             requests,
+            predict_items,
+            generated_events,
+            embeddings,
         } = totals;
         let UsageLimits {
             concurrent_jobs,
             eval_items_per_month,
             storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month,
         } = limits;
         Self {
             org_id: org_id.into(),
@@ -34,6 +40,9 @@ impl From<Usage> for v1::Usage {
             totals: Some(v1::UsageTotals {
                 eval_items,
                 requests,
+                predict_items,
+                generated_events,
+                embeddings,
             }),
             active_jobs,
             stored_bytes,
@@ -41,6 +50,9 @@ impl From<Usage> for v1::Usage {
                 concurrent_jobs,
                 eval_items_per_month,
                 storage_bytes,
+                predict_items_per_month,
+                generated_events_per_month,
+                embeddings_per_month,
             }),
         }
     }

@@ -1,0 +1,147 @@
+//! The rpcs of `ServingService`.
+
+use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::sequence::Sequence;
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
+use assay_core::{Error, Result};
+use assay_proto::convert::{InvalidTimestamp, sequences};
+use assay_proto::v1;
+use assay_proto::v1::serving_service_server::ServingService;
+use tonic::{Request, Response, Status};
+
+use super::service::Service;
+use crate::ops::serving::{self, ServeFields};
+
+type Proof = TermsAccepted<Submitter>;
+
+/// Returns the sequences of a message. `None` if it has none, as if the field were missing: an
+/// encoded message does not distinguish them.
+fn read(messages: Vec<v1::Sequence>) -> Result<Option<Vec<Sequence<'static>>>> {
+    let sequences = sequences(messages).map_err(|InvalidTimestamp(field)| {
+        Error::field(field, "range", "must be a timestamp of the years 1 to 9999")
+    })?;
+    Ok((!sequences.is_empty()).then_some(sequences))
+}
+
+#[tonic::async_trait]
+impl ServingService for Service {
+    async fn predict(
+        &self,
+        request: Request<v1::PredictRequest>,
+    ) -> Result<Response<v1::PredictResponse>, Status> {
+        self.respond(request, |app, submitter: Proof, input| async move {
+            let v1::PredictRequest {
+                model_id,
+                sequences,
+                model_version,
+                on_long,
+                on_unknown,
+                top_k,
+                exclude_seen,
+                idempotency_key,
+            } = input.message;
+            let fields = ServeFields {
+                model_id: &model_id,
+                model_version,
+                sequences: read(sequences)?,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
+                idempotency_key,
+            };
+            let options = PredictFields {
+                top_k,
+                exclude_seen,
+            };
+            Ok(serving::predict(&app, &submitter, fields, options)
+                .await?
+                .into())
+        })
+        .await
+    }
+
+    async fn generate(
+        &self,
+        request: Request<v1::GenerateRequest>,
+    ) -> Result<Response<v1::GenerateResponse>, Status> {
+        self.respond(request, |app, submitter: Proof, input| async move {
+            let v1::GenerateRequest {
+                model_id,
+                sequences,
+                model_version,
+                on_long,
+                on_unknown,
+                n_events,
+                n_continuations,
+                mode,
+                temperature,
+                seed,
+                exclude_seen,
+                idempotency_key,
+            } = input.message;
+            let fields = ServeFields {
+                model_id: &model_id,
+                model_version,
+                sequences: read(sequences)?,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
+                idempotency_key,
+            };
+            let options = GenerateFields {
+                n_events,
+                n_continuations,
+                mode,
+                temperature,
+                seed: seed.map(|seed| seed.to_string()),
+                exclude_seen,
+            };
+            Ok(serving::generate(&app, &submitter, fields, options)
+                .await?
+                .into())
+        })
+        .await
+    }
+
+    async fn embed(
+        &self,
+        request: Request<v1::EmbedRequest>,
+    ) -> Result<Response<v1::EmbedResponse>, Status> {
+        self.respond(request, |app, submitter: Proof, input| async move {
+            let v1::EmbedRequest {
+                model_id,
+                sequences,
+                model_version,
+                on_long,
+                on_unknown,
+                pooling,
+                normalize,
+                encoding_format,
+                idempotency_key,
+            } = input.message;
+            let fields = ServeFields {
+                model_id: &model_id,
+                model_version,
+                sequences: read(sequences)?,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
+                idempotency_key,
+            };
+            let options = EmbedFields {
+                pooling,
+                normalize,
+                encoding_format,
+            };
+            Ok(serving::embed(&app, &submitter, fields, options)
+                .await?
+                .into())
+        })
+        .await
+    }
+}

@@ -1,0 +1,615 @@
+//! The synchronous serving operations: `POST /v1/models/{model_id}/predict`, `generate` and
+//! `embed`.
+//!
+//! A request is validated, its model is found, its units are charged, and then the engine is
+//! called. A request that gets no result is refunded, also if its client disconnects.
+
+use std::time::Duration;
+
+use assay_core::model::catalog::Endpoint;
+use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::published_model::ServedVersion;
+use assay_core::model::sequence::{Sequence, check_sequences};
+use assay_core::model::served_model::ServedModel;
+use assay_core::model::serving::{
+    EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateUsage, Generations,
+    Pooling, PredictData, PredictUsage, Predictions, Refusal, SEQUENCES_MAX, Seed, Served, Unit,
+    Units,
+};
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
+use assay_core::runtime::engine::{CallOptions, Computed, Priority};
+use assay_core::runtime::prometheus;
+use assay_core::store::serving::{self, Charge, Charged, Key};
+use assay_core::{BestEffort as _, Code, Details, Error, OrgId, RequestId, Resource, Result};
+use assay_eval::FieldError;
+use sha2::{Digest as _, Sha256};
+
+use super::evals::idempotency_key_error;
+use super::models;
+use crate::app::App;
+use crate::limits::concurrency::ConcurrencyPermit;
+
+/// The number of continuations that `generate` follows at once in the mode `beam`.
+const BEAM: u32 = 10;
+
+/// The fields that all requests have, not validated yet.
+pub struct ServeFields<'a> {
+    /// The id of the model.
+    pub model_id: &'a str,
+    /// The version of the model. `None`: the current one.
+    pub model_version: Option<String>,
+    /// The sequences. `None` if the field is missing.
+    pub sequences: Option<Vec<Sequence<'a>>>,
+    /// The options that all operations have.
+    pub history: HistoryFields,
+    /// The caller's idempotency key.
+    pub idempotency_key: Option<String>,
+}
+
+/// Ranks items for each sequence by their probability of being next.
+///
+/// # Errors
+/// If the request is invalid, a limit is reached or the engine does not return a result. Then
+/// nothing is charged.
+pub async fn predict(
+    app: &App,
+    submitter: &TermsAccepted<Submitter>,
+    fields: ServeFields<'_>,
+    predict: PredictFields,
+) -> Result<Served<Predictions>> {
+    let mut errors = Vec::new();
+    let options = predict.check(&fields.history, &mut errors);
+    let request = Request::new(Endpoint::Predict, fields, errors, &options)?;
+    let needs_items = request
+        .sequences
+        .iter()
+        .any(|sequence| sequence.options.is_none());
+    let has_options = request
+        .sequences
+        .iter()
+        .any(|sequence| sequence.options.is_some());
+    let caller = submitter.proof().caller();
+    let model = servable(app, caller, &request.target(), needs_items).await?;
+    if has_options && !model.served.ranks_options() {
+        return Err(not_offered(&model, "it does not rank options"));
+    }
+    let units = request.units(Unit::PredictItems, 1);
+    let started = request.start(app, caller, &model, units, 1).await?;
+    let computed = app
+        .engines
+        .predict(&model.served, &request.sequences, &options, started.call)
+        .await;
+    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let data = request.sequences.iter().zip(results);
+    Ok(Served {
+        result: Predictions {
+            data: data
+                .map(|(sequence, ranking)| PredictData::new(sequence, ranking))
+                .collect(),
+            model_id: model.served.id,
+            model_version: model.served.version,
+            operation: Endpoint::Predict,
+            usage: PredictUsage {
+                predict_items: units.n,
+            },
+        },
+        engine_time,
+        replayed,
+    })
+}
+
+/// Continues each sequence.
+///
+/// # Errors
+/// As [`predict`].
+pub async fn generate(
+    app: &App,
+    submitter: &TermsAccepted<Submitter>,
+    fields: ServeFields<'_>,
+    generate: GenerateFields,
+) -> Result<Served<Generations>> {
+    let mut errors = Vec::new();
+    let seed = match &fields.idempotency_key {
+        // A repetition draws the same seed.
+        Some(key) => first_word(&Sha256::digest(key).into()),
+        None => first_word(&Sha256::digest(RequestId::random()?.as_str()).into()),
+    };
+    let options = generate.check(&fields.history, seed, &mut errors);
+    let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
+    let caller = submitter.proof().caller();
+    let model = servable(app, caller, &request.target(), true).await?;
+    let units = request.units(
+        Unit::GeneratedEvents,
+        i64::from(options.n_events) * i64::from(options.n_continuations),
+    );
+    let encodings = options.n_events
+        * match options.mode {
+            GenerateMode::Beam => BEAM,
+            GenerateMode::Sample => options.n_continuations,
+        };
+    let started = request.start(app, caller, &model, units, encodings).await?;
+    let computed = app
+        .engines
+        .generate(&model.served, &request.sequences, &options, started.call)
+        .await;
+    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let data = request.sequences.iter().zip(results);
+    Ok(Served {
+        result: Generations {
+            data: data
+                .map(|(sequence, generated)| GenerateData::new(sequence, generated))
+                .collect(),
+            model_id: model.served.id,
+            model_version: model.served.version,
+            operation: Endpoint::Generate,
+            seed: (options.mode == GenerateMode::Sample).then_some(Seed(options.seed)),
+            usage: GenerateUsage {
+                generated_events: units.n,
+            },
+        },
+        engine_time,
+        replayed,
+    })
+}
+
+/// Computes a vector of each sequence.
+///
+/// # Errors
+/// As [`predict`].
+pub async fn embed(
+    app: &App,
+    submitter: &TermsAccepted<Submitter>,
+    fields: ServeFields<'_>,
+    embed: EmbedFields,
+) -> Result<Served<Embeddings>> {
+    let mut errors = Vec::new();
+    let (options, encoding) = embed.check(&fields.history, &mut errors);
+    let request = Request::new(Endpoint::Embed, fields, errors, &options)?;
+    let caller = submitter.proof().caller();
+    let model = servable(app, caller, &request.target(), false).await?;
+    if options.pooling == Pooling::Mean && !model.served.pools_mean() {
+        return Err(not_offered(&model, "it embeds with pooling: last only"));
+    }
+    let units = request.units(Unit::Embeddings, 1);
+    let started = request.start(app, caller, &model, units, 1).await?;
+    let computed = app
+        .engines
+        .embed(&model.served, &request.sequences, &options, started.call)
+        .await;
+    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let data = request.sequences.iter().zip(results);
+    Ok(Served {
+        result: Embeddings {
+            data: data
+                .map(|(sequence, vector)| EmbedData::new(sequence, vector, encoding))
+                .collect(),
+            model_id: model.served.id,
+            model_version: model.served.version,
+            operation: Endpoint::Embed,
+            dim: model.served.embedding_dim.into(),
+            usage: EmbedUsage {
+                embeddings: units.n,
+            },
+        },
+        engine_time,
+        replayed,
+    })
+}
+
+fn first_word(digest: &[u8; 32]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// The model of a request.
+pub struct Target<'a> {
+    /// The id of the model.
+    pub model_id: &'a str,
+    /// The version. `None`: the current one.
+    pub version: Option<&'a str>,
+    /// The operation.
+    pub endpoint: Endpoint,
+}
+
+/// A model that can serve a request.
+pub struct Servable {
+    /// The model, as the engine client needs it.
+    pub served: ServedModel,
+    /// The time that ranking takes for a sequence of the context's full length, in microseconds.
+    pub sequence_us: i64,
+    /// The operations that the model offers.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Returns the model of a request, if it can serve it. `needs_items` is set if the request returns
+/// items of the catalog that it does not name.
+///
+/// # Errors
+/// 404 if the caller's organization has no such model, 422 if it has no such version, 409 if it
+/// does not serve the operation.
+pub async fn servable(
+    app: &App,
+    caller: &Caller,
+    target: &Target<'_>,
+    needs_items: bool,
+) -> Result<Servable> {
+    let Target {
+        model_id,
+        version,
+        endpoint,
+    } = *target;
+    let ServedVersion { file, package } = models::find(app, caller, model_id, version).await?;
+    if !file.endpoints.contains(&endpoint) {
+        let message = format!("The model does not offer {endpoint}.");
+        return Err(Error::invalid_state(Resource::Model, message).with_details(
+            Details::NotOffered {
+                reason: "endpoint_not_offered",
+                endpoints: file.endpoints,
+            },
+        ));
+    }
+    let Some(package) = package else {
+        let message = "The model was published as a card, without a package that can be served.";
+        return Err(Error::invalid_state(Resource::Model, message).with_details(
+            Details::Unserved {
+                reason: "no_engine",
+            },
+        ));
+    };
+    if needs_items && file.requires_tokenizer && package.n_items.is_none() {
+        let message = "No tokenizer is fitted, so the model cannot return items of a catalog. \
+                       `embed`, and `predict` with options, still work.";
+        return Err(Error::invalid_state(Resource::Model, message).with_details(
+            Details::Unserved {
+                reason: "tokenizer_not_fitted",
+            },
+        ));
+    }
+    Ok(Servable {
+        sequence_us: package.sequence_us,
+        served: package.served_model(&file)?,
+        endpoints: file.endpoints,
+    })
+}
+
+/// Returns the 409 for a variant of an operation that the model's engine does not compute.
+fn not_offered(model: &Servable, why: &str) -> Error {
+    let message = format!("The model does not offer this variant of the operation: {why}.");
+    Error::invalid_state(Resource::Model, message).with_details(Details::NotOffered {
+        reason: "endpoint_not_offered",
+        endpoints: model.endpoints.clone(),
+    })
+}
+
+/// A valid request.
+struct Request<'a> {
+    endpoint: Endpoint,
+    model_id: &'a str,
+    model_version: Option<String>,
+    sequences: Vec<Sequence<'a>>,
+    idempotency_key: Option<String>,
+    /// The digest of the request, if it has an idempotency key.
+    request_sha256: Option<[u8; 32]>,
+}
+
+impl<'a> Request<'a> {
+    /// Validates the fields that all requests have.
+    ///
+    /// # Errors
+    /// 413 if there are too many sequences, otherwise all field errors.
+    fn new(
+        endpoint: Endpoint,
+        fields: ServeFields<'a>,
+        mut errors: Vec<FieldError>,
+        options: &impl std::fmt::Debug,
+    ) -> Result<Self> {
+        let ServeFields {
+            model_id,
+            model_version,
+            sequences,
+            history: _,
+            idempotency_key,
+        } = fields;
+        let mut sequences = match sequences {
+            Some(sequences) => sequences,
+            None => {
+                errors.push(FieldError::required("sequences"));
+                Vec::new()
+            }
+        };
+        if sequences.len() > SEQUENCES_MAX {
+            return Err(too_large(format!(
+                "The request has {} sequences, and at most {SEQUENCES_MAX} are served at once.",
+                sequences.len()
+            )));
+        }
+        if sequences.is_empty() && errors.is_empty() {
+            errors.push(FieldError::new(
+                "sequences",
+                "range",
+                format!("must have 1 to {SEQUENCES_MAX} sequences"),
+            ));
+        }
+        check_sequences(&mut sequences, &mut errors);
+        errors.extend(idempotency_key.as_deref().and_then(idempotency_key_error));
+        if !errors.is_empty() {
+            return Err(Error::fields(errors));
+        }
+        let mut request = Self {
+            endpoint,
+            model_id,
+            model_version,
+            sequences,
+            idempotency_key,
+            request_sha256: None,
+        };
+        if request.idempotency_key.is_some() {
+            request.request_sha256 = Some(request.digest(options));
+        }
+        Ok(request)
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            model_id: self.model_id,
+            version: self.model_version.as_deref(),
+            endpoint: self.endpoint,
+        }
+    }
+
+    fn units(&self, unit: Unit, each: i64) -> Units {
+        let sequences = i64::try_from(self.sequences.len()).unwrap_or(i64::MAX);
+        Units {
+            unit,
+            n: sequences.saturating_mul(each),
+        }
+    }
+
+    /// Returns the digest of what an idempotency key stands for. It does not depend on the protocol
+    /// or on the formatting of the JSON.
+    fn digest(&self, options: &impl std::fmt::Debug) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut text = |text: &str| {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        };
+        text(self.endpoint.as_str());
+        text(self.model_id);
+        text(self.model_version.as_deref().unwrap_or_default());
+        text(&format!("{options:?}"));
+        for sequence in &self.sequences {
+            text(&sequence.sequence_id);
+            text(&sequence.events.len().to_string());
+            for event in &sequence.events {
+                text(&event.item_id);
+                text(event.r#type.as_deref().unwrap_or_default());
+            }
+            let options = sequence.options.as_deref();
+            text(&options.map_or_else(String::new, |options| options.len().to_string()));
+            for option in options.unwrap_or_default() {
+                text(option);
+            }
+        }
+        hash.finalize().into()
+    }
+
+    /// Prepares the call of the engine: waits for a permit, and charges the units. `encodings` is the
+    /// number of times that a sequence goes through the network.
+    ///
+    /// # Errors
+    /// 413 if the call would take too long, 503 if the engines are saturated, 429 if the units left
+    /// for the month do not suffice.
+    async fn start(
+        &self,
+        app: &App,
+        caller: &Caller,
+        model: &Servable,
+        units: Units,
+        encodings: u32,
+    ) -> Result<Started> {
+        let deadline = app.settings.serve_deadline;
+        let estimate = self.estimate(model, encodings);
+        if estimate > deadline / 2 {
+            return Err(too_large(format!(
+                "The request would take about {} ms.",
+                estimate.as_millis()
+            )));
+        }
+        // Before the charge, so that a request that is refused costs no statement.
+        let permit = app.serving.acquire(caller.org_id().as_str()).await?;
+        let (charge, replayed) = self.charge(app, caller, units).await?;
+        Ok(Started {
+            call: CallOptions {
+                priority: Priority::Synchronous,
+                deadline,
+            },
+            charge,
+            replayed,
+            _permit: permit,
+        })
+    }
+
+    /// Returns the time that the engine needs for the request on one core, by the time that was
+    /// measured at publication.
+    fn estimate(&self, model: &Servable, encodings: u32) -> Duration {
+        let context = u64::from(model.served.context_length);
+        let positions: u64 = self
+            .sequences
+            .iter()
+            .map(|sequence| (sequence.events.len() as u64).min(context) + 1)
+            .sum();
+        let micros = u128::from(model.sequence_us.unsigned_abs())
+            * u128::from(positions)
+            * u128::from(encodings)
+            / u128::from(context + 1);
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// Charges the units, unless an earlier request with the same idempotency key was charged.
+    /// Returns the charge, and whether there was an earlier one.
+    async fn charge(
+        &self,
+        app: &App,
+        caller: &Caller,
+        units: Units,
+    ) -> Result<(Option<PendingCharge>, bool)> {
+        let max = units.unit.max(caller.plan());
+        let key = self.idempotency_key.as_deref();
+        let charged = {
+            let pool = app.db.get();
+            let mut db = pool.acquire().await?;
+            match (key, &self.request_sha256) {
+                (Some(key), Some(request_sha256)) => {
+                    let key = Key {
+                        key,
+                        request_sha256,
+                    };
+                    serving::charge_once(&mut db, caller.org_id(), key, units, max).await?
+                }
+                _ => serving::charge(&mut db, caller.org_id(), units, max).await?,
+            }
+        };
+        let decision = |decision| {
+            metrics::counter!(
+                prometheus::QUOTA_DECISIONS,
+                "limit" => units.unit.limit(),
+                "decision" => decision
+            )
+            .increment(1);
+        };
+        match charged {
+            Charged::New(charge) => {
+                decision("admitted");
+                let charge = PendingCharge {
+                    app: app.clone(),
+                    org_id: caller.org_id().clone(),
+                    key: key.map(str::to_owned),
+                    charge: Some(charge),
+                };
+                Ok((Some(charge), false))
+            }
+            Charged::Before { request_sha256 } => {
+                if self
+                    .request_sha256
+                    .is_none_or(|same| request_sha256 != same)
+                {
+                    return Err(Error::field(
+                        "Idempotency-Key",
+                        "conflict",
+                        "was used for a different request; use a new key",
+                    ));
+                }
+                Ok((None, true))
+            }
+            Charged::MonthFull { resets_at, seconds } => {
+                decision("refused");
+                let details = Details::Quota {
+                    limit: units.unit.limit(),
+                    max,
+                    active: None,
+                    resets_at,
+                };
+                let message = format!(
+                    "This request would exceed the plan's {max} {} a month.",
+                    units.unit.as_str().replace('_', " ")
+                );
+                Err(Error::quota(message, details, seconds))
+            }
+        }
+    }
+}
+
+/// A request whose units are charged, if that is necessary.
+struct Started {
+    /// The options of the engine's call.
+    call: CallOptions,
+    charge: Option<PendingCharge>,
+    replayed: bool,
+    _permit: ConcurrencyPermit,
+}
+
+impl Started {
+    /// Returns the results, the time that the engine took, and whether an earlier request was
+    /// charged. Refunds the charge if there are no results.
+    async fn finish<T>(self, computed: Result<Computed<T>>) -> Result<(Vec<T>, Duration, bool)> {
+        let finished = computed.and_then(|computed| {
+            let Computed {
+                results,
+                engine_time,
+            } = computed;
+            Ok((complete(results)?, engine_time, self.replayed))
+        });
+        match (self.charge, &finished) {
+            (Some(charge), Ok(_)) => charge.keep(),
+            (Some(charge), Err(_)) => charge.refund().await,
+            (None, _) => {}
+        }
+        finished
+    }
+}
+
+/// Returns the 413 of a request that a job can serve.
+fn too_large(what: String) -> Error {
+    let message = format!("{what} Use a job instead: POST /v1/predictions.");
+    Error::new(Code::PayloadTooLarge, message)
+}
+
+/// Returns the results, or the field errors of the sequences that the model refused.
+fn complete<T>(results: Vec<Result<T, Refusal>>) -> Result<Vec<T>> {
+    let mut complete = Vec::with_capacity(results.len());
+    let mut errors = Vec::new();
+    for (index, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(result) => complete.push(result),
+            Err(refusal) => errors.push(refusal.field_error(&format!("sequences[{index}]."))),
+        }
+    }
+    if errors.is_empty() {
+        Ok(complete)
+    } else {
+        Err(Error::fields(errors))
+    }
+}
+
+/// A charge that is refunded when it is dropped: an error, or a client that disconnects, drops it.
+struct PendingCharge {
+    app: App,
+    org_id: OrgId,
+    key: Option<String>,
+    charge: Option<Charge>,
+}
+
+impl PendingCharge {
+    /// Keeps the charge, because the request has its result.
+    fn keep(mut self) {
+        self.charge = None;
+    }
+
+    /// Refunds the charge, so that the usage is right when the client reads the response.
+    async fn refund(mut self) {
+        if let Some(charge) = self.charge.take() {
+            refund(&self.app, &self.org_id, &charge, self.key.as_deref()).await;
+        }
+    }
+}
+
+async fn refund(app: &App, org_id: &OrgId, charge: &Charge, key: Option<&str>) {
+    serving::refund(&app.db.get(), org_id, charge, key)
+        .await
+        .best_effort("refunding a serving request");
+}
+
+impl Drop for PendingCharge {
+    fn drop(&mut self) {
+        let Some(charge) = self.charge.take() else {
+            return;
+        };
+        let (app, org_id, key) = (self.app.clone(), self.org_id.clone(), self.key.take());
+        self.app.request_tasks.spawn(async move {
+            refund(&app, &org_id, &charge, key.as_deref()).await;
+        });
+    }
+}

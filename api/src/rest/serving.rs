@@ -1,0 +1,298 @@
+//! Handlers of the serving operations of `/v1/models/{model_id}`.
+
+use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::sequence::{Sequence, read_sequences};
+use assay_core::model::serving::{
+    BODY_MAX, EmbedCreate, Embeddings, GenerateCreate, Generations, PredictCreate, Predictions,
+    Served,
+};
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
+use assay_core::{Error, Result};
+use axum::Json;
+use axum::extract::{Request, State};
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue};
+
+use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_json_body};
+use super::input::Fields;
+use crate::app::App;
+use crate::http::error_response::Failure;
+use crate::ops::serving::{self, ServeFields};
+
+/// Rank items by their probability of being next
+///
+/// Returns, for each sequence, the items that most probably come next: of the whole catalog, or of
+/// the sequence's `options`. An element of `data` is a prediction for a suite, if `sequence_id` is
+/// renamed to `item_id`. The body has at most 64 sequences and 1 MiB; jobs (`POST /v1/predictions`)
+/// take more.
+///
+/// A sequence gets the same result alone, among others, and by any protocol. Each is charged as one
+/// unit of `predict_items_per_month`. A request that gets no result is not charged.
+///
+/// Requires an API key, or the session token of a member. The organization must have accepted the
+/// terms.
+#[utoipa::path(
+    post,
+    path = "/v1/models/{model_id}/predict",
+    operation_id = "predict",
+    tag = "serving",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
+        (
+            "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
+            Header,
+            description =
+                "Identifies the request for 24 hours. A repeated request is computed again, and \
+                 not charged again. A request with another content fails with 422.",
+        ),
+    ),
+    request_body = PredictCreate,
+    responses(
+        (
+            status = 200,
+            description = "The ranking of each sequence.",
+            body = Predictions,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
+        (
+            status = 403,
+            description = "It is also returned if the organization has not accepted the terms.",
+        ),
+        (status = 404, description = "The organization sees no such model."),
+        (
+            status = 409,
+            description =
+                "The model does not offer the operation, is not served, or needs a tokenizer \
+                 first. `details.reason` says which.",
+        ),
+    ),
+)]
+pub(super) async fn predict(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Id(model_id): Id,
+    key: Option<IdempotencyKey>,
+    request: Request,
+) -> Result<(HeaderMap, Json<Predictions>), Failure> {
+    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let options = PredictFields {
+        top_k: fields.optional_integer("top_k"),
+        exclude_seen: fields.optional_boolean("exclude_seen"),
+    };
+    let common = common(fields, &model_id, key)?;
+    let served = serving::predict(&app, &submitter, common, options).await?;
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
+}
+
+/// Continue sequences
+///
+/// Returns, for each sequence, the events that most probably follow, or events drawn at random.
+/// The mode `beam` can repeat one item; `exclude_seen` and the mode `sample` do not. The requested
+/// events are charged as units of `generated_events_per_month`. A request that gets no result is
+/// not charged.
+///
+/// Requires an API key, or the session token of a member. The organization must have accepted the
+/// terms.
+#[utoipa::path(
+    post,
+    path = "/v1/models/{model_id}/generate",
+    operation_id = "generate",
+    tag = "serving",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
+        (
+            "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
+            Header,
+            description =
+                "Identifies the request for 24 hours. A repeated request is computed again, and \
+                 not charged again. A request with another content fails with 422.",
+        ),
+    ),
+    request_body = GenerateCreate,
+    responses(
+        (
+            status = 200,
+            description = "The continuations of each sequence.",
+            body = Generations,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
+        (
+            status = 403,
+            description = "It is also returned if the organization has not accepted the terms.",
+        ),
+        (status = 404, description = "The organization sees no such model."),
+        (
+            status = 409,
+            description =
+                "The model does not offer the operation, is not served, or needs a tokenizer \
+                 first. `details.reason` says which.",
+        ),
+    ),
+)]
+pub(super) async fn generate(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Id(model_id): Id,
+    key: Option<IdempotencyKey>,
+    request: Request,
+) -> Result<(HeaderMap, Json<Generations>), Failure> {
+    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let options = GenerateFields {
+        n_events: fields.optional_integer("n_events"),
+        n_continuations: fields.optional_integer("n_continuations"),
+        mode: fields.optional_string("mode"),
+        temperature: fields.optional_number("temperature"),
+        seed: fields.optional_string("seed"),
+        exclude_seen: fields.optional_boolean("exclude_seen"),
+    };
+    let common = common(fields, &model_id, key)?;
+    let served = serving::generate(&app, &submitter, common, options).await?;
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
+}
+
+/// Get a vector for each sequence
+///
+/// Each sequence is charged as one unit of `embeddings_per_month`. A request that gets no result is
+/// not charged. The vector of a history is personal data, as the history is.
+///
+/// Requires an API key, or the session token of a member. The organization must have accepted the
+/// terms.
+#[utoipa::path(
+    post,
+    path = "/v1/models/{model_id}/embed",
+    operation_id = "embed",
+    tag = "serving",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
+        (
+            "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
+            Header,
+            description =
+                "Identifies the request for 24 hours. A repeated request is computed again, and \
+                 not charged again. A request with another content fails with 422.",
+        ),
+    ),
+    request_body = EmbedCreate,
+    responses(
+        (
+            status = 200,
+            description = "The vector of each sequence.",
+            body = Embeddings,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
+        (
+            status = 403,
+            description = "It is also returned if the organization has not accepted the terms.",
+        ),
+        (status = 404, description = "The organization sees no such model."),
+        (
+            status = 409,
+            description =
+                "The model does not offer the operation or is not served. `details.reason` says \
+                 which.",
+        ),
+    ),
+)]
+pub(super) async fn embed(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Id(model_id): Id,
+    key: Option<IdempotencyKey>,
+    request: Request,
+) -> Result<(HeaderMap, Json<Embeddings>), Failure> {
+    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let options = EmbedFields {
+        pooling: fields.optional_string("pooling"),
+        normalize: fields.optional_boolean("normalize"),
+        encoding_format: fields.optional_string("encoding_format"),
+    };
+    let common = common(fields, &model_id, key)?;
+    let served = serving::embed(&app, &submitter, common, options).await?;
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
+}
+
+/// Reads the fields that all requests have, and rejects unknown ones.
+fn common<'a>(
+    mut fields: Fields<'a>,
+    model_id: &'a str,
+    key: Option<IdempotencyKey>,
+) -> Result<ServeFields<'a>> {
+    let sequences = fields.raw("sequences").map(read_sequences);
+    let sequences: Option<Vec<Sequence<'a>>> = match sequences {
+        Some(Ok(sequences)) => Some(sequences),
+        Some(Err(errors)) => fields.fail_all(errors),
+        None => None,
+    };
+    let common = ServeFields {
+        model_id,
+        model_version: fields.optional_string("model_version"),
+        sequences,
+        history: HistoryFields {
+            on_long: fields.optional_string("on_long"),
+            on_unknown: fields.optional_string("on_unknown"),
+        },
+        idempotency_key: key.map(|IdempotencyKey(key)| key),
+    };
+    fields.finish()?;
+    Ok(common)
+}
+
+/// Returns the headers of a response: the version of the model, the time of the engine, and whether
+/// an earlier request was charged.
+fn headers<T>(version: &str, served: &Served<T>) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        HeaderName::from_static("x-model-version"),
+        HeaderValue::from_str(version).map_err(Error::internal)?,
+    );
+    let milliseconds = format!("{:.1}", served.engine_time.as_secs_f64() * 1000.0);
+    headers.insert(
+        HeaderName::from_static("x-engine-time-ms"),
+        HeaderValue::from_str(&milliseconds).map_err(Error::internal)?,
+    );
+    if served.replayed {
+        headers.insert(
+            HeaderName::from_static("idempotency-replayed"),
+            HeaderValue::from_static("true"),
+        );
+    }
+    Ok(headers)
+}

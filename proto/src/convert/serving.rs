@@ -1,0 +1,227 @@
+//! Messages of `ServingService`.
+
+use std::borrow::Cow;
+
+use assay_core::Timestamp;
+use assay_core::model::sequence::{Event, Sequence};
+use assay_core::model::serving::{
+    Continuation, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateUsage, GeneratedEvent,
+    Generations, PredictData, PredictUsage, Predictions, Seed, Served,
+};
+
+use crate::v1;
+
+/// The path of a field with a timestamp that does not exist, such as
+/// `sequences[0].events[2].ts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidTimestamp(pub String);
+
+/// Returns the sequences of a message. Without options, all items of the catalog are ranked.
+///
+/// # Errors
+/// If the time of an event is not from the years 1 to 9999.
+pub fn sequences(messages: Vec<v1::Sequence>) -> Result<Vec<Sequence<'static>>, InvalidTimestamp> {
+    let sequences = messages.into_iter().enumerate();
+    sequences
+        .map(|(index, message)| sequence(index, message))
+        .collect()
+}
+
+fn sequence(index: usize, message: v1::Sequence) -> Result<Sequence<'static>, InvalidTimestamp> {
+    let v1::Sequence {
+        sequence_id,
+        events,
+        options,
+    } = message;
+    let events = events.into_iter().enumerate().map(|(at, event)| {
+        let v1::SequenceEvent {
+            item_id,
+            r#type,
+            ts,
+        } = event;
+        let invalid = || InvalidTimestamp(format!("sequences[{index}].events[{at}].ts"));
+        let ts = ts.map(|ts| {
+            let micros = ts.seconds.checked_mul(1_000_000)?;
+            let nanos = (0..1_000_000_000).contains(&ts.nanos).then_some(ts.nanos)?;
+            Timestamp::from_unix_micros(micros.checked_add(i64::from(nanos / 1000))?)
+        });
+        Ok(Event {
+            item_id: Cow::Owned(item_id),
+            r#type: r#type.map(Cow::Owned),
+            ts: ts.map(|ts| ts.ok_or_else(invalid)).transpose()?,
+        })
+    });
+    Ok(Sequence {
+        sequence_id: Cow::Owned(sequence_id),
+        events: events.collect::<Result<_, _>>()?,
+        options: (!options.is_empty()).then(|| options.into_iter().map(Cow::Owned).collect()),
+    })
+}
+
+impl From<Served<Predictions>> for v1::PredictResponse {
+    fn from(served: Served<Predictions>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            predictions: Some(served.result.into()),
+        }
+    }
+}
+
+impl From<Predictions> for v1::Predictions {
+    fn from(predictions: Predictions) -> Self {
+        let Predictions {
+            model_id,
+            model_version,
+            operation,
+            data,
+            usage: PredictUsage { predict_items },
+        } = predictions;
+        Self {
+            model_id,
+            model_version,
+            operation: operation.to_string(),
+            data: data.into_iter().map(Into::into).collect(),
+            usage: Some(v1::PredictUsage { predict_items }),
+        }
+    }
+}
+
+impl From<PredictData> for v1::PredictData {
+    fn from(data: PredictData) -> Self {
+        let PredictData {
+            sequence_id,
+            prediction,
+            scores,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        } = data;
+        let scored = |(item_id, score)| v1::Scored { item_id, score };
+        Self {
+            sequence_id,
+            prediction: prediction.into_iter().zip(scores).map(scored).collect(),
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
+
+impl From<Served<Generations>> for v1::GenerateResponse {
+    fn from(served: Served<Generations>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            generations: Some(served.result.into()),
+        }
+    }
+}
+
+impl From<Generations> for v1::Generations {
+    fn from(generations: Generations) -> Self {
+        let Generations {
+            model_id,
+            model_version,
+            operation,
+            seed,
+            data,
+            usage: GenerateUsage { generated_events },
+        } = generations;
+        Self {
+            model_id,
+            model_version,
+            operation: operation.to_string(),
+            seed: seed.map(|Seed(seed)| seed),
+            data: data.into_iter().map(Into::into).collect(),
+            usage: Some(v1::GenerateUsage { generated_events }),
+        }
+    }
+}
+
+impl From<GenerateData> for v1::GenerateData {
+    fn from(data: GenerateData) -> Self {
+        let GenerateData {
+            sequence_id,
+            continuations,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        } = data;
+        Self {
+            sequence_id,
+            continuations: continuations.into_iter().map(Into::into).collect(),
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
+
+impl From<Continuation> for v1::Continuation {
+    fn from(continuation: Continuation) -> Self {
+        let Continuation { events, score } = continuation;
+        let event = |GeneratedEvent { item_id, r#type }| v1::GeneratedEvent { item_id, r#type };
+        Self {
+            events: events.into_iter().map(event).collect(),
+            score,
+        }
+    }
+}
+
+impl From<Served<Embeddings>> for v1::EmbedResponse {
+    fn from(served: Served<Embeddings>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            embeddings: Some(served.result.into()),
+        }
+    }
+}
+
+impl From<Embeddings> for v1::Embeddings {
+    fn from(embeddings: Embeddings) -> Self {
+        let Embeddings {
+            model_id,
+            model_version,
+            operation,
+            dim,
+            data,
+            usage: EmbedUsage { embeddings },
+        } = embeddings;
+        Self {
+            model_id,
+            model_version,
+            operation: operation.to_string(),
+            dim,
+            data: data.into_iter().map(Into::into).collect(),
+            usage: Some(v1::EmbedUsage { embeddings }),
+        }
+    }
+}
+
+impl From<EmbedData> for v1::EmbedData {
+    fn from(data: EmbedData) -> Self {
+        let EmbedData {
+            sequence_id,
+            embedding,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        } = data;
+        Self {
+            sequence_id,
+            // The encoding is one of JSON.
+            embedding: embedding.vector,
+            n_events,
+            n_used,
+            n_unknown,
+            cold,
+        }
+    }
+}
