@@ -297,12 +297,17 @@ pub fn installation(name_server: &NameServer) -> Plan {
         env: settings
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
+        engines: 1,
         ..Plan::default()
     }
 }
 
-/// Publishes the model `next-1`.
+/// Publishes the model `next-1`, which is a card alone, and `embedded`, which is served.
 pub async fn publish_a_model(world: &World) {
+    let package = crate::serving::package("embedded");
+    crate::packages::publish(world, &package, None)
+        .await
+        .unwrap();
     let card = json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
         "endpoints": ["generate"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256},

@@ -94,7 +94,7 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 21] = [
+const TENANTS: [&str; 23] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -116,11 +116,13 @@ const TENANTS: [&str; 21] = [
     "stored_item_scores",
     "stored_predictions",
     "org_storage",
+    "org_models",
+    "serve_keys",
 ];
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 53] = [
+const ALL_TENANTS: [&str; 54] = [
     "allowance::used",
     "auth::accept_invites",
     "auth::join_by_domain",
@@ -161,6 +163,7 @@ const ALL_TENANTS: [&str; 53] = [
     "reconcile::is_recorded",
     "reconcile::known",
     "reconcile::recorded (3)",
+    "serving::delete_expired_keys",
     "storage::accept",
     "submission::find_repeated",
     "submission::insert",
