@@ -23,6 +23,7 @@ async fn world() -> World {
     world_with(Plan {
         apis: 2,
         workers: 0,
+        engines: 0,
         env: plenty,
     })
     .await

@@ -234,6 +234,7 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
         Plan {
             apis: 0,
             workers: 0,
+            engines: 0,
             env,
         },
     )

@@ -24,6 +24,7 @@ async fn world() -> (World, NameServer) {
         world_with(Plan {
             apis: 2,
             workers: 0,
+            engines: 0,
             env,
         })
         .await,

@@ -161,7 +161,8 @@ async fn plan_change_applies_to_next_request() {
         .operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat())
         .await
         .unwrap();
-    let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960});
+    let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960,
+        "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1});
     assert_eq!(gold, whole);
     let set = world
         .stack
@@ -180,7 +181,8 @@ async fn plan_change_applies_to_next_request() {
         );
         assert_eq!(
             usage.body["limits"],
-            json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960})
+            json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960,
+                "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1})
         );
     }
     // Omitted options keep their values; without options the command prints the plan.

@@ -228,7 +228,8 @@ fn comparable(value: Value) -> Value {
             Err(_) => Value::String(text),
         },
         Value::Array(values) => values.into_iter().map(comparable).collect(),
-        Value::Object(fields) => {
+        Value::Object(mut fields) => {
+            split_scored(&mut fields);
             // A nullable pair of numbers is null in JSON and an empty list in a message.
             let is_null_pair =
                 |name: &str, value: &Value| ["ci95", "clip"].contains(&name) && value == &json!([]);
@@ -244,6 +245,24 @@ fn comparable(value: Value) -> Value {
         // 1 and 1.0 are the same integer.
         Value::Number(number) => json!(number.as_f64()),
         other => other,
+    }
+}
+
+/// Splits scored items of a message into the two arrays that JSON has.
+fn split_scored(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(scored)) = fields.get("prediction") else {
+        return;
+    };
+    if scored.iter().all(|one| one["item_id"].is_string()) && !scored.is_empty() {
+        let column = |name: &str| {
+            scored
+                .iter()
+                .map(|one| one[name].clone())
+                .collect::<Value>()
+        };
+        let (item_ids, scores) = (column("item_id"), column("score"));
+        fields.insert("prediction".into(), item_ids);
+        fields.insert("scores".into(), scores);
     }
 }
 

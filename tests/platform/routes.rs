@@ -117,6 +117,8 @@ pub enum Resource {
     /// A published resource, which belongs to no organization.
     Suite,
     Model,
+    /// A model that an engine serves.
+    ServedModel,
 }
 
 impl Resource {
@@ -135,13 +137,16 @@ impl Resource {
             }
             Self::Upload => ["upl_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
-            Self::Model => ["none", "%00"],
+            Self::Model | Self::ServedModel => ["none", "%00"],
         }
     }
 
     /// Returns `true` if the resource belongs to an organization.
     pub const fn is_owned(self) -> bool {
-        !matches!(self, Self::None | Self::Session | Self::Suite | Self::Model)
+        !matches!(
+            self,
+            Self::None | Self::Session | Self::Suite | Self::Model | Self::ServedModel
+        )
     }
 }
 
@@ -325,6 +330,30 @@ pub const ROUTES: &[Route] = &[
     ),
     get("/v1/models", Class::Any, Resource::None),
     get("/v1/models/{model_id}", Class::Any, Resource::Model),
+    call(
+        "POST",
+        "/v1/models/{model_id}/predict",
+        Class::Submitter,
+        Resource::ServedModel,
+        sequences,
+        200,
+    ),
+    call(
+        "POST",
+        "/v1/models/{model_id}/generate",
+        Class::Submitter,
+        Resource::ServedModel,
+        sequences,
+        200,
+    ),
+    call(
+        "POST",
+        "/v1/models/{model_id}/embed",
+        Class::Submitter,
+        Resource::ServedModel,
+        sequences,
+        200,
+    ),
     get("/v1/usage", Class::Any, Resource::None),
     call(
         "POST",
@@ -465,6 +494,11 @@ fn comparison() -> Value {
     json!({"job_a": RESOURCE_ID_PLACEHOLDER, "job_b": RESOURCE_ID_PLACEHOLDER})
 }
 
+/// Returns the body of a serving request.
+fn sequences() -> Value {
+    json!({"sequences": [{"sequence_id": "p", "events": [{"item_id": "dish-01"}]}]})
+}
+
 fn upload() -> Value {
     json!({"kind": "predictions"})
 }
@@ -547,8 +581,8 @@ pub const FAILURES: u64 = 1_000_000;
 pub const REQUESTS: u64 = 100_000;
 pub const MAILS: u64 = 1_000;
 
-/// Starts a world in which every route can succeed: it has accepted terms, a name server, a model,
-/// and a suite with per-item feedback.
+/// Starts a world in which every route can succeed: it has accepted terms, a name server, models, an
+/// engine, and a suite with per-item feedback.
 pub async fn world_for_routes() -> (World, NameServer) {
     let name_server = NameServer::start().await;
     let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
@@ -562,6 +596,7 @@ pub async fn world_for_routes() -> (World, NameServer) {
     ];
     plan.env
         .extend(further.map(|(name, value)| (name.to_owned(), value)));
+    plan.engines = 1;
     let world = world_with(plan).await;
     let plans = format!(
         "update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'"
@@ -571,6 +606,10 @@ pub async fn world_for_routes() -> (World, NameServer) {
         .await
         .unwrap();
     crate::models::publish(&world, &crate::models::file())
+        .await
+        .unwrap();
+    let package = crate::serving::package("embedded");
+    crate::packages::publish(&world, &package, None)
         .await
         .unwrap();
     crate::feedback::publish(&world, "1").await;
@@ -604,6 +643,7 @@ impl World {
             Resource::Session => "ses_00".into(),
             Resource::Suite => "suite:lunch".into(),
             Resource::Model => "next-1".into(),
+            Resource::ServedModel => "embedded".into(),
             Resource::Key => string(
                 &owner
                     .post("/v1/keys", &json!({"name": "resource"}))

@@ -38,11 +38,12 @@ async fn usage_shows_month_totals_and_limits() {
     );
     assert_eq!(
         usage["limits"],
-        json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000, "storage_bytes": 53_687_091_200_i64})
+        json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000, "storage_bytes": 53_687_091_200_i64,
+            "predict_items_per_month": 2_000_000, "generated_events_per_month": 2_000_000, "embeddings_per_month": 2_000_000})
     );
     assert_eq!(
         usage["totals"],
-        json!({"eval_items": 1, "requests": 2}),
+        json!({"eval_items": 1, "requests": 2, "predict_items": 0, "generated_events": 0, "embeddings": 0}),
         "this request counts, too"
     );
     let other = org(&world.stack, "free").await;

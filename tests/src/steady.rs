@@ -395,6 +395,7 @@ pub async fn without_redis(
         Plan {
             apis: 2,
             workers: 3,
+            engines: 0,
             env,
         },
     )

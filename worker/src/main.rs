@@ -1,4 +1,5 @@
-//! `assay-worker`: scores jobs until the shutdown signal, or scores one file.
+//! `assay-worker`: scores jobs or computes with models until the shutdown signal, or scores one
+//! file.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use assay_eval::Metric;
 use assay_worker::settings::Settings;
-use assay_worker::{run, score_command};
+use assay_worker::{run, score_command, serve};
 use clap::{Parser, Subcommand};
 
 /// The worker of Assay. Settings come from environment variables; docs/configuration.md lists them.
@@ -23,6 +24,8 @@ struct Arguments {
 enum Command {
     /// Score jobs until the shutdown signal
     Run,
+    /// Compute with models for the API and the workers until the shutdown signal, without a database
+    Serve,
     /// Score a file of predictions with a suite's folder, offline, and print the figures as JSON
     Score {
         /// The folder of the suite, with suite.toml and answers.ndjson
@@ -40,6 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run => start().map_err(|error| error.to_string()),
+        Command::Serve => start_engine().map_err(|error| error.to_string()),
         Command::Score {
             suite,
             predictions,
@@ -72,6 +76,20 @@ fn start() -> Result<(), ProcessError> {
     let result = runtime.block_on(run(settings, metrics));
     // A blocking thread may still compute a score whose attempt was cancelled. Nothing waits for
     // it.
+    runtime.shutdown_background();
+    result
+}
+
+fn start_engine() -> Result<(), ProcessError> {
+    let settings = serve::settings::Settings::from_env(env!("ASSAY_GIT_SHA"))?;
+    prometheus::init_logging(&settings.log, &settings.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(serve::worker_threads())
+        .enable_all()
+        .build()?;
+    let metrics = prometheus::init_metrics(Binary::Engine, &settings.git_sha)?;
+    let result = runtime.block_on(serve::run(settings, metrics));
+    // A load that nobody waits for may still run.
     runtime.shutdown_background();
     result
 }

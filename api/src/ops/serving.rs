@@ -12,9 +12,9 @@ use assay_core::model::published_model::ServedVersion;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
-    EmbedData, EmbedResponse, EmbedUsage, GenerateData, GenerateMode, GenerateResponse,
-    GenerateUsage, Pooling, PredictData, PredictResponse, PredictUsage, Refusal, SEQUENCES_MAX,
-    Seed, Served, Unit, Units,
+    EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateUsage, Generations,
+    Pooling, PredictData, PredictUsage, Predictions, Refusal, SEQUENCES_MAX, Seed, Served, Unit,
+    Units,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -58,7 +58,7 @@ pub async fn predict(
     submitter: &TermsAccepted<Submitter>,
     fields: ServeFields<'_>,
     predict: PredictFields,
-) -> Result<Served<PredictResponse>> {
+) -> Result<Served<Predictions>> {
     let mut errors = Vec::new();
     let options = predict.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Predict, fields, errors, &options)?;
@@ -84,7 +84,7 @@ pub async fn predict(
     let (results, engine_time, replayed) = started.finish(computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
-        response: PredictResponse {
+        result: Predictions {
             data: data
                 .map(|(sequence, ranking)| PredictData::new(sequence, ranking))
                 .collect(),
@@ -109,7 +109,7 @@ pub async fn generate(
     submitter: &TermsAccepted<Submitter>,
     fields: ServeFields<'_>,
     generate: GenerateFields,
-) -> Result<Served<GenerateResponse>> {
+) -> Result<Served<Generations>> {
     let mut errors = Vec::new();
     let seed = match &fields.idempotency_key {
         // A repetition draws the same seed.
@@ -137,7 +137,7 @@ pub async fn generate(
     let (results, engine_time, replayed) = started.finish(computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
-        response: GenerateResponse {
+        result: Generations {
             data: data
                 .map(|(sequence, generated)| GenerateData::new(sequence, generated))
                 .collect(),
@@ -163,7 +163,7 @@ pub async fn embed(
     submitter: &TermsAccepted<Submitter>,
     fields: ServeFields<'_>,
     embed: EmbedFields,
-) -> Result<Served<EmbedResponse>> {
+) -> Result<Served<Embeddings>> {
     let mut errors = Vec::new();
     let (options, encoding) = embed.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Embed, fields, errors, &options)?;
@@ -181,7 +181,7 @@ pub async fn embed(
     let (results, engine_time, replayed) = started.finish(computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
-        response: EmbedResponse {
+        result: Embeddings {
             data: data
                 .map(|(sequence, vector)| EmbedData::new(sequence, vector, encoding))
                 .collect(),

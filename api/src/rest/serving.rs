@@ -3,8 +3,8 @@
 use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::model::sequence::{Sequence, read_sequences};
 use assay_core::model::serving::{
-    BODY_MAX, EmbedCreate, EmbedResponse, GenerateCreate, GenerateResponse, PredictCreate,
-    PredictResponse, Served,
+    BODY_MAX, EmbedCreate, Embeddings, GenerateCreate, Generations, PredictCreate, Predictions,
+    Served,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -51,7 +51,21 @@ use crate::ops::serving::{self, ServeFields};
     ),
     request_body = PredictCreate,
     responses(
-        (status = 200, description = "The ranking of each sequence.", body = PredictResponse),
+        (
+            status = 200,
+            description = "The ranking of each sequence.",
+            body = Predictions,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
         (
             status = 403,
             description = "It is also returned if the organization has not accepted the terms.",
@@ -71,7 +85,7 @@ pub(super) async fn predict(
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     request: Request,
-) -> Result<(HeaderMap, Json<PredictResponse>), Failure> {
+) -> Result<(HeaderMap, Json<Predictions>), Failure> {
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = PredictFields {
@@ -80,8 +94,8 @@ pub(super) async fn predict(
     };
     let common = common(fields, &model_id, key)?;
     let served = serving::predict(&app, &submitter, common, options).await?;
-    let version = &served.response.model_version;
-    Ok((headers(version, &served)?, Json(served.response)))
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
 }
 
 /// Continue sequences
@@ -111,7 +125,21 @@ pub(super) async fn predict(
     ),
     request_body = GenerateCreate,
     responses(
-        (status = 200, description = "The continuations of each sequence.", body = GenerateResponse),
+        (
+            status = 200,
+            description = "The continuations of each sequence.",
+            body = Generations,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
         (
             status = 403,
             description = "It is also returned if the organization has not accepted the terms.",
@@ -131,7 +159,7 @@ pub(super) async fn generate(
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     request: Request,
-) -> Result<(HeaderMap, Json<GenerateResponse>), Failure> {
+) -> Result<(HeaderMap, Json<Generations>), Failure> {
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = GenerateFields {
@@ -144,8 +172,8 @@ pub(super) async fn generate(
     };
     let common = common(fields, &model_id, key)?;
     let served = serving::generate(&app, &submitter, common, options).await?;
-    let version = &served.response.model_version;
-    Ok((headers(version, &served)?, Json(served.response)))
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
 }
 
 /// Get a vector for each sequence
@@ -173,7 +201,21 @@ pub(super) async fn generate(
     ),
     request_body = EmbedCreate,
     responses(
-        (status = 200, description = "The vector of each sequence.", body = EmbedResponse),
+        (
+            status = 200,
+            description = "The vector of each sequence.",
+            body = Embeddings,
+            headers(
+                (
+                    "X-Model-Version" = String,
+                    description = "The version of the model that computed the result."
+                ),
+                (
+                    "X-Engine-Time-Ms" = f64,
+                    description = "The time that the engine took, in milliseconds."
+                ),
+            ),
+        ),
         (
             status = 403,
             description = "It is also returned if the organization has not accepted the terms.",
@@ -193,7 +235,7 @@ pub(super) async fn embed(
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     request: Request,
-) -> Result<(HeaderMap, Json<EmbedResponse>), Failure> {
+) -> Result<(HeaderMap, Json<Embeddings>), Failure> {
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = EmbedFields {
@@ -203,8 +245,8 @@ pub(super) async fn embed(
     };
     let common = common(fields, &model_id, key)?;
     let served = serving::embed(&app, &submitter, common, options).await?;
-    let version = &served.response.model_version;
-    Ok((headers(version, &served)?, Json(served.response)))
+    let version = &served.result.model_version;
+    Ok((headers(version, &served)?, Json(served.result)))
 }
 
 /// Reads the fields that all requests have, and rejects unknown ones.

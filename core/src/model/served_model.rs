@@ -87,4 +87,13 @@ impl ServedModel {
     pub const fn pools_mean(&self) -> bool {
         !matches!(self.profile, Profile::Codes { .. })
     }
+
+    /// Returns `true` if the model can draw continuations and leave items out of them. A model that
+    /// reads codes and does not predict can only return the most probable continuations.
+    pub const fn samples(&self) -> bool {
+        match &self.profile {
+            Profile::Embedded | Profile::Ids { .. } => true,
+            Profile::Codes { outputs, .. } => outputs.predict.is_some(),
+        }
+    }
 }

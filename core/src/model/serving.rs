@@ -228,20 +228,20 @@ pub struct Vector {
     pub embedding: Vec<f32>,
 }
 
-/// The results of the sequences of a request, and where they come from.
+/// The result of a request, and how it was obtained.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served<T> {
-    /// The response.
-    pub response: T,
+    /// The result.
+    pub result: T,
     /// The time that the engine took.
     pub engine_time: Duration,
     /// `true` if an earlier request with the same idempotency key was charged.
     pub replayed: bool,
 }
 
-/// The response of `predict`.
+/// The result of `predict`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct PredictResponse {
+pub struct Predictions {
     /// The id of the model.
     pub model_id: String,
     /// The version of the model that computed the result.
@@ -289,9 +289,9 @@ pub struct PredictUsage {
     pub predict_items: i64,
 }
 
-/// The response of `generate`.
+/// The result of `generate`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct GenerateResponse {
+pub struct Generations {
     /// The id of the model.
     pub model_id: String,
     /// The version of the model that computed the result.
@@ -381,9 +381,9 @@ pub struct GenerateUsage {
     pub generated_events: i64,
 }
 
-/// The response of `embed`.
+/// The result of `embed`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct EmbedResponse {
+pub struct Embeddings {
     /// The id of the model.
     pub model_id: String,
     /// The version of the model that computed the result.

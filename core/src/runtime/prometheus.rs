@@ -59,7 +59,7 @@ pub struct Instrument {
     /// The binary that exports it.
     pub binary: Binary,
     /// The labels, each with its values. A label has no values here if only the running process
-    /// knows them: the operations, the plans and the build.
+    /// knows them: the operations, the plans, the engines and the build.
     pub labels: &'static [(&'static str, &'static [&'static str])],
     /// The help text, as in `docs/telemetry.md`.
     pub help: &'static str,
@@ -133,6 +133,10 @@ metrics! {
     ENGINE_PACKAGES_BYTES = "assay_engine_packages_bytes", Gauge, Bytes, Engine, []; "Memory used by loaded packages."
     ENGINE_PACKAGE_LOADS = "assay_engine_package_loads_total", Counter, Count, Engine, [outcome = "loaded" | "not_found" | "invalid" | "no_memory" | "unavailable"]; "Packages loaded on first use, by outcome; `unavailable`: the artifact store did not respond."
     ENGINE_PACKAGES_UNLOADED = "assay_engine_packages_unloaded_total", Counter, Count, Engine, []; "Packages unloaded to make room for others, by least recent use."
+    ENGINE_CLIENT_CALLS = "assay_engine_client_calls_total", Counter, Count, Both, [engine, outcome = "ok" | "saturated" | "circuit_open" | "timeout" | "unavailable" | "exhausted" | "error" | "invalid" | "cancelled"]; "Calls to engines, by the name in `ASSAY_ENGINES` and outcome; `saturated`: no permit was free; `exhausted`: the engine refused the call; `invalid`: the result was not one; `cancelled`: the caller disconnected."
+    ENGINE_CLIENT_CALL_SECONDS = "assay_engine_client_call_duration_seconds", Histogram, Seconds, Both, [engine]; "Time of a call to an engine that was sent, up to the result or the failure."
+    ENGINE_CLIENT_CALLS_IN_FLIGHT = "assay_engine_client_calls_in_flight", Gauge, Count, Both, [engine]; "Permits of an engine in use by this process: operations in progress."
+    ENGINE_CLIENT_CIRCUIT_OPEN = "assay_engine_client_circuit_open", Gauge, Count, Both, [engine]; "1 while this process refuses calls to an engine because of earlier failures."
     DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "1 if PostgreSQL responded to the last check of this process."
     DATABASE_CONNECTIONS = "assay_database_connections", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work", state = "busy" | "idle"]; "Connections to PostgreSQL, by pool and state."
     DATABASE_CONNECTIONS_MAX = "assay_database_connections_max", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work"]; "Maximum number of connections to PostgreSQL, by pool."

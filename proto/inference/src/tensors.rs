@@ -345,6 +345,19 @@ impl TensorsBuilder {
         );
     }
 
+    /// Removes all tensors but those with these names. Does nothing if there are no names.
+    pub fn retain(&mut self, names: &[&str]) {
+        if names.is_empty() {
+            return;
+        }
+        let tensors = std::mem::take(&mut self.tensors).into_iter();
+        let raw = std::mem::take(&mut self.raw);
+        (self.tensors, self.raw) = tensors
+            .zip(raw)
+            .filter(|(tensor, _)| names.contains(&tensor.name.as_str()))
+            .unzip();
+    }
+
     /// Sets the inputs of a request.
     pub fn into_request(self, request: &mut ModelInferRequest) {
         request.inputs = self.tensors;

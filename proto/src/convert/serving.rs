@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use assay_core::Timestamp;
 use assay_core::model::sequence::{Event, Sequence};
 use assay_core::model::serving::{
-    Continuation, EmbedData, EmbedResponse, EmbedUsage, GenerateData, GenerateResponse,
-    GenerateUsage, GeneratedEvent, PredictData, PredictResponse, PredictUsage, Seed, Served,
+    Continuation, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateUsage, GeneratedEvent,
+    Generations, PredictData, PredictUsage, Predictions, Seed, Served,
 };
 
 use crate::v1;
@@ -58,28 +58,31 @@ fn sequence(index: usize, message: v1::Sequence) -> Result<Sequence<'static>, In
     })
 }
 
-fn milliseconds<T>(served: &Served<T>) -> f64 {
-    served.engine_time.as_secs_f64() * 1000.0
+impl From<Served<Predictions>> for v1::PredictResponse {
+    fn from(served: Served<Predictions>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            predictions: Some(served.result.into()),
+        }
+    }
 }
 
-impl From<Served<PredictResponse>> for v1::PredictResponse {
-    fn from(served: Served<PredictResponse>) -> Self {
-        let engine_time_ms = milliseconds(&served);
-        let PredictResponse {
+impl From<Predictions> for v1::Predictions {
+    fn from(predictions: Predictions) -> Self {
+        let Predictions {
             model_id,
             model_version,
             operation,
             data,
             usage: PredictUsage { predict_items },
-        } = served.response;
+        } = predictions;
         Self {
             model_id,
             model_version,
             operation: operation.to_string(),
             data: data.into_iter().map(Into::into).collect(),
             usage: Some(v1::PredictUsage { predict_items }),
-            engine_time_ms,
-            idempotency_replayed: served.replayed,
         }
     }
 }
@@ -107,17 +110,26 @@ impl From<PredictData> for v1::PredictData {
     }
 }
 
-impl From<Served<GenerateResponse>> for v1::GenerateResponse {
-    fn from(served: Served<GenerateResponse>) -> Self {
-        let engine_time_ms = milliseconds(&served);
-        let GenerateResponse {
+impl From<Served<Generations>> for v1::GenerateResponse {
+    fn from(served: Served<Generations>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            generations: Some(served.result.into()),
+        }
+    }
+}
+
+impl From<Generations> for v1::Generations {
+    fn from(generations: Generations) -> Self {
+        let Generations {
             model_id,
             model_version,
             operation,
             seed,
             data,
             usage: GenerateUsage { generated_events },
-        } = served.response;
+        } = generations;
         Self {
             model_id,
             model_version,
@@ -125,8 +137,6 @@ impl From<Served<GenerateResponse>> for v1::GenerateResponse {
             seed: seed.map(|Seed(seed)| seed),
             data: data.into_iter().map(Into::into).collect(),
             usage: Some(v1::GenerateUsage { generated_events }),
-            engine_time_ms,
-            idempotency_replayed: served.replayed,
         }
     }
 }
@@ -163,17 +173,26 @@ impl From<Continuation> for v1::Continuation {
     }
 }
 
-impl From<Served<EmbedResponse>> for v1::EmbedResponse {
-    fn from(served: Served<EmbedResponse>) -> Self {
-        let engine_time_ms = milliseconds(&served);
-        let EmbedResponse {
+impl From<Served<Embeddings>> for v1::EmbedResponse {
+    fn from(served: Served<Embeddings>) -> Self {
+        Self {
+            engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
+            idempotency_replayed: served.replayed,
+            embeddings: Some(served.result.into()),
+        }
+    }
+}
+
+impl From<Embeddings> for v1::Embeddings {
+    fn from(embeddings: Embeddings) -> Self {
+        let Embeddings {
             model_id,
             model_version,
             operation,
             dim,
             data,
             usage: EmbedUsage { embeddings },
-        } = served.response;
+        } = embeddings;
         Self {
             model_id,
             model_version,
@@ -181,8 +200,6 @@ impl From<Served<EmbedResponse>> for v1::EmbedResponse {
             dim,
             data: data.into_iter().map(Into::into).collect(),
             usage: Some(v1::EmbedUsage { embeddings }),
-            engine_time_ms,
-            idempotency_replayed: served.replayed,
         }
     }
 }

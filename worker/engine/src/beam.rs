@@ -92,10 +92,19 @@ pub(crate) fn best_items<'b>(
                 Some(prefix) if level > 0 => (trie.children(level - 1, prefix.node), prefix.score),
                 _ => (trie.roots(), 0.0),
             };
+            // Most candidates are worse than all of a full beam, and end at the first comparison.
+            let mut worst_score = match best.len() < width {
+                true => f32::NEG_INFINITY,
+                false => best.peek().map_or(f32::NEG_INFINITY, |worst| worst.score),
+            };
             excluded.for_each_allowed(trie, level, nodes, |node, code| {
+                let score = extended_score(score, logits[code as usize], normalizer);
+                if score < worst_score {
+                    return;
+                }
                 let candidate = Candidate {
                     node,
-                    score: extended_score(score, logits[code as usize], normalizer),
+                    score,
                     parent: row,
                     code,
                 };
@@ -105,6 +114,9 @@ pub(crate) fn best_items<'b>(
                     && candidate < *worst
                 {
                     *worst = candidate;
+                }
+                if best.len() == width {
+                    worst_score = best.peek().map_or(worst_score, |worst| worst.score);
                 }
             });
         })?;

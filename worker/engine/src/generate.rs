@@ -44,7 +44,7 @@ pub(crate) struct Generator<'g> {
     pub(crate) history: &'g History,
     /// The items that no continuation contains.
     pub(crate) excluded: Excluded,
-    /// Whether a continuation contains each item at most once.
+    /// Set if a continuation contains each item at most once.
     pub(crate) is_distinct: bool,
     pub(crate) n_events: usize,
     pub(crate) longer: &'g mut History,

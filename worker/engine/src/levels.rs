@@ -2,6 +2,7 @@
 
 use crate::encode::add;
 use crate::error::Refusal;
+use crate::kernels::activate::relu;
 use crate::kernels::norm::log_sum_exp;
 use crate::network::Network;
 
@@ -27,26 +28,11 @@ pub(crate) fn score_codes(
     mut visit: impl FnMut(usize, &[f32], f32),
 ) -> Result<(), Refusal> {
     let dim = network.spec.dim;
-    let parameters = &network.levels[level];
-    let n_codes = parameters.head.n_out();
+    let n_codes = network.levels[level].head.n_out();
     let group = (LOGITS_MAX / n_codes).max(1);
     for (states, first) in states.chunks(group * dim).zip((0..).step_by(group)) {
-        let n = states.len() / dim;
-        buffers.mixed.resize(n * dim, 0.0);
-        parameters.mixer.product(states, &mut buffers.mixed);
-        let rows = buffers
-            .mixed
-            .chunks_exact_mut(dim)
-            .zip(states.chunks_exact(dim));
-        for (row, state) in rows {
-            for ((mixed, state), bias) in row.iter_mut().zip(state).zip(&parameters.mixer_bias) {
-                let sum = *mixed + bias;
-                *mixed = state + if sum > 0.0 { sum } else { 0.0 * sum };
-            }
-        }
-        buffers.logits.resize(n * n_codes, 0.0);
-        parameters.head.product(&buffers.mixed, &mut buffers.logits);
-        for (row, logits) in buffers.logits.chunks_exact(n_codes).enumerate() {
+        let logits = level_logits(network, level, states, buffers);
+        for (row, logits) in logits.chunks_exact(n_codes).enumerate() {
             let normalizer = log_sum_exp(logits);
             if !normalizer.is_finite() {
                 return Err(Refusal::NotFinite);
@@ -55,6 +41,32 @@ pub(crate) fn score_codes(
         }
     }
     Ok(())
+}
+
+/// Returns the logits of a level for each state.
+pub(crate) fn level_logits<'b>(
+    network: &Network,
+    level: usize,
+    states: &[f32],
+    buffers: &'b mut LevelBuffers,
+) -> &'b [f32] {
+    let dim = network.spec.dim;
+    let parameters = &network.levels[level];
+    let n = states.len() / dim;
+    buffers.mixed.resize(n * dim, 0.0);
+    parameters.mixer.product(states, &mut buffers.mixed);
+    let rows = buffers
+        .mixed
+        .chunks_exact_mut(dim)
+        .zip(states.chunks_exact(dim));
+    for (row, state) in rows {
+        for ((mixed, state), bias) in row.iter_mut().zip(state).zip(&parameters.mixer_bias) {
+            *mixed = state + relu(*mixed + bias);
+        }
+    }
+    buffers.logits.resize(n * parameters.head.n_out(), 0.0);
+    parameters.head.product(&buffers.mixed, &mut buffers.logits);
+    &buffers.logits
 }
 
 /// Appends the state of a prefix to `to`: the state of the shorter prefix plus the embedding of the

@@ -11,7 +11,7 @@ use crate::generate::{Generator, Path};
 use crate::history::{History, append_code};
 use crate::items::ItemTable;
 use crate::kernels::norm::normalize;
-use crate::levels::score_codes;
+use crate::levels::level_logits;
 use crate::network::Network;
 use crate::random::Random;
 use crate::request::{
@@ -226,6 +226,9 @@ impl Model {
                     .collect::<Result<_, _>>()?
             }
         };
+        if !paths.iter().all(|path| path.score.is_finite()) {
+            return Err(Refusal::NotFinite);
+        }
         let continuation = |path: Path| Continuation {
             item_ids: path
                 .positions
@@ -282,12 +285,11 @@ impl Model {
             Pooling::Last,
             should_stop,
         )?;
-        let mut values = Vec::new();
-        let buffers = &mut scratch.beam.levels;
-        score_codes(&self.network, 0, state, buffers, |_, logits, _| {
-            values.extend_from_slice(logits);
-        })?;
-        Ok(Logits { values, counts })
+        let values = level_logits(&self.network, 0, state, &mut scratch.beam.levels).to_vec();
+        match values.iter().all(|value| value.is_finite()) {
+            true => Ok(Logits { values, counts }),
+            false => Err(Refusal::NotFinite),
+        }
     }
 
     fn read_history(

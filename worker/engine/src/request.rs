@@ -10,7 +10,7 @@ pub struct Event<'a> {
     pub event_type: Option<&'a str>,
 }
 
-/// What happens to a sequence with more events than the model looks back on.
+/// The rule for sequences with more events than the model looks back on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnLong {
     /// The most recent events count.
@@ -20,7 +20,7 @@ pub enum OnLong {
     Refuse,
 }
 
-/// What happens to events whose item the model does not know.
+/// The rule for events whose item the model does not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnUnknown {
     /// They are left out and counted.
@@ -53,7 +53,7 @@ pub struct PredictOptions {
     pub exclude_seen: bool,
 }
 
-/// How `generate` chooses continuations.
+/// The way in which `generate` chooses continuations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GenerateMode {
     /// Returns the most probable continuations that a beam search finds.
@@ -74,7 +74,7 @@ pub struct GenerateOptions {
     pub n_events: usize,
     /// The number of continuations. A beam search returns at most ten.
     pub n_continuations: usize,
-    /// How continuations are chosen.
+    /// The way in which continuations are chosen.
     pub mode: GenerateMode,
     /// Leaves out all items that occur in the events, and those generated earlier in the same
     /// continuation.
@@ -100,7 +100,7 @@ pub struct EmbedOptions {
     pub normalize: bool,
 }
 
-/// How many events entered the model.
+/// The numbers of events that entered the model and that were left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of events that entered the model.
@@ -132,7 +132,7 @@ pub struct Ranking<'a> {
     /// The items by descending score; items with equal scores by their codes; unknown options last,
     /// in the order of the request.
     pub items: Vec<RankedItem<'a>>,
-    /// How many events entered the model.
+    /// The numbers of events of the sequence.
     pub counts: Counts,
 }
 
@@ -151,7 +151,7 @@ pub struct Generation<'a> {
     /// The continuations: those of a beam by descending score, samples in the order in which they
     /// were drawn.
     pub continuations: Vec<Continuation<'a>>,
-    /// How many events of the sequence entered the model in the first step.
+    /// The numbers of events of the sequence, without generated ones.
     pub counts: Counts,
 }
 
@@ -160,7 +160,7 @@ pub struct Generation<'a> {
 pub struct Embedding {
     /// The vector, with the width of the model.
     pub vector: Vec<f32>,
-    /// How many events entered the model.
+    /// The numbers of events of the sequence.
     pub counts: Counts,
 }
 
@@ -169,6 +169,6 @@ pub struct Embedding {
 pub struct Logits {
     /// The scores of the codes of the first level, before the softmax.
     pub values: Vec<f32>,
-    /// How many events entered the model.
+    /// The numbers of events of the sequence.
     pub counts: Counts,
 }

@@ -73,7 +73,7 @@ enum Resolution {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Serving {
-    /// The name of an engine in the operator's settings: whoever calls the engine has chosen it.
+    /// The name of an engine in the operator's settings, by which the caller has found this one.
     #[serde(rename = "engine")]
     _engine: String,
     architecture: String,

@@ -5,29 +5,47 @@
 //! failing engine affects neither other engines nor other requests. Histories are never logged.
 
 pub mod address;
+mod batches;
+mod breaker;
+mod by_prediction;
+mod calls;
+mod checks;
+mod code_calls;
+mod codes;
+mod failure;
+mod id_results;
+mod ids;
+mod item_tables;
+mod logits;
+mod permits;
+mod recovery;
+mod replicas;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+pub use crate::runtime::engine::calls::Priority;
+
 use crate::model::error::{Error, Result};
 use crate::model::sequence::Sequence;
-use crate::model::served_model::ServedModel;
+use crate::model::served_model::{CodeOutputs, Profile, ServedModel};
 use crate::model::serving::{
-    Continuations, EmbedOptions, GenerateOptions, PredictOptions, Ranking, Refusal, Vector,
+    Continuations, EmbedOptions, GenerateMode, GenerateOptions, PredictOptions, Ranking, Refusal,
+    Vector,
 };
 use crate::runtime::artifacts::Artifacts;
 use crate::runtime::engine::address::EngineAddress;
-
-/// The priority of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
-    /// A request waits for the result. Without a free permit the call fails at once.
-    Synchronous,
-    /// A chunk of a job, which waits for a permit until its deadline. Jobs use at most half of the
-    /// permits of an engine.
-    Job,
-}
+use crate::runtime::engine::by_prediction::Predictor;
+use crate::runtime::engine::calls::{Admitted, Engine};
+use crate::runtime::engine::checks::Rows;
+use crate::runtime::engine::code_calls::Codes;
+use crate::runtime::engine::item_tables::ItemTables;
+use crate::runtime::engine::replicas::Replicas;
 
 /// The options of a call that are not part of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +81,9 @@ pub struct EngineHealth {
 pub struct Engines(Arc<Inner>);
 
 struct Inner {
-    by_name: BTreeMap<String, EngineAddress>,
-    #[expect(dead_code, reason = "item tables are read from it")]
-    artifacts: Artifacts,
+    by_name: BTreeMap<String, Arc<Engine>>,
+    item_tables: ItemTables,
+    permits: usize,
 }
 
 impl Engines {
@@ -74,12 +92,16 @@ impl Engines {
     /// `artifacts` has the item tables of models whose engine reads codes. Each engine gets four
     /// permits per core.
     pub fn new(addresses: &[EngineAddress], artifacts: Artifacts, cores: usize) -> Self {
-        let _ = cores;
-        let by_name = addresses
-            .iter()
-            .map(|address| (address.name.clone(), address.clone()))
-            .collect();
-        Self(Arc::new(Inner { by_name, artifacts }))
+        let engine = |address: &EngineAddress| {
+            let engine = Engine::new(&address.name, Replicas::new(address.clone()), cores);
+            (address.name.clone(), Arc::new(engine))
+        };
+        let by_name: BTreeMap<_, _> = addresses.iter().map(engine).collect();
+        Self(Arc::new(Inner {
+            by_name,
+            item_tables: ItemTables::new(artifacts),
+            permits: permits::Permits::new(cores).max(),
+        }))
     }
 
     /// Returns the names of the engines, in alphabetical order.
@@ -87,14 +109,20 @@ impl Engines {
         self.0.by_name.keys().map(String::as_str)
     }
 
-    /// Returns the number of calls to an engine that can be in progress at once.
+    /// Returns the maximum number of calls to one engine that are in progress at once.
     pub fn permits(&self) -> usize {
-        0
+        self.0.permits
     }
 
     /// Returns the state of each engine.
     pub fn health(&self) -> Vec<EngineHealth> {
-        Vec::new()
+        let engines = self.0.by_name.values();
+        let health = engines.map(|engine| EngineHealth {
+            name: engine.name().to_owned(),
+            permits_used: engine.permits().used(),
+            is_circuit_open: engine.breaker().is_open(),
+        });
+        health.collect()
     }
 
     /// Ranks items for each sequence by their probability of being next.
@@ -114,8 +142,13 @@ impl Engines {
         options: &PredictOptions,
         call: CallOptions,
     ) -> Result<Computed<Ranking>> {
-        let _ = (sequences, options, call);
-        Err(self.unknown(model))
+        let mut operation = self.start(model, call).await?;
+        let admitted = &mut operation.admitted;
+        let results = match &operation.codes {
+            Some(codes) => codes.predict(admitted, sequences, options).await?,
+            None => ids::predict(admitted, model, sequences, options).await?,
+        };
+        Ok(operation.finish(results))
     }
 
     /// Continues each sequence.
@@ -129,8 +162,28 @@ impl Engines {
         options: &GenerateOptions,
         call: CallOptions,
     ) -> Result<Computed<Continuations>> {
-        let _ = (sequences, options, call);
-        Err(self.unknown(model))
+        let mut operation = self.start(model, call).await?;
+        let admitted = &mut operation.admitted;
+        let results = match (operation.codes.take(), &model.profile) {
+            (Some(codes), Profile::Codes { outputs, .. }) if returns_beam(outputs, options) => {
+                codes.continuations(admitted, sequences, options).await?
+            }
+            (Some(codes), _) => {
+                let predictor = Predictor::Codes(codes);
+                predictor.generate(admitted, sequences, options).await?
+            }
+            (
+                None,
+                Profile::Ids {
+                    generates: false, ..
+                },
+            ) => {
+                let predictor = Predictor::Ids(model);
+                predictor.generate(admitted, sequences, options).await?
+            }
+            (None, _) => ids::generate(admitted, model, sequences, options).await?,
+        };
+        Ok(operation.finish(results))
     }
 
     /// Computes a vector of each sequence.
@@ -144,14 +197,65 @@ impl Engines {
         options: &EmbedOptions,
         call: CallOptions,
     ) -> Result<Computed<Vector>> {
-        let _ = (sequences, options, call);
-        Err(self.unknown(model))
+        let mut operation = self.start(model, call).await?;
+        let admitted = &mut operation.admitted;
+        let results = match &operation.codes {
+            Some(codes) => codes.embed(admitted, sequences, options).await?,
+            None => ids::embed(admitted, model, sequences, options).await?,
+        };
+        Ok(operation.finish(results))
     }
 
-    fn unknown(&self, model: &ServedModel) -> Error {
-        Error::internal(format!(
-            "the setting ASSAY_ENGINES names no engine {:?}, which version {} of model {} needs",
-            model.engine, model.version, model.id
-        ))
+    /// Finds the engine of a model, and acquires a permit.
+    async fn start<'m>(&self, model: &'m ServedModel, call: CallOptions) -> Result<Operation<'m>> {
+        let started = Instant::now();
+        let deadline = started + call.deadline;
+        let engine = self.engine(model)?;
+        let codes = match &model.profile {
+            Profile::Codes { name, outputs } => {
+                let items = tokio::time::timeout_at(deadline, self.0.item_tables.get(model))
+                    .await
+                    .map_err(|_| Error::unavailable("the item table was not read in time"))??;
+                Some(Codes::new(model, name, *outputs, items))
+            }
+            Profile::Embedded | Profile::Ids { .. } => None,
+        };
+        let admitted = engine.admit(call.priority, started, deadline).await?;
+        Ok(Operation { admitted, codes })
     }
+
+    fn engine(&self, model: &ServedModel) -> Result<&Arc<Engine>> {
+        let Some(engine) = self.0.by_name.get(&model.engine) else {
+            return Err(Error::internal(format!(
+                "the setting ASSAY_ENGINES names no engine {:?}, which version {} of model {} needs",
+                model.engine, model.version, model.id
+            )));
+        };
+        if let Some(failed) = engine.first_use() {
+            tokio::spawn(recovery::watch(Arc::downgrade(engine), failed));
+        }
+        Ok(engine)
+    }
+}
+
+/// An operation in progress.
+struct Operation<'m> {
+    admitted: Admitted,
+    /// The client of a model whose engine reads codes.
+    codes: Option<Codes<'m>>,
+}
+
+impl Operation<'_> {
+    fn finish<T>(self, results: Rows<T>) -> Computed<T> {
+        Computed {
+            results,
+            engine_time: self.admitted.engine_time(),
+        }
+    }
+}
+
+/// Returns `true` if the output `continuations` has what the options request: it is a beam, whose
+/// items can repeat.
+fn returns_beam(outputs: &CodeOutputs, options: &GenerateOptions) -> bool {
+    outputs.continuations && options.mode == GenerateMode::Beam && !options.exclude_seen
 }

@@ -218,3 +218,20 @@ fn inconsistent_messages_are_rejected() {
     };
     assert!(error(Tensors::of_response(&many)).contains("65 tensors, and 64 are allowed"));
 }
+
+#[test]
+fn tensors_without_name_are_removed() {
+    let mut tensors = TensorsBuilder::default();
+    tensors.push("a", &[1], [1_i64]);
+    tensors.push("b", &[1], [2.0_f32]);
+    tensors.retain(&[]);
+    let mut response = ModelInferResponse::default();
+    tensors.clone().into_response(&mut response);
+    assert_eq!(response.outputs.len(), 2);
+    tensors.retain(&["b", "c"]);
+    tensors.into_response(&mut response);
+    let tensors = Tensors::of_response(&response).unwrap();
+    assert_eq!(tensors.names().collect::<Vec<_>>(), ["b"]);
+    let read = tensors.read_required::<f32, 1>("b").unwrap();
+    assert_eq!(read.elements, [2.0]);
+}

@@ -1,24 +1,50 @@
 //! Matrices of weights, in the layouts of the two kinds of products.
 
+use super::dispatch::vectorized;
 use super::sgemm::{Operand, multiply};
 
 /// Number of outputs that a product with one row computes at once: eight vectors of four floats,
 /// which hide the latency of additions.
 const WIDTH: usize = 32;
 
-/// Multiplies a row by `WIDTH` columns, which begin `stride` apart. Each output is one sum in the order
-/// of `x`, so it does not depend on anything else that is computed.
+/// Adds the products of a row with consecutive columns to `y`. The columns of one input are `stride`
+/// after those of the previous one, and padded to a multiple of `WIDTH`.
+///
+/// Each output is one sum in the order of `x`, so it does not depend on anything else that is
+/// computed.
 #[inline(always)]
-fn row_by_columns(x: &[f32], weights: &[f32], stride: usize) -> [f32; WIDTH] {
-    let mut sums = [0.0; WIDTH];
-    for (x, columns) in x.iter().zip(weights.chunks(stride)) {
-        if let Some((columns, _)) = columns.split_first_chunk::<WIDTH>() {
-            for (sum, weight) in sums.iter_mut().zip(columns) {
-                *sum += x * weight;
+fn add_products(x: &[f32], weights: &[f32], stride: usize, y: &mut [f32]) {
+    for (y, start) in y.chunks_mut(WIDTH).zip((0..).step_by(WIDTH)) {
+        let mut sums = [0.0; WIDTH];
+        sums[..y.len()].copy_from_slice(y);
+        for (x, columns) in x.iter().zip(weights[start..].chunks(stride)) {
+            if let Some((columns, _)) = columns.split_first_chunk::<WIDTH>() {
+                for (sum, weight) in sums.iter_mut().zip(columns) {
+                    *sum += x * weight;
+                }
+            }
+        }
+        y.copy_from_slice(&sums[..y.len()]);
+    }
+}
+
+vectorized! {
+    fn add_row(x: &[f32], weights: &[f32], stride: usize, y: &mut [f32]) {
+        add_products(x, weights, stride, y);
+    }
+}
+
+vectorized! {
+    /// Adds the products of each row of `x` to the row of `y`. A panel serves all rows while it is in
+    /// the cache.
+    fn add_panels(x: &[f32], panels: &[f32], n_in: usize, n_out: usize, y: &mut [f32]) {
+        for (panel, start) in panels.chunks_exact(n_in * WIDTH).zip((0..).step_by(WIDTH)) {
+            let end = (start + WIDTH).min(n_out);
+            for (x, y) in x.chunks_exact(n_in).zip(y.chunks_exact_mut(n_out)) {
+                add_products(x, panel, WIDTH, &mut y[start..end]);
             }
         }
     }
-    sums
 }
 
 /// A linear layer with a bias, for products with one or several rows.
@@ -55,11 +81,8 @@ impl Linear {
 
     /// Writes the product of each row of `x` to `y`, without the bias.
     pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
-        if x.len() == self.n_in {
-            self.row(x, |y, product| *y = product, y);
-        } else {
-            self.rows(x, 0.0, y);
-        }
+        y.fill(0.0);
+        self.add_product(x, y);
     }
 
     /// Writes the product of each row of `x`, with the bias, to `y`.
@@ -67,7 +90,7 @@ impl Linear {
         for row in y.chunks_exact_mut(self.n_out()) {
             row.copy_from_slice(&self.bias);
         }
-        self.accumulate(x, y);
+        self.add_product(x, y);
     }
 
     /// Adds the product of each row of `x`, with the bias, to `y`.
@@ -77,28 +100,14 @@ impl Linear {
                 *y += bias;
             }
         }
-        self.accumulate(x, y);
+        self.add_product(x, y);
     }
 
-    fn accumulate(&self, x: &[f32], y: &mut [f32]) {
+    fn add_product(&self, x: &[f32], y: &mut [f32]) {
+        // Packing a matrix for one row costs more than the product.
         if x.len() == self.n_in {
-            self.row(x, |y, product| *y += product, y);
-        } else {
-            self.rows(x, 1.0, y);
+            return add_row(x, &self.weights, self.stride, y);
         }
-    }
-
-    #[inline(always)]
-    fn row(&self, x: &[f32], write: impl Fn(&mut f32, f32), y: &mut [f32]) {
-        for (y, start) in y.chunks_mut(WIDTH).zip((0..).step_by(WIDTH)) {
-            let products = row_by_columns(x, &self.weights[start..], self.stride);
-            for (y, product) in y.iter_mut().zip(products) {
-                write(y, product);
-            }
-        }
-    }
-
-    fn rows(&self, x: &[f32], keep: f32, y: &mut [f32]) {
         let x = Operand {
             data: x,
             rows: x.len() / self.n_in,
@@ -113,7 +122,7 @@ impl Linear {
             row_stride: self.stride,
             column_stride: 1,
         };
-        multiply(1.0, x, weights, keep, y, self.n_out());
+        multiply(1.0, x, weights, 1.0, y, self.n_out());
     }
 
     /// Returns the bytes of memory held.
@@ -154,22 +163,10 @@ impl Panels {
         self.n_out
     }
 
-    /// Writes the product of each row of `x` to `y`. A panel serves all rows while it is in the cache.
+    /// Writes the product of each row of `x` to `y`.
     pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
-        for (panel, start) in self
-            .panels
-            .chunks_exact(self.n_in * WIDTH)
-            .zip((0..).step_by(WIDTH))
-        {
-            let end = (start + WIDTH).min(self.n_out);
-            for (x, y) in x
-                .chunks_exact(self.n_in)
-                .zip(y.chunks_exact_mut(self.n_out))
-            {
-                let products = row_by_columns(x, panel, WIDTH);
-                y[start..end].copy_from_slice(&products[..end - start]);
-            }
-        }
+        y.fill(0.0);
+        add_panels(x, &self.panels, self.n_in, self.n_out, y);
     }
 
     /// Returns the bytes of memory held.

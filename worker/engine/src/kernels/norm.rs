@@ -1,42 +1,44 @@
-//! Layer norms, softmax and sums in lanes.
+//! Layer norms, softmax and vector norms.
 
+use super::dispatch::vectorized;
 use super::elementary::exp;
 
 /// Number of partial sums of a reduction. The compiler holds them in vector registers.
-const LANES: usize = 16;
+const PARTS: usize = 16;
 
-/// Sums `function` of all values, in a fixed order: one partial sum per lane, then their sum.
+/// Sums `function` of all values, in a fixed order: partial sums of every 16th value, then their sum.
 #[inline(always)]
 fn sum_of(values: &[f32], mut function: impl FnMut(f32) -> f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut parts = [0.0; PARTS];
+    let (chunks, rest) = values.as_chunks::<PARTS>();
     for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane += function(*value);
+        for (part, value) in parts.iter_mut().zip(chunk) {
+            *part += function(*value);
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane += function(*value);
+    for (part, value) in parts.iter_mut().zip(rest) {
+        *part += function(*value);
     }
     for width in [8, 4, 2, 1] {
-        let (left, right) = lanes.split_at_mut(width);
+        let (left, right) = parts.split_at_mut(width);
         for (left, right) in left.iter_mut().zip(right) {
             *left += *right;
         }
     }
-    lanes[0]
+    parts[0]
 }
 
 /// Returns the largest value, or −∞ if there is none. NaN is ignored.
+#[inline(always)]
 fn largest(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut parts = [f32::NEG_INFINITY; PARTS];
+    let (chunks, rest) = values.as_chunks::<PARTS>();
     for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = if *value > *lane { *value } else { *lane };
+        for (part, value) in parts.iter_mut().zip(chunk) {
+            *part = if *value > *part { *value } else { *part };
         }
     }
-    lanes
+    parts
         .iter()
         .chain(rest)
         .fold(f32::NEG_INFINITY, |max, value| max.max(*value))
@@ -53,16 +55,7 @@ pub(crate) struct LayerNorm {
 impl LayerNorm {
     /// Writes the norm of each row of `x` to `y`. The variance is the mean of squared deviations.
     pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
-        let dim = self.weight.len();
-        for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
-            let mean = sum_of(x, |value| value) / dim as f32;
-            let variance = sum_of(x, |value| (value - mean) * (value - mean)) / dim as f32;
-            let scale = 1.0 / (variance + self.eps).sqrt();
-            let parameters = self.weight.iter().zip(&self.bias);
-            for ((x, y), (weight, bias)) in x.iter().zip(y).zip(parameters) {
-                *y = (x - mean) * scale * weight + bias;
-            }
-        }
+        normalize_rows(self, x, y);
     }
 
     /// Returns the bytes of memory held.
@@ -71,19 +64,38 @@ impl LayerNorm {
     }
 }
 
-/// Replaces scores by e^(score − largest score) and returns the sum.
-pub(crate) fn exponentials(scores: &mut [f32]) -> f32 {
-    let max = largest(scores);
-    for score in scores.iter_mut() {
-        *score = exp(*score - max);
+vectorized! {
+    fn normalize_rows(norm: &LayerNorm, x: &[f32], y: &mut [f32]) {
+        let dim = norm.weight.len();
+        for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
+            let mean = sum_of(x, |value| value) / dim as f32;
+            let variance = sum_of(x, |value| (value - mean) * (value - mean)) / dim as f32;
+            let scale = 1.0 / (variance + norm.eps).sqrt();
+            let parameters = norm.weight.iter().zip(&norm.bias);
+            for ((x, y), (weight, bias)) in x.iter().zip(y).zip(parameters) {
+                *y = (x - mean) * scale * weight + bias;
+            }
+        }
     }
-    sum_of(scores, |value| value)
 }
 
-/// Returns ln Σ e^score. It is not finite if a score is infinite or NaN.
-pub(crate) fn log_sum_exp(scores: &[f32]) -> f32 {
-    let max = largest(scores);
-    max + sum_of(scores, |score| exp(score - max)).ln()
+vectorized! {
+    /// Replaces scores by e^(score − largest score) and returns the sum.
+    pub(crate) fn exponentials(scores: &mut [f32]) -> f32 {
+        let max = largest(scores);
+        for score in scores.iter_mut() {
+            *score = exp(*score - max);
+        }
+        sum_of(scores, |value| value)
+    }
+}
+
+vectorized! {
+    /// Returns ln Σ e^score. It is not finite if a score is infinite or NaN.
+    pub(crate) fn log_sum_exp(scores: &[f32]) -> f32 {
+        let max = largest(scores);
+        max + sum_of(scores, |score| exp(score - max)).ln()
+    }
 }
 
 /// Scales a vector to length 1. A zero vector stays as it is.

@@ -1,0 +1,339 @@
+//! Calls to one engine: permits, circuit breaker, deadline, and one retry.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use assay_inference::v2::{ModelInferRequest, ModelInferResponse};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tonic::{Request, Status};
+
+use crate::model::error::{Error, Result};
+use crate::runtime::engine::breaker::{Breaker, Pass};
+use crate::runtime::engine::failure::{Failure, is_unsent};
+use crate::runtime::engine::permits::{Permit, Permits};
+use crate::runtime::engine::replicas::{Replica, Replicas};
+use crate::runtime::prometheus;
+
+/// The values of the label `outcome`.
+const OUTCOMES: [&str; 9] = [
+    "ok",
+    "saturated",
+    "circuit_open",
+    "timeout",
+    "unavailable",
+    "exhausted",
+    "error",
+    "invalid",
+    "cancelled",
+];
+
+/// One engine, which all calls to it share.
+pub struct Engine {
+    name: Arc<str>,
+    permits: Permits,
+    breaker: Mutex<Breaker>,
+    replicas: Replicas,
+    /// Notified when a replica has failed.
+    failed: Arc<Notify>,
+    is_used: AtomicBool,
+    /// The id of the next call.
+    next_id: AtomicU64,
+}
+
+/// The priority of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// A request waits for the result. Without a free permit the call fails at once.
+    Synchronous,
+    /// A chunk of a job, which waits for a permit until its deadline. Jobs use at most half of the
+    /// permits of an engine.
+    Job,
+}
+
+/// An operation that has a permit. It can call the engine several times, one call after the other.
+pub struct Admitted {
+    engine: Arc<Engine>,
+    _permit: Permit,
+    deadline: Instant,
+    /// The time from the start of the operation to the deadline.
+    whole: Duration,
+    engine_time: Duration,
+}
+
+impl Engine {
+    /// Creates the client of an engine. It connects at the first call.
+    pub fn new(name: &str, replicas: Replicas, cores: usize) -> Self {
+        let engine = Self {
+            name: name.into(),
+            permits: Permits::new(cores),
+            breaker: Mutex::default(),
+            replicas,
+            failed: Arc::default(),
+            is_used: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+        };
+        for outcome in OUTCOMES {
+            engine.count(outcome, 0);
+        }
+        engine.record_circuit(false);
+        engine
+    }
+
+    /// Returns the name of the engine.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the permits of the engine.
+    pub fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    /// Returns the circuit breaker of the engine.
+    pub fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the replicas of the engine.
+    pub fn replicas(&self) -> &Replicas {
+        &self.replicas
+    }
+
+    /// Returns the notification of failed replicas at the first use of the engine, and `None`
+    /// later: one task waits for it.
+    pub fn first_use(&self) -> Option<Arc<Notify>> {
+        let is_first = !self.is_used.swap(true, Ordering::Relaxed);
+        is_first.then(|| Arc::clone(&self.failed))
+    }
+
+    /// Acquires a permit for an operation that ends at `deadline`.
+    pub async fn admit(
+        self: &Arc<Self>,
+        priority: Priority,
+        started: Instant,
+        deadline: Instant,
+    ) -> Result<Admitted> {
+        let permit = match priority {
+            Priority::Synchronous => self.permits.try_acquire(),
+            Priority::Job => tokio::time::timeout_at(deadline, self.permits.acquire_for_job())
+                .await
+                .unwrap_or_default(),
+        };
+        let permit = permit.ok_or_else(|| self.refuse(Failure::Saturated))?;
+        self.in_flight().increment(1.0);
+        Ok(Admitted {
+            engine: Arc::clone(self),
+            _permit: permit,
+            deadline,
+            whole: deadline - started,
+            engine_time: Duration::ZERO,
+        })
+    }
+
+    /// Sends a call. It is sent a second time if no connection could be opened.
+    async fn send(
+        &self,
+        request: ModelInferRequest,
+        deadline: Instant,
+        is_late: bool,
+    ) -> Result<ModelInferResponse, Failure> {
+        let replica = self.pick(deadline).await?;
+        match attempt(&replica, request.clone(), deadline).await {
+            Outcome::Unsent(_) => {
+                self.record_failure(&replica, true);
+                let replica = self.pick(deadline).await?;
+                let outcome = attempt(&replica, request, deadline).await;
+                self.finish(&replica, outcome, is_late)
+            }
+            outcome => self.finish(&replica, outcome, is_late),
+        }
+    }
+
+    async fn pick(&self, deadline: Instant) -> Result<Arc<Replica>, Failure> {
+        let picked = tokio::time::timeout_at(deadline, self.replicas.pick()).await;
+        picked
+            .map_err(|_| Failure::Timeout(String::from("the host was not resolved in time")))?
+            .map_err(|status| Failure::of_status(&status))
+    }
+
+    fn finish(
+        &self,
+        replica: &Replica,
+        outcome: Outcome,
+        is_late: bool,
+    ) -> Result<ModelInferResponse, Failure> {
+        let failure = match outcome {
+            Outcome::Response(response) => {
+                replica.succeed();
+                return Ok(response);
+            }
+            Outcome::Unsent(status) => {
+                self.record_failure(replica, true);
+                return Err(Failure::of_status(&status));
+            }
+            Outcome::Status(status) => Failure::of_status(&status),
+            Outcome::Timeout => Failure::Timeout(String::from("no response within the deadline")),
+        };
+        match failure {
+            // A call that started late says nothing about the replica.
+            Failure::Timeout(_) if is_late => {}
+            Failure::Timeout(_) => {
+                replica.reconnect();
+                self.record_failure(replica, false);
+            }
+            Failure::Unavailable(_) => self.record_failure(replica, false),
+            _ => replica.succeed(),
+        }
+        Err(failure)
+    }
+
+    fn record_failure(&self, replica: &Replica, is_down: bool) {
+        replica.fail(is_down);
+        self.failed.notify_one();
+    }
+
+    fn refuse(&self, failure: Failure) -> Error {
+        self.count(failure.outcome(), 1);
+        failure.into_error(&self.name)
+    }
+
+    fn count(&self, outcome: &'static str, n: u64) {
+        metrics::counter!(prometheus::ENGINE_CLIENT_CALLS, "engine" => Arc::clone(&self.name), "outcome" => outcome)
+            .increment(n);
+    }
+
+    fn in_flight(&self) -> metrics::Gauge {
+        metrics::gauge!(prometheus::ENGINE_CLIENT_CALLS_IN_FLIGHT, "engine" => Arc::clone(&self.name))
+    }
+
+    fn record_circuit(&self, is_open: bool) {
+        metrics::gauge!(prometheus::ENGINE_CLIENT_CIRCUIT_OPEN, "engine" => Arc::clone(&self.name))
+            .set(f64::from(u8::from(is_open)));
+    }
+}
+
+/// The end of one attempt.
+enum Outcome {
+    Response(ModelInferResponse),
+    /// No connection could be opened.
+    Unsent(Status),
+    Status(Status),
+    Timeout,
+}
+
+async fn attempt(replica: &Replica, message: ModelInferRequest, deadline: Instant) -> Outcome {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    let mut client = replica.client();
+    match tokio::time::timeout_at(deadline, client.model_infer(request)).await {
+        Ok(Ok(response)) => Outcome::Response(response.into_inner()),
+        Ok(Err(status)) if is_unsent(&status) => Outcome::Unsent(status),
+        Ok(Err(status)) => Outcome::Status(status),
+        Err(_) => Outcome::Timeout,
+    }
+}
+
+impl Admitted {
+    /// Calls the engine, and reads the response with `read`, which checks it.
+    pub async fn infer<T>(
+        &mut self,
+        mut request: ModelInferRequest,
+        read: impl FnOnce(&ModelInferResponse) -> Result<T, Failure>,
+    ) -> Result<T> {
+        let engine = &self.engine;
+        let started = Instant::now();
+        let pass = engine.breaker().admit(started);
+        let pass = pass.ok_or_else(|| engine.refuse(Failure::CircuitOpen))?;
+        let in_progress = InProgress { engine, pass };
+        // An operation of several calls, or one that waited for a permit, has less time left. That
+        // its last call exceeds the deadline is not the engine's failure.
+        let is_late = (self.deadline - started) * 2 < self.whole;
+        request.id = engine.next_id.fetch_add(1, Ordering::Relaxed).to_string();
+        let (id, version) = (request.id.clone(), request.model_version.clone());
+        let result = engine
+            .send(request, self.deadline, is_late)
+            .await
+            .and_then(|response| {
+                check_identity(&response, &id, &version)?;
+                read(&response)
+            });
+        let time = started.elapsed();
+        self.engine_time += time;
+        in_progress.finish(result.as_ref().err(), is_late, time);
+        result.map_err(|failure| failure.into_error(&engine.name))
+    }
+
+    /// Returns the time of all calls so far.
+    pub fn engine_time(&self) -> Duration {
+        self.engine_time
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.engine.in_flight().decrement(1.0);
+    }
+}
+
+/// Checks that a response belongs to the call and to the version. Engines may leave both out.
+fn check_identity(response: &ModelInferResponse, id: &str, version: &str) -> Result<(), Failure> {
+    if !response.id.is_empty() && response.id != id {
+        return Err(Failure::Invalid(String::from(
+            "the response has the id of another call",
+        )));
+    }
+    if !response.model_version.is_empty() && response.model_version != version {
+        return Err(Failure::Invalid(format!(
+            "the response is of version {:?}",
+            response.model_version
+        )));
+    }
+    Ok(())
+}
+
+/// A call in progress. Dropping it means that the caller has cancelled the call.
+struct InProgress<'e> {
+    engine: &'e Engine,
+    pass: Pass,
+}
+
+impl InProgress<'_> {
+    fn finish(self, failure: Option<&Failure>, is_late: bool, time: Duration) {
+        let Self { engine, pass } = self;
+        std::mem::forget(self);
+        let now = Instant::now();
+        let (mut has_opened, mut has_closed) = (false, false);
+        match failure {
+            Some(Failure::Timeout(_)) if is_late => engine.breaker().release(pass, now),
+            Some(Failure::Timeout(_) | Failure::Unavailable(_) | Failure::Invalid(_)) => {
+                has_opened = engine.breaker().fail(pass, now);
+            }
+            // An engine with too many calls protects itself. An open circuit would waste the
+            // capacity that it has.
+            Some(Failure::Exhausted(_)) => engine.breaker().release(pass, now),
+            // An engine that rejects a call works: other models are not affected.
+            _ => has_closed = engine.breaker().succeed(pass),
+        }
+        if has_opened {
+            tracing::warn!(engine = %engine.name, "circuit breaker opened");
+        }
+        if has_closed {
+            tracing::info!(engine = %engine.name, "circuit breaker closed");
+        }
+        if has_opened || has_closed {
+            engine.record_circuit(has_opened);
+        }
+        engine.count(failure.map_or("ok", Failure::outcome), 1);
+        metrics::histogram!(prometheus::ENGINE_CLIENT_CALL_SECONDS, "engine" => Arc::clone(&engine.name))
+            .record(time);
+    }
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        self.engine.breaker().release(self.pass, Instant::now());
+        self.engine.count("cancelled", 1);
+    }
+}

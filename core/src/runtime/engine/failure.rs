@@ -1,0 +1,178 @@
+//! The ways in which a call to an engine fails, and their errors.
+
+use std::error::Error as _;
+
+use assay_inference::tensors::InvalidMessage;
+use tonic::{Code, ConnectError, Status, TimeoutExpired};
+
+use crate::model::error::Error;
+
+/// Maximum length of an engine's text in a cause, in characters.
+const TEXT_MAX: usize = 500;
+
+/// A failed call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// No permit was free.
+    Saturated,
+    /// The circuit breaker is open.
+    CircuitOpen,
+    /// The engine did not respond within the deadline.
+    Timeout(String),
+    /// The engine could not be reached, or reported that it is unavailable.
+    Unavailable(String),
+    /// The engine has too many calls.
+    Exhausted(String),
+    /// The engine responded with another status.
+    Status(String),
+    /// The engine returned a result that is not one.
+    Invalid(String),
+}
+
+impl Failure {
+    /// Returns the failure of a call that ended with this status.
+    pub fn of_status(status: &Status) -> Self {
+        let text = || {
+            let mut text = format!("{:?}: {}", status.code(), status.message());
+            if let Some(source) = status.source() {
+                text = format!("{text} ({source})");
+            }
+            shortened(text)
+        };
+        match status.code() {
+            _ if has_source::<TimeoutExpired>(status) => Self::Timeout(text()),
+            // A status with a source is not the engine's: the connection failed.
+            _ if status.source().is_some() => Self::Unavailable(text()),
+            Code::Unavailable => Self::Unavailable(text()),
+            Code::ResourceExhausted => Self::Exhausted(text()),
+            Code::DeadlineExceeded => Self::Timeout(text()),
+            _ => Self::Status(text()),
+        }
+    }
+
+    /// Returns the value of the label `outcome`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::CircuitOpen => "circuit_open",
+            Self::Timeout(_) => "timeout",
+            Self::Unavailable(_) => "unavailable",
+            Self::Exhausted(_) => "exhausted",
+            Self::Status(_) => "error",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+
+    /// Returns the error of the request. Only its cause has the engine's text.
+    pub fn into_error(self, engine: &str) -> Error {
+        match self {
+            // They have no cause, because they can be as frequent as requests.
+            Self::Saturated => Error::overloaded(
+                "The model has too many requests in progress. Retry with backoff.",
+            ),
+            Self::CircuitOpen => {
+                Error::overloaded("The model is temporarily unavailable. Retry with backoff.")
+            }
+            Self::Timeout(text) | Self::Unavailable(text) | Self::Exhausted(text) => {
+                Error::unavailable(format!("engine {engine}: {text}"))
+            }
+            Self::Status(text) => Error::internal(format!("engine {engine}: {text}")),
+            Self::Invalid(text) => {
+                Error::internal(format!("engine {engine}: invalid result: {text}"))
+            }
+        }
+    }
+}
+
+impl From<InvalidMessage> for Failure {
+    fn from(invalid: InvalidMessage) -> Self {
+        Self::Invalid(invalid.to_string())
+    }
+}
+
+/// Returns `true` if the call was never sent, because no connection could be opened.
+pub fn is_unsent(status: &Status) -> bool {
+    has_source::<ConnectError>(status)
+}
+
+fn has_source<E: std::error::Error + 'static>(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<E>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error::Code as ErrorCode;
+
+    #[test]
+    fn status_decides_between_503_and_500() {
+        for (code, expected) in [
+            (Code::Unavailable, ErrorCode::Unavailable),
+            (Code::ResourceExhausted, ErrorCode::Unavailable),
+            (Code::DeadlineExceeded, ErrorCode::Unavailable),
+            (Code::Internal, ErrorCode::Internal),
+            (Code::InvalidArgument, ErrorCode::Internal),
+            (Code::NotFound, ErrorCode::Internal),
+            (Code::Unknown, ErrorCode::Internal),
+            (Code::Cancelled, ErrorCode::Internal),
+        ] {
+            let error = Failure::of_status(&Status::new(code, "engine text")).into_error("default");
+            assert_eq!(error.code, expected, "{code:?}");
+            assert!(!error.to_string().contains("engine text"));
+            assert!(error.cause_or_message().contains("engine text"));
+            let retry_after = (expected == ErrorCode::Unavailable).then_some(1);
+            assert_eq!(error.retry_after, retry_after);
+        }
+    }
+
+    #[test]
+    fn refused_call_has_retry_after_and_no_cause() {
+        for failure in [Failure::Saturated, Failure::CircuitOpen] {
+            let error = failure.into_error("default");
+            assert_eq!(
+                (error.code, error.retry_after),
+                (ErrorCode::Unavailable, Some(1))
+            );
+            assert!(error.cause.is_none());
+        }
+    }
+
+    #[test]
+    fn failed_connection_is_unsent() {
+        let refused = ConnectError("refused".into());
+        let status = Status::from_error(Box::new(refused));
+        assert!(is_unsent(&status));
+        assert!(!is_unsent(&Status::unavailable("draining")));
+        let broken = std::io::Error::other("broken pipe");
+        let status = Status::from_error(Box::new(broken));
+        assert!(!is_unsent(&status));
+        assert!(matches!(
+            Failure::of_status(&status),
+            Failure::Unavailable(_)
+        ));
+    }
+
+    #[test]
+    fn long_text_is_shortened() {
+        let status = Status::internal("é".repeat(10_000));
+        let Failure::Status(text) = Failure::of_status(&status) else {
+            panic!("{status}");
+        };
+        assert_eq!(text.chars().count(), TEXT_MAX + 1);
+    }
+}

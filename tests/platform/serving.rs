@@ -1,0 +1,732 @@
+//! The synchronous serving operations on a real engine: results, limits, charges and failures.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use assay_proto::v1;
+use assay_proto::v1::serving_service_client::ServingServiceClient;
+use assay_tests::client::{Client, Response};
+use assay_tests::stack::Plan;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    WAIT_TIMEOUT, World, error_code, field_errors, org, string, wait_until, with_token, world_with,
+};
+use crate::packages::{publish, with_model};
+
+/// The id of the model in `tests/engines/packages/embedded`.
+const MODEL: &str = "embedded";
+
+/// Returns the folder of a package in `tests/engines/packages`.
+pub fn package(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("engines/packages")
+        .join(name)
+}
+
+/// Starts a world with an engine and a model.
+pub async fn serving_world() -> World {
+    let world = world_with(Plan {
+        workers: 0,
+        engines: 1,
+        ..Plan::default()
+    })
+    .await;
+    let published = publish(&world, &package("embedded"), None).await.unwrap();
+    assert_eq!(published["published"], true);
+    world
+}
+
+/// Returns a sequence with these items.
+fn sequence(sequence_id: &str, item_ids: &[&str]) -> Value {
+    let events: Vec<_> = item_ids
+        .iter()
+        .map(|item_id| json!({"item_id": item_id}))
+        .collect();
+    json!({"sequence_id": sequence_id, "events": events})
+}
+
+fn some_sequence() -> Value {
+    sequence("p7", &["dish-03", "dish-11"])
+}
+
+async fn call(client: &Client, operation: &str, body: &Value) -> Response {
+    let path = format!("/v1/models/{MODEL}/{operation}");
+    client.post(&path, body).await.unwrap()
+}
+
+/// Calls an operation that must succeed, and returns the body.
+async fn served(client: &Client, operation: &str, body: &Value) -> Value {
+    let response = call(client, operation, body).await;
+    assert_eq!(response.status, 200, "{}", response.body);
+    response.body
+}
+
+async fn totals(world: &World) -> (i64, i64, i64) {
+    let usage = world.key().get("/v1/usage").await.unwrap().body;
+    let total = |name: &str| usage["totals"][name].as_i64().unwrap();
+    (
+        total("predict_items"),
+        total("generated_events"),
+        total("embeddings"),
+    )
+}
+
+/// Kills the engine and waits until it is gone.
+fn kill_engine(world: &mut World) -> std::net::SocketAddr {
+    let engine = world.stack.engines.remove(0);
+    let listen = engine.listen.unwrap();
+    engine.guarded.signal(libc::SIGKILL);
+    assert!(engine.guarded.wait(WAIT_TIMEOUT).is_some());
+    listen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_equal_golden_values() {
+    let world = serving_world().await;
+    let golden = std::fs::read_to_string(package("embedded").join("golden.json")).unwrap();
+    let golden: Value = serde_json::from_str(&golden).unwrap();
+    for request in golden["requests"].as_array().unwrap() {
+        let operation = request["operation"].as_str().unwrap();
+        let body = served(&world.key(), operation, &request["request"]).await;
+        assert_eq!(
+            (
+                &body["model_id"],
+                &body["model_version"],
+                &body["operation"]
+            ),
+            (&json!(MODEL), &json!("1"), &json!(operation))
+        );
+        let pairs = request["response"]["data"].as_array().unwrap().iter();
+        for (golden, computed) in pairs.zip(body["data"].as_array().unwrap()) {
+            for field in [
+                "sequence_id",
+                "prediction",
+                "n_events",
+                "n_used",
+                "n_unknown",
+                "cold",
+            ] {
+                assert_eq!(golden[field], computed[field], "{field}");
+            }
+            let scores = golden["scores"].as_array().unwrap().iter();
+            for (golden, computed) in scores.zip(computed["scores"].as_array().unwrap()) {
+                match (golden.as_f64(), computed.as_f64()) {
+                    (Some(golden), Some(computed)) => assert!((golden - computed).abs() < 1e-5),
+                    (golden, computed) => assert_eq!(golden, computed),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_has_version_time_and_charge() {
+    let world = serving_world().await;
+    let body = json!({"sequences": [some_sequence(), sequence("cold", &[])], "top_k": 3});
+    let response = call(&world.key(), "predict", &body).await;
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert_eq!(response.header("x-model-version"), "1");
+    let time: f64 = response.header("x-engine-time-ms").parse().unwrap();
+    assert!(time > 0.0);
+    assert_eq!(response.body["usage"], json!({"predict_items": 2}));
+    assert_eq!(
+        response.body["data"][0]["scores"].as_array().unwrap().len(),
+        3
+    );
+    assert_eq!(response.body["data"][1]["cold"], true);
+    let body = json!({"sequences": [some_sequence()], "n_events": 3, "n_continuations": 2});
+    let generated = served(&world.owner(), "generate", &body).await;
+    assert_eq!(generated["usage"], json!({"generated_events": 6}));
+    served(
+        &world.key(),
+        "embed",
+        &json!({"sequences": [some_sequence()]}),
+    )
+    .await;
+    assert_eq!(totals(&world).await, (2, 6, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sequence_has_same_result_in_any_request() {
+    let world = serving_world().await;
+    let sequences: Vec<Value> = (0..64)
+        .map(|at| {
+            let items: Vec<String> = (0..at % 15)
+                .map(|item| format!("dish-{:02}", (at * 7 + item * 3) % 27))
+                .collect();
+            let items: Vec<&str> = items.iter().map(String::as_str).collect();
+            sequence(&format!("s{at}"), &items)
+        })
+        .collect();
+    let together = served(&world.key(), "predict", &json!({"sequences": sequences})).await;
+    let alone = sequences.iter().map(async |sequence| {
+        let body = json!({"sequences": [sequence]});
+        loop {
+            let response = call(&world.key(), "predict", &body).await;
+            if response.status != 503 {
+                assert_eq!(response.status, 200, "{}", response.body);
+                return response.body["data"][0].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert_eq!(together["data"], json!(join_all(alone).await));
+    let mut grpc = ServingServiceClient::new(world.channel().await);
+    let message = v1::PredictRequest {
+        model_id: MODEL.into(),
+        sequences: sequences.iter().map(sequence_message).collect(),
+        ..v1::PredictRequest::default()
+    };
+    let response = grpc
+        .predict(with_token(message, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(response.engine_time_ms > 0.0);
+    let data = response.predictions.unwrap().data;
+    for (rest, grpc) in together["data"].as_array().unwrap().iter().zip(data) {
+        let (ids, scores): (Vec<_>, Vec<_>) = grpc
+            .prediction
+            .into_iter()
+            .map(|scored| (scored.item_id, scored.score))
+            .unzip();
+        assert_eq!(
+            (&rest["prediction"], &rest["scores"]),
+            (&json!(ids), &json!(scores))
+        );
+    }
+}
+
+fn sequence_message(sequence: &Value) -> v1::Sequence {
+    let events = sequence["events"].as_array().unwrap().iter();
+    v1::Sequence {
+        sequence_id: string(&sequence["sequence_id"]),
+        events: events
+            .map(|event| v1::SequenceEvent {
+                item_id: string(&event["item_id"]),
+                ..v1::SequenceEvent::default()
+            })
+            .collect(),
+        options: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_sorted_cut_and_skipped() {
+    let world = serving_world().await;
+    let key = world.key();
+    let data = async |sequence: Value| {
+        served(&key, "predict", &json!({"sequences": [sequence]})).await["data"][0].clone()
+    };
+    let result = |data: &Value| (data["prediction"].clone(), data["scores"].clone());
+    let plain = data(sequence("p", &["dish-01", "dish-02", "dish-03"])).await;
+    let timed = json!({"sequence_id": "p", "events": [
+        {"item_id": "dish-03", "ts": "2999-01-03T00:00:00Z"}, {"item_id": "dish-01", "ts": "1999-01-01T00:00:00Z"},
+        {"item_id": "dish-02", "ts": "2026-01-02T00:00:00.5+02:00"}]});
+    assert_eq!(data(timed).await, plain);
+    let unknown = data(sequence("p", &["dish-01", "haggis", "dish-02", "dish-03"])).await;
+    assert_eq!(result(&unknown), result(&plain));
+    assert_eq!(
+        (&unknown["n_unknown"], &unknown["n_used"]),
+        (&json!(1), &json!(3))
+    );
+    let items: Vec<String> = (0..20).map(|at| format!("dish-{:02}", at % 9)).collect();
+    let items: Vec<&str> = items.iter().map(String::as_str).collect();
+    let long = data(sequence("p", &items)).await;
+    assert_eq!(
+        (&long["n_events"], &long["n_used"]),
+        (&json!(20), &json!(12))
+    );
+    assert_eq!(
+        result(&long),
+        result(&data(sequence("p", &items[8..])).await)
+    );
+    for (body, field, reason) in [
+        (
+            json!({"sequences": [sequence("p", &items)], "on_long": "refuse"}),
+            "sequences[0].events",
+            "too_long",
+        ),
+        (
+            json!({"sequences": [some_sequence(), sequence("p", &["dish-01", "haggis"])], "on_unknown": "refuse"}),
+            "sequences[1].events[1].item_id",
+            "unknown_item",
+        ),
+    ] {
+        let refused = call(&key, "predict", &body).await;
+        assert_eq!(
+            field_errors(&refused),
+            [(field.to_owned(), reason.to_owned())]
+        );
+    }
+    assert_eq!(
+        totals(&world).await.0,
+        5,
+        "refused requests are not charged"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn continuations_follow_from_seed() {
+    let world = serving_world().await;
+    let body = |sequences: Value, seed: Value| json!({"sequences": sequences, "mode": "sample", "seed": seed, "n_continuations": 3, "temperature": 2});
+    let one = json!([some_sequence()]);
+    let drawn = served(&world.key(), "generate", &body(one.clone(), Value::Null)).await;
+    let seed = string(&drawn["seed"]);
+    let repeated = served(&world.key(), "generate", &body(one.clone(), json!(seed))).await;
+    assert_eq!(repeated["data"], drawn["data"]);
+    let among = json!([sequence("other", &["dish-05"]), some_sequence()]);
+    let among = served(&world.key(), "generate", &body(among, json!(seed))).await;
+    assert_eq!(among["data"][1], drawn["data"][0]);
+    let differs = served(
+        &world.key(),
+        "generate",
+        &body(one.clone(), json!("18446744073709551615")),
+    )
+    .await;
+    assert_ne!(differs["data"], drawn["data"]);
+    let beam =
+        json!({"sequences": one, "n_events": 4, "n_continuations": 10, "exclude_seen": true});
+    let beam = served(&world.key(), "generate", &beam).await;
+    assert_eq!(beam["seed"], Value::Null);
+    let continuations = beam["data"][0]["continuations"].as_array().unwrap();
+    assert_eq!(continuations.len(), 10);
+    let scores: Vec<f64> = continuations
+        .iter()
+        .map(|one| one["score"].as_f64().unwrap())
+        .collect();
+    assert!(scores.is_sorted_by(|one, other| one >= other), "{scores:?}");
+    for continuation in continuations {
+        let mut items: Vec<_> = continuation["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| string(&event["item_id"]))
+            .collect();
+        items.extend(["dish-03".into(), "dish-11".into()]);
+        items.sort();
+        items.dedup();
+        assert_eq!(items.len(), 6, "no item is repeated");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vectors_have_both_encodings() {
+    use base64::Engine as _;
+    let world = serving_world().await;
+    let body = json!({"sequences": [some_sequence()]});
+    let numbers = served(&world.key(), "embed", &body).await;
+    assert_eq!(numbers["dim"], 16);
+    let numbers: Vec<f32> =
+        serde_json::from_value(numbers["data"][0]["embedding"].clone()).unwrap();
+    let length: f32 = numbers.iter().map(|number| number * number).sum();
+    assert!((length - 1.0).abs() < 1e-5, "{length}");
+    let body = json!({"sequences": [some_sequence()], "encoding_format": "base64"});
+    let text = string(&served(&world.key(), "embed", &body).await["data"][0]["embedding"]);
+    let bytes = base64::prelude::BASE64_STANDARD.decode(text).unwrap();
+    let decoded: Vec<f32> = bytes
+        .chunks(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    assert_eq!(decoded, numbers);
+    let mean = json!({"sequences": [some_sequence()], "pooling": "mean", "normalize": false});
+    let mean: Vec<f32> = serde_json::from_value(
+        served(&world.key(), "embed", &mean).await["data"][0]["embedding"].clone(),
+    )
+    .unwrap();
+    assert_ne!(mean, numbers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_requests_name_their_fields() {
+    let world = serving_world().await;
+    let good = json!([some_sequence()]);
+    for (operation, body, field, reason) in [
+        ("predict", json!({}), "sequences", "required"),
+        ("predict", json!({"sequences": []}), "sequences", "range"),
+        ("predict", json!({"sequences": {}}), "sequences", "type"),
+        (
+            "predict",
+            json!({"sequences": good, "top_k": 501}),
+            "top_k",
+            "range",
+        ),
+        (
+            "predict",
+            json!({"sequences": good, "topk": 5}),
+            "topk",
+            "unknown_field",
+        ),
+        (
+            "predict",
+            json!({"sequences": good, "model_version": "99"}),
+            "model_version",
+            "not_found",
+        ),
+        (
+            "predict",
+            json!({"sequences": good, "model_version": "\0"}),
+            "model_version",
+            "not_found",
+        ),
+        (
+            "predict",
+            json!({"sequences": [sequence("p", &["x".repeat(10_000).as_str()])]}),
+            "sequences[0].events[0].item_id",
+            "range",
+        ),
+        (
+            "predict",
+            json!({"sequences": [sequence("p", &vec!["dish-01"; 10_001])]}),
+            "sequences[0].events",
+            "range",
+        ),
+        (
+            "predict",
+            json!({"sequences": [{"sequence_id": "p", "events": [{"item_id": "dish-01", "ts": "NaN"}]}]}),
+            "sequences[0].events[0].ts",
+            "type",
+        ),
+        (
+            "generate",
+            json!({"sequences": good, "n_events": 0}),
+            "n_events",
+            "range",
+        ),
+        (
+            "generate",
+            json!({"sequences": good, "seed": "-1"}),
+            "seed",
+            "range",
+        ),
+        (
+            "generate",
+            json!({"sequences": good, "temperature": "hot"}),
+            "temperature",
+            "type",
+        ),
+        (
+            "embed",
+            json!({"sequences": good, "pooling": "max"}),
+            "pooling",
+            "unknown_value",
+        ),
+    ] {
+        let response = call(&world.key(), operation, &body).await;
+        assert_eq!(response.status, 422, "{body}: {}", response.body);
+        assert_eq!(
+            field_errors(&response),
+            [(field.to_owned(), reason.to_owned())]
+        );
+    }
+    let many: Vec<_> = (0..65).map(|at| sequence(&format!("s{at}"), &[])).collect();
+    let large = json!({"sequences": [sequence("p", &["dish-01"])], "model_version": "x".repeat(1024 * 1024)});
+    for body in [json!({"sequences": many}), large] {
+        let response = call(&world.key(), "predict", &body).await;
+        assert_eq!(
+            (response.status, error_code(&response)),
+            (413, "payload_too_large".into())
+        );
+    }
+    assert_eq!(totals(&world).await, (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unserved_models_are_refused() {
+    let world = serving_world().await;
+    crate::models::publish(&world, &crate::models::file())
+        .await
+        .unwrap();
+    let only_embed = with_model(&world, "embedded", |model| {
+        model["id"] = json!("only-embed");
+        model["endpoints"] = json!(["embed"]);
+    });
+    // The golden requests are predictions, which the engine computes whatever the card offers.
+    publish(&world, &only_embed, None).await.unwrap();
+    let body = json!({"sequences": [some_sequence()]});
+    for (model, status, code, reason) in [
+        ("nothing", 404, "not_found", None),
+        ("next-1", 409, "invalid_state", Some("no_engine")),
+        (
+            "only-embed",
+            409,
+            "invalid_state",
+            Some("endpoint_not_offered"),
+        ),
+    ] {
+        let response = world
+            .key()
+            .post(&format!("/v1/models/{model}/predict"), &body)
+            .await
+            .unwrap();
+        assert_eq!(
+            (response.status, error_code(&response)),
+            (status, code.into()),
+            "{model}"
+        );
+        let details = &response.body["error"]["details"]["reason"];
+        assert_eq!(details.as_str(), reason, "{model}");
+    }
+    let viewer = world.member("viewer").await;
+    assert_eq!(call(&viewer, "predict", &body).await.status, 403);
+    assert_eq!(totals(&world).await, (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_holds_under_concurrent_requests() {
+    let world = serving_world().await;
+    sqlx::raw_sql(
+        "update plans set requests_per_minute = 100000, predict_items_per_month = 100, generated_events_per_month = 100,
+            embeddings_per_month = 100 where plan = 'team'",
+    )
+    .execute(&mut world.database().await)
+    .await
+    .unwrap();
+    for (operation, limit, body) in [
+        (
+            "predict",
+            "predict_items_per_month",
+            json!({"sequences": [some_sequence(), sequence("q", &[]), sequence("r", &[])]}),
+        ),
+        (
+            "generate",
+            "generated_events_per_month",
+            json!({"sequences": [some_sequence()], "n_events": 3}),
+        ),
+        (
+            "embed",
+            "embeddings_per_month",
+            json!({"sequences": [some_sequence(), sequence("q", &[]), sequence("r", &[])]}),
+        ),
+    ] {
+        let calls = (0..40).map(async |_| {
+            loop {
+                let response = call(&world.key(), operation, &body).await;
+                if response.status != 503 {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let responses = join_all(calls).await;
+        let served = responses
+            .iter()
+            .filter(|response| response.status == 200)
+            .count();
+        assert_eq!(served, 33, "{operation}: three units each, of 100");
+        for response in responses.iter().filter(|response| response.status != 200) {
+            assert_eq!(error_code(response), "quota_exceeded");
+            let details = &response.body["error"]["details"];
+            assert_eq!(
+                (&details["limit"], &details["max"]),
+                (&json!(limit), &json!(100))
+            );
+        }
+    }
+    assert_eq!(totals(&world).await, (99, 99, 99));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotency_key_is_charged_once() {
+    let world = serving_world().await;
+    let body = json!({"sequences": [some_sequence()], "mode": "sample"});
+    let post = async |key: &str, body: &Value| {
+        let path = format!("/v1/models/{MODEL}/generate");
+        let client = world.key();
+        let request = client
+            .request("POST", &path)
+            .header("Idempotency-Key", key)
+            .json(body);
+        loop {
+            let response = client.send(request.try_clone().unwrap()).await.unwrap();
+            if response.status != 503 {
+                return response;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let responses = join_all((0..20).map(|_| post("one", &body))).await;
+    let replayed = |response: &&Response| response.header("idempotency-replayed") == "true";
+    assert_eq!(responses.iter().filter(replayed).count(), 19);
+    for response in &responses {
+        assert_eq!((response.status, &response.body), (200, &responses[0].body));
+    }
+    assert_eq!(totals(&world).await.1, 5);
+    let other = post(
+        "one",
+        &json!({"sequences": [sequence("q", &[])], "mode": "sample"}),
+    )
+    .await;
+    assert_eq!(
+        field_errors(&other),
+        [("Idempotency-Key".into(), "conflict".into())]
+    );
+    let empty = post("", &body).await;
+    assert_eq!(empty.status, 422);
+    // A key of the day before is charged again.
+    sqlx::raw_sql("update serve_keys set created_at = now() - interval '24 hours'")
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let later = post("one", &body).await;
+    assert_eq!(
+        (later.status, later.header("idempotency-replayed")),
+        (200, "")
+    );
+    assert_eq!(totals(&world).await.1, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_engine_returns_503_and_recovers() {
+    let mut world = serving_world().await;
+    let body = json!({"sequences": [some_sequence()]});
+    let before = served(&world.key(), "predict", &body).await;
+    let listen = kill_engine(&mut world);
+    for _ in 0..8 {
+        let response = call(&world.key(), "predict", &body).await;
+        assert_eq!(
+            (response.status, error_code(&response)),
+            (503, "unavailable".into())
+        );
+        assert_eq!(response.header("retry-after"), "1");
+    }
+    assert_eq!(totals(&world).await.0, 1, "failed requests are refunded");
+    assert_eq!(world.key().get("/v1/models").await.unwrap().status, 200);
+    let engine = world.stack.launch_engine(listen).unwrap();
+    engine.ready().await.unwrap();
+    world.stack.engines.push(engine);
+    wait_until("the engine serves again", WAIT_TIMEOUT, async || {
+        call(&world.key(), "predict", &body).await.status == 200
+    })
+    .await;
+    assert_eq!(served(&world.key(), "predict", &body).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_engine_returns_503_within_deadline() {
+    let world = world_with(Plan {
+        workers: 0,
+        engines: 1,
+        env: [("ASSAY_SERVE_DEADLINE".to_owned(), "1".to_owned())].into(),
+        ..Plan::default()
+    })
+    .await;
+    publish(&world, &package("embedded"), None).await.unwrap();
+    let body = json!({"sequences": [some_sequence()]});
+    served(&world.key(), "predict", &body).await;
+    world.stack.engines[0].guarded.signal(libc::SIGSTOP);
+    let started_at = Instant::now();
+    let response = call(&world.key(), "predict", &body).await;
+    assert_eq!(
+        (response.status, error_code(&response)),
+        (503, "unavailable".into())
+    );
+    assert!(started_at.elapsed() >= Duration::from_secs(1));
+    // A client that does not wait for the response is refunded as well.
+    let request = world
+        .key()
+        .request("POST", &format!("/v1/models/{MODEL}/predict"))
+        .json(&body);
+    assert!(
+        request
+            .timeout(Duration::from_millis(300))
+            .send()
+            .await
+            .is_err()
+    );
+    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.0 == 1).await;
+    world.stack.engines[0].guarded.signal(libc::SIGCONT);
+    wait_until("the engine serves again", WAIT_TIMEOUT, async || {
+        call(&world.key(), "predict", &body).await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adapted_model_is_visible_to_its_organization() {
+    let world = serving_world().await;
+    let other = org(&world.stack, "team").await;
+    let adapted = with_model(&world, "embedded", |model| {
+        model["status"] = json!("adapted")
+    });
+    publish(&world, &adapted, Some(&world.org.id))
+        .await
+        .unwrap();
+    let own = with_model(&world, "embedded", |model| model["id"] = json!("private"));
+    publish(&world, &own, Some(&world.org.id)).await.unwrap();
+    let theirs = world.client(&other.key);
+    let card = |client: Client, id: &'static str| async move {
+        client.get(&format!("/v1/models/{id}")).await.unwrap()
+    };
+    let mine = card(world.key(), MODEL).await.body;
+    assert_eq!(
+        (&mine["adapted"], &mine["status"]),
+        (&json!(true), &json!("adapted"))
+    );
+    assert!(mine["adapted_at"].is_string());
+    let base = card(theirs.clone(), MODEL).await.body;
+    assert_eq!(
+        (&base["adapted"], &base["status"]),
+        (&json!(false), &json!("beta"))
+    );
+    assert_eq!(card(world.key(), "private").await.status, 200);
+    assert_eq!(card(theirs.clone(), "private").await.status, 404);
+    let ids = |listed: Value| -> Vec<String> {
+        listed["models"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|model| string(&model["id"]))
+            .collect()
+    };
+    assert_eq!(
+        ids(world.key().get("/v1/models").await.unwrap().body),
+        [MODEL, "private"]
+    );
+    assert_eq!(ids(theirs.get("/v1/models").await.unwrap().body), [MODEL]);
+    let body = json!({"sequences": [some_sequence()]});
+    for operation in ["predict", "generate", "embed"] {
+        let path = format!("/v1/models/private/{operation}");
+        assert_eq!(world.key().post(&path, &body).await.unwrap().status, 200);
+        let response = theirs.post(&path, &body).await.unwrap();
+        assert_eq!(
+            (response.status, error_code(&response)),
+            (404, "not_found".into())
+        );
+    }
+    let mut grpc = ServingServiceClient::new(world.channel().await);
+    let message = v1::EmbedRequest {
+        model_id: "private".into(),
+        sequences: vec![sequence_message(&some_sequence())],
+        ..v1::EmbedRequest::default()
+    };
+    let status = grpc
+        .embed(with_token(message, &other.key))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), tonic::Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_are_never_logged() {
+    let world = serving_world().await;
+    let canary = "canary-4711";
+    let sequence = json!({"sequence_id": canary, "events": [{"item_id": canary, "type": canary}, {"item_id": "dish-01"}], "options": [canary]});
+    let body = json!({"sequences": [sequence]});
+    for operation in ["predict", "generate", "embed"] {
+        call(&world.key(), operation, &body).await;
+    }
+    call(
+        &world.key(),
+        "predict",
+        &json!({"sequences": [sequence], "on_unknown": "refuse"}),
+    )
+    .await;
+    for process in world.stack.apis.iter().chain(&world.stack.engines) {
+        let log = std::fs::read_to_string(&process.log).unwrap();
+        assert!(!log.is_empty() && !log.contains(canary), "{log}");
+        assert!(!crate::harness::scrape(process).await.contains(canary));
+    }
+}

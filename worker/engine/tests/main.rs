@@ -1,0 +1,11 @@
+//! Tests of the engine on packages that are made in memory, and on the golden packages of PyTorch.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+mod generation;
+mod golden;
+mod item_tables;
+mod packages;
+mod ranking;
+mod reference;
+mod sequences;
+mod support;

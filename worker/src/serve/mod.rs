@@ -1,0 +1,21 @@
+//! The embedded engine: `assay-worker serve`.
+//!
+//! A call passes through these steps: `service` (the protocol) → `call` (tensors to sequences) →
+//! `packages` (loaded on first use) → `pool` (admission, then one sequence per thread) → `compute`
+//! (the model) → `response` (results to tensors). The process has no database and no Redis; it reads
+//! only the artifact store.
+
+mod call;
+mod compute;
+mod deadline;
+mod metadata;
+mod outcome;
+mod packages;
+mod pool;
+mod process;
+mod response;
+mod service;
+pub mod settings;
+mod texts;
+
+pub use process::{run, worker_threads};
