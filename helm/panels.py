@@ -197,6 +197,18 @@ WORKERS = [
           {"{{instance}}": f"sum by (instance) ({series('assay_worker_answers_bytes')}) or on () vector(0)"}, unit="bytes"),
 ]
 
+ENGINES = [
+    lines("Calls to engines", "Calls per second of the API and the workers, by outcome. `saturated`: no permit was free. `circuit_open`: "
+          "refused because of earlier failures.",
+          {"{{engine}} {{outcome}}": rate("assay_engine_client_calls_total", by="engine, outcome")}),
+    lines("Time of calls to engines", "Time of a call, up to the result or the failure.",
+          quantiles("assay_engine_client_call_duration_seconds", by="engine"), unit="s"),
+    lines("Calls in flight, open circuits", "Operations in progress, of all processes, and processes that refuse calls because of earlier "
+          "failures.",
+          {"{{engine}} in flight": f"sum by (engine) ({series('assay_engine_client_calls_in_flight')})",
+           "{{engine}} open": f"sum by (engine) ({series('assay_engine_client_circuit_open')})"}),
+]
+
 SATURATION = [
     lines("Connections in use, by pool", "The busiest process of each pool, as a share of the pool's maximum. At 100% requests get "
           "503.",
@@ -243,6 +255,7 @@ ROWS = [
     ("Limits and quotas", LIMITS),
     ("Queue", QUEUE),
     ("Workers", WORKERS),
+    ("Engines", ENGINES),
     ("Saturation", SATURATION),
     ("Uploads and emails", UPLOADS),
 ]
