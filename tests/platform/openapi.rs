@@ -237,10 +237,10 @@ impl Conformance {
                 !text.is_empty() || header["required"] != true,
                 "no {name}: {context}"
             );
-            let value = if header["schema"]["type"] == "integer" {
-                json!(text.parse::<i64>().unwrap())
-            } else {
-                json!(text)
+            let value = match header["schema"]["type"].as_str() {
+                Some("integer") => json!(text.parse::<i64>().unwrap()),
+                Some("number") if !text.is_empty() => json!(text.parse::<f64>().unwrap()),
+                _ => json!(text),
             };
             let errors = self.schema_errors(&header["schema"], &value);
             assert!(
