@@ -77,7 +77,8 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
     }
     let head = format!(
         "suite_id = \"{SUITE_ID}\"\nversion = \"1\"\nmetric = \"accuracy\"\n\
-         description = \"What forty made people have for lunch, as next-choice prediction. A prediction is the ranked list of the dishes.\"\n"
+         description = \"What forty made people have for lunch, as next-choice prediction. A prediction is the ranked list of the dishes.\"\n\
+         \n[sequence]\nevents = \"past\"\noptions = \"options\"\n"
     );
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join("suite.toml"), head)?;

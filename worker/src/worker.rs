@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
+use assay_core::runtime::engine::Engines;
 use assay_core::runtime::job_queue::{self, OnJobNotification};
 use assay_core::runtime::process;
 use assay_core::runtime::process_error::ProcessError;
@@ -29,7 +30,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::answer_cache::AnswerCache;
-use crate::attempt::{self, AttemptContext};
+use crate::attempt;
+use crate::context::AttemptContext;
 use crate::settings::Settings;
 
 /// Interval of lease renewals. Several of them fit into one lease.
@@ -86,9 +88,12 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     let (results, waiting_results) = combined_statements();
     let write_waiting = write_results(task_connections.clone(), waiting_results);
     tasks.spawn_infallible("results", write_waiting);
+    let artifacts = Artifacts::open(&settings.common.artifacts).await?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let context = AttemptContext {
         results,
-        artifacts: Artifacts::open(&settings.common.artifacts).await?,
+        engines: Engines::new(&settings.common.engines, artifacts.clone(), cores),
+        artifacts,
         answers: AnswerCache::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
         spans: Spans::open("assay-worker", &settings.common, Sampling::Upstream)?,
@@ -424,9 +429,11 @@ mod tests {
         let task_connections = TaskConnections::new(db.clone(), TASK_CONNECTIONS);
         let write_waiting = write_results(task_connections.clone(), waiting_results);
         tasks.spawn_infallible("results", write_waiting);
+        let artifacts = Artifacts::create(folder.to_str().unwrap()).await.unwrap();
         let context = AttemptContext {
             results,
-            artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
+            engines: Engines::new(&[], artifacts.clone(), 1),
+            artifacts,
             answers: AnswerCache::new(db.clone(), 0),
             hfm_sha: common.hfm_sha.clone(),
             spans: Spans::open("test", common, Sampling::Upstream).unwrap(),

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use assay_core::model::catalog::ModelFile;
+use assay_core::model::item_sequence;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::suite::SuiteId;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
-use assay_eval::suite::{FolderItem, SuiteFolder};
+use assay_eval::suite::{BadSuite, FolderItem, SuiteFolder};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -37,6 +38,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         per_item_feedback,
         description,
         protection,
+        sequence,
         items,
         content_sha256,
     } = &read;
@@ -70,6 +72,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         ladder: audit.ladder(),
         n_sealed,
         closes_at,
+        sequence: sequence.as_ref(),
         n_items,
         content_sha256,
     };
@@ -123,7 +126,15 @@ pub fn suite_audit(folder: &Path) -> Result<Value> {
 }
 
 fn read_suite(folder: &Path) -> Result<SuiteFolder> {
-    SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))
+    let bad = |error: BadSuite| refused(error.to_string());
+    let suite = SuiteFolder::read(folder).map_err(bad)?;
+    if let Some(paths) = &suite.sequence {
+        let check = |item: &FolderItem| {
+            item_sequence::of_item(&item.item_id, item.input.get(), paths).map(drop)
+        };
+        suite.check_items(check).map_err(bad)?;
+    }
+    Ok(suite)
 }
 
 fn suite_id(value: &str) -> Result<SuiteId> {

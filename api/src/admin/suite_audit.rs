@@ -382,6 +382,7 @@ fn attacked(
             answer,
             is_sealed,
             input: _,
+            line: _,
         },
     ) in items.iter().step_by(spread).enumerate()
     {

@@ -98,8 +98,8 @@ impl Cleaner<'_> {
         auth::delete_expired(self.db).await
     }
 
-    /// Removes the predictions of finished jobs, and the item scores of attempts whose result was
-    /// not used.
+    /// Removes the input of finished jobs, and the item scores and outputs of attempts whose result
+    /// was not used.
     async fn job_objects(&mut self) -> Result<()> {
         loop {
             let jobs = cleanup::list_cleanup_candidates(&mut *self.db).await?;
@@ -110,14 +110,30 @@ impl Cleaner<'_> {
                 input_key,
                 attempts,
                 scores_key,
+                is_succeeded,
+                output_upload_id,
             } in &jobs
             {
-                let stored =
-                    (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
-                let keys = stored
-                    .filter(|key| scores_key.as_ref() != Some(key))
-                    .chain(input_key.clone())
-                    .collect();
+                let mut keys: Vec<String> = match output_upload_id {
+                    None => (1..=*attempts)
+                        .map(|attempt| Artifacts::scores_key(org_id, job_id, attempt))
+                        .filter(|key| scores_key.as_ref() != Some(key))
+                        .collect(),
+                    // The only attempt of most jobs is the one whose output counts.
+                    Some(_) if *attempts == i32::from(*is_succeeded) => Vec::new(),
+                    Some(upload_id) => {
+                        let last = is_succeeded.then_some(*attempts);
+                        let written = self
+                            .artifacts
+                            .list_under(&upload::prefix(org_id, upload_id))
+                            .await?;
+                        let is_unused = |key: &String| {
+                            last.is_none_or(|attempt| !upload::is_output_of(key, attempt))
+                        };
+                        written.into_iter().filter(is_unused).collect()
+                    }
+                };
+                keys.extend(input_key.clone());
                 objects.push((job_id.to_string(), keys));
             }
             let removed = remove(self.artifacts, objects).await;

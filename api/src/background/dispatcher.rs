@@ -251,6 +251,7 @@ impl Dispatcher {
         }
         for ReclaimedJob {
             job_id,
+            r#type,
             attempt,
             overdue,
             failed,
@@ -269,7 +270,12 @@ impl Dispatcher {
             metrics::counter!(prometheus::JOBS_RECLAIMED, "outcome" => outcome).increment(1);
             metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
             if *failed {
-                metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
+                metrics::counter!(
+                    prometheus::JOBS_FINISHED,
+                    "type" => r#type.as_str(),
+                    "outcome" => code.as_str()
+                )
+                .increment(1);
             }
             tracing::info!(%job_id, attempt, trace_id, result, outcome, "job reclaimed");
             if let Some(parent) = span_id

@@ -13,6 +13,8 @@ mod me;
 mod members;
 mod models;
 mod orgs;
+mod predictions;
+mod raw;
 mod service;
 mod serving;
 mod sessions;
@@ -89,6 +91,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .merge(evals::routes().with_state(app.clone()))
+        .merge(predictions::routes().with_state(app.clone()))
         .route_layer((
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),

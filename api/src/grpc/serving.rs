@@ -1,6 +1,6 @@
 //! The rpcs of `ServingService`.
 
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
 use assay_core::model::sequence::Sequence;
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -9,9 +9,16 @@ use assay_core::{Error, Result};
 use assay_proto::convert::{InvalidTimestamp, sequences};
 use assay_proto::v1;
 use assay_proto::v1::serving_service_server::ServingService;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
+use prost::Message as _;
+use tonic::server::UnaryService as _;
 use tonic::{Request, Response, Status};
 
+use super::predictions::CreatePrediction;
 use super::service::Service;
+use crate::ops::job_output;
 use crate::ops::serving::{self, ServeFields};
 
 type Proof = TermsAccepted<Submitter>;
@@ -141,6 +148,39 @@ impl ServingService for Service {
             Ok(serving::embed(&app, &submitter, fields, options)
                 .await?
                 .into())
+        })
+        .await
+    }
+
+    /// Creates a prediction job. The route of `predictions::routes` precedes this one, because it
+    /// does not decode the message.
+    async fn create_prediction(
+        &self,
+        request: Request<v1::CreatePredictionRequest>,
+    ) -> Result<Response<v1::CreatePredictionResponse>, Status> {
+        let encoded = request.map(|message| Bytes::from(message.encode_to_vec()));
+        CreatePrediction(self.clone()).call(encoded).await
+    }
+
+    type StreamJobOutputStream = BoxStream<'static, Result<v1::StreamJobOutputResponse, Status>>;
+
+    async fn stream_job_output(
+        &self,
+        request: Request<v1::StreamJobOutputRequest>,
+    ) -> Result<Response<Self::StreamJobOutputStream>, Status> {
+        self.stream(request, |app, caller: Caller, input| async move {
+            let v1::StreamJobOutputRequest { job_id, offset } = input.message;
+            let output = job_output::find(&app, &caller, &job_id).await?;
+            let bytes = output.bytes;
+            let offset = u64::try_from(offset.unwrap_or(0))
+                .ok()
+                .filter(|offset| *offset < bytes);
+            let offset = offset.ok_or_else(|| {
+                let message = format!("must be an integer from 0 to {}", bytes.saturating_sub(1));
+                Error::field("offset", "range", message)
+            })?;
+            let pieces = output.stream(&app, offset..bytes);
+            Ok(pieces.map_ok(|data| v1::StreamJobOutputResponse { data: data.into() }))
         })
         .await
     }

@@ -1,6 +1,7 @@
 //! HTTP without routes, for REST and gRPC alike: connections, the context of a request, protocol
 //! detection and error responses.
 
+pub mod byte_range;
 pub mod client_address;
 pub mod connections;
 pub mod error_response;

@@ -13,7 +13,7 @@ pub enum TrafficClass {
     /// Reads or cancels jobs. Has connections of its own, so that clients can follow their jobs
     /// while everything else is overloaded. A request that waits for a job holds none meanwhile.
     Jobs,
-    /// Submits predictions. Gets its permit when its body has arrived.
+    /// Submits a job. Gets its permit when its body has arrived.
     Submission,
     /// Sends or reads so much that it may take minutes. The operations themselves limit their
     /// number.
@@ -27,8 +27,13 @@ pub enum TrafficClass {
 /// The start of the routes and gRPC methods that read or cancel jobs.
 const JOBS_PREFIX: [&str; 2] = ["/v1/jobs/", "/assay.v1.JobService/"];
 
-/// The routes and gRPC methods that submit predictions.
-const SUBMISSION: [&str; 2] = ["/v1/evals", "/assay.v1.EvalService/CreateEval"];
+/// The routes and gRPC methods that submit jobs.
+const SUBMISSION: [&str; 4] = [
+    "/v1/evals",
+    "/v1/predictions",
+    "/assay.v1.EvalService/CreateEval",
+    "/assay.v1.ServingService/CreatePrediction",
+];
 
 /// The routes and gRPC methods that call an engine.
 const SERVING: [&str; 6] = [
@@ -41,11 +46,13 @@ const SERVING: [&str; 6] = [
 ];
 
 /// The routes and gRPC methods that send or read much.
-const LARGE: [&str; 6] = [
+const LARGE: [&str; 8] = [
     "/v1/uploads/{upload_id}/parts/{number}",
     "/v1/uploads/{upload_id}/complete",
     "/v1/comparisons",
+    "/v1/jobs/{job_id}/output",
     "/assay.v1.ComparisonService/CreateComparison",
+    "/assay.v1.ServingService/StreamJobOutput",
     "/assay.v1.UploadService/UploadPredictions",
     "/assay.v1.UploadService/CompleteUpload",
 ];
@@ -60,12 +67,14 @@ impl TrafficClass {
             .get::<MatchedPath>()
             .map_or(path, MatchedPath::as_str);
         let [rest_jobs, grpc_jobs] = JOBS_PREFIX;
-        if route == "/v1/jobs" || route.starts_with(rest_jobs) || path.starts_with(grpc_jobs) {
+        // Before jobs, because the output of a job is large.
+        if LARGE.contains(&route) || LARGE.contains(&path) {
+            Self::Large
+        } else if route == "/v1/jobs" || route.starts_with(rest_jobs) || path.starts_with(grpc_jobs)
+        {
             Self::Jobs
         } else if SUBMISSION.contains(&route) || SUBMISSION.contains(&path) {
             Self::Submission
-        } else if LARGE.contains(&route) || LARGE.contains(&path) {
-            Self::Large
         } else if SERVING.contains(&route) || SERVING.contains(&path) {
             Self::Serving
         } else {

@@ -9,9 +9,11 @@ use std::ops::ControlFlow;
 
 use assay_core::model::org::FREE;
 use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::sequence_list::{SequenceSurvey, read_checked};
 use assay_core::model::upload;
 use assay_core::model::upload::PartObject;
-use assay_core::model::upload::{Upload, UploadFailure, UploadRow, UploadStatus};
+use assay_core::model::upload::{Upload, UploadFailure, UploadKind, UploadRow, UploadStatus};
+use assay_core::runtime::lines::{LINE_BYTES_MAX, Line};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::{
     ContentError, ContentFormat, ContentReader, ReadEnd, read_upload,
@@ -185,10 +187,10 @@ async fn validate(
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
         compute_sha256: row.sha256.is_some(),
     };
-    let survey = |content: ContentReader<'_>| {
-        let mut survey = Survey::default();
-        let ended = content.read(|| ControlFlow::Continue(()), &mut survey);
-        (survey, ended)
+    let kind = row.kind;
+    let survey = move |content: ContentReader<'_>| match kind {
+        UploadKind::Predictions => survey_predictions(content),
+        UploadKind::Sequences => survey_sequences(content),
     };
     let found = read_upload(&app.artifacts, parts, content, survey).await?;
     let found = found.ok_or_else(|| {
@@ -204,19 +206,18 @@ async fn validate(
             format!("{announced} was announced, {received} was received"),
         ));
     }
-    let (
-        Survey {
-            digest,
-            n_items,
-            errors,
-        },
+    let Survey {
+        digest,
+        n_items,
+        errors,
         ended,
-    ) = found.value;
+    } = found.value;
+    let invalid = match row.kind {
+        UploadKind::Predictions => UploadFailure::InvalidPredictions,
+        UploadKind::Sequences => UploadFailure::InvalidSequences,
+    };
     Ok(match ended {
-        ReadEnd::Complete if errors.is_empty() => Outcome::Valid {
-            n_items,
-            digest: digest.finish(),
-        },
+        ReadEnd::Complete if errors.is_empty() => Outcome::Valid { n_items, digest },
         ReadEnd::Invalid(ContentError::TooLarge) => {
             let message = format!(
                 "The decompressed upload is larger than the {} bytes that the plan allows.",
@@ -235,26 +236,91 @@ async fn validate(
                 _ => "the content is not gzip, or is truncated",
             };
             Outcome::Invalid {
-                code: UploadFailure::InvalidPredictions,
+                code: invalid,
                 error: Error::field("content_encoding", "format", message),
             }
         }
         _ => Outcome::Invalid {
-            code: UploadFailure::InvalidPredictions,
+            code: invalid,
             error: Error::fields(errors),
         },
     })
 }
 
+/// The digest and number of the predictions or sequences, the errors in them, and the end of the
+/// reading.
+struct Survey {
+    digest: [u8; 32],
+    n_items: i64,
+    errors: Vec<FieldError>,
+    ended: ReadEnd<()>,
+}
+
+fn survey_predictions(content: ContentReader<'_>) -> Survey {
+    let mut sink = PredictionSurvey::default();
+    let ended = content.read(|| ControlFlow::Continue(()), &mut sink);
+    let PredictionSurvey {
+        digest,
+        n_items,
+        errors,
+    } = sink;
+    Survey {
+        digest: digest.finish(),
+        n_items,
+        errors,
+        ended,
+    }
+}
+
+fn survey_sequences(content: ContentReader<'_>) -> Survey {
+    let mut sequences = SequenceSurvey::default();
+    let mut errors = Vec::new();
+    let ended = content.read_lines(|number, line| {
+        let location = format!("line {number}");
+        match line {
+            Line::Text(json) => match read_checked(json, &location) {
+                Ok(sequence) => sequences.add(&sequence),
+                Err(found) => errors.extend(found),
+            },
+            Line::TooLong => {
+                let message = format!("is longer than {LINE_BYTES_MAX} bytes");
+                errors.push(FieldError::new(location, "range", message));
+            }
+            Line::NotUtf8 => errors.push(FieldError::new(location, "format", "is not UTF-8")),
+        }
+        continue_below_limit(&errors)
+    });
+    let checked = sequences.finish();
+    if checked.n == 0 && errors.is_empty() {
+        let message = "there must be at least one sequence";
+        errors.push(FieldError::new("sequences", "required", message));
+    }
+    errors.truncate(FIELD_ERRORS_MAX);
+    Survey {
+        digest: checked.digest,
+        n_items: checked.n,
+        errors,
+        ended,
+    }
+}
+
+fn continue_below_limit(errors: &[FieldError]) -> ControlFlow<()> {
+    if errors.len() < FIELD_ERRORS_MAX {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
+
 /// The digest and number of the predictions, and the errors in them.
 #[derive(Default)]
-struct Survey {
+struct PredictionSurvey {
     digest: SubmissionDigest,
     n_items: i64,
     errors: Vec<FieldError>,
 }
 
-impl<'a> PredictionSink<'a> for Survey {
+impl<'a> PredictionSink<'a> for PredictionSurvey {
     type Stop = ();
 
     fn take(&mut self, prediction: Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<()> {
@@ -265,10 +331,6 @@ impl<'a> PredictionSink<'a> for Survey {
             }
             Err(error) => self.errors.push(error),
         }
-        if self.errors.len() < FIELD_ERRORS_MAX {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        continue_below_limit(&self.errors)
     }
 }

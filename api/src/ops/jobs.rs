@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::background::job_updates::JobSubscription;
 use crate::ops::trace_document::{self, TraceDocument};
 
-fn not_found() -> Error {
+pub(super) fn not_found() -> Error {
     Error::not_found(Resource::Job)
 }
 
@@ -73,20 +73,16 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     if !errors.is_empty() {
         return Err(Error::fields(errors));
     }
-    // There are no jobs of this type.
-    if r#type == Some(JobType::Predict) {
-        return Ok(Jobs {
-            jobs: Vec::new(),
-            next_before: None,
-        });
-    }
     let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
     // One row more than the page has shows that there is a next page.
     let mut rows = store::job::list(
         &app.jobs_db.get(),
         caller.org_id(),
-        status,
-        before,
+        store::job::Filter {
+            r#type,
+            status,
+            before,
+        },
         limit + 1,
     )
     .await?;
@@ -108,10 +104,21 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let cancelled = store::job::cancel(&app.jobs_db.get(), caller.org_id(), &job_id).await?;
-    metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled")
-        .increment(u64::from(cancelled));
     let job = find(app, caller, &job_id).await?;
     if cancelled {
+        // The eval of the output is cancelled with its job.
+        let types = [
+            Some(job.r#type),
+            job.eval_job_id.as_ref().map(|_| JobType::Eval),
+        ];
+        for r#type in types.into_iter().flatten() {
+            metrics::counter!(
+                prometheus::JOBS_FINISHED,
+                "type" => r#type.as_str(),
+                "outcome" => "cancelled"
+            )
+            .increment(1);
+        }
         return Ok(job.into_job(&app.settings.public_url));
     }
     let illegal = job.status.after(Trigger::Cancel).err();
@@ -139,6 +146,7 @@ pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<
     match store::job::finalize(&app.jobs_db.get(), caller.org_id(), &job_id).await? {
         Finalized::Done => get(app, caller, job_id.as_str(), None).await,
         Finalized::Missing => Err(not_found()),
+        Finalized::NotEval => cannot_finalize("it is no eval".into()),
         Finalized::NotSucceeded(status) => cannot_finalize(format!(
             "it is {status}, and only a succeeded job has figures"
         )),

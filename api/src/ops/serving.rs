@@ -26,8 +26,8 @@ use assay_core::{BestEffort as _, Code, Details, Error, OrgId, RequestId, Resour
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
 
-use super::evals::idempotency_key_error;
 use super::models;
+use super::submissions::idempotency_key_error;
 use crate::app::App;
 use crate::limits::concurrency::ConcurrencyPermit;
 
@@ -244,7 +244,20 @@ pub async fn servable(
         version,
         endpoint,
     } = *target;
-    let ServedVersion { file, package } = models::find(app, caller, model_id, version).await?;
+    let version = models::find(app, caller, model_id, version).await?;
+    ensure_servable(version, endpoint, needs_items)
+}
+
+/// Returns the model of a version, if it can serve an operation. `needs_items` is as in [`servable`].
+///
+/// # Errors
+/// 409 if it does not serve the operation.
+pub(super) fn ensure_servable(
+    version: ServedVersion,
+    endpoint: Endpoint,
+    needs_items: bool,
+) -> Result<Servable> {
+    let ServedVersion { file, package } = version;
     if !file.endpoints.contains(&endpoint) {
         let message = format!("The model does not offer {endpoint}.");
         return Err(Error::invalid_state(Resource::Model, message).with_details(
@@ -279,7 +292,7 @@ pub async fn servable(
 }
 
 /// Returns the 409 for a variant of an operation that the model's engine does not compute.
-fn not_offered(model: &Servable, why: &str) -> Error {
+pub(super) fn not_offered(model: &Servable, why: &str) -> Error {
     let message = format!("The model does not offer this variant of the operation: {why}.");
     Error::invalid_state(Resource::Model, message).with_details(Details::NotOffered {
         reason: "endpoint_not_offered",

@@ -2,7 +2,7 @@
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::permissions::Caller;
-use assay_core::model::suite::{LadderGrid, Suite, SuiteId, Suites};
+use assay_core::model::suite::{LadderGrid, Suite, SuiteId, SuiteSequence, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
 use assay_core::store::suite::SuiteRow;
@@ -31,6 +31,8 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             ladder_levels: _,
             n_sealed,
             closes_at,
+            sequence_events,
+            sequence_options,
         } = row;
         Suite {
             suite_id,
@@ -48,6 +50,10 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             ladder,
             n_sealed: i64::from(n_sealed),
             closes_at,
+            sequence: sequence_events.map(|events| SuiteSequence {
+                events,
+                options: sequence_options,
+            }),
         }
     };
     Ok(Suites {

@@ -7,7 +7,8 @@
 //! generative AI.
 
 use assay_core::Timestamp;
-use assay_core::model::job::{Job, JobStatus};
+use assay_core::model::job::{Job, JobResult, JobStatus};
+use assay_core::model::suite::SuiteId;
 use assay_core::store::trace::{AttemptRow, TraceRow};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -47,23 +48,33 @@ pub fn build(job: &Job, row: &TraceRow, attempts: &[AttemptRow]) -> TraceDocumen
         spans: Vec::new(),
     };
     let end = job.finished_at.unwrap_or(job.created_at);
-    let attributes = vec![
+    let mut attributes = vec![
         text("assay.job.id", job.id.as_str()),
         text("assay.request.id", &job.request_id),
-        text("assay.suite.id", job.versions.suite_id.as_str()),
-        text(
-            "assay.suite.version",
-            job.versions.suite_version.as_deref().unwrap_or_default(),
-        ),
-        integer("assay.job.attempts", i64::from(job.attempts)),
     ];
+    let versions = &job.versions;
+    let of_job = [
+        (
+            "assay.suite.id",
+            versions.suite_id.as_ref().map(SuiteId::as_str),
+        ),
+        ("assay.suite.version", versions.suite_version.as_deref()),
+        ("assay.model.id", versions.model_id.as_deref()),
+        ("assay.model.version", versions.model_version.as_deref()),
+    ];
+    attributes.extend(
+        of_job
+            .into_iter()
+            .filter_map(|(key, value)| Some(text(key, value?))),
+    );
+    attributes.push(integer("assay.job.attempts", i64::from(job.attempts)));
     let status = Some(if job.status == JobStatus::Succeeded {
         OK
     } else {
         ERROR
     });
     let root = spans.add(Span {
-        name: "eval",
+        name: job.r#type.as_str(),
         key: String::new(),
         parent: row.parent_span_id.clone(),
         kind: 1,
@@ -197,10 +208,6 @@ impl Spans<'_> {
                 started_at.plus_micros(phase.end_us),
             );
         }
-        let scored = phases
-            .iter()
-            .find(|phase| phase.name == "score")
-            .map_or(ended, |phase| started_at.plus_micros(phase.end_us));
         if let Some(measured_until) = phases.iter().map(|phase| phase.end_us).max() {
             self.child(
                 "persist",
@@ -211,7 +218,30 @@ impl Spans<'_> {
                 ended,
             );
         }
+        let computed = phases
+            .iter()
+            .find(|phase| ["score", "predict"].contains(&phase.name.as_str()))
+            .map_or(ended, |phase| started_at.plus_micros(phase.end_us));
         if let (Some(result), "succeeded") = (&self.job.result, outcome) {
+            let (name, attributes) = result_attributes(result);
+            self.add(Span {
+                name,
+                key,
+                parent: Some(id),
+                kind: 1,
+                from: computed,
+                to: computed,
+                attributes,
+                status: Some(OK),
+            });
+        }
+    }
+}
+
+/// Returns the name and the attributes of the span of a result.
+fn result_attributes(result: &JobResult) -> (&'static str, Vec<Value>) {
+    match result {
+        JobResult::Eval(result) => {
             let attributes = vec![
                 text("gen_ai.evaluation.name", &result.metric),
                 json!({
@@ -223,17 +253,18 @@ impl Spans<'_> {
                 integer("assay.eval.n_unmatched", result.n_unmatched),
                 integer("assay.eval.n_missing", result.n_missing),
             ];
-            let parent = Some(id);
-            self.add(Span {
-                name: "gen_ai.evaluation.result",
-                key,
-                parent,
-                kind: 1,
-                from: scored,
-                to: scored,
-                attributes,
-                status: Some(OK),
-            });
+            ("gen_ai.evaluation.result", attributes)
+        }
+        JobResult::Predict(result) => {
+            let attributes = vec![
+                text("assay.engine", &result.engine),
+                integer("assay.predict.n", result.n),
+                integer("assay.predict.n_failed", result.n_failed),
+                integer("assay.predict.n_truncated", result.n_truncated),
+                integer("assay.predict.n_unknown", result.n_unknown),
+                integer("assay.predict.n_cold", result.n_cold),
+            ];
+            ("assay.predict.result", attributes)
         }
     }
 }

@@ -21,9 +21,9 @@ use crate::limits::request_memory::Reservation;
 /// The fields of a new upload, not validated yet.
 #[derive(Default)]
 pub struct NewUploadFields {
-    /// The kind of the content. Required: `predictions`.
+    /// The kind of the content. Required: `predictions` or `sequences`.
     pub kind: String,
-    /// The format of the predictions.
+    /// The format of the content.
     pub content_type: Option<String>,
     /// The compression of the bytes.
     pub content_encoding: Option<String>,
@@ -65,6 +65,13 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
             .map(|text| validation::one_of("content_encoding", &text))
             .transpose(),
     );
+    if kind == Some(UploadKind::Sequences) && content_type == Some(ContentType::Json) {
+        errors.push(FieldError::new(
+            "content_type",
+            "range",
+            "must be application/x-ndjson: an upload of sequences has one a line",
+        ));
+    }
     if bytes.is_some_and(|bytes| !(1..=BYTES_MAX).contains(&bytes)) {
         errors.push(FieldError::new(
             "bytes",

@@ -13,7 +13,8 @@ use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
-use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
+use crate::ops::evals::{self, BODY_MAX, Submission};
+use crate::ops::submissions::{Accepted, Origin};
 
 /// Submit predictions
 ///
@@ -79,7 +80,14 @@ pub(super) async fn create(
     };
     fields.finish()?;
     let origin = Origin::from_context(context);
-    let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
+    Ok(accepted(
+        evals::submit(&app, &submitter, submission, origin).await?,
+    ))
+}
+
+/// Returns the response with an accepted job.
+pub(super) fn accepted(accepted: Accepted) -> (StatusCode, HeaderMap, Json<Job>) {
+    let Accepted { job, replayed } = accepted;
     let mut headers = HeaderMap::new();
     if replayed {
         headers.insert(
@@ -87,5 +95,5 @@ pub(super) async fn create(
             HeaderValue::from_static("true"),
         );
     }
-    Ok((StatusCode::ACCEPTED, headers, Json(job)))
+    (StatusCode::ACCEPTED, headers, Json(job))
 }

@@ -23,7 +23,7 @@ use crate::http::not_found::not_found_error;
 use crate::http::request_context::RequestContext;
 use crate::layers::memory;
 use crate::limits::request_memory::SharedReservation;
-use crate::ops::evals::IDEMPOTENCY_KEY_MAX;
+use crate::ops::submissions::IDEMPOTENCY_KEY_MAX;
 
 /// Longest time in which a body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

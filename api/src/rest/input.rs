@@ -194,6 +194,31 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the fields of an object, or `None` if the field is absent or not an object. End their
+    /// reading with [`Fields::finish_object`].
+    pub fn optional_object(&mut self, name: &'static str) -> Option<Self> {
+        let raw = self.raw(name)?;
+        if !raw.starts_with('{') {
+            return self.fail(FieldError::new(name, "type", "must be an object"));
+        }
+        match Self::read(raw.as_bytes()) {
+            Ok(fields) => Some(fields),
+            Err(error) => self.fail(FieldError::new(name, "range", error.message)),
+        }
+    }
+
+    /// Ends the reading of the object of a field, and adds its errors with paths such as
+    /// `parameters.top_k`.
+    pub fn finish_object(&mut self, name: &'static str, object: Self) {
+        let Self { fields, errors, .. } = object;
+        let unknown = fields.into_iter().map(|(field, _)| unknown(&field));
+        let errors = errors.into_iter().chain(unknown);
+        self.errors.extend(errors.map(|error| FieldError {
+            field: format!("{name}.{}", error.field),
+            ..error
+        }));
+    }
+
     /// Adds the errors of a field's value, and returns `None` as the value.
     pub fn fail_all<T>(&mut self, errors: Vec<FieldError>) -> Option<T> {
         self.errors.extend(errors);
@@ -211,9 +236,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// 422 with all field errors, or 400 if there are some and the body is not JSON.
     pub fn finish(mut self) -> Result<()> {
-        let unknown = self.fields.iter().map(|(name, _)| {
-            FieldError::new(name.as_ref(), "unknown_field", "is not a known field")
-        });
+        let unknown = self.fields.iter().map(|(name, _)| unknown(name));
         self.errors.extend(unknown);
         if self.errors.is_empty() {
             return Ok(());
@@ -223,6 +246,11 @@ impl<'a> Fields<'a> {
         }
         Err(Error::fields(self.errors))
     }
+}
+
+/// Returns the error of a field that no operation reads.
+fn unknown(field: &str) -> FieldError {
+    FieldError::new(field, "unknown_field", "is not a known field")
 }
 
 /// Deserializes an object into the fields, and adds an error for each repeated key.

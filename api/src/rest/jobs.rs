@@ -4,15 +4,20 @@ use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs}
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation::PageSize;
-use assay_core::{JobId, Timestamp};
+use assay_core::{Code, Error, JobId, Timestamp};
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
-use http::Uri;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::extract::{Id, Permitted};
 use super::input::Query;
 use crate::app::App;
+use crate::http::byte_range::RequestedRange;
 use crate::http::error_response::Failure;
+use crate::ops::job_output;
 use crate::ops::jobs::{self, Filter};
 use crate::ops::trace_document::TraceDocument;
 
@@ -209,6 +214,104 @@ pub(super) async fn trace(
     Id(job_id): Id,
 ) -> Result<Json<TraceDocument>, Failure> {
     Ok(Json(jobs::trace(&app, &caller, &job_id).await?))
+}
+
+/// Get the output of a prediction job
+///
+/// Streams the output of a succeeded prediction job as NDJSON: one line for each sequence, in the
+/// order of the input. A line has `item_id` (if the job predicts a suite) or `sequence_id`, and
+/// `prediction` with `scores`, or `error` with `code` and `message` if the sequence failed. The output
+/// expires after 7 days. To delete it earlier, delete the upload `output_ref`.
+///
+/// The header `Range` requests a part of the output, such as `bytes=1000-`, with status 206. Several
+/// ranges are not supported: the whole output is returned.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs/{job_id}/output",
+    operation_id = "getJobOutput",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("job_id" = JobId, Path, description = "The id of the job."),
+        (
+            "Range" = Option<String>,
+            Header,
+            description = "The bytes to return.",
+            example = "bytes=0-",
+        ),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The output, one JSON object a line.",
+            body = String,
+            content_type = "application/x-ndjson",
+        ),
+        (
+            status = 206,
+            description = "The requested part of the output.",
+            body = String,
+            content_type = "application/x-ndjson",
+        ),
+        (
+            status = 404,
+            description =
+                "The organization has no such job, the job is an eval, or the output has expired \
+                 or was deleted.",
+        ),
+        (status = 409, description = "The job has not succeeded."),
+        (
+            status = 416,
+            description = "The output does not have the requested bytes.",
+        ),
+    ),
+)]
+pub(super) async fn output(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+    Id(job_id): Id,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let output = job_output::find(&app, &caller, &job_id).await?;
+    let bytes = output.bytes;
+    let etag = format!("\"{}\"", output.sha256);
+    let (status, range) = match RequestedRange::read(&headers, bytes, &etag) {
+        RequestedRange::Whole => (StatusCode::OK, 0..bytes),
+        RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        RequestedRange::Unsatisfiable => {
+            let message = format!("The output has {bytes} bytes, and none of the requested ones.");
+            let failure = Failure {
+                status: Some(StatusCode::RANGE_NOT_SATISFIABLE),
+                ..Error::new(Code::InvalidRequest, message).into()
+            };
+            let mut response = failure.into_response();
+            let content_range = header(format!("bytes */{bytes}"))?;
+            response.headers_mut().insert(CONTENT_RANGE, content_range);
+            return Ok(response);
+        }
+    };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-ndjson"),
+    );
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(ETAG, header(etag)?);
+    headers.insert(CONTENT_LENGTH, (range.end - range.start).into());
+    if status == StatusCode::PARTIAL_CONTENT {
+        let content_range = format!("bytes {}-{}/{bytes}", range.start, range.end - 1);
+        headers.insert(CONTENT_RANGE, header(content_range)?);
+    }
+    *response.body_mut() = Body::from_stream(output.stream(&app, range));
+    Ok(response)
+}
+
+fn header(value: String) -> Result<HeaderValue, Error> {
+    value.try_into().map_err(Error::internal)
 }
 
 /// List the item scores of a job

@@ -15,6 +15,7 @@ mod me;
 mod members;
 mod models;
 mod orgs;
+mod predictions;
 mod serving;
 mod sessions;
 pub mod sign_in_page;
@@ -63,12 +64,14 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/models/{model_id}/generate", post(serving::generate))
         .route("/v1/models/{model_id}/embed", post(serving::embed))
         .route("/v1/evals", post(evals::create))
+        .route("/v1/predictions", post(predictions::create))
         .route("/v1/comparisons", post(comparisons::create))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{job_id}/final", post(jobs::finalize))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
+        .route("/v1/jobs/{job_id}/output", get(jobs::output))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route("/v1/session", delete(sessions::end_current))
         .route(
@@ -123,12 +126,14 @@ pub fn routes(app: &App) -> Router<App> {
     serving::embed,
     usage::get,
     evals::create,
+    predictions::create,
     comparisons::create,
     jobs::list,
     jobs::get,
     jobs::cancel,
     jobs::finalize,
     jobs::items,
+    jobs::output,
     jobs::trace,
     uploads::create,
     uploads::get,

@@ -27,6 +27,8 @@ pub enum Resource {
     Model,
     /// An organization that the caller belongs to.
     Organization,
+    /// The output of a prediction job.
+    Output,
     /// A session of the caller.
     Session,
     /// A published suite, in its current version.
@@ -50,6 +52,7 @@ impl Resource {
             Self::Member => "member",
             Self::Model => "model",
             Self::Organization => "organization",
+            Self::Output => "output",
             Self::Session => "session",
             Self::Suite => "suite",
             Self::Terms => "terms",

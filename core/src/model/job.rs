@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId};
+use crate::model::prediction::PredictResult;
 use crate::model::suite::SuiteId;
 use crate::model::suite_items::ItemCursor;
 use crate::model::text_enum::text_enum;
@@ -24,7 +25,7 @@ text_enum! {
     pub enum JobType {
         /// The job scores predictions for a suite.
         Eval = "eval",
-        /// The job serves a model.
+        /// The job ranks items for many sequences with a model.
         Predict = "predict",
     }
 }
@@ -103,7 +104,8 @@ text_enum! {
         Timeout = "timeout",
         /// The submission does not fit the suite. The message names the position.
         InvalidPredictions = "invalid_predictions",
-        /// The submission no longer exists.
+        /// The submission no longer exists. If it would have been the output of a prediction job, that
+        /// job failed, and the charge is refunded.
         InputUnavailable = "input_unavailable",
     }
 }
@@ -124,17 +126,48 @@ pub struct JobError {
     pub message: String,
 }
 
-/// The suite of a job and the build of the scoring library.
+/// The suite, the model and the build of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Versions {
-    /// The build of the scoring library. For a succeeded job, the build that computed the result.
+    /// The build of the scoring and model library. For a succeeded job, the build that computed the
+    /// result.
     pub hfm_sha: String,
-    /// The id of the suite.
-    pub suite_id: SuiteId,
-    /// The version of the suite. Present if the job has succeeded or failed.
+    /// The id of the suite. Absent if a prediction job has no suite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub suite_id: Option<SuiteId>,
+    /// The version of the suite. Present if the job has a suite, and has succeeded or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub suite_version: Option<String>,
+    /// The id of the model. Present in prediction jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub model_id: Option<String>,
+    /// The version of the model. Present in prediction jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub model_version: Option<String>,
+}
+
+/// The result of a job, by its type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum JobResult {
+    /// The result of an eval.
+    Eval(EvalResult),
+    /// The result of a prediction job.
+    Predict(PredictResult),
+}
+
+impl JobResult {
+    /// Returns the build that computed the result.
+    fn hfm_sha(&self) -> &str {
+        match self {
+            Self::Eval(result) => &result.hfm_sha,
+            Self::Predict(result) => &result.hfm_sha,
+        }
+    }
 }
 
 /// The result of an eval.
@@ -297,13 +330,13 @@ pub struct Job {
     /// The name that the caller gave the job. Null if it has none.
     #[schema(max_length = 200)]
     pub label: Option<String>,
-    /// The suite and the build of the scoring library.
+    /// The suite, the model and the build of the job.
     pub versions: Versions,
     /// The number of attempts that were started.
     #[schema(minimum = 0, maximum = 4)]
     pub attempts: i32,
-    /// The share of the submission that has been scored, from 0 to 1, updated once a second. Null
-    /// unless the job is running.
+    /// The share of the submission that has been scored or predicted, from 0 to 1, updated once a
+    /// second. Null unless the job is running.
     #[schema(minimum = 0, maximum = 1)]
     pub progress: Option<f64>,
     /// The time at which the job was accepted. No two jobs of an organization have the same.
@@ -315,10 +348,15 @@ pub struct Job {
     /// `true` if the job is one of the at most three whose sealed figures are disclosed after the
     /// suite has closed.
     pub r#final: bool,
+    /// The id of the eval that scores the output of this prediction job. Present from the start if
+    /// the request had `evaluate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub eval_job_id: Option<JobId>,
     /// The result. Present if the job has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub result: Option<EvalResult>,
+    pub result: Option<JobResult>,
     /// The error. Present if the job has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -387,16 +425,19 @@ pub struct JobRow {
     /// The build of the scoring library when the job was accepted. The result names the build that
     /// scored the job.
     pub hfm_sha: String,
-    pub suite_id: SuiteId,
+    pub suite_id: Option<SuiteId>,
     /// The version is fixed when the job is accepted, but callers see it only after the job has
     /// run.
-    pub suite_version: String,
+    pub suite_version: Option<String>,
+    pub model_id: Option<String>,
+    pub model_version: Option<String>,
+    pub eval_job_id: Option<JobId>,
     pub attempts: i32,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub is_final: bool,
-    pub result: Option<Json<EvalResult>>,
+    pub result: Option<Json<JobResult>>,
     /// Set for a final job, after the suite has closed.
     pub sealed: Option<Json<SealedFigures>>,
     pub progress: Option<f64>,
@@ -417,6 +458,9 @@ impl JobRow {
             hfm_sha,
             suite_id,
             suite_version,
+            model_id,
+            model_version,
+            eval_job_id,
             attempts,
             created_at,
             started_at,
@@ -430,10 +474,13 @@ impl JobRow {
         } = self;
         let has_run = matches!(status, JobStatus::Succeeded | JobStatus::Failed);
         let sealed = sealed.map(|Json(sealed)| sealed);
-        let result = result.map(|Json(result)| EvalResult { sealed, ..result });
+        let result = result.map(|Json(result)| match result {
+            JobResult::Eval(result) => JobResult::Eval(EvalResult { sealed, ..result }),
+            JobResult::Predict(result) => JobResult::Predict(result),
+        });
         let hfm_sha = result
             .as_ref()
-            .map_or(hfm_sha, |result| result.hfm_sha.clone());
+            .map_or(hfm_sha, |result| result.hfm_sha().to_owned());
         Job {
             trace_url: has_run.then(|| format!("{public_url}/v1/jobs/{id}/trace")),
             error: error_code.map(|code| JobError {
@@ -443,7 +490,9 @@ impl JobRow {
             versions: Versions {
                 hfm_sha,
                 suite_id,
-                suite_version: has_run.then_some(suite_version),
+                suite_version: suite_version.filter(|_| has_run),
+                model_id,
+                model_version,
             },
             id,
             org_id,
@@ -457,6 +506,7 @@ impl JobRow {
             started_at,
             finished_at,
             r#final: is_final,
+            eval_job_id,
             result,
         }
     }

@@ -244,7 +244,7 @@ fn set<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
 }
 
 /// A string, borrowed unless it has escapes.
-struct Text<'a>(Cow<'a, str>);
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,5 +1,7 @@
 //! A published version of a model, as the engine client needs it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::catalog::Codebook;
 use crate::model::text_enum::text_enum;
 
@@ -13,8 +15,9 @@ text_enum! {
     }
 }
 
-/// A published version of a model: its engine, and its properties that decide about calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A published version of a model: its engine, and its properties that decide about calls. Jobs store
+/// it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedModel {
     /// The id of the model.
     pub id: String,
@@ -37,7 +40,7 @@ pub struct ServedModel {
 }
 
 /// The tensors that the engine of a model reads and returns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
     /// Item ids; the engine knows the model by the name of its package. For the embedded engine.
     Embedded,
@@ -59,7 +62,7 @@ pub enum Profile {
 }
 
 /// The outputs of a model that reads codes, as in `serving.operations` of `model.json`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeOutputs {
     /// The output of `predict`. `None` if the model does not predict.
     pub predict: Option<PredictOutput>,

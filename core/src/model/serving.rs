@@ -5,7 +5,7 @@ use std::time::Duration;
 use assay_eval::FieldError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -127,7 +127,7 @@ pub struct Units {
 }
 
 /// The options that all operations have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryOptions {
     /// The handling of long sequences.
     pub on_long: OnLong,
@@ -136,9 +136,10 @@ pub struct HistoryOptions {
 }
 
 /// The options of `predict`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictOptions {
     /// The handling of the history.
+    #[serde(flatten)]
     pub history: HistoryOptions,
     /// The number of items to return, at most 500. `None`: 10, and all of a sequence's options.
     pub top_k: Option<u32>,

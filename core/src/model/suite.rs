@@ -109,6 +109,32 @@ pub struct Suite {
     /// The time at which the suite closes and the sealed figures of final jobs are disclosed. Null
     /// if the suite has no sealed items.
     pub closes_at: Option<Timestamp>,
+    /// The places of the sequence in the input of each item. Null unless models can predict the
+    /// suite (`POST /v1/predictions`).
+    pub sequence: Option<SuiteSequence>,
+}
+
+/// The places of a sequence in the input of an item. A path is the name of a field, or names
+/// separated by dots for a field within others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SuiteSequence {
+    /// The path of the events, the oldest first: an array of item ids, or of objects with `item_id`,
+    /// `type` and `ts`.
+    #[schema(min_length = 1, max_length = 200)]
+    pub events: String,
+    /// The path of the items to rank, an array of item ids. Null if all items of a model's catalog
+    /// are ranked.
+    #[schema(min_length = 1, max_length = 200)]
+    pub options: Option<String>,
+}
+
+/// A version of a suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuiteVersion {
+    /// The id of the suite.
+    pub suite_id: SuiteId,
+    /// The version.
+    pub version: String,
 }
 
 text_enum! {

@@ -1,4 +1,5 @@
-//! Uploads: predictions that a client sends in parts before it submits them.
+//! Uploads: predictions or sequences that a client sends in parts before it submits them, and the
+//! outputs of prediction jobs.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,9 +23,9 @@ pub const BYTES_MAX: i64 = PART_MAX.cast_signed() * PARTS_MAX as i64;
 pub const OPEN_MAX: i64 = 100;
 
 text_enum! {
-    /// The format of the predictions.
+    /// The format of the content.
     pub enum ContentType {
-        /// One prediction a line. Blank lines are ignored.
+        /// One prediction or sequence a line. Blank lines are ignored.
         Ndjson = "application/x-ndjson",
         /// One JSON array of predictions.
         Json = "application/json",
@@ -46,6 +47,8 @@ text_enum! {
     pub enum UploadKind {
         /// Predictions for a suite.
         Predictions = "predictions",
+        /// Sequences for a prediction job, one a line.
+        Sequences = "sequences",
     }
 }
 
@@ -80,6 +83,8 @@ text_enum! {
     pub enum UploadFailure {
         /// The content is invalid. The message names the position.
         InvalidPredictions = "invalid_predictions",
+        /// A line is not a valid sequence. The message names the line.
+        InvalidSequences = "invalid_sequences",
         /// The decompressed content is larger than the plan allows.
         PayloadTooLarge = "payload_too_large",
     }
@@ -116,7 +121,8 @@ pub struct Part {
 pub struct UploadCreate {
     /// The kind of the content.
     pub kind: UploadKind,
-    /// The format of the predictions. The default is `application/x-ndjson`.
+    /// The format of the content. The default is `application/x-ndjson`, the only format of
+    /// sequences.
     pub content_type: Option<ContentType>,
     /// The compression of the bytes. The default is `identity`.
     pub content_encoding: Option<ContentEncoding>,
@@ -140,7 +146,7 @@ pub struct Upload {
     pub kind: UploadKind,
     /// The state of the upload.
     pub status: UploadStatus,
-    /// The format of the predictions.
+    /// The format of the content.
     pub content_type: ContentType,
     /// The compression of the bytes.
     pub content_encoding: ContentEncoding,
@@ -160,7 +166,7 @@ pub struct Upload {
     /// was announced.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub sha256: Option<String>,
-    /// The number of predictions. Null until the upload is ready.
+    /// The number of predictions or sequences. Null until the upload is ready.
     #[schema(minimum = 1)]
     pub n_items: Option<i64>,
     /// The time at which the upload was created.
@@ -254,6 +260,19 @@ pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<Str
         prefix(org_id, upload_id),
         random::base62(12)?
     ))
+}
+
+/// Returns the name of the object of a part of an output that an attempt writes. Cleanup removes
+/// those of other attempts than the one that finished the job.
+pub fn output_key(org_id: &OrgId, upload_id: &UploadId, number: i32, attempt: i32) -> String {
+    format!("{}/{number}-{attempt}", prefix(org_id, upload_id))
+}
+
+/// Returns `true` if an object of an output was written by this attempt.
+pub fn is_output_of(object_key: &str, attempt: i32) -> bool {
+    object_key
+        .rsplit_once('-')
+        .is_some_and(|(_, suffix)| suffix == attempt.to_string())
 }
 
 /// An object that holds one part of an upload.

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig, WriteMultipart};
+use object_store::{
+    GetOptions, ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig, WriteMultipart,
+};
 
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
@@ -167,6 +170,28 @@ impl Artifacts {
             Ok(found) => Ok(Some(found.size)),
             Err(error) => none_if_missing(error),
         }
+    }
+
+    /// Reads a range of an object as a stream. Returns `None` if the object does not exist.
+    pub async fn stream_range(
+        &self,
+        key: &str,
+        range: Range<u64>,
+    ) -> Result<Option<BoxStream<'static, Result<Bytes>>>> {
+        let options = GetOptions::default().with_range(Some(range));
+        match self.store.get_opts(&Path::from(key), options).await {
+            Ok(found) => Ok(Some(
+                found.into_stream().map_err(Error::unavailable).boxed(),
+            )),
+            Err(error) => none_if_missing(error),
+        }
+    }
+
+    /// Returns the names of all objects whose names begin with `prefix` and a slash.
+    pub async fn list_under(&self, prefix: &str) -> Result<Vec<String>> {
+        let names = self.store.list(Some(&Path::from(prefix)));
+        let names = names.map_ok(|object| object.location.into());
+        names.try_collect().await.map_err(Error::unavailable)
     }
 
     /// Removes an object. A missing object is not an error.

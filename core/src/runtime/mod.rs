@@ -6,6 +6,7 @@ pub mod artifacts;
 pub mod background_tasks;
 pub mod engine;
 pub mod job_queue;
+pub mod lines;
 pub mod process;
 pub mod process_error;
 pub mod prometheus;

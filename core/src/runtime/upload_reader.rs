@@ -1,4 +1,4 @@
-//! Reads an upload from its objects to predictions, in bounded memory. An async task fetches the
+//! Reads an upload from its objects to predictions or lines, in bounded memory. An async task fetches the
 //! objects; a thread of the blocking thread pool decompresses and reads them.
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,6 +14,7 @@ use crate::model::error::{Error, Result};
 use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType};
 use crate::runtime::artifacts::{Artifacts, windows};
+use crate::runtime::lines::{Line, Lines};
 
 /// Number of fetched pieces that wait for the reader.
 const PIECES_AHEAD: usize = 1;
@@ -142,25 +143,65 @@ impl ContentReader<'_> {
     ) -> ReadEnd<B> {
         read_content(self.bytes, self.format, check_stop, sink)
     }
+
+    /// Passes each line that is not blank to `each`, with its number from 1, and stops when it
+    /// breaks.
+    pub fn read_lines<B>(
+        self,
+        mut each: impl FnMut(usize, Line<'_>) -> ControlFlow<B>,
+    ) -> ReadEnd<B> {
+        let mut lines = Lines::default();
+        let end = read_pieces(self.bytes, self.format, |piece| {
+            lines.feed(piece, &mut each)
+        });
+        end.then(|| lines.finish(&mut each))
+    }
+}
+
+impl<B> ReadEnd<B> {
+    /// Returns the end of the reading after the last step, which follows if all bytes were read.
+    fn then(self, last: impl FnOnce() -> ControlFlow<B>) -> Self {
+        match self {
+            Self::Complete => match last() {
+                ControlFlow::Continue(()) => Self::Complete,
+                ControlFlow::Break(stop) => Self::Stopped(stop),
+            },
+            end => end,
+        }
+    }
 }
 
 /// Reads content from its bytes as they were sent; see [`ContentReader::read`].
 pub fn read_content<B>(
     sent: impl BufRead,
     format: ContentFormat,
-    check_stop: impl FnMut() -> ControlFlow<B>,
+    mut check_stop: impl FnMut() -> ControlFlow<B>,
     sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
 ) -> ReadEnd<B> {
+    let mut stream = Stream::new(format.content_type.layout());
+    let end = read_pieces(sent, format, |piece| {
+        check_stop()?;
+        stream.feed(piece, sink)
+    });
+    end.then(|| stream.finish(sink))
+}
+
+/// Decompresses content, and passes it on in pieces of at most 256 KiB.
+fn read_pieces<B>(
+    sent: impl BufRead,
+    format: ContentFormat,
+    each: impl FnMut(&[u8]) -> ControlFlow<B>,
+) -> ReadEnd<B> {
     match format.content_encoding {
-        ContentEncoding::Identity => read_decoded(sent, format, check_stop, sink),
+        ContentEncoding::Identity => read_decoded(sent, format, each),
         ContentEncoding::Gzip => {
             let decoder = BufReader::with_capacity(DECODED_BYTES, MultiGzDecoder::new(sent));
-            read_decoded(decoder, format, check_stop, sink)
+            read_decoded(decoder, format, each)
         }
         ContentEncoding::Zstd => match zstd_decoder(sent) {
             Ok(decoder) => {
                 let decoder = BufReader::with_capacity(DECODED_BYTES, decoder);
-                read_decoded(decoder, format, check_stop, sink)
+                read_decoded(decoder, format, each)
             }
             Err(_) => ReadEnd::Invalid(ContentError::Encoding),
         },
@@ -176,14 +217,12 @@ fn zstd_decoder<R: BufRead>(sent: R) -> io::Result<zstd::stream::read::Decoder<'
 fn read_decoded<B>(
     mut bytes: impl BufRead,
     format: ContentFormat,
-    mut check_stop: impl FnMut() -> ControlFlow<B>,
-    sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
+    mut each: impl FnMut(&[u8]) -> ControlFlow<B>,
 ) -> ReadEnd<B> {
-    let mut stream = Stream::new(format.content_type.layout());
     let mut n_read = 0;
     loop {
         let piece = match bytes.fill_buf() {
-            Ok([]) => break,
+            Ok([]) => return ReadEnd::Complete,
             Ok(piece) => piece,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return ReadEnd::Invalid(ContentError::Encoding),
@@ -194,19 +233,11 @@ fn read_decoded<B>(
         if n_read > format.bytes_max {
             return ReadEnd::Invalid(ContentError::TooLarge);
         }
-        let mut flow = check_stop();
-        if flow.is_continue() {
-            flow = stream.feed(piece, sink);
-        }
-        if let ControlFlow::Break(stop) = flow {
+        if let ControlFlow::Break(stop) = each(piece) {
             return ReadEnd::Stopped(stop);
         }
         let consumed = piece.len();
         bytes.consume(consumed);
-    }
-    match stream.finish(sink) {
-        ControlFlow::Continue(()) => ReadEnd::Complete,
-        ControlFlow::Break(stop) => ReadEnd::Stopped(stop),
     }
 }
 

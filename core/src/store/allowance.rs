@@ -384,6 +384,7 @@ pub async fn succeed_on_ladder(
 /// Locks the ladders of all holders of the job's allowance, and returns the holders and their
 /// highest level.
 async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>, u32)> {
+    let suite = claim.suite()?;
     // The API of the previous release records no holders. Then the organization's own ladder
     // counts.
     let locked = sqlx::query!(
@@ -411,8 +412,8 @@ async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>
         ",
         claim.org_id.as_str(),
         claim.job_id.as_str(),
-        claim.suite_id.as_str(),
-        claim.suite_version
+        suite.suite_id.as_str(),
+        suite.version
     )
     .fetch_all(db)
     .await?;
@@ -431,6 +432,7 @@ async fn raise_level(
     claim: &Claim,
     level: i32,
 ) -> Result<()> {
+    let suite = claim.suite()?;
     sqlx::query!(
         "
         update suite_allowances
@@ -441,8 +443,8 @@ async fn raise_level(
           and level < $4
         ",
         holders,
-        claim.suite_id.as_str(),
-        claim.suite_version,
+        suite.suite_id.as_str(),
+        suite.version,
         level
     )
     .execute(db)

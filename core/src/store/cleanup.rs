@@ -56,6 +56,11 @@ pub struct CleanupCandidate {
     pub attempts: i32,
     /// The object key of the item scores that count.
     pub scores_key: Option<String>,
+    /// `true` if the last attempt finished the job with a result.
+    pub is_succeeded: bool,
+    /// The id of the upload whose prefix the outputs of all attempts have, if the job is a
+    /// prediction job.
+    pub output_upload_id: Option<UploadId>,
 }
 
 /// Returns jobs that finished more than [`CLEANUP_DELAY`] ago and whose objects are not removed
@@ -70,7 +75,9 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
             org_id as "org_id: OrgId",
             input_key,
             attempts,
-            scores_key
+            scores_key,
+            status = 'succeeded' as "is_succeeded!",
+            output_upload_id as "output_upload_id: UploadId"
         from jobs
         where tidied_at is null
           and finished_at < now() - $2::float8 * interval '1 second'
@@ -94,6 +101,7 @@ pub async fn mark_cleaned_up(db: impl PgExecutor<'_>, job_ids: &[String]) -> Res
             update jobs
             set
                 input_key = null,
+                served_model = null,
                 tidied_at = now()
             where id = any($1)
               and finished_at is not null

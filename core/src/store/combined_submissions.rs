@@ -311,7 +311,7 @@ mod tests {
     use crate::model::org::Plan;
     use crate::model::span_context::SpanContext;
     use crate::model::suite::SuiteAccess;
-    use crate::store::submission::StoredAs;
+    use crate::store::submission::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
 
     fn job(org_id: &OrgId, label: &str) -> NewJob {
@@ -332,6 +332,8 @@ mod tests {
             ladder_levels: None,
             n_sealed: 0,
             closes_at: None,
+            sequence_events: None,
+            sequence_options: None,
         };
         let plan = Plan {
             requests_per_minute: 1,
@@ -350,10 +352,12 @@ mod tests {
             request_id: String::new(),
             label: Some(label.into()),
             hfm_sha: String::new(),
-            suite: Arc::new(suite),
-            predictions: StoredAs::Row(Bytes::new()),
+            task: NewTask::Eval(NewEval {
+                suite: Arc::new(suite),
+                charged_items: 1,
+            }),
+            input: StoredAs::Row(Bytes::new()),
             n_submitted: 1,
-            charged_items: 1,
             idempotency_key: None,
             request_sha256: None,
             elapsed_us: 0,

@@ -8,9 +8,9 @@ use sqlx::{PgExecutor, PgPool};
 use super::allowance::{self, Use};
 use super::usage;
 use crate::model::error::Result;
-use crate::model::ids::{JobId, OrgId};
+use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::{
-    EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures,
+    FINAL_JOBS_MAX, FailureCode, JobResult, JobRow, JobStatus, JobType, SealedFigures,
 };
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
@@ -31,12 +31,15 @@ macro_rules! select_jobs {
                 hfm_sha,
                 suite_id as "suite_id: SuiteId",
                 suite_version,
+                model_id,
+                model_version,
+                eval_job_id as "eval_job_id: JobId",
                 attempts,
                 created_at as "created_at: Timestamp",
                 started_at as "started_at: Timestamp",
                 finished_at as "finished_at: Timestamp",
                 final_at is not null as "is_final!",
-                result as "result: Json<EvalResult>",
+                result as "result: Json<JobResult>",
                 (
                     -- The view has no row before the suite has closed.
                     select jsonb_build_object(
@@ -82,7 +85,7 @@ pub async fn find_all(
     Ok(rows.into_iter().map(by_key).collect())
 }
 
-/// The item scores of a job, and the conditions under which they may be read.
+/// The item scores of an eval, and the conditions under which they may be read.
 pub struct Feedback {
     /// The job's status.
     pub status: JobStatus,
@@ -100,7 +103,7 @@ pub struct Feedback {
     pub scores_key: Option<String>,
 }
 
-/// Returns the location and conditions of the item scores of a job of the organization.
+/// Returns the location and conditions of the item scores of an eval of the organization.
 pub async fn feedback(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -111,8 +114,8 @@ pub async fn feedback(
         r#"
         select
             j.status as "status: JobStatus",
-            j.suite_id as "suite_id: SuiteId",
-            j.suite_version,
+            s.suite_id as "suite_id: SuiteId",
+            s.version as suite_version,
             s.per_item_feedback,
             s.n_items,
             i.body as "scores_body?",
@@ -122,6 +125,7 @@ pub async fn feedback(
         left join stored_item_scores i on i.org_id = j.org_id and i.job_id = j.id
         where j.org_id = $1
           and j.id = $2
+          and j.type = 'eval'
         "#,
         org_id.as_str(),
         job_id.as_str()
@@ -163,7 +167,7 @@ pub struct ComparedJob {
     pub scores_key: Option<String>,
 }
 
-/// Returns those of the two jobs that belong to the organization.
+/// Returns those of the two jobs that are evals of the organization.
 pub async fn compared(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -176,8 +180,8 @@ pub async fn compared(
         select
             j.id as "job_id: JobId",
             j.status as "status: JobStatus",
-            j.suite_id as "suite_id: SuiteId",
-            j.suite_version,
+            s.suite_id as "suite_id: SuiteId",
+            s.version as suite_version,
             s.metric,
             s.release,
             s.max_submissions_per_day,
@@ -192,6 +196,7 @@ pub async fn compared(
         left join stored_item_scores i on i.org_id = j.org_id and i.job_id = j.id
         where j.org_id = $1
           and j.id = any($2)
+          and j.type = 'eval'
         "#,
         org_id.as_str(),
         &ids as &[&str]
@@ -201,51 +206,136 @@ pub async fn compared(
     Ok(found)
 }
 
-/// Returns at most `limit` jobs of the organization, newest first, in the given status, submitted
-/// before the given time. Each of the two statements reads an index in the order of the page, so
-/// that it reads no more rows than it returns.
+/// The jobs of a page.
+#[derive(Debug, Clone, Copy)]
+pub struct Filter {
+    /// Only jobs of this type.
+    pub r#type: Option<JobType>,
+    /// Only jobs in this status.
+    pub status: Option<JobStatus>,
+    /// Only jobs submitted before this time.
+    pub before: Option<Timestamp>,
+}
+
+/// Returns at most `limit` jobs of the organization, newest first. Each of the statements reads an
+/// index in the order of the page. The rows that it reads in vain are prediction jobs, of which an
+/// organization has few, or some of them.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
-    status: Option<JobStatus>,
-    before: Option<Timestamp>,
+    filter: Filter,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
-    let rows = match status {
-        None => {
+    let Filter {
+        r#type,
+        status,
+        before,
+    } = filter;
+    let rows = match (r#type, status) {
+        (Some(JobType::Predict), status) => {
             select_jobs!(
                 "
                 where org_id = $1
-                  and created_at < coalesce($2::timestamptz, 'infinity')
+                  and type = 'predict'
+                  and ($2::text is null or status = $2)
+                  and created_at < coalesce($3::timestamptz, 'infinity')
                 order by created_at desc
-                limit $3
+                limit $4
                 ",
                 org_id.as_str(),
+                status as Option<JobStatus>,
                 before as Option<Timestamp>,
                 i64::from(limit)
             )
             .fetch_all(db)
             .await?
         }
-        Some(status) => {
+        (r#type, None) => {
+            select_jobs!(
+                "
+                where org_id = $1
+                  and created_at < coalesce($2::timestamptz, 'infinity')
+                  and ($4::text is null or type = $4)
+                order by created_at desc
+                limit $3
+                ",
+                org_id.as_str(),
+                before as Option<Timestamp>,
+                i64::from(limit),
+                r#type as Option<JobType>
+            )
+            .fetch_all(db)
+            .await?
+        }
+        (r#type, Some(status)) => {
             select_jobs!(
                 "
                 where org_id = $1
                   and status = $2
                   and created_at < coalesce($3::timestamptz, 'infinity')
+                  and ($5::text is null or type = $5)
                 order by created_at desc
                 limit $4
                 ",
                 org_id.as_str(),
                 status as JobStatus,
                 before as Option<Timestamp>,
-                i64::from(limit)
+                i64::from(limit),
+                r#type as Option<JobType>
             )
             .fetch_all(db)
             .await?
         }
     };
     Ok(rows)
+}
+
+/// The output of a prediction job, and the state of the job.
+pub struct OutputRow {
+    /// The type of the job.
+    pub r#type: JobType,
+    /// The job's status.
+    pub status: JobStatus,
+    /// The id of the upload that the output is.
+    pub upload_id: Option<UploadId>,
+    /// `true` if the upload is ready, and neither deleted nor expired.
+    pub is_stored: bool,
+    /// The size of the output.
+    pub bytes: Option<i64>,
+    /// The SHA-256 of the output, 64 lower-case hex digits.
+    pub sha256: Option<String>,
+}
+
+/// Returns the output of a job of the organization.
+pub async fn output(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<OutputRow>> {
+    let row = sqlx::query_as!(
+        OutputRow,
+        r#"
+        select
+            j.type as "type: JobType",
+            j.status as "status: JobStatus",
+            j.output_upload_id as "upload_id: UploadId",
+            coalesce(
+                u.status = 'ready' and u.deleted_at is null and u.expires_at > now(),
+                false
+            ) as "is_stored!",
+            u.bytes as "bytes?",
+            u.sha256 as "sha256?"
+        from jobs j
+        left join uploads u on u.org_id = j.org_id and u.id = j.output_upload_id
+        where j.org_id = $1
+          and j.id = $2
+        "#,
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
 }
 
 /// Cancels a queued or running job. Refunds the charge if no attempt ever started. Returns `false`
@@ -296,6 +386,8 @@ pub enum Finalized {
     Done,
     /// The organization has no such job.
     Missing,
+    /// The job is no eval.
+    NotEval,
     /// The job has not succeeded. Carries its status.
     NotSucceeded(JobStatus),
     /// The job's suite has no sealed items.
@@ -315,14 +407,15 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     let job = sqlx::query!(
         r#"
         select
+            j.type as "type: JobType",
             j.status as "status: JobStatus",
-            j.suite_id as "suite_id: SuiteId",
-            j.suite_version,
+            s.suite_id as "suite_id?: SuiteId",
+            s.version as "suite_version?",
             j.final_at is not null as "is_final!",
-            s.closes_at as "closes_at: Timestamp",
+            s.closes_at as "closes_at?: Timestamp",
             s.closes_at <= clock_timestamp() as is_closed
         from jobs j
-        join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        left join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
         where j.org_id = $1
           and j.id = $2
         "#,
@@ -337,7 +430,12 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     if job.is_final {
         return Ok(Finalized::Done);
     }
-    let Some(closes_at) = job.closes_at else {
+    if job.r#type != JobType::Eval {
+        return Ok(Finalized::NotEval);
+    }
+    let (Some(suite_id), Some(suite_version), Some(closes_at)) =
+        (job.suite_id, job.suite_version, job.closes_at)
+    else {
         return Ok(Finalized::NotSealed);
     };
     if job.is_closed == Some(true) {
@@ -350,13 +448,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     // organizations gains no final job.
     let mut holders = allowance::holders(&mut transaction, org_id).await?;
     holders.extend(allowance::holders_of_job(&mut transaction, org_id, job_id).await?);
-    allowance::lock(
-        &mut transaction,
-        &holders,
-        &job.suite_id,
-        &job.suite_version,
-    )
-    .await?;
+    allowance::lock(&mut transaction, &holders, &suite_id, &suite_version).await?;
     // A concurrent call may have marked the job before this one got the lock.
     let is_final = sqlx::query_scalar!(
         r#"
@@ -387,8 +479,8 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         limit 1
         "#,
         &holders,
-        job.suite_id.as_str(),
-        job.suite_version
+        suite_id.as_str(),
+        suite_version
     )
     .fetch_optional(&mut *transaction)
     .await?;
@@ -418,15 +510,13 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         // The job counts for all holders, also if they came to share an allowance after its
         // submission.
         let at = super::now(&mut *transaction).await?;
-        let suite_id = &job.suite_id;
-        let suite_version = job.suite_version.as_str();
         allowance::record(
             &mut transaction,
             org_id,
             &holders,
             Use::Final(job_id),
-            suite_id,
-            suite_version,
+            &suite_id,
+            &suite_version,
             at,
         )
         .await?;

@@ -130,7 +130,7 @@ pub async fn pick_jobs_to_notify(
                 j.id,
                 j.dispatch_no,
                 j.dispatched_at,
-                j.input_key is null and j.upload_id is null as is_small,
+                j.type = 'eval' and j.input_key is null and j.upload_id is null as is_small,
                 c.turn,
                 c.created_at
         )

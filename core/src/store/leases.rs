@@ -8,7 +8,7 @@ use sqlx::PgExecutor;
 use super::{PgConnection, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, WorkerId};
-use crate::model::job::ATTEMPTS_MAX;
+use crate::model::job::{ATTEMPTS_MAX, JobType};
 use crate::model::timestamp::Timestamp;
 
 /// The time after which a worker process that has not renewed its lease counts as dead.
@@ -24,8 +24,8 @@ const SWEEP_BATCH: i64 = 500;
 pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     sqlx::query!(
         "
-        insert into workers (id, seen_at, reads_stored_predictions)
-        values ($1, now(), true)
+        insert into workers (id, seen_at, reads_stored_predictions, runs_predictions)
+        values ($1, now(), true, true)
         on conflict (id) do update
             set seen_at = now()
         ",
@@ -76,6 +76,8 @@ pub async fn delete_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Resu
 pub struct ReclaimedJob {
     /// The job's id.
     pub job_id: JobId,
+    /// The type of the job.
+    pub r#type: JobType,
     /// The number of the attempt that was ended.
     pub attempt: i32,
     /// Set if the attempt exceeded its time limit. Otherwise its worker is gone.
@@ -105,6 +107,7 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
         with stuck as (
             select
                 j.id,
+                j.type,
                 j.attempts,
                 j.deadline_at < now() as overdue,
                 j.started_at,
@@ -160,6 +163,7 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
         )
         select
             id as "job_id: JobId",
+            type as "type: JobType",
             attempts as attempt,
             overdue as "overdue!",
             attempts >= $3 as "failed!",

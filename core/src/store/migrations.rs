@@ -55,10 +55,16 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. Without
 /// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 1] = [(
-    "jobs_status_idx",
-    "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
-)];
+const INDEXES: [(&str, &str); 2] = [
+    (
+        "jobs_status_idx",
+        "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
+    ),
+    (
+        "jobs_predict_idx",
+        "create index concurrently if not exists jobs_predict_idx on jobs (org_id, created_at) where type = 'predict'",
+    ),
+];
 
 /// The advisory lock of the process that builds indexes: the letters "index".
 const INDEXING: i64 = 0x69_6e_64_65_78;

@@ -25,6 +25,7 @@ pub mod key;
 pub mod leases;
 pub mod member;
 pub mod migrations;
+mod new_jobs;
 pub mod notifications;
 pub mod operator;
 pub mod org;

@@ -253,6 +253,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
             parent_span_id = null,
             span_id = null,
             scores_key = null,
+            served_model = case when finished_at is null then served_model end,
             error_message = null,
             result = case when status = 'succeeded' then '{}'::jsonb end
         where org_id = $1

@@ -5,6 +5,7 @@ use crate::model::error::Result;
 use crate::model::ids::OrgId;
 use crate::model::suite::{SuiteAccess, SuiteId};
 use crate::model::timestamp::Timestamp;
+use assay_eval::suite::SequencePaths;
 use assay_eval::{Clip, Ladder};
 
 /// The columns of a suite's version, without its items.
@@ -35,6 +36,8 @@ pub struct NewSuite<'a> {
     pub n_sealed: i32,
     /// The time at which the suite closes, if items are sealed.
     pub closes_at: Option<Timestamp>,
+    /// The places of the sequence in the input of an item, if the suite is about sequences.
+    pub sequence: Option<&'a SequencePaths>,
     /// Number of items, open and sealed.
     pub n_items: i32,
     /// The SHA-256 of everything that is published.
@@ -57,6 +60,7 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         ladder,
         n_sealed,
         closes_at,
+        sequence,
         n_items,
         content_sha256,
     } = new;
@@ -79,7 +83,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             ladder_step,
             ladder_levels,
             n_sealed,
-            closes_at
+            closes_at,
+            sequence_events,
+            sequence_options
         )
         values (
             $1,
@@ -98,7 +104,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $14,
             $15,
             $16,
-            $17
+            $17,
+            $18,
+            $19
         )
         on conflict do nothing
         ",
@@ -118,7 +126,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         ladder.map(|ladder| ladder.step),
         ladder.map(|ladder| i32::try_from(ladder.levels).unwrap_or(i32::MAX)),
         n_sealed,
-        *closes_at as Option<Timestamp>
+        *closes_at as Option<Timestamp>,
+        sequence.map(|paths| paths.events.as_str()),
+        sequence.and_then(|paths| paths.options.as_deref())
     )
     .execute(db)
     .await?;

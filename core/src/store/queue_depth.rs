@@ -24,8 +24,8 @@ pub struct QueueDepth {
 /// Measures the depth of the queue.
 pub async fn measure(db: &PgPool) -> Result<QueueDepth> {
     // Each subquery reads the start of an index of the active jobs, or a bounded part of it. Jobs
-    // of suspended organizations are excluded, because they wait for the operator and not for
-    // workers.
+    // of suspended organizations, and evals that wait for a prediction job, are excluded, because they
+    // do not wait for workers.
     let depth = sqlx::query_as!(
         QueueDepth,
         r#"
@@ -39,6 +39,7 @@ pub async fn measure(db: &PgPool) -> Result<QueueDepth> {
                 from (
                     select from jobs
                     where status = 'queued'
+                      and (needs_job_id is null or available_at <= now())
                       and org_id <> all((select ids from suspended)::text[])
                     limit $3
                 ) waiting
@@ -48,6 +49,7 @@ pub async fn measure(db: &PgPool) -> Result<QueueDepth> {
                     select greatest(extract(epoch from now() - min(available_at)), 0)
                     from jobs
                     where status = 'queued'
+                      and (needs_job_id is null or available_at <= now())
                       and org_id <> all((select ids from suspended)::text[])
                 ),
                 0

@@ -8,21 +8,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::allowance::{self, Decision, Use};
 use super::job_notifications::JobNotification;
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
+use super::new_jobs;
 use super::suite::SuiteRow;
 use super::{Connection as _, PgConnection, storage, upload, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
-use crate::model::job::{ATTEMPTS_MAX, JobRow, JobStatus, JobType};
+use crate::model::job::{ATTEMPTS_MAX, JobRow, JobType};
 use crate::model::org::Plan;
+use crate::model::served_model::ServedModel;
+use crate::model::serving::{PredictOptions, Unit};
 use crate::model::span_context::{SpanContext, SpanId};
+use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
+use bytes::Bytes;
 
-/// A submission to store, which has been validated.
+/// A submission to store, which has been validated: one job, or a prediction job and the eval of its
+/// output.
 #[derive(Debug, Clone)]
 pub struct NewJob {
     /// The job's id, made by the caller.
@@ -35,16 +39,14 @@ pub struct NewJob {
     pub request_id: String,
     /// The caller's label of the job.
     pub label: Option<String>,
-    /// The build of the scoring library.
+    /// The build of the scoring and model library.
     pub hfm_sha: String,
-    /// The current version of the suite, which the job keeps.
-    pub suite: Arc<SuiteRow>,
-    /// The predictions.
-    pub predictions: StoredAs,
-    /// Number of predictions.
+    /// The work of the job.
+    pub task: NewTask,
+    /// The predictions or sequences.
+    pub input: StoredAs,
+    /// Number of predictions or sequences.
     pub n_submitted: i64,
-    /// Number of items that the job is charged for.
-    pub charged_items: i64,
     /// The caller's idempotency key, if any.
     pub idempotency_key: Option<String>,
     /// The digest of the request that the idempotency key stands for. `None` without a key.
@@ -60,7 +62,62 @@ pub struct NewJob {
     pub client_span: Option<SpanId>,
 }
 
-/// The place of a submission's predictions.
+/// The work of a job.
+#[derive(Debug, Clone)]
+pub enum NewTask {
+    /// The job scores its input.
+    Eval(NewEval),
+    /// The job ranks items for the sequences of its input.
+    Predict(Box<NewPrediction>),
+}
+
+impl NewTask {
+    /// Returns the suite that the submission is scored for, if it is: by the job, or by the eval of
+    /// its output.
+    pub fn scored_suite(&self) -> Option<&SuiteRow> {
+        match self {
+            Self::Eval(eval) => Some(&eval.suite),
+            Self::Predict(prediction) => {
+                let (_, eval) = prediction.evaluation.as_ref()?;
+                Some(&eval.suite)
+            }
+        }
+    }
+
+    /// Returns the type of the job.
+    pub const fn job_type(&self) -> JobType {
+        match self {
+            Self::Eval(_) => JobType::Eval,
+            Self::Predict(_) => JobType::Predict,
+        }
+    }
+}
+
+/// An eval.
+#[derive(Debug, Clone)]
+pub struct NewEval {
+    /// The current version of the suite, which the job keeps.
+    pub suite: Arc<SuiteRow>,
+    /// Number of items that the job is charged for.
+    pub charged_items: i64,
+}
+
+/// A prediction job.
+#[derive(Debug, Clone)]
+pub struct NewPrediction {
+    /// The model, which the job keeps.
+    pub model: ServedModel,
+    /// The options of the operation.
+    pub options: PredictOptions,
+    /// The suite whose items are predicted, if the job predicts one.
+    pub suite: Option<Arc<SuiteRow>>,
+    /// The id of the output, made by the caller.
+    pub output_upload_id: UploadId,
+    /// The eval that waits for the output, if there is one, and its id, made by the caller.
+    pub evaluation: Option<(JobId, NewEval)>,
+}
+
+/// The place of a job's predictions or sequences.
 #[derive(Debug, Clone)]
 pub enum StoredAs {
     /// They are stored with the job, in `stored_predictions`.
@@ -73,6 +130,8 @@ pub enum StoredAs {
     Object(String),
     /// They were uploaded before.
     Upload(UploadId),
+    /// They are the items of the job's suite.
+    SuiteItems,
 }
 
 /// The largest number of bytes of predictions that are stored in `stored_predictions`. Larger ones
@@ -83,20 +142,59 @@ impl NewJob {
     /// Returns `true` if the job needs a transaction without other jobs: it locks its upload or an
     /// allowance that organizations share, and a rejection must undo that.
     pub fn needs_own_transaction(&self) -> Result<bool> {
-        Ok(matches!(self.predictions, StoredAs::Upload(_)) || self.suite.allowance()?.is_some())
+        let has_allowance = match self.task.scored_suite() {
+            Some(suite) => suite.allowance()?.is_some(),
+            None => false,
+        };
+        Ok(matches!(self.input, StoredAs::Upload(_)) || has_allowance)
+    }
+
+    /// Returns the eval of the submission, with its id: the job itself, or the one that waits for the
+    /// output.
+    fn evaluation(&self) -> Option<(&JobId, &NewEval)> {
+        match &self.task {
+            NewTask::Eval(eval) => Some((&self.id, eval)),
+            NewTask::Predict(prediction) => {
+                let (id, eval) = prediction.evaluation.as_ref()?;
+                Some((id, eval))
+            }
+        }
+    }
+
+    fn is_prediction(&self) -> bool {
+        self.task.job_type() == JobType::Predict
+    }
+
+    /// Returns the number of jobs of the submission.
+    fn n_jobs(&self) -> i64 {
+        1 + i64::from(self.is_prediction() && self.evaluation().is_some())
+    }
+
+    /// Returns the eval items that the submission is charged for.
+    fn eval_items(&self) -> i64 {
+        self.evaluation().map_or(0, |(_, eval)| eval.charged_items)
+    }
+
+    /// Returns the predict items that the submission is charged for.
+    pub(super) fn predict_items(&self) -> i64 {
+        if self.is_prediction() {
+            self.n_submitted
+        } else {
+            0
+        }
     }
 
     /// Returns the number of bytes that this submission adds to those that its organization stores.
     fn added_bytes(&self) -> i64 {
-        match &self.predictions {
+        match &self.input {
             StoredAs::Row(bytes) => i64::try_from(bytes.len()).unwrap_or(i64::MAX),
             StoredAs::ObjectToWrite(bytes) => *bytes,
-            StoredAs::Object(_) | StoredAs::Upload(_) => 0,
+            StoredAs::Object(_) | StoredAs::Upload(_) | StoredAs::SuiteItems => 0,
         }
     }
 
     fn is_object_to_write(&self) -> bool {
-        matches!(self.predictions, StoredAs::ObjectToWrite(_))
+        matches!(self.input, StoredAs::ObjectToWrite(_))
     }
 }
 
@@ -120,6 +218,8 @@ pub enum Submitted {
     /// A worker of the release before, which reads predictions from the artifact store only, is
     /// running. The predictions must be stored there.
     RowNotReadable,
+    /// A worker of the release before, which would fail a prediction job, is running.
+    NotRunnable,
     /// The organization's storage quota is used up.
     StorageFull {
         /// Bytes that the organization stores.
@@ -131,6 +231,8 @@ pub enum Submitted {
     },
     /// The suite's submissions of the day are used up.
     DayFull {
+        /// The suite.
+        suite_id: SuiteId,
         /// Submissions per day.
         max: i64,
         /// The start of the next day (UTC).
@@ -150,8 +252,12 @@ pub enum Submitted {
         /// The latest time at which the oldest of them ends.
         resets_at: Timestamp,
     },
-    /// The items left for the month do not suffice.
+    /// The units left for the month do not suffice.
     MonthFull {
+        /// The name of the limit.
+        limit: &'static str,
+        /// The units that the plan allows in a month.
+        max: i64,
         /// The start of the next month (UTC).
         resets_at: Timestamp,
         /// Seconds until `resets_at`.
@@ -256,13 +362,14 @@ pub async fn submit(
         !is_abandoned
     });
     record_predictions(&mut db, &batch.recorded).await?;
-    let notifications = insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
+    let notifications =
+        new_jobs::insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
     for (index, created_at) in &batch.accepted {
         use_allowance(&mut db, &jobs[*index], &batch.holders, *created_at).await?;
     }
     db.commit().await?;
     for (index, created_at) in batch.accepted {
-        let row = new_row(&jobs[index], created_at);
+        let row = new_jobs::row(&jobs[index], created_at);
         results[index] = Some(Submitted::Accepted(Box::new(row)));
     }
     Ok(Stored {
@@ -288,19 +395,25 @@ struct Batch<'a> {
 }
 
 /// The use that an organization has made of its limits, with the jobs that were accepted so far.
-struct UsedLimits {
+pub(super) struct UsedLimits {
     /// The time of the next job. It is later than that of every earlier job of the organization.
     next_created_at: Timestamp,
     /// The start of the current month.
-    period_start: Timestamp,
+    pub(super) period_start: Timestamp,
     /// The number of active jobs, or more. `None` if it is unknown.
-    active_max: Option<i64>,
+    pub(super) active_max: Option<i64>,
     /// The number of jobs that were accepted by this transaction.
     accepted: i64,
     eval_items: i64,
+    predict_items: i64,
+    /// `true` if the row of the month exists and is locked. Requests that are served at once charge
+    /// predict items without the other locks, and may create the row.
+    month_is_locked: bool,
     bytes: i64,
     /// `false` if a running worker does not read predictions from `stored_predictions`.
     workers_read_rows: bool,
+    /// `false` if a running worker does not run prediction jobs.
+    workers_run_predictions: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -329,12 +442,20 @@ impl<'a> Batch<'a> {
         if !self.upload_is_usable {
             return Ok(Some(Submitted::UploadGone));
         }
+        if job.is_prediction() && !limits.month_is_locked {
+            return Ok(None);
+        }
         let created_at = limits.next_created_at;
-        if let Some(allowance) = job.suite.allowance()? {
+        let allowance = match job.task.scored_suite() {
+            Some(suite) => suite.allowance()?,
+            None => None,
+        };
+        if let Some(allowance) = allowance {
             match allowance::permit(db, org_id, &allowance, created_at).await? {
                 Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
                 Decision::DayUsedUp { max, resets_at } => {
                     return Ok(Some(Submitted::DayFull {
+                        suite_id: allowance.suite_id.clone(),
                         max,
                         resets_at,
                         seconds: created_at.seconds_until(resets_at),
@@ -343,7 +464,8 @@ impl<'a> Batch<'a> {
                 Decision::Granted(holders) => self.holders = holders,
             }
         }
-        let is_below = |active: i64| active < job.plan.concurrent_jobs;
+        let n_jobs = job.n_jobs();
+        let is_below = |active: i64| active + n_jobs <= job.plan.concurrent_jobs;
         if !limits.active_max.is_some_and(is_below) {
             let (active, resets_at) = active(db, org_id).await?;
             // The jobs that this transaction accepts are not stored yet.
@@ -356,15 +478,35 @@ impl<'a> Batch<'a> {
                 }));
             }
         }
-        if limits.eval_items + job.charged_items > job.plan.eval_items_per_month {
-            let resets_at = usage::next_month(db, created_at).await?;
-            return Ok(Some(Submitted::MonthFull {
-                resets_at,
-                seconds: created_at.seconds_until(resets_at),
-            }));
+        let month_limits = [
+            (
+                "eval_items_per_month",
+                limits.eval_items + job.eval_items(),
+                job.plan.eval_items_per_month,
+            ),
+            (
+                Unit::PredictItems.limit(),
+                limits.predict_items + job.predict_items(),
+                Unit::PredictItems.max(&job.plan),
+            ),
+        ];
+        // A limit that the job does not use may be exceeded, for example because it was lowered.
+        let uses = [job.eval_items() > 0, job.is_prediction()];
+        for ((limit, used, max), is_used) in month_limits.into_iter().zip(uses) {
+            if is_used && used > max {
+                let resets_at = usage::next_month(db, created_at).await?;
+                return Ok(Some(Submitted::MonthFull {
+                    limit,
+                    max,
+                    resets_at,
+                    seconds: created_at.seconds_until(resets_at),
+                }));
+            }
         }
         let bytes = job.added_bytes();
-        if bytes > 0 && limits.bytes + bytes > job.plan.storage_bytes {
+        // The size of an output is not known yet, so the storage must only not be full.
+        let needed = bytes.max(i64::from(job.is_prediction()));
+        if needed > 0 && limits.bytes + needed > job.plan.storage_bytes {
             let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
             return Ok(Some(Submitted::StorageFull {
                 used: limits.bytes,
@@ -372,18 +514,22 @@ impl<'a> Batch<'a> {
                 seconds,
             }));
         }
-        if matches!(job.predictions, StoredAs::Row(_)) && !limits.workers_read_rows {
+        if matches!(job.input, StoredAs::Row(_)) && !limits.workers_read_rows {
             return Ok(Some(Submitted::RowNotReadable));
+        }
+        if job.is_prediction() && !limits.workers_run_predictions {
+            return Ok(Some(Submitted::NotRunnable));
         }
         limits.bytes += bytes;
         if job.is_object_to_write() {
             self.recorded.push(job);
             return Ok(Some(Submitted::Recorded));
         }
-        limits.active_max = limits.active_max.map(|active| active + 1);
-        limits.accepted += 1;
-        limits.eval_items += job.charged_items;
-        limits.next_created_at = created_at.plus_micros(1);
+        limits.active_max = limits.active_max.map(|active| active + n_jobs);
+        limits.accepted += n_jobs;
+        limits.eval_items += job.eval_items();
+        limits.predict_items += job.predict_items();
+        limits.next_created_at = created_at.plus_micros(n_jobs);
         if let Some(key) = key {
             let job_id = job.id.clone();
             self.repeated.insert(
@@ -398,13 +544,16 @@ impl<'a> Batch<'a> {
 
 /// Locks the upload of a job, if it has one. Returns `false` if it was deleted or has expired.
 async fn lock_upload(db: &mut PgConnection, job: &NewJob) -> Result<bool> {
-    match &job.predictions {
+    match &job.input {
         StoredAs::Upload(upload_id) => upload::lock_usable(db, &job.org_id, upload_id).await,
-        StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Object(_) => Ok(true),
+        StoredAs::Row(_)
+        | StoredAs::ObjectToWrite(_)
+        | StoredAs::Object(_)
+        | StoredAs::SuiteItems => Ok(true),
     }
 }
 
-/// Records that an accepted job uses the allowance of its suite, if it has one. The allowance is
+/// Records that an accepted eval uses the allowance of its suite, if it has one. The allowance is
 /// locked since the decision.
 async fn use_allowance(
     db: &mut PgConnection,
@@ -412,14 +561,17 @@ async fn use_allowance(
     holders: &[String],
     created_at: Timestamp,
 ) -> Result<()> {
-    let Some(allowance) = job.suite.allowance()? else {
+    let Some((eval_id, eval)) = job.evaluation() else {
+        return Ok(());
+    };
+    let Some(allowance) = eval.suite.allowance()? else {
         return Ok(());
     };
     allowance::record(
         db,
         &job.org_id,
         holders,
-        Use::Submission(&job.id),
+        Use::Submission(eval_id),
         allowance.suite_id,
         allowance.suite_version,
         created_at,
@@ -482,15 +634,14 @@ async fn wait_for_lock(db: &mut PgConnection, org_id: &str) -> Result<()> {
         .await?;
     sqlx::query!(
         "
-        select org_id
-        from usage
-        where org_id = $1
-          and period_start = date_trunc('month', now(), 'UTC')
-        for update
+        insert into usage as u (org_id, period_start, eval_items)
+        values ($1, date_trunc('month', now(), 'UTC'), 0)
+        on conflict (org_id, period_start) do update
+            set eval_items = u.eval_items
         ",
         org_id
     )
-    .fetch_optional(&mut *db)
+    .execute(&mut *db)
     .await?;
     sqlx::query!(
         "
@@ -520,7 +671,7 @@ async fn read_limits(
         r#"
         /* all tenants: one transaction stores the jobs of several organizations */
         with month as materialized (
-            select org_id, eval_items
+            select org_id, eval_items, predict_items
             from usage
             where org_id = any($1)
               and period_start = date_trunc('month', now(), 'UTC')
@@ -530,20 +681,21 @@ async fn read_limits(
             o.org_id as "org_id!: OrgId",
             clock_timestamp() as "now!: Timestamp",
             date_trunc('month', now(), 'UTC') as "period_start!: Timestamp",
-            coalesce(
-                (
-                    select m.eval_items
-                    from month m
-                    where m.org_id = o.org_id
-                ),
-                0
-            ) as "eval_items!",
+            m.org_id is not null as "month_is_locked!",
+            coalesce(m.eval_items, 0) as "eval_items!",
+            coalesce(m.predict_items, 0) as "predict_items!",
             not exists (
                 select from workers w
                 where not w.reads_stored_predictions
                   and w.seen_at > now() - $2::float8 * interval '1 second'
-            ) as "workers_read_rows!"
+            ) as "workers_read_rows!",
+            not exists (
+                select from workers w
+                where not w.runs_predictions
+                  and w.seen_at > now() - $2::float8 * interval '1 second'
+            ) as "workers_run_predictions!"
         from unnest($1::text[]) as o(org_id)
+        left join month m on m.org_id = o.org_id
         where not exists (
             select from usage u
             where u.org_id = o.org_id
@@ -573,8 +725,11 @@ async fn read_limits(
                 active_max: org.active_max,
                 accepted: 0,
                 eval_items: row.eval_items,
+                predict_items: row.predict_items,
+                month_is_locked: row.month_is_locked,
                 bytes: org.bytes,
                 workers_read_rows: row.workers_read_rows,
+                workers_run_predictions: row.workers_run_predictions,
             },
         );
     }
@@ -653,7 +808,7 @@ async fn accept_objects(
     let with_object = accepted
         .iter()
         .map(|(index, _)| &jobs[*index])
-        .filter(|job| matches!(job.predictions, StoredAs::Object(_)));
+        .filter(|job| matches!(job.input, StoredAs::Object(_)));
     let mut job_ids: Vec<JobId> = with_object.map(|job| job.id.clone()).collect();
     if job_ids.is_empty() {
         return Ok(job_ids);
@@ -661,274 +816,6 @@ async fn accept_objects(
     let stored = storage::accept(db, &job_ids).await?;
     job_ids.retain(|job_id| !stored.contains(job_id));
     Ok(job_ids)
-}
-
-/// Inserts the accepted jobs with their predictions and charges, and advances the time of the last
-/// submission of their organizations.
-async fn insert(
-    db: &mut PgConnection,
-    jobs: &[NewJob],
-    accepted: &[(usize, Timestamp)],
-    orgs: &HashMap<OrgId, UsedLimits>,
-    notifies: bool,
-) -> Result<Vec<JobNotification>> {
-    if accepted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows = || accepted.iter().map(|(index, _)| &jobs[*index]);
-    let texts = |text: fn(&NewJob) -> &str| rows().map(text).collect::<Vec<_>>();
-    let labels: Vec<_> = rows().map(|job| job.label.as_deref()).collect();
-    let keys: Vec<_> = rows().map(|job| job.idempotency_key.as_deref()).collect();
-    let input_keys: Vec<_> = rows()
-        .map(|job| match &job.predictions {
-            StoredAs::Object(key) => Some(key.as_str()),
-            StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Upload(_) => None,
-        })
-        .collect();
-    let upload_ids: Vec<_> = rows()
-        .map(|job| match &job.predictions {
-            StoredAs::Upload(upload_id) => Some(upload_id.as_str()),
-            StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Object(_) => None,
-        })
-        .collect();
-    let bodies: Vec<_> = rows()
-        .map(|job| match &job.predictions {
-            StoredAs::Row(bytes) => Some(&**bytes),
-            StoredAs::ObjectToWrite(_) | StoredAs::Object(_) | StoredAs::Upload(_) => None,
-        })
-        .collect();
-    let digests: Vec<_> = rows()
-        .map(|job| job.request_sha256.as_ref().map_or(&[][..], |sha256| sha256))
-        .collect();
-    let n_submitted: Vec<_> = rows().map(|job| job.n_submitted).collect();
-    let charged_items: Vec<_> = rows().map(|job| job.charged_items).collect();
-    let elapsed_us: Vec<_> = rows().map(|job| job.elapsed_us).collect();
-    let created_at: Vec<_> = accepted.iter().map(|(_, at)| at.unix_micros()).collect();
-    let trace_ids: Vec<_> = rows().map(|job| job.span.trace_id.to_string()).collect();
-    let parent_span_ids: Vec<_> = rows()
-        .map(|job| job.client_span.map(|span| span.to_string()))
-        .collect();
-    let span_ids: Vec<_> = rows()
-        .map(|job| job.is_exported.then(|| job.span.span_id.to_string()))
-        .collect();
-    let period_start: Vec<_> = rows()
-        .map(|job| orgs.get(&job.org_id))
-        .map(|limits| limits.map_or(0, |limits| limits.period_start.unix_micros()))
-        .collect();
-    let active_max: Vec<_> = rows()
-        .map(|job| orgs.get(&job.org_id)?.active_max)
-        .collect();
-    let notified = sqlx::query!(
-        r#"
-        /* all tenants: one transaction stores the jobs of several organizations */
-        with new as (
-            select
-                n.*,
-                timestamptz 'epoch' + n.created_us * interval '1 microsecond' as created_at,
-                timestamptz 'epoch' + n.period_us * interval '1 microsecond' as period_start
-            from unnest(
-                $1::text[],
-                $2::text[],
-                $3::text[],
-                $4::text[],
-                $5::text[],
-                $6::text[],
-                $7::text[],
-                $8::text[],
-                $9::text[],
-                $10::text[],
-                $11::bytea[],
-                $12::bytea[],
-                $13::bigint[],
-                $14::bigint[],
-                $15::bigint[],
-                $16::bigint[],
-                $17::bigint[],
-                $18::text[],
-                $19::text[],
-                $20::text[],
-                $21::bigint[]
-            ) as n(
-                id,
-                org_id,
-                request_id,
-                label,
-                hfm_sha,
-                suite_id,
-                suite_version,
-                input_key,
-                upload_id,
-                idempotency_key,
-                request_sha256,
-                body,
-                n_submitted,
-                charged_items,
-                elapsed_us,
-                created_us,
-                period_us,
-                trace_id,
-                parent_span_id,
-                span_id,
-                active_max
-            )
-        ), job as (
-            insert into jobs (
-                id,
-                org_id,
-                type,
-                request_id,
-                label,
-                hfm_sha,
-                suite_id,
-                suite_version,
-                input_key,
-                upload_id,
-                n_submitted,
-                idempotency_key,
-                request_sha256,
-                created_at,
-                available_at,
-                requested_at,
-                trace_id,
-                parent_span_id,
-                span_id,
-                dispatched_at,
-                dispatch_no
-            )
-            select
-                id,
-                org_id,
-                'eval',
-                request_id,
-                label,
-                hfm_sha,
-                suite_id,
-                suite_version,
-                input_key,
-                upload_id,
-                n_submitted,
-                idempotency_key,
-                request_sha256,
-                created_at,
-                created_at,
-                created_at - elapsed_us * interval '1 microsecond',
-                trace_id,
-                parent_span_id,
-                span_id,
-                case when $22::boolean then now() end,
-                case when $22::boolean then 1 else 0 end
-            from new
-            returning id, dispatched_at, dispatch_no, input_key, upload_id
-        ), body as (
-            insert into stored_predictions (org_id, job_id, bytes, accepted_at, body)
-            select
-                org_id,
-                id,
-                length(body),
-                created_at,
-                body
-            from new
-            where body is not null
-        ), charge as (
-            insert into usage as u (org_id, period_start, eval_items)
-            select
-                org_id,
-                period_start,
-                sum(charged_items)
-            from new
-            group by org_id, period_start
-            on conflict (org_id, period_start) do update
-                set eval_items = u.eval_items + excluded.eval_items
-        ), ledger as (
-            insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
-            select
-                org_id,
-                id,
-                'charge',
-                charged_items,
-                period_start
-            from new
-        ), last_submission as (
-            update org_submissions s
-            set
-                last_created_at = n.last_created_at,
-                active_max = n.active_max,
-                active_max_at = n.last_created_at
-            from (
-                select
-                    org_id,
-                    max(created_at) as last_created_at,
-                    max(active_max) as active_max
-                from new
-                group by org_id
-            ) n
-            where s.org_id = n.org_id
-        )
-        select
-            id as "id: JobId",
-            dispatch_no,
-            dispatched_at as "dispatched_at!: Timestamp",
-            input_key is null and upload_id is null as "is_small!"
-        from job
-        where dispatched_at is not null
-        "#,
-        &texts(|job| job.id.as_str()) as _,
-        &texts(|job| job.org_id.as_str()) as _,
-        &texts(|job| &job.request_id) as _,
-        &labels as _,
-        &texts(|job| &job.hfm_sha) as _,
-        &texts(|job| job.suite.suite_id.as_str()) as _,
-        &texts(|job| &job.suite.version) as _,
-        &input_keys as _,
-        &upload_ids as _,
-        &keys as _,
-        &digests as _,
-        &bodies as _,
-        &n_submitted,
-        &charged_items,
-        &elapsed_us,
-        &created_at,
-        &period_start,
-        &trace_ids,
-        &parent_span_ids as _,
-        &span_ids as _,
-        &active_max as _,
-        notifies
-    )
-    .fetch_all(db)
-    .await?;
-    let notifications = notified.into_iter().map(|row| JobNotification {
-        job_id: row.id,
-        dispatch_no: row.dispatch_no,
-        dispatched_at: row.dispatched_at,
-        is_small: row.is_small,
-    });
-    Ok(notifications.collect())
-}
-
-/// Returns the row of a job that was just inserted.
-fn new_row(job: &NewJob, created_at: Timestamp) -> JobRow {
-    JobRow {
-        id: job.id.clone(),
-        org_id: job.org_id.clone(),
-        r#type: JobType::Eval,
-        status: JobStatus::Queued,
-        request_id: job.request_id.clone(),
-        label: job.label.clone(),
-        hfm_sha: job.hfm_sha.clone(),
-        suite_id: job.suite.suite_id.clone(),
-        suite_version: job.suite.version.clone(),
-        attempts: 0,
-        created_at,
-        started_at: None,
-        finished_at: None,
-        is_final: false,
-        result: None,
-        sealed: None,
-        progress: None,
-        error_code: None,
-        error_message: None,
-    }
 }
 
 /// Returns the number of active jobs of the organization, and the latest time at which the oldest

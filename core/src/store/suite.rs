@@ -12,6 +12,7 @@ use crate::model::ids::OrgId;
 use crate::model::suite::{Allowance, SuiteAccess, SuiteId};
 use crate::model::suite_items::SuiteItem;
 use crate::model::timestamp::Timestamp;
+use assay_eval::suite::SequencePaths;
 use assay_eval::{DisclosurePolicy, Ladder};
 
 /// One version of a suite.
@@ -49,6 +50,21 @@ pub struct SuiteRow {
     pub n_sealed: i32,
     /// The time at which the sealed figures of final jobs are disclosed.
     pub closes_at: Option<Timestamp>,
+    /// The path of the events in the input of an item, if the suite is about sequences.
+    pub sequence_events: Option<String>,
+    /// The path of the options in the input of an item, if it has some.
+    pub sequence_options: Option<String>,
+}
+
+/// Converts the columns of the places of a sequence.
+pub(super) fn sequence_paths(
+    events: Option<String>,
+    options: Option<String>,
+) -> Option<SequencePaths> {
+    Some(SequencePaths {
+        events: events?,
+        options,
+    })
 }
 
 /// Converts the columns of a ladder's grid, which are null together.
@@ -64,6 +80,11 @@ impl SuiteRow {
     /// Returns the grid of the version's ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         ladder(self.ladder_start, self.ladder_step, self.ladder_levels)
+    }
+
+    /// Returns the places of the sequence in the input of an item, if the suite is about sequences.
+    pub fn sequence(&self) -> Option<SequencePaths> {
+        sequence_paths(self.sequence_events.clone(), self.sequence_options.clone())
     }
 
     /// Returns the version's allowance, if it counts or shares submissions.
@@ -141,7 +162,9 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
             ladder_step,
             ladder_levels,
             n_sealed,
-            closes_at as "closes_at: Timestamp"
+            closes_at as "closes_at: Timestamp",
+            sequence_events,
+            sequence_options
         from suites
         order by suite_id, published_at desc
         "#
@@ -176,7 +199,9 @@ pub async fn find_all(
             ladder_step,
             ladder_levels,
             n_sealed,
-            closes_at as "closes_at: Timestamp"
+            closes_at as "closes_at: Timestamp",
+            sequence_events,
+            sequence_options
         from suites
         where suite_id = any($1)
         order by suite_id, published_at desc
@@ -214,7 +239,9 @@ pub async fn find(
             ladder_step,
             ladder_levels,
             n_sealed,
-            closes_at as "closes_at: Timestamp"
+            closes_at as "closes_at: Timestamp",
+            sequence_events,
+            sequence_options
         from suites
         where suite_id = $1
           and ($2::text is null or version = $2)

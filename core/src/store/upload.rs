@@ -335,7 +335,7 @@ pub async fn put_part(
 pub struct UploadContent<'a> {
     /// Its length.
     pub bytes: i64,
-    /// Number of predictions.
+    /// Number of predictions or sequences.
     pub n_items: i64,
     /// The digest of the content.
     pub digest: &'a [u8; 32],
@@ -464,7 +464,9 @@ async fn delete_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadI
 
 /// An upload as the input of jobs.
 pub struct InputRow {
-    /// Number of predictions.
+    /// The kind of its content.
+    pub kind: UploadKind,
+    /// Number of predictions or sequences.
     pub n_items: i64,
     /// The digest of the content.
     pub digest: Vec<u8>,
@@ -483,6 +485,7 @@ pub async fn input(
         InputRow,
         r#"
         select
+            kind as "kind: UploadKind",
             n_items as "n_items!",
             digest as "digest!",
             (status = 'ready' and deleted_at is null and expires_at > now()) as "usable!"

@@ -4,39 +4,60 @@ use sqlx::PgExecutor;
 
 use super::PgConnection;
 use crate::model::error::Result;
-use crate::model::ids::OrgId;
+use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
 /// Refunds the charges of jobs to the months that they were charged to. Idempotent.
 pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
     // In one statement, because submissions of these organizations wait until the transaction ends.
+    sqlx::query!("select refund_jobs($1)", job_ids as &[&str])
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Refunds a part of the predict items that a job was charged for: the sequences that have no
+/// prediction. A job is refunded once.
+pub async fn refund_predict_items(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+    predict_items: i64,
+) -> Result<()> {
     sqlx::query!(
         "
-        /* all tenants: the sweep refunds jobs of every organization, by their ids */
         with refund as (
-            insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
-            select org_id, job_id, 'refund', eval_items, period_start
+            insert into usage_ledger (
+                org_id,
+                job_id,
+                kind,
+                eval_items,
+                predict_items,
+                period_start
+            )
+            select
+                $1,
+                job_id,
+                'refund',
+                0,
+                $3,
+                period_start
             from usage_ledger
-            where job_id = any($1)
+            where org_id = $1
+              and job_id = $2
               and kind = 'charge'
-            -- A job that was refunded before is not refunded again.
             on conflict do nothing
-            returning org_id, period_start, eval_items
+            returning period_start, predict_items
         )
         update usage u
-        set eval_items = u.eval_items - r.eval_items
-        from (
-            select
-                org_id,
-                period_start,
-                sum(eval_items)::bigint as eval_items
-            from refund
-            group by org_id, period_start
-        ) r
-        where u.org_id = r.org_id
+        set predict_items = u.predict_items - r.predict_items
+        from refund r
+        where u.org_id = $1
           and u.period_start = r.period_start
         ",
-        job_ids as &[&str]
+        org_id.as_str(),
+        job_id.as_str(),
+        predict_items
     )
     .execute(db)
     .await?;

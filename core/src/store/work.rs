@@ -12,15 +12,21 @@ use sqlx::{PgExecutor, PgPool};
 
 use super::item_scores::ItemScoresIn;
 use super::leases::ATTEMPT_TIMEOUT;
-use super::usage;
+use super::{PgConnection, usage};
 use crate::model::error::{Error, Result};
 use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
-use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
+use crate::model::job::{
+    ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, JobType, SealedFigures,
+};
+use crate::model::prediction::{OUTPUT_DAYS, PredictResult};
+use crate::model::served_model::ServedModel;
+use crate::model::serving::PredictOptions;
 use crate::model::span_context::SpanContext;
-use crate::model::suite::SuiteId;
+use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::model::upload::PartObject;
-use crate::model::upload::{ContentEncoding, ContentType};
+use crate::model::upload::{ContentEncoding, ContentType, UploadKind};
+use assay_eval::suite::SequencePaths;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.
@@ -42,17 +48,15 @@ pub struct Claim {
     pub org_id: OrgId,
     /// The number of this attempt, which fences all its writes.
     pub attempt: i32,
-    /// The suite that the job is scored against.
-    pub suite_id: SuiteId,
-    /// The version of the suite that the job keeps.
-    pub suite_version: String,
-    /// The predictions, if they are stored with the job.
-    pub predictions: Option<Vec<u8>>,
-    /// The object key of other inline predictions.
+    /// The work.
+    pub task: ClaimedTask,
+    /// The predictions or sequences, if they are stored with the job.
+    pub body: Option<Vec<u8>>,
+    /// The object key of other inline predictions or sequences.
     pub input_key: Option<String>,
-    /// The upload, if the predictions are not inline.
+    /// The upload, if the predictions or sequences are not inline.
     pub upload_id: Option<UploadId>,
-    /// Number of predictions.
+    /// Number of predictions or sequences.
     pub n_submitted: i64,
     /// The time of the submission.
     pub created_at: Timestamp,
@@ -66,7 +70,50 @@ pub struct Claim {
     pub span_id: Option<String>,
 }
 
+/// The work of a claimed job.
+#[derive(Debug, Clone)]
+pub enum ClaimedTask {
+    /// To score predictions for this version of a suite.
+    Eval(SuiteVersion),
+    /// To rank items for sequences.
+    Predict(Box<ClaimedPrediction>),
+}
+
+/// The work of a claimed prediction job.
+#[derive(Debug, Clone)]
+pub struct ClaimedPrediction {
+    /// The model.
+    pub model: ServedModel,
+    /// The options of the operation.
+    pub options: PredictOptions,
+    /// The version of the suite whose items are the input, if there is one.
+    pub suite: Option<SuiteVersion>,
+    /// The id of the upload that the output becomes.
+    pub output_upload_id: UploadId,
+    /// The eval that waits for the output.
+    pub eval_job_id: Option<JobId>,
+}
+
 impl Claim {
+    /// Returns the type of the job.
+    pub const fn job_type(&self) -> JobType {
+        match self.task {
+            ClaimedTask::Eval(_) => JobType::Eval,
+            ClaimedTask::Predict(_) => JobType::Predict,
+        }
+    }
+
+    /// Returns the suite of an eval.
+    ///
+    /// # Errors
+    /// If the job is not an eval.
+    pub fn suite(&self) -> Result<&SuiteVersion> {
+        match &self.task {
+            ClaimedTask::Eval(suite) => Ok(suite),
+            ClaimedTask::Predict(_) => Err(Error::internal("a prediction job is not scored")),
+        }
+    }
+
     /// Returns the context of the span that stored the job.
     pub fn span_context(&self) -> Option<SpanContext> {
         SpanContext::read(&self.trace_id, self.span_id.as_deref()?)
@@ -105,8 +152,7 @@ async fn claim_jobs(
     worker_id: &WorkerId,
     job_ids: Option<&[&str]>,
 ) -> Result<Vec<Claim>> {
-    let claims = sqlx::query_as!(
-        Claim,
+    let claims = sqlx::query!(
         r#"
         /* all tenants: a worker runs jobs of every organization */
         with claimed as (
@@ -149,13 +195,18 @@ async fn claim_jobs(
             id as "job_id: JobId",
             org_id as "org_id: OrgId",
             attempts as attempt,
+            type as "type: JobType",
             suite_id as "suite_id: SuiteId",
             suite_version,
+            served_model as "served_model: Json<ServedModel>",
+            parameters as "parameters: Json<PredictOptions>",
+            output_upload_id as "output_upload_id: UploadId",
+            eval_job_id as "eval_job_id: JobId",
             (
                 select p.body
                 from stored_predictions p
                 where p.job_id = claimed.id
-            ) as predictions,
+            ) as body,
             input_key,
             upload_id as "upload_id: UploadId",
             n_submitted,
@@ -184,7 +235,41 @@ async fn claim_jobs(
     )
     .fetch_all(db)
     .await?;
-    Ok(claims)
+    let incomplete = || Error::internal("a job has no suite or no model");
+    claims
+        .into_iter()
+        .map(|row| {
+            let suite = row
+                .suite_id
+                .zip(row.suite_version)
+                .map(|(suite_id, version)| SuiteVersion { suite_id, version });
+            let task = match row.r#type {
+                JobType::Eval => ClaimedTask::Eval(suite.ok_or_else(incomplete)?),
+                JobType::Predict => ClaimedTask::Predict(Box::new(ClaimedPrediction {
+                    model: row.served_model.ok_or_else(incomplete)?.0,
+                    options: row.parameters.ok_or_else(incomplete)?.0,
+                    suite,
+                    output_upload_id: row.output_upload_id.ok_or_else(incomplete)?,
+                    eval_job_id: row.eval_job_id,
+                })),
+            };
+            Ok(Claim {
+                job_id: row.job_id,
+                org_id: row.org_id,
+                attempt: row.attempt,
+                task,
+                body: row.body,
+                input_key: row.input_key,
+                upload_id: row.upload_id,
+                n_submitted: row.n_submitted,
+                created_at: row.created_at,
+                waited_since: row.waited_since,
+                started_at: row.started_at,
+                trace_id: row.trace_id,
+                span_id: row.span_id,
+            })
+        })
+        .collect()
 }
 
 /// Returns `true` if an attempt still owns its job. If so, stores its progress if that has grown.
@@ -405,6 +490,7 @@ pub async fn succeed_with_sealed(
     item_scores: Option<&ItemScoresIn>,
     phases: &[Phase],
 ) -> Result<bool> {
+    let suite = claim.suite()?;
     let mut transaction = pool.begin().await?;
     let done = succeed(&mut *transaction, claim, result, item_scores, phases).await?;
     if done {
@@ -424,8 +510,8 @@ pub async fn succeed_with_sealed(
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
-            claim.suite_id.as_str(),
-            claim.suite_version,
+            suite.suite_id.as_str(),
+            suite.version,
             i32::try_from(sealed.n).unwrap_or(i32::MAX),
             sealed.value,
             sealed.stderr,
@@ -436,6 +522,169 @@ pub async fn succeed_with_sealed(
     }
     transaction.commit().await?;
     Ok(done)
+}
+
+/// A part of the output of a prediction job.
+#[derive(Debug, Clone)]
+pub struct OutputPart {
+    /// The object of the part.
+    pub object: PartObject,
+    /// The SHA-256 of the part, 64 lower-case hex digits.
+    pub sha256: String,
+}
+
+/// The output of a prediction job, which is written completely.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its parts, in the order of their numbers.
+    pub parts: Vec<OutputPart>,
+    /// The digest of its predictions, which identifies it as a submission.
+    pub digest: [u8; 32],
+}
+
+/// Finishes a prediction job: its output becomes an upload that is ready, and the eval that waits
+/// for it becomes available. Sequences without a prediction are refunded. Returns `false`, and
+/// writes nothing, if the attempt is no longer the job's current one.
+///
+/// `result` gets the time at which the output is deleted.
+pub async fn succeed_prediction(
+    pool: &PgPool,
+    claim: &Claim,
+    output: &Output,
+    result: impl FnOnce(Timestamp) -> PredictResult,
+    phases: &[Phase],
+) -> Result<bool> {
+    let org_id = claim.org_id.as_str();
+    let mut transaction = pool.begin().await?;
+    // The lock makes two attempts write one after the other. Both would insert the same upload.
+    let expires_at = sqlx::query_scalar!(
+        r#"
+        select clock_timestamp() + $4::integer * interval '1 day' as "expires_at!: Timestamp"
+        from jobs
+        where org_id = $1
+          and id = $2
+          and status || '' = 'running'
+          and attempts = $3
+        for update
+        "#,
+        org_id,
+        claim.job_id.as_str(),
+        claim.attempt,
+        OUTPUT_DAYS
+    )
+    .fetch_optional(&mut *transaction)
+    .await?;
+    let Some(expires_at) = expires_at else {
+        transaction.rollback().await?;
+        return Ok(false);
+    };
+    let result = result(expires_at);
+    insert_output(&mut transaction, claim, output, &result).await?;
+    sqlx::query!(
+        "
+        with done as (
+            update jobs
+            set
+                status = 'succeeded',
+                result = $4,
+                finished_at = clock_timestamp(),
+                worker_id = null,
+                deadline_at = null
+            where org_id = $1
+              and id = $2
+        )
+        update job_attempts
+        set
+            ended_at = clock_timestamp(),
+            outcome = 'succeeded',
+            phases = $5
+        where org_id = $1
+          and job_id = $2
+          and attempt = $3
+        ",
+        org_id,
+        claim.job_id.as_str(),
+        claim.attempt,
+        Json(&result) as _,
+        Json(phases) as _
+    )
+    .execute(&mut *transaction)
+    .await?;
+    if result.n_failed > 0 {
+        usage::refund_predict_items(
+            &mut transaction,
+            &claim.org_id,
+            &claim.job_id,
+            result.n_failed,
+        )
+        .await?;
+    }
+    transaction.commit().await?;
+    Ok(true)
+}
+
+/// Stores the output of a prediction job as an upload.
+async fn insert_output(
+    db: &mut PgConnection,
+    claim: &Claim,
+    output: &Output,
+    result: &PredictResult,
+) -> Result<()> {
+    let org_id = claim.org_id.as_str();
+    let upload_id = result.output_ref.as_str();
+    sqlx::query!(
+        "
+        insert into uploads (
+            id,
+            org_id,
+            kind,
+            status,
+            content_type,
+            content_encoding,
+            bytes,
+            sha256,
+            n_items,
+            digest,
+            expires_at,
+            completed_at
+        )
+        values ($2, $1, $3, 'ready', $4, $5, $6, $7, $8, $9, $10, clock_timestamp())
+        ",
+        org_id,
+        upload_id,
+        UploadKind::Predictions as UploadKind,
+        ContentType::Ndjson as ContentType,
+        ContentEncoding::Identity as ContentEncoding,
+        result.output_bytes,
+        result.output_sha256,
+        result.n,
+        &output.digest,
+        result.expires_at as Timestamp
+    )
+    .execute(&mut *db)
+    .await?;
+    let parts = || output.parts.iter().map(|part| &part.object);
+    let numbers: Vec<i32> = parts().map(|part| part.number).collect();
+    let keys: Vec<&str> = parts().map(|part| part.object_key.as_str()).collect();
+    let bytes: Vec<i64> = parts().map(|part| part.bytes).collect();
+    let digests: Vec<&str> = output.parts.iter().map(|part| &*part.sha256).collect();
+    sqlx::query!(
+        "
+        insert into upload_parts (org_id, upload_id, number, object_key, bytes, sha256)
+        select $1, $2, number, object_key, bytes, sha256
+        from unnest($3::integer[], $4::text[], $5::bigint[], $6::text[])
+            as p(number, object_key, bytes, sha256)
+        ",
+        org_id,
+        upload_id,
+        &numbers,
+        &keys as &[&str],
+        &bytes,
+        &digests as &[&str]
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Finishes a job with an error, and refunds the charge if [`FailureCode::is_refunded`]. Returns
@@ -550,6 +799,32 @@ pub async fn requeue(
     .execute(pool)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Returns the places of the sequence in the items of a suite's version.
+///
+/// # Errors
+/// If the suite is not about sequences.
+pub async fn sequence_paths(
+    db: impl PgExecutor<'_>,
+    suite: &SuiteVersion,
+) -> Result<SequencePaths> {
+    let row = sqlx::query!(
+        "
+        select
+            sequence_events,
+            sequence_options
+        from suites
+        where suite_id = $1
+          and version = $2
+        ",
+        suite.suite_id.as_str(),
+        suite.version
+    )
+    .fetch_one(db)
+    .await?;
+    super::suite::sequence_paths(row.sequence_events, row.sequence_options)
+        .ok_or_else(|| Error::internal("the suite of a prediction job is not about sequences"))
 }
 
 /// The properties of a suite's version that a worker needs.

@@ -1,8 +1,9 @@
 //! Messages of `JobService`.
 
 use assay_core::model::job::{
-    EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions,
+    EvalResult, ItemScore, Job, JobError, JobItems, JobResult, Jobs, SealedFigures, Versions,
 };
+use assay_core::model::prediction::{PredictResult, PredictionUsage};
 
 use super::timestamp;
 use crate::v1;
@@ -23,10 +24,16 @@ impl From<Job> for v1::Job {
             started_at,
             finished_at,
             r#final,
+            eval_job_id,
             result,
             error,
             trace_url,
         } = job;
+        let (result, predict_result) = match result {
+            Some(JobResult::Eval(result)) => (Some(result.into()), None),
+            Some(JobResult::Predict(result)) => (None, Some(result.into())),
+            None => (None, None),
+        };
         Self {
             id: id.into(),
             org_id: org_id.into(),
@@ -41,7 +48,9 @@ impl From<Job> for v1::Job {
             started_at: started_at.map(timestamp),
             finished_at: finished_at.map(timestamp),
             r#final,
-            result: result.map(Into::into),
+            eval_job_id: eval_job_id.map(Into::into),
+            result,
+            predict_result,
             error: error.map(Into::into),
             trace_url,
         }
@@ -64,11 +73,15 @@ impl From<Versions> for v1::Versions {
             hfm_sha,
             suite_id,
             suite_version,
+            model_id,
+            model_version,
         } = versions;
         Self {
             hfm_sha,
-            suite_id: suite_id.into(),
+            suite_id: suite_id.map(Into::into).unwrap_or_default(),
             suite_version,
+            model_id,
+            model_version,
         }
     }
 }
@@ -108,6 +121,47 @@ impl From<EvalResult> for v1::EvalResult {
             metrics: metrics.into_iter().collect(),
             release,
             sealed: sealed.map(Into::into),
+        }
+    }
+}
+
+impl From<PredictResult> for v1::PredictResult {
+    fn from(result: PredictResult) -> Self {
+        let PredictResult {
+            model_id,
+            model_version,
+            operation,
+            engine,
+            hfm_sha,
+            n,
+            n_failed,
+            n_truncated,
+            n_unknown,
+            n_cold,
+            usage: PredictionUsage { predict_items },
+            output_ref,
+            output_bytes,
+            output_sha256,
+            expires_at,
+            eval_job_id,
+        } = result;
+        Self {
+            model_id,
+            model_version,
+            operation: operation.to_string(),
+            engine,
+            hfm_sha,
+            n,
+            n_failed,
+            n_truncated,
+            n_unknown,
+            n_cold,
+            usage: Some(v1::PredictionUsage { predict_items }),
+            output_ref,
+            output_bytes,
+            output_sha256,
+            expires_at: Some(timestamp(expires_at)),
+            eval_job_id,
         }
     }
 }

@@ -11,17 +11,21 @@ mod keys;
 mod me;
 mod members;
 mod models;
+mod predictions;
 mod serving;
 mod sessions;
 mod structs;
 mod suites;
 mod terms;
+mod transcode;
 mod uploads;
 mod usage;
 
-pub use evals::{CreateEvalFields, CreateEvalReader, Unreadable};
+pub use evals::{CreateEvalFields, CreateEvalReader};
+pub use predictions::{CreatePredictionFields, CreatePredictionReader};
 pub use serving::{InvalidTimestamp, sequences};
 pub use structs::object;
+pub use transcode::{CreateReader, LargeFields, Unreadable};
 
 use assay_core::Timestamp;
 

@@ -1,6 +1,6 @@
 //! Messages of `SuiteService`.
 
-use assay_core::model::suite::{LadderGrid, Suite, Suites};
+use assay_core::model::suite::{LadderGrid, Suite, SuiteSequence, Suites};
 use assay_core::model::suite_items::{SuiteItem, SuiteItems};
 use assay_core::{Error, Result};
 
@@ -25,6 +25,7 @@ impl From<Suite> for v1::Suite {
             ladder,
             n_sealed,
             closes_at,
+            sequence,
         } = suite;
         Self {
             suite_id: suite_id.into(),
@@ -42,6 +43,8 @@ impl From<Suite> for v1::Suite {
             ladder: ladder.map(Into::into),
             n_sealed,
             closes_at: closes_at.map(timestamp),
+            sequence: sequence
+                .map(|SuiteSequence { events, options }| v1::SuiteSequence { events, options }),
         }
     }
 }

@@ -230,12 +230,24 @@ fn assert_matches_json(plain: &Json, outputs: &[Output]) {
 fn predicted(element: &Json) -> Option<(String, Predicted)> {
     let ids = element.at("item_id");
     let values = element.at("prediction");
-    let ([Json::Text(item_id)], [value], false) =
-        (ids.as_slice(), values.as_slice(), element.repeats_a_key())
-    else {
+    let ([Json::Text(item_id)], false) = (ids.as_slice(), element.repeats_a_key()) else {
         return None;
     };
     let plain = |text: &str| !text.contains('\0');
+    let value = match (values.as_slice(), element) {
+        ([value], _) => Some(value),
+        // An error is accepted instead of a prediction only if there is nothing else.
+        ([], Json::Object(fields))
+            if fields.len() == 2 && matches!(element.at("error")[..], [Json::Object(_)]) =>
+        {
+            None
+        }
+        _ => return None,
+    };
+    let Some(value) = value else {
+        return ((1..=512).contains(&item_id.len()) && plain(item_id))
+            .then(|| (item_id.clone(), Predicted::Failed));
+    };
     let predicted = match value {
         Json::Text(label) => plain(label).then(|| Predicted::Label(label.clone()))?,
         Json::Array(ids) => Predicted::Ranking(
@@ -277,7 +289,8 @@ fn assert_check(data: &[u8], outputs: &[Output], is_json: bool) {
 fn fits_metric(metric: Metric, predicted: &Predicted) -> bool {
     match (metric, predicted) {
         (Metric::Accuracy, Predicted::Label(_) | Predicted::Ranking(_))
-        | (Metric::ExactMatch, Predicted::Label(_)) => true,
+        | (Metric::ExactMatch, Predicted::Label(_))
+        | (_, Predicted::Failed) => true,
         (Metric::Mae, Predicted::Number(bits)) => f64::from_bits(*bits).abs() <= 1e50,
         (Metric::Ece, Predicted::Weights(weights)) => {
             let labels: HashSet<_> = weights.iter().map(|(label, _)| label).collect();
@@ -300,6 +313,10 @@ fn assert_check_for(metric: Metric, data: &[u8], outputs: &[Output], is_json: bo
     for output in outputs {
         errors += match output {
             Output::Error(_) => 1,
+            Output::Prediction {
+                predicted: Predicted::Failed,
+                ..
+            } => 0,
             Output::Prediction {
                 item_id, predicted, ..
             } => usize::from(!fits_metric(metric, predicted)) + usize::from(!seen.insert(item_id)),

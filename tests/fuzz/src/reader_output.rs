@@ -25,6 +25,7 @@ pub enum Predicted {
     Ranking(Vec<String>),
     Number(u64),
     Weights(Vec<(String, u64)>),
+    Failed,
 }
 
 impl Predicted {
@@ -32,7 +33,7 @@ impl Predicted {
         match self {
             Self::Label(label) => vec![label],
             Self::Ranking(ids) => ids.iter().map(String::as_str).collect(),
-            Self::Number(_) => Vec::new(),
+            Self::Number(_) | Self::Failed => Vec::new(),
             Self::Weights(weights) => weights.iter().map(|(label, _)| label.as_str()).collect(),
         }
     }
@@ -41,7 +42,7 @@ impl Predicted {
     pub fn is_finite(&self) -> bool {
         let finite = |bits: &u64| f64::from_bits(*bits).is_finite();
         match self {
-            Self::Label(_) | Self::Ranking(_) => true,
+            Self::Label(_) | Self::Ranking(_) | Self::Failed => true,
             Self::Number(bits) => finite(bits),
             Self::Weights(weights) => weights.iter().all(|(_, bits)| finite(bits)),
         }
@@ -72,6 +73,7 @@ impl Output {
                             .map(|(label, weight)| (label.to_string(), weight.to_bits()))
                             .collect(),
                     ),
+                    Value::Failed => Predicted::Failed,
                 },
             },
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
 use assay_eval::Answer;
-use assay_eval::suite::{FolderItem, Protection, SuiteFolder};
+use assay_eval::suite::{FolderItem, Protection, SequencePaths, SuiteFolder};
 use serde_json::{Value, json};
 
 /// An accepted suite is complete and consistent, and equals itself after being written and read; an
@@ -44,6 +44,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         per_item_feedback,
         description,
         protection,
+        sequence,
         items,
         content_sha256,
     } = folder;
@@ -54,6 +55,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         input,
         answer,
         is_sealed: _,
+        line: _,
     } in items
     {
         assert!(
@@ -113,10 +115,16 @@ fn assert_round_trip(folder: &SuiteFolder) {
     ];
     suite.extend(others.into_iter().flatten());
     // TOML strings are written like JSON strings, except for one character.
-    suite += &format!(
-        "description = {}\n",
-        json!(description).to_string().replace('\u{7f}', "\\u007f")
-    );
+    let toml_text = |text: &str| json!(text).to_string().replace('\u{7f}', "\\u007f");
+    suite += &format!("description = {}\n", toml_text(description));
+    if let Some(SequencePaths { events, options }) = sequence {
+        suite += &format!("[sequence]\nevents = {}\n", toml_text(events));
+        suite.extend(
+            options
+                .iter()
+                .map(|options| format!("options = {}\n", toml_text(options))),
+        );
+    }
     let line = |item: &FolderItem, name: &str, value: &str| {
         format!(
             "{{\"item_id\": {}, \"{name}\": {value}}}\n",

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use super::digest::SubmissionDigest;
 use super::reader::{Malformed, read};
 use super::sink::PredictionSink;
-use super::value::{FIELD_ERRORS_MAX, Prediction, check_value};
+use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value};
 use crate::error::FieldError;
 use crate::metric::Metric;
 
@@ -30,7 +30,7 @@ impl From<Malformed> for Rejected {
 /// The result of checking a valid submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// Number of predictions, which is also the number of distinct items.
+    /// Number of elements. Those with a prediction have distinct items.
     pub n_items: i64,
     /// SHA-256 of the sequence of item ids and values. White space, escapes and ignored fields of
     /// the JSON do not change it; the order and the content of the predictions do.
@@ -64,6 +64,7 @@ fn check_with(
         errors: Vec::new(),
         // Most predictions are longer, so the map rarely grows.
         first_index: HashMap::with_capacity(json.len() / 128),
+        n_failed: 0,
         digest,
     };
     // A reader that stopped early has left errors behind.
@@ -71,13 +72,14 @@ fn check_with(
     let Checker {
         mut errors,
         first_index,
+        n_failed,
         digest,
         ..
     } = checker;
     // The last prediction may have had two errors.
     errors.truncate(FIELD_ERRORS_MAX);
     if errors.is_empty() {
-        Ok((first_index.len() as i64, digest))
+        Ok((first_index.len() as i64 + n_failed, digest))
     } else {
         Err(Rejected::Fields(errors))
     }
@@ -88,6 +90,8 @@ struct Checker<'a> {
     metric: Metric,
     errors: Vec<FieldError>,
     first_index: HashMap<Cow<'a, str>, usize>,
+    /// Number of elements with an error instead of a prediction.
+    n_failed: i64,
     digest: Option<SubmissionDigest>,
 }
 
@@ -101,6 +105,10 @@ impl<'a> PredictionSink<'a> for Checker<'a> {
             Ok(prediction) => {
                 if let Some(digest) = &mut self.digest {
                     digest.add(&prediction);
+                }
+                if matches!(prediction.value, Value::Failed) {
+                    self.n_failed += 1;
+                    return ControlFlow::Continue(());
                 }
                 if let Err((reason, message)) = check_value(self.metric, prediction.value) {
                     self.errors.push(FieldError::new(
@@ -133,7 +141,6 @@ impl<'a> PredictionSink<'a> for Checker<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::sink::sink_fn;
-    use super::super::value::Value;
     use super::*;
 
     fn checked(json: &str) -> Result<Checked, Rejected> {
@@ -279,6 +286,39 @@ mod tests {
             "this item is already predicted by predictions[0]",
         );
         assert_eq!(error, Err(Rejected::Fields(vec![expected])));
+    }
+
+    #[test]
+    fn error_alone_replaces_prediction() {
+        let failed = |rest: &str| format!(r#"[{{"item_id":"a",{rest}}}]"#);
+        for rest in [
+            r#""error":{}"#,
+            r#""error":{"code":"validation_failed","message":"too long"}"#,
+            r#" "\u0065rror" : {"a":[{"b":[1]}]} "#,
+        ] {
+            assert_eq!(checked(&failed(rest)).unwrap().n_items, 1, "{rest}");
+        }
+        for (rest, error) in [
+            (r#""error":"x""#, ".prediction required"),
+            (r#""error":[{}]"#, ".prediction required"),
+            (r#""error":null"#, ".prediction required"),
+            (r#""error":{},"note":1"#, ".prediction required"),
+            (r#""error":{},"error":{}"#, " duplicate"),
+            (r#""error":{},"prediction":7"#, ".prediction type"),
+        ] {
+            assert_eq!(
+                errors(&failed(rest))[0],
+                format!("predictions[0]{error}"),
+                "{rest}"
+            );
+        }
+        let digest = |rest: &str| checked(&failed(rest)).unwrap().digest;
+        assert_eq!(digest(r#""error":{}"#), digest(r#""error":{"code":"x"}"#));
+        assert_ne!(digest(r#""error":{}"#), digest(r#""prediction":[]"#));
+        assert_eq!(
+            digest(r#""error":{},"prediction":["x"]"#),
+            digest(r#""prediction":["x"]"#)
+        );
     }
 
     #[test]

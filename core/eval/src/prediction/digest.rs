@@ -48,6 +48,7 @@ impl SubmissionDigest {
                     self.encoded.extend(probability.to_le_bytes());
                 }
             }
+            Value::Failed => self.encoded.push(4),
         }
         self.hash.update(&self.encoded);
     }

@@ -16,6 +16,8 @@ pub(super) enum Form {
     Label,
     Number(f64),
     Weights,
+    /// There is an error instead of a value.
+    Failed,
 }
 
 /// The current element. One `Element` serves a whole document, so that its buffers are allocated
@@ -95,6 +97,7 @@ impl<'a> Element<'a> {
                 .try_for_each(|error| sink.take(Err(error)));
         }
         let value = match (self.form, self.ids.as_slice()) {
+            (Form::Failed, _) => Value::Failed,
             (Form::Number(number), _) => Value::Number(number),
             (Form::Weights, _) => Value::Probabilities(&self.weights),
             (Form::Label, [label]) => Value::Label(label),

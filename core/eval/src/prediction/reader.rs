@@ -220,6 +220,26 @@ impl ValueVisitor<'_> for NumberVisitor {
     }
 }
 
+/// Skips a value; `true` for an object.
+struct IsObject;
+
+impl<'a> ValueVisitor<'a> for IsObject {
+    type Output = bool;
+
+    fn string(self, _: Cow<'a, str>) -> bool {
+        false
+    }
+
+    fn other(self) -> bool {
+        false
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<bool, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(true)
+    }
+}
+
 /// Reads the value of `prediction` into the element.
 struct PredictionVisitor<'r, 'a>(&'r mut Element<'a>);
 
@@ -308,6 +328,7 @@ impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
         let Self(element) = self;
         let mut has_item_id = false;
         let mut has_prediction = false;
+        let mut has_error = false;
         let mut ignored = HashSet::new();
         while let Some(key) = object.next_key_seed(Seed(StringVisitor))? {
             // A key is always a string.
@@ -328,6 +349,7 @@ impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
                     object.next_value::<IgnoredAny>()?;
                 }
                 _ => {
+                    let is_error = key == "error";
                     if !ignored.insert(key) {
                         element.add_error(
                             "",
@@ -335,11 +357,20 @@ impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
                             "one of the further fields is given twice",
                         );
                     }
-                    object.next_value::<IgnoredAny>()?;
+                    has_error |= object.next_value_seed(Seed(IsObject))? && is_error;
                 }
             }
         }
-        for (path, is_present) in [(".item_id", has_item_id), (".prediction", has_prediction)] {
+        // `error` replaces the prediction only if it is the only other field. Otherwise a
+        // misspelled `prediction` could go unnoticed.
+        let is_failed = !has_prediction && has_error && ignored.len() == 1;
+        if is_failed {
+            element.form = Form::Failed;
+        }
+        for (path, is_present) in [
+            (".item_id", has_item_id),
+            (".prediction", has_prediction || is_failed),
+        ] {
             if !is_present {
                 element.add_error(path, "required", "this field is required");
             }

@@ -118,6 +118,7 @@ impl<'a> Scan<'a> {
         self.byte(b'{')?;
         let mut has_item_id = false;
         let mut has_prediction = false;
+        let mut has_error = false;
         let mut ignored: Vec<&str> = Vec::new();
         loop {
             self.space();
@@ -136,7 +137,7 @@ impl<'a> Scan<'a> {
                 self.colon()?;
                 self.predicted(element)?;
             } else {
-                self.ignored(&mut ignored)?;
+                has_error |= self.ignored(&mut ignored)?;
             }
             self.space();
             match self.peek()? {
@@ -146,11 +147,15 @@ impl<'a> Scan<'a> {
             }
         }
         self.at += 1;
-        (has_item_id && has_prediction).then_some(())
+        let is_failed = !has_prediction && has_error && ignored.len() == 1;
+        if is_failed {
+            element.form = Form::Failed;
+        }
+        (has_item_id && (has_prediction || is_failed)).then_some(())
     }
 
-    /// Reads a field that is ignored. Its value must not be an array or an object.
-    fn ignored(&mut self, seen: &mut Vec<&'a str>) -> Option<()> {
+    /// Reads a field that is ignored. Returns whether it is an error: an object named `error`.
+    fn ignored(&mut self, seen: &mut Vec<&'a str>) -> Option<bool> {
         let Cow::Borrowed(key) = self.string()? else {
             return None;
         };
@@ -159,18 +164,28 @@ impl<'a> Scan<'a> {
         }
         seen.push(key);
         self.colon()?;
+        let is_error = key == "error" && self.peek()? == b'{';
+        self.value()?;
+        Some(is_error)
+    }
+
+    /// Reads any value except arrays and objects within others.
+    fn value(&mut self) -> Option<()> {
         match self.peek()? {
-            b'[' | b'{' => None,
-            _ => self.value(),
+            b'[' => self.list(b'[', b']', Self::scalar),
+            b'{' => self.list(b'{', b'}', |scan| {
+                scan.string()?;
+                scan.colon()?;
+                scan.scalar()
+            }),
+            _ => self.scalar(),
         }
     }
 
-    /// Reads any value except nested arrays and objects.
-    fn value(&mut self) -> Option<()> {
+    /// Reads a string, a number, `true`, `false` or `null`.
+    fn scalar(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.string().map(drop),
-            b'[' => self.ranking(&mut Vec::new()),
-            b'{' => self.weights(&mut Vec::new()),
             _ => {
                 let word = ["true", "false", "null"]
                     .into_iter()

@@ -497,7 +497,7 @@ mod tests {
     }
 
     /// Elements of a document, among them some that are hard to cut and some with errors.
-    const ELEMENTS: [&str; 24] = [
+    const ELEMENTS: [&str; 27] = [
         // The first three are not JSON.
         r#"{"item_id":"e","prediction":["x",]}"#,
         r#"{"item_id":"e","prediction":01}"#,
@@ -515,6 +515,9 @@ mod tests {
         r#"{"item_id":"ä€","prediction":"🍜"}"#,
         r#"{"item_id":"","prediction":7}"#,
         r#"{"item_id":"b","item_id":"c","prediction":[1,"x"]}"#,
+        r#"{"item_id":"f","error":{"code":"validation_failed","message":"é"}}"#,
+        r#"{"error":{"x":1},"item_id":"f","scores":[-0.5,null]}"#,
+        r#"{"item_id":"f","prediction":["x","y"],"scores":[-0.5,null],"error":{"x":true}}"#,
         "7",
         "null",
         r#"["x"]"#,

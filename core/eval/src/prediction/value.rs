@@ -44,6 +44,9 @@ pub enum Value<'r, 'a> {
     /// Labels with finite numbers, in the order of the document. [`check_value`] checks that they
     /// are probabilities.
     Probabilities(&'r [(Cow<'a, str>, f64)]),
+    /// No value, because the prediction failed: the object has `error` instead of `prediction`. The
+    /// item counts as one without a prediction.
+    Failed,
 }
 
 /// Returns the location of a prediction for error messages: `line 7`, or `predictions[6]` without a
@@ -60,7 +63,8 @@ pub fn location(index: usize, line: Option<usize>) -> String {
 pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
     let expected = match (metric.family(), value) {
         (Family::Rankings, Value::Label(_) | Value::Ranking(_))
-        | (Family::Labels, Value::Label(_)) => return Ok(()),
+        | (Family::Labels, Value::Label(_))
+        | (_, Value::Failed) => return Ok(()),
         (Family::Numbers, Value::Number(number)) => {
             return if number.abs() <= NUMBER_MAX {
                 Ok(())

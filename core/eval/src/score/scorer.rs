@@ -265,6 +265,9 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
                 location(prediction.index, prediction.line)
             ));
         }
+        if matches!(prediction.value, Value::Failed) {
+            return ControlFlow::Continue(());
+        }
         let mut is_matched = self.open.add(&prediction)?;
         if let (false, Some(sealed)) = (is_matched, &mut self.sealed) {
             is_matched = sealed.add(&prediction)?;

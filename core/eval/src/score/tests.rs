@@ -163,6 +163,25 @@ fn missing_items_count_unknown_do_not() {
 }
 
 #[test]
+fn error_counts_as_missing_prediction() {
+    let answers = json!([["a", "x"], ["b", "x"], ["c", "x"]]);
+    let with_error = json!([
+        {"item_id": "a", "prediction": ["x"], "scores": [-0.5]},
+        {"item_id": "b", "error": {"code": "validation_failed", "message": "too long"}},
+        {"item_id": "unknown", "error": {}},
+    ]);
+    let score = score_json(&answers, "accuracy", &with_error).unwrap();
+    let without = json!([{"item_id": "a", "prediction": ["x"]}]);
+    let expected = score_json(&answers, "accuracy", &without).unwrap();
+    assert_eq!(score.figures, expected.figures);
+    assert_eq!(
+        (score.n_submitted, score.n_unmatched, score.n_missing),
+        (1, 0, 2)
+    );
+    assert_eq!(item_values(&score), item_values(&expected));
+}
+
+#[test]
 fn failures_name_prediction_and_reason() {
     let answers = json!([["a", "x"]]);
     let one = |item_id: &str| json!({"item_id": item_id, "prediction": "x"});

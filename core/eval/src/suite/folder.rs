@@ -11,6 +11,7 @@ use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
+use super::sequence_paths::SequencePaths;
 use super::suite_toml::{Protection, SUITE, SuiteToml};
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
@@ -30,6 +31,9 @@ pub struct SuiteFolder {
     pub description: String,
     /// The fields that keep the answers from being computed from scores.
     pub protection: Protection,
+    /// The places of the sequence in the input of each item, if the suite is about sequences. The
+    /// content is not checked; see [`SuiteFolder::check_items`].
+    pub sequence: Option<SequencePaths>,
     /// The items, in the order of the file.
     pub items: Vec<FolderItem>,
     /// The SHA-256 of all other fields.
@@ -68,6 +72,7 @@ impl SuiteFolder {
             )));
         }
         let protection = suite.protection(metric)?;
+        let sequence = suite.sequence()?;
         let mut answers = read_answers(answers, &metric)?;
         let mut items = join_items(items, &mut answers)?;
         if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
@@ -97,11 +102,22 @@ impl SuiteFolder {
             per_item_feedback,
             description,
             protection,
+            sequence,
             items,
             content_sha256: [0; 32],
         };
         folder.content_sha256 = folder.digest();
         Ok(folder)
+    }
+
+    /// Checks each item with `check`, and returns the first error with the item's line.
+    pub fn check_items(
+        &self,
+        check: impl Fn(&FolderItem) -> Result<(), String>,
+    ) -> Result<(), BadSuite> {
+        self.items.iter().try_for_each(|item| {
+            check(item).map_err(|reason| BadSuite::new(ITEMS, item.line, reason))
+        })
     }
 
     /// Returns the answers of the open items; without sealed items, of all.
@@ -193,6 +209,16 @@ impl SuiteFolder {
             ),
             ("closes_at", closes_at.clone()),
             ("seal_seed", seal_seed.clone()),
+            (
+                "sequence.events",
+                self.sequence.as_ref().map(|paths| paths.events.clone()),
+            ),
+            (
+                "sequence.options",
+                self.sequence
+                    .as_ref()
+                    .and_then(|paths| paths.options.clone()),
+            ),
         ];
         for (field, value) in later_fields
             .iter()
@@ -301,10 +327,12 @@ mod tests {
             "release = \"rounded(2)\"\n",
             "release = \"ladder(0.01)\"\n",
             "max_submissions_per_day = 5\n",
+            "[sequence]\nevents = \"past\"\n",
+            "[sequence]\nevents = \"past\"\noptions = \"options\"\n",
         ]
         .map(digest);
         let all: std::collections::HashSet<_> = others.into_iter().chain([default]).collect();
-        assert_eq!(all.len(), 4);
+        assert_eq!(all.len(), 6);
         let read = folder(
             &format!("{GOOD}release = \"ladder(0.01)\"\nmax_submissions_per_day = 5\n"),
             ITEM,
@@ -471,6 +499,18 @@ mod tests {
                 ITEM.into(),
                 ANSWER.into(),
                 "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items must not be disclosed",
+            ),
+            (
+                format!("{GOOD}[sequence]\nevents = \"a..b\"\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: sequence.events: must be the name of a field",
+            ),
+            (
+                format!("{GOOD}[sequence]\noptions = \"a\"\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: TOML parse error",
             ),
             (
                 format!("{GOOD}max_submissions_per_day = 0\n"),

@@ -50,6 +50,8 @@ pub struct FolderItem {
     pub answer: Box<RawValue>,
     /// Set if the item is scored without disclosing its figures before the suite has closed.
     pub is_sealed: bool,
+    /// The number of its line in the file, from 1.
+    pub line: usize,
 }
 
 /// A reader of the answers in a suite's folder, line by line. It keeps one line in memory.
@@ -201,6 +203,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
             input,
             answer,
             is_sealed: false,
+            line,
         });
     }
     Ok(items)

@@ -6,6 +6,7 @@ mod bad_suite;
 mod folder;
 mod lines;
 mod names;
+mod sequence_paths;
 mod suite_toml;
 
 pub use access::Access;
@@ -13,4 +14,5 @@ pub use bad_suite::BadSuite;
 pub use folder::SuiteFolder;
 pub use lines::{AnswerLines, FolderItem};
 pub use names::{VERSION_MAX, is_suite_id, is_version};
+pub use sequence_paths::{SequencePaths, value_at};
 pub use suite_toml::{Protection, metric_and_clip};

@@ -9,6 +9,7 @@ use time::{OffsetDateTime, UtcOffset};
 
 use super::access::Access;
 use super::bad_suite::BadSuite;
+use super::sequence_paths::SequencePaths;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
 
@@ -36,6 +37,7 @@ pub(super) struct SuiteToml {
     access: Option<String>,
     seal_seed: Option<String>,
     closes_at: Option<toml::value::Datetime>,
+    sequence: Option<SequencePaths>,
 }
 
 /// The fields of a suite that keep its answers from being computed from scores.
@@ -70,6 +72,14 @@ impl SuiteToml {
         self.metric
             .parse()
             .map_err(|error| BadSuite::new(SUITE, 0, format!("metric: {error}")))
+    }
+
+    pub(super) fn sequence(&self) -> Result<Option<SequencePaths>, BadSuite> {
+        let error = self.sequence.as_ref().and_then(SequencePaths::error);
+        error.map_or_else(
+            || Ok(self.sequence.clone()),
+            |reason| Err(BadSuite::new(SUITE, 0, reason)),
+        )
     }
 
     pub(super) fn protection(&self, metric: Metric) -> Result<Protection, BadSuite> {

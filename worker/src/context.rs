@@ -1,0 +1,28 @@
+//! The dependencies that all attempts share.
+
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::engine::Engines;
+use assay_core::runtime::trace_export::Spans;
+use assay_core::store::PrimaryPool;
+use assay_core::store::combined_statements::CombinedStatements;
+use assay_core::store::work::SuccessfulAttempt;
+
+use crate::answer_cache::AnswerCache;
+
+/// The dependencies of attempts.
+pub struct AttemptContext {
+    /// The connection pool, with a role that can read answers.
+    pub db: PrimaryPool,
+    /// The store of submissions, item scores and outputs.
+    pub artifacts: Artifacts,
+    /// The cached answers of suites.
+    pub answers: AnswerCache,
+    /// The engines that run models.
+    pub engines: Engines,
+    /// The build of the scoring and model library, which results report.
+    pub hfm_sha: String,
+    /// The results of attempts, which share statements.
+    pub results: CombinedStatements<SuccessfulAttempt, bool>,
+    /// The exporter of trace spans.
+    pub spans: Spans,
+}

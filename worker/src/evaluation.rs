@@ -1,0 +1,224 @@
+//! The work of an eval: fetch the submission and score it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use assay_core::model::job::{EvalResult, FailureCode, SealedFigures, stores_item_scores};
+use assay_core::model::suite::SuiteVersion;
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::upload_reader::{ContentReader, ReadEnd, ReadUpload, read_upload};
+use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
+use assay_core::store::submission::ROW_BYTES_MAX;
+use assay_core::store::work::Claim;
+use assay_core::{Error, Result};
+use assay_eval::Scoring;
+use assay_eval::item_scores::ItemScores;
+use assay_eval::score::{self, Failure, Progress, Score, Scorer};
+use bytes::Bytes;
+
+use crate::answer_cache::Answers;
+use crate::context::AttemptContext;
+use crate::input::{Input, fetch_input};
+use crate::outcome::{Outcome, Scored};
+use crate::phases::Phases;
+
+/// Largest piece of the item scores that is written at once, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Scores the submission, on the blocking thread pool unless it is small. `None` if the input is missing.
+async fn score_input(
+    context: &AttemptContext,
+    answers: Arc<Answers>,
+    input: Input,
+    progress: Arc<Progress>,
+) -> Result<Option<Result<Score, Failure>>> {
+    let (format, parts) = match input {
+        Input::Inline(bytes) => {
+            let is_small = bytes.len() <= ROW_BYTES_MAX;
+            let score = move || {
+                score::score(
+                    &answers.open,
+                    answers.sealed.as_ref(),
+                    answers.scoring.metric,
+                    &bytes,
+                    &progress,
+                )
+            };
+            return Ok(Some(if is_small {
+                score()
+            } else {
+                let scoring = tokio::task::spawn_blocking(score);
+                scoring.await.map_err(Error::internal)?
+            }));
+        }
+        Input::Upload { format, parts } => (format, parts),
+    };
+    let scoring = move |content: ContentReader<'_>| {
+        let mut scorer = Scorer::new(&answers.open, answers.scoring.metric, &progress)
+            .with_sealed(answers.sealed.as_ref());
+        let check_stop = || {
+            if progress.stop.load(Ordering::Relaxed) {
+                ControlFlow::Break(Failure::Stopped)
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        match content.read(check_stop, &mut scorer) {
+            ReadEnd::Complete => Ok(scorer.finish()),
+            ReadEnd::Stopped(failure) => Ok(Err(failure)),
+            ReadEnd::Invalid(error) => Err(error),
+        }
+    };
+    match read_upload(&context.artifacts, &parts, format, scoring).await? {
+        None => Ok(None),
+        Some(ReadUpload {
+            value: Ok(scored), ..
+        }) => Ok(Some(scored)),
+        Some(ReadUpload {
+            value: Err(error), ..
+        }) => Err(Error::internal(format!(
+            "an upload changed after it was completed: {error:?}"
+        ))),
+    }
+}
+
+/// Fetches and scores the submission, and stores the item scores.
+pub async fn evaluate(
+    context: &AttemptContext,
+    claim: &Claim,
+    suite: &SuiteVersion,
+    phases: &mut Phases,
+    progress: &Arc<Progress>,
+) -> Outcome {
+    let input = match phases
+        .record("fetch input", fetch_input(context, claim))
+        .await
+    {
+        Ok(Some(input)) => input,
+        Ok(None) => return Outcome::input_missing(),
+        Err(error) => return Outcome::Failed(error.log_text()),
+    };
+    let answers = match phases
+        .record(
+            "load answers",
+            context.answers.get(&suite.suite_id, &suite.version),
+        )
+        .await
+    {
+        Ok(answers) => answers,
+        Err(error) => return Outcome::Failed(error.log_text()),
+    };
+    let scoring = answers.scoring;
+    match phases
+        .record(
+            "score",
+            score_input(context, answers, input, Arc::clone(progress)),
+        )
+        .await
+    {
+        Ok(Some(Ok(score))) => {
+            metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
+            let (mut scored, items) = split_score(context, suite, scoring, score);
+            if let Some(items) = items {
+                let stored = phases.record(
+                    "store item scores",
+                    store_item_scores(&context.artifacts, claim, items),
+                );
+                match stored.await {
+                    Ok(place) => scored.item_scores = Some(place),
+                    Err(error) => return Outcome::Failed(error.log_text()),
+                }
+            }
+            Outcome::Scored(Box::new(scored))
+        }
+        Ok(Some(Err(Failure::InvalidPredictions(message)))) => {
+            Outcome::Rejected(FailureCode::InvalidPredictions, message)
+        }
+        Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
+        Ok(None) => Outcome::input_missing(),
+        Err(error) => Outcome::Failed(error.log_text()),
+    }
+}
+
+/// Splits a score into the result and the item scores. The item scores are stored only if the
+/// policy allows comparisons and [`stores_item_scores`] finds enough predictions.
+fn split_score(
+    context: &AttemptContext,
+    suite: &SuiteVersion,
+    scoring: Scoring,
+    score: Score,
+) -> (Scored, Option<ItemScores>) {
+    let Score {
+        n,
+        n_submitted,
+        n_unmatched,
+        n_missing,
+        figures,
+        items,
+        sealed,
+    } = score;
+    let result = EvalResult {
+        hfm_sha: context.hfm_sha.clone(),
+        metric: scoring.metric.to_string(),
+        n,
+        n_submitted,
+        n_unmatched,
+        n_missing,
+        suite_id: suite.suite_id.to_string(),
+        suite_version: suite.version.clone(),
+        value: 0.0,
+        stderr: None,
+        ci95: None,
+        ci_method: None,
+        metrics: [].into(),
+        release: scoring.policy.to_string(),
+        sealed: None,
+    };
+    let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
+        .then_some(items);
+    (
+        Scored {
+            result,
+            figures,
+            sealed: sealed.map(SealedFigures::from),
+            scoring,
+            item_scores: None,
+        },
+        items,
+    )
+}
+
+/// Encodes small item scores, which are stored with the result, and writes larger ones to the
+/// artifact store.
+async fn store_item_scores(
+    artifacts: &Artifacts,
+    claim: &Claim,
+    items: ItemScores,
+) -> Result<ItemScoresIn> {
+    if items.encoded_len() <= ITEM_SCORES_ROW_BYTES_MAX {
+        let mut bytes = Vec::with_capacity(ITEM_SCORES_ROW_BYTES_MAX as usize);
+        items.write(|piece| bytes.extend_from_slice(piece));
+        return Ok(ItemScoresIn::Row(bytes.into()));
+    }
+    let key = Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt);
+    let mut writer = artifacts.writer(&key);
+    // Sent in pieces, so that the encoded scores are never in memory as a whole.
+    let (send, mut receive) = tokio::sync::mpsc::channel::<Bytes>(2);
+    let pieces = tokio::task::spawn_blocking(move || {
+        items.write(|piece| {
+            for piece in piece.chunks(PIECE_BYTES) {
+                // The receiver is dropped if the store fails, and then the writer returns the
+                // error.
+                let _ = send.blocking_send(Bytes::copy_from_slice(piece));
+            }
+        });
+    });
+    while let Some(piece) = receive.recv().await {
+        writer.write(&piece).await?;
+    }
+    pieces.await.map_err(Error::internal)?;
+    writer.finish().await?;
+    Ok(ItemScoresIn::Object(key))
+}

@@ -1,0 +1,52 @@
+//! The input of an attempt, except for the items of a suite.
+
+use assay_core::Result;
+use assay_core::model::upload::PartObject;
+use assay_core::runtime::upload_reader::ContentFormat;
+use assay_core::store::within_response_timeout;
+use assay_core::store::work::{self, Claim, UploadForm};
+use bytes::Bytes;
+
+use crate::context::AttemptContext;
+
+/// The predictions or sequences of a job.
+pub enum Input {
+    /// They were sent with the request.
+    Inline(Bytes),
+    /// They were uploaded, or are the output of another job.
+    Upload {
+        /// The format of the content.
+        format: ContentFormat,
+        /// The objects of the content.
+        parts: Vec<PartObject>,
+    },
+}
+
+/// Fetches inline input, which is small, or looks up the parts of an upload. `None` if the input is
+/// missing.
+pub async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>> {
+    if let Some(body) = &claim.body {
+        return Ok(Some(Input::Inline(Bytes::copy_from_slice(body))));
+    }
+    match (&claim.input_key, &claim.upload_id) {
+        (Some(input_key), _) => Ok(context.artifacts.get(input_key).await?.map(Input::Inline)),
+        (None, Some(upload_id)) => {
+            let (
+                UploadForm {
+                    content_type,
+                    content_encoding,
+                },
+                parts,
+            ) = within_response_timeout(work::upload(&context.db.get(), claim, upload_id)).await?;
+            // The size and the hash were checked when the upload was completed.
+            let format = ContentFormat {
+                content_type,
+                content_encoding,
+                bytes_max: u64::MAX,
+                compute_sha256: false,
+            };
+            Ok((!parts.is_empty()).then_some(Input::Upload { format, parts }))
+        }
+        (None, None) => Ok(None),
+    }
+}

@@ -1,0 +1,229 @@
+//! The sequences of a prediction job, read as a stream of chunks: from the request, an upload, or the
+//! items of a suite.
+
+use std::ops::ControlFlow;
+
+use assay_core::model::item_sequence;
+use assay_core::model::sequence::Sequence;
+use assay_core::model::sequence_list::read_checked;
+use assay_core::model::serving::SEQUENCES_MAX;
+use assay_core::model::suite::SuiteVersion;
+use assay_core::model::suite_items::SuiteItem;
+use assay_core::runtime::lines::Line;
+use assay_core::runtime::upload_reader::{ContentReader, ReadEnd, ReadUpload, read_upload};
+use assay_core::store::work::{self, Claim, ClaimedPrediction};
+use assay_core::store::{self, within_response_timeout};
+use assay_core::{Error, Result};
+use assay_eval::suite::SequencePaths;
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use crate::context::AttemptContext;
+use crate::input::{Input, fetch_input};
+
+/// The size of a chunk after which no further sequence is added, in bytes of JSON. It keeps a call of
+/// an engine below the 4 MB that gRPC allows by default, and bounds the memory of the job.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// The source of a job's sequences.
+pub enum SequenceSource {
+    /// A JSON array, or an upload with a sequence a line.
+    Input(Input),
+    /// The items of a suite.
+    Suite(SuiteVersion, SequencePaths),
+}
+
+/// The JSON of one sequence.
+pub enum SourceElement {
+    /// A sequence as callers write it, at this place of the input.
+    Sequence(String, Place),
+    /// An item of a suite.
+    Item(SuiteItem),
+}
+
+/// The place of a sequence in the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The index in an array.
+    Index(usize),
+    /// The number of a line of an upload, from 1.
+    Line(usize),
+}
+
+/// Sequences that one call of an engine predicts.
+#[derive(Default)]
+pub struct Chunk {
+    /// The sequences, in the order of the input.
+    pub elements: Vec<SourceElement>,
+    bytes: usize,
+}
+
+impl Chunk {
+    fn push(&mut self, element: SourceElement) {
+        self.bytes += match &element {
+            SourceElement::Sequence(json, _) => json.len(),
+            SourceElement::Item(item) => item.input.get().len(),
+        };
+        self.elements.push(element);
+    }
+
+    fn is_full(&self) -> bool {
+        self.elements.len() >= SEQUENCES_MAX || self.bytes >= CHUNK_BYTES
+    }
+}
+
+impl SourceElement {
+    /// Returns the place of a sequence that is no item of a suite.
+    pub const fn place(&self) -> Option<Place> {
+        match self {
+            Self::Sequence(_, place) => Some(*place),
+            Self::Item(_) => None,
+        }
+    }
+
+    /// Parses the sequence.
+    ///
+    /// # Errors
+    /// If it is not valid, although it was checked when it was submitted or published.
+    pub fn read(&self, paths: Option<&SequencePaths>) -> Result<Sequence<'_>> {
+        let changed =
+            |reason: &str| Error::internal(format!("a sequence is no longer valid: {reason}"));
+        match (self, paths) {
+            (Self::Sequence(json, _), _) => read_checked(json, "sequence").map_err(|errors| {
+                // Without the message, which may quote the history.
+                changed(errors.first().map_or("unknown", |error| error.reason))
+            }),
+            (Self::Item(SuiteItem { item_id, input }), Some(paths)) => {
+                item_sequence::of_item(item_id, input.get(), paths)
+                    .map_err(|_| changed("of an item of a suite"))
+            }
+            (Self::Item(_), None) => Err(changed("of an item without paths")),
+        }
+    }
+}
+
+impl SequenceSource {
+    /// Finds the sequences of a job. `None` if they are missing.
+    pub async fn open(
+        context: &AttemptContext,
+        claim: &Claim,
+        prediction: &ClaimedPrediction,
+    ) -> Result<Option<Self>> {
+        let has_input =
+            claim.body.is_some() || claim.input_key.is_some() || claim.upload_id.is_some();
+        match &prediction.suite {
+            Some(suite) if !has_input => {
+                let db = context.db.get();
+                let paths = within_response_timeout(work::sequence_paths(&db, suite)).await?;
+                Ok(Some(Self::Suite(suite.clone(), paths)))
+            }
+            _ => Ok(fetch_input(context, claim).await?.map(Self::Input)),
+        }
+    }
+
+    /// Returns the places of the sequence in an item, if the source is a suite.
+    pub fn paths(&self) -> Option<&SequencePaths> {
+        match self {
+            Self::Suite(_, paths) => Some(paths),
+            Self::Input(_) => None,
+        }
+    }
+
+    /// Sends all sequences in chunks, until the receiver is dropped.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are no longer what was checked.
+    pub async fn send(&self, context: &AttemptContext, chunks: mpsc::Sender<Chunk>) -> Result<()> {
+        match self {
+            Self::Input(Input::Inline(json)) => send_array(json, &chunks).await,
+            Self::Input(Input::Upload { format, parts }) => {
+                let read = move |content: ContentReader<'_>| send_lines(content, &chunks);
+                match read_upload(&context.artifacts, parts, *format, read).await? {
+                    Some(ReadUpload { value, .. }) => value,
+                    None => Err(Error::internal("an object of an upload is missing")),
+                }
+            }
+            Self::Suite(suite, _) => send_items(context, suite, &chunks).await,
+        }
+    }
+}
+
+async fn send_array(json: &Bytes, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
+    // The elements were checked, so there are few for the size of the array.
+    let elements: Vec<&RawValue> = serde_json::from_slice(json).map_err(Error::internal)?;
+    let mut chunk = Chunk::default();
+    for (index, element) in elements.into_iter().enumerate() {
+        let place = Place::Index(index);
+        chunk.push(SourceElement::Sequence(element.get().to_owned(), place));
+        if chunk.is_full() && chunks.send(std::mem::take(&mut chunk)).await.is_err() {
+            return Ok(());
+        }
+    }
+    send_last(chunk, chunks).await
+}
+
+/// Sends the lines of an upload, on a thread that may block.
+fn send_lines(content: ContentReader<'_>, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
+    let changed = || Error::internal("an upload changed after it was completed");
+    let mut chunk = Chunk::default();
+    let ended = content.read_lines(|number, line| {
+        let Line::Text(json) = line else {
+            return ControlFlow::Break(Err(changed()));
+        };
+        chunk.push(SourceElement::Sequence(
+            json.to_owned(),
+            Place::Line(number),
+        ));
+        if chunk.is_full() && chunks.blocking_send(std::mem::take(&mut chunk)).is_err() {
+            return ControlFlow::Break(Ok(()));
+        }
+        ControlFlow::Continue(())
+    });
+    match ended {
+        ReadEnd::Complete => {
+            if !chunk.elements.is_empty() {
+                // Without a receiver, the job does not need the sequences any more.
+                let _ = chunks.blocking_send(chunk);
+            }
+            Ok(())
+        }
+        ReadEnd::Stopped(stopped) => stopped,
+        ReadEnd::Invalid(_) => Err(changed()),
+    }
+}
+
+async fn send_items(
+    context: &AttemptContext,
+    suite: &SuiteVersion,
+    chunks: &mpsc::Sender<Chunk>,
+) -> Result<()> {
+    let SuiteVersion { suite_id, version } = suite;
+    let limit = u32::try_from(SEQUENCES_MAX).map_err(Error::internal)?;
+    let mut from = 0;
+    loop {
+        let db = context.db.get();
+        let page = store::suite::items(&db, suite_id, version, from, limit);
+        let items = within_response_timeout(page).await?;
+        if items.is_empty() {
+            return Ok(());
+        }
+        from += i32::try_from(items.len()).map_err(Error::internal)?;
+        let mut chunk = Chunk::default();
+        for item in items {
+            chunk.push(SourceElement::Item(item));
+            if chunk.is_full() && chunks.send(std::mem::take(&mut chunk)).await.is_err() {
+                return Ok(());
+            }
+        }
+        send_last(chunk, chunks).await?;
+    }
+}
+
+async fn send_last(chunk: Chunk, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
+    if !chunk.elements.is_empty() {
+        // Without a receiver, the job does not need the sequences any more.
+        let _ = chunks.send(chunk).await;
+    }
+    Ok(())
+}
