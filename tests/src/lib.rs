@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod client;
 pub mod databases;
 pub mod demo_suite;
+pub mod demonstration;
 pub mod link;
 pub mod playlist_suite;
 pub mod servers;
