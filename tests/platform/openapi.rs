@@ -249,6 +249,11 @@ impl Conformance {
             );
         }
         match documented["content"]["application/json"].get("schema") {
+            None if documented["content"]["application/x-ndjson"].is_object() => assert_eq!(
+                response.header("content-type"),
+                "application/x-ndjson",
+                "{context}"
+            ),
             None => assert_eq!(response.body, Value::Null, "{context}"),
             Some(schema) => {
                 assert_eq!(
