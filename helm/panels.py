@@ -14,12 +14,14 @@ SLOW_BY_DESIGN = (
     "|POST /v1/domains/{domain}/verify|assay.v1.DomainService/VerifyDomain"
 )
 NOT_PROBES = 'operation!~"unknown|GET /health|assay.v1.HealthService/GetHealth"'
+# The same outcomes as in the alerts AssayEngineDown and AssayEngineSaturated.
+ENGINE_FAILED, ENGINE_REFUSED = 'outcome=~"circuit_open|timeout|unavailable|invalid"', 'outcome=~"saturated|exhausted"'
 PLATFORM_FAILURES = 'outcome=~"internal|timeout|input_unavailable"'
 SERVER_ERRORS = 'outcome="server_error"'
 FAST_OPERATIONS = f'operation!~"{SLOW_BY_DESIGN}"'
 WITHIN_HALF_A_SECOND = f'le="0.5",{FAST_OPERATIONS}'
 OPERATION = 'operation=~"$operation"'
-API, WORKER = 'binary="assay-api"', 'binary="assay-worker"'
+API, WORKER, ENGINE = 'binary="assay-api"', 'binary="assay-worker"', 'binary="assay-worker serve"'
 QUEUED, BUSY = 'state="queued"', 'state="busy"'
 # Many exporters report the process_… metrics. The join with assay_build_info selects Assay's processes.
 OWN_PROCESSES = "* on (namespace, job, instance) group_left (binary) max by (namespace, job, instance, binary) (assay_build_info)"
@@ -49,6 +51,18 @@ def quantiles(metric, labels="", by=""):
     buckets = f"sum by ({le}) (rate({series(metric + '_bucket', labels)}[$__rate_interval]))"
     legend = f" {{{{{by}}}}}" if by else ""
     return {f"p{share:g}{legend}": f"histogram_quantile({share / 100:g}, {buckets})" for share in (50, 95, 99)}
+
+
+def per_instance(metric):
+    """Returns the value of each process, or 0 if no process exports the metric."""
+    return f"sum by (instance) ({series(metric)}) or on () vector(0)"
+
+
+def share_of_engine_calls(labels):
+    """Returns the share of the calls of each engine with these outcomes."""
+    of_all = f"sum by (engine) (rate({series('assay_engine_client_calls_total')}[$__rate_interval]))"
+    with_labels = f"sum by (engine) (rate({series('assay_engine_client_calls_total', labels)}[$__rate_interval]))"
+    return f"{with_labels} / clamp_min({of_all}, 0.000001) or on () vector(0)"
 
 
 def panel(kind, title, description, queries, unit="short", width=8, bounds=(), alerts=(), stacked=False, names=False):
@@ -197,6 +211,43 @@ WORKERS = [
           {"{{instance}}": f"sum by (instance) ({series('assay_worker_answers_bytes')}) or on () vector(0)"}, unit="bytes"),
 ]
 
+ENGINES = [
+    lines("Calls to engines", "Calls per second of the API and the workers, by outcome. `saturated`: no permit was free. `circuit_open`: "
+          "refused because of earlier failures.",
+          {"{{engine}} {{outcome}}": rate("assay_engine_client_calls_total", by="engine, outcome")},
+          alerts=["AssayEngineDown", "AssayEngineSaturated"]),
+    lines("Failed and refused calls", "Share of the calls of each engine. Failed: it does not respond, or its results are invalid. "
+          "Refused: it has too many calls.",
+          {"{{engine}} failed": share_of_engine_calls(ENGINE_FAILED), "{{engine}} refused": share_of_engine_calls(ENGINE_REFUSED)},
+          unit="percentunit", bounds=(0.01, 0.5), alerts=["AssayEngineDown", "AssayEngineSaturated"]),
+    lines("Time of calls to engines", "Time of a call, up to the result or the failure.",
+          quantiles("assay_engine_client_call_duration_seconds", by="engine"), unit="s"),
+    lines("Calls in flight, open circuits", "Operations in progress, of all processes, and processes that refuse calls because of earlier "
+          "failures.",
+          {"{{engine}} in flight": f"sum by (engine) ({series('assay_engine_client_calls_in_flight')})",
+           "{{engine}} open": f"sum by (engine) ({series('assay_engine_client_circuit_open')})"}, alerts=["AssayEngineDown"]),
+    lines("Embedded engines", "Processes of the embedded engine that can be scraped.",
+          {"engines": f"count({series('assay_build_info', ENGINE)}) or vector(0)"}, alerts=["AssayEngineDown"]),
+    lines("Permits of embedded engines", "Sequences that each engine has accepted and not finished, those of them that wait for a thread, "
+          "and the maximum, above which the engine refuses calls. An HPA can scale by the permits used.",
+          {"{{instance}} used": per_instance("assay_engine_permits_used"), "{{instance}} waiting": per_instance("assay_engine_queue"),
+           "{{instance}} maximum": per_instance("assay_engine_permits")}, alerts=["AssayEngineSaturated"]),
+    lines("Wait for a thread", "From the acceptance of a sequence to the start of its computation.",
+          quantiles("assay_engine_queue_wait_seconds"), unit="s", alerts=["AssayEngineSaturated"]),
+    lines("Time of a sequence", "Computation of one sequence on one core, by operation. It grows with the model and the sequence.",
+          quantiles("assay_engine_sequence_seconds", by="operation"), unit="s"),
+    lines("Calls of embedded engines", "Calls per second, by outcome. `invalid_package`, `not_found` and `internal` concern single models; "
+          "the log has the cause. `unavailable`: the artifact store does not respond.",
+          {"{{outcome}}": rate("assay_engine_calls_total", by="outcome")}, stacked=True, alerts=["AssayEngineSaturated"]),
+    lines("Memory of packages", "Memory of the loaded packages in each engine, up to ASSAY_ENGINE_MEMORY. The least recently used ones are "
+          "unloaded first.", {"{{instance}}": per_instance("assay_engine_packages_bytes")}, unit="bytes"),
+    lines("Packages", "Loaded packages in each engine.", {"{{instance}}": per_instance("assay_engine_packages")}),
+    lines("Loads of packages", "Packages loaded and unloaded, per second. Many of both mean that the packages in use do not fit into "
+          "ASSAY_ENGINE_MEMORY.",
+          {"{{outcome}}": rate("assay_engine_package_loads_total", by="outcome"),
+           "unloaded": rate("assay_engine_packages_unloaded_total")}),
+]
+
 SATURATION = [
     lines("Connections in use, by pool", "The busiest process of each pool, as a share of the pool's maximum. At 100% requests get "
           "503.",
@@ -243,6 +294,7 @@ ROWS = [
     ("Limits and quotas", LIMITS),
     ("Queue", QUEUE),
     ("Workers", WORKERS),
+    ("Engines", ENGINES),
     ("Saturation", SATURATION),
     ("Uploads and emails", UPLOADS),
 ]

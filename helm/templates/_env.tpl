@@ -1,11 +1,18 @@
 {{/* Variables that make a process trust the private certificate authority. SSL_CERT_FILE names the certificates of the image,
 because SSL_CERT_DIR alone would replace them. */}}
-{{- define "assay.env.trust" -}}
+{{- define "assay.env.certificates" -}}
 {{- if include "assay.hasCa" . }}
 - name: SSL_CERT_FILE
   value: /etc/ssl/certs/ca-certificates.crt
 - name: SSL_CERT_DIR
   value: /etc/assay/ca
+{{- end }}
+{{- end }}
+
+{{/* The same, and the variables of the library of PostgreSQL. */}}
+{{- define "assay.env.trust" -}}
+{{- with include "assay.env.certificates" . | trim }}
+{{ . }}
 - name: PGSSLROOTCERT
   value: /etc/assay/ca/ca.crt
 {{- end }}
@@ -15,37 +22,23 @@ because SSL_CERT_DIR alone would replace them. */}}
 {{- end }}
 {{- end }}
 
-{{/* Variables of the API and the workers. Takes (dict "root" $ "own" .Values.api "admin" 9090). */}}
-{{- define "assay.env.common" -}}
-{{- $values := .root.Values }}
-- name: ASSAY_DATABASE_URL_FILE
-  value: /etc/assay/secrets/database-url
-- name: ASSAY_REDIS_URL_FILE
-  value: /etc/assay/secrets/redis-url
-- name: ASSAY_REDIS_PREFIX
-  value: {{ $values.redis.prefix | quote }}
+{{/* Variables of all processes with a private port. Takes (dict "root" $ "own" .Values.api). */}}
+{{- define "assay.env.process" -}}
 - name: ASSAY_ADMIN_LISTEN
   value: {{ printf "%s:9090" .own.listenHost | quote }}
-- name: ASSAY_DATABASE_CONNECTIONS
-  value: {{ .own.databaseConnections | quote }}
 - name: ASSAY_DRAIN_SECONDS
   value: {{ .own.drainSeconds | quote }}
 - name: ASSAY_LOG
-  value: {{ $values.config.logLevel | quote }}
+  value: {{ .root.Values.config.logLevel | quote }}
 - name: ASSAY_LOG_FORMAT
-  value: {{ $values.config.logFormat | quote }}
-{{- with $values.config.hfmSha }}
-- name: ASSAY_HFM_SHA
-  value: {{ . | quote }}
+  value: {{ .root.Values.config.logFormat | quote }}
 {{- end }}
-{{- with $values.tracing.otlpEndpoint }}
-- name: ASSAY_OTLP_ENDPOINT
-  value: {{ . | quote }}
-- name: ASSAY_TRACE_SHARE
-  value: {{ $values.tracing.share | quote }}
-{{- end }}
-{{- if eq $values.artifacts.type "s3" }}
-{{- with $values.artifacts.s3 }}
+
+{{/* Variables of the artifact store. Takes (dict "root" $ "secret" "name of the Secret with the access keys"). */}}
+{{- define "assay.env.artifacts" -}}
+{{- $secret := .secret }}
+{{- if eq .root.Values.artifacts.type "s3" }}
+{{- with .root.Values.artifacts.s3 -}}
 - name: ASSAY_ARTIFACTS
   value: {{ printf "s3://%s" (list .bucket (.prefix | trimAll "/") | compact | join "/") | quote }}
 {{- with .region }}
@@ -60,23 +53,52 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: AWS_ALLOW_HTTP
   value: "true"
 {{- end }}
-{{- if .existingSecret }}
+{{- if $secret }}
 - name: AWS_ACCESS_KEY_ID
   valueFrom:
     secretKeyRef:
-      name: {{ .existingSecret }}
+      name: {{ $secret }}
       key: {{ .accessKeyIdKey }}
 - name: AWS_SECRET_ACCESS_KEY
   valueFrom:
     secretKeyRef:
-      name: {{ .existingSecret }}
+      name: {{ $secret }}
       key: {{ .secretAccessKeyKey }}
 {{- end }}
 {{- end }}
-{{- else }}
+{{- else -}}
 - name: ASSAY_ARTIFACTS
   value: /var/lib/assay/artifacts
 {{- end }}
+{{- end }}
+
+{{/* Variables of the API and the workers. Takes (dict "root" $ "own" .Values.api). */}}
+{{- define "assay.env.common" -}}
+{{- $values := .root.Values }}
+- name: ASSAY_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+- name: ASSAY_REDIS_URL_FILE
+  value: /etc/assay/secrets/redis-url
+- name: ASSAY_REDIS_PREFIX
+  value: {{ $values.redis.prefix | quote }}
+- name: ASSAY_DATABASE_CONNECTIONS
+  value: {{ .own.databaseConnections | quote }}
+{{ include "assay.env.process" . }}
+{{- with include "assay.engines" .root }}
+- name: ASSAY_ENGINES
+  value: {{ . | quote }}
+{{- end }}
+{{- with $values.config.hfmSha }}
+- name: ASSAY_HFM_SHA
+  value: {{ . | quote }}
+{{- end }}
+{{- with $values.tracing.otlpEndpoint }}
+- name: ASSAY_OTLP_ENDPOINT
+  value: {{ . | quote }}
+- name: ASSAY_TRACE_SHARE
+  value: {{ $values.tracing.share | quote }}
+{{- end }}
+{{ include "assay.env.artifacts" (dict "root" .root "secret" $values.artifacts.s3.existingSecret) }}
 {{- with include "assay.env.trust" .root | trim }}
 {{ . }}
 {{- end }}
@@ -131,6 +153,8 @@ because SSL_CERT_DIR alone would replace them. */}}
 {{- end }}
 - name: ASSAY_DOMAIN_CHECK_DAYS
   value: {{ .domainCheckDays | quote }}
+- name: ASSAY_SERVE_DEADLINE
+  value: {{ .serveDeadlineSeconds | quote }}
 {{- if .terms.version }}
 - name: ASSAY_TERMS_VERSION
   value: {{ .terms.version | quote }}
@@ -156,6 +180,19 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: ASSAY_WORKER_ANSWERS_MIB
   value: {{ .Values.worker.answersMib | quote }}
 {{ include "assay.env.common" (dict "root" $ "own" .Values.worker) | trim }}
+{{- end }}
+
+{{/* The engine has no database and no Redis, and refuses to start with their passwords. */}}
+{{- define "assay.env.engine" -}}
+- name: ASSAY_ENGINE_LISTEN
+  value: {{ printf "%s:9500" .Values.engine.listenHost | quote }}
+- name: ASSAY_ENGINE_MEMORY
+  value: {{ mul .Values.engine.memoryMib 1048576 | quote }}
+{{ include "assay.env.process" (dict "root" $ "own" .Values.engine) }}
+{{ include "assay.env.artifacts" (dict "root" $ "secret" (.Values.artifacts.s3.engineExistingSecret | default .Values.artifacts.s3.existingSecret)) }}
+{{- with include "assay.env.certificates" . | trim }}
+{{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "assay.env.migration" -}}

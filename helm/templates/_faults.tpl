@@ -7,11 +7,13 @@ errors at once. values.schema.json checks single values.
 {{- include "assay.faults.ways" . }}
 {{- include "assay.faults.proxies" . }}
 {{- include "assay.faults.monitoring" . }}
-{{- range $component := list "api" "worker" }}
+{{- include "assay.faults.engines" . }}
+{{- $components := include "assay.components" . | fromYamlArray }}
+{{- range $component := $components }}
 {{- include "assay.faults.scale" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
 {{- end }}
 {{- include "assay.faults.process" . }}
-{{- range $component := list "api" "worker" "migration" }}
+{{- range $component := append $components "migration" }}
 {{- include "assay.faults.extras" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
 {{- end }}
 {{- end }}
@@ -47,12 +49,15 @@ artifacts.s3.bucket: is required if artifacts.type is s3
 artifacts.s3.endpoint: uses no TLS; set artifacts.s3.allowHttp to true if that is intended
 {{- end }}
 {{- else if not (or .folder.existingClaim .folder.create) }}
-artifacts.folder: the API and the workers must mount the same volume; set existingClaim, set create to true, or set artifacts.type to s3
+artifacts.folder: all pods must mount the same volume; set existingClaim, set create to true, or set artifacts.type to s3
 {{- end }}
 {{- $one := not (has "ReadWriteMany" .folder.accessModes) }}
-{{- $more := or (gt (int $.Values.api.replicas) 1) (gt (int $.Values.worker.replicas) 1) $.Values.api.autoscaling.enabled $.Values.worker.autoscaling.enabled $.Values.worker.keda.enabled }}
+{{- $more := or (gt (int $.Values.api.replicas) 1) (gt (int $.Values.worker.replicas) 1) $.Values.api.autoscaling.enabled $.Values.worker.autoscaling.enabled $.Values.worker.keda.enabled (and $.Values.engine.enabled (or (gt (int $.Values.engine.replicas) 1) $.Values.engine.autoscaling.enabled)) }}
 {{- if and (eq .type "folder") .folder.create (not .folder.existingClaim) $one $more }}
 artifacts.folder.accessModes: several pods of one component need ReadWriteMany; add it, set one replica each without autoscaling, or set artifacts.type to s3
+{{- end }}
+{{- if and (eq .type "s3") .s3.existingSecret (eq .s3.existingSecret .s3.engineExistingSecret) }}
+artifacts.s3.engineExistingSecret: is the same as existingSecret; name a Secret with access keys that can only read, or leave it empty
 {{- end }}
 {{- end }}
 {{- with .Values.mail }}
@@ -149,6 +154,27 @@ grafanaDashboard.enabled: this chart was packed without files/dashboard.json; se
 {{- end }}
 {{- end }}
 
+{{/* The chart's own engine, and external ones. */}}
+{{- define "assay.faults.engines" -}}
+{{- with .Values.config.externalEngines }}
+{{- if $.Values.engine.enabled }}
+{{- if hasKey . "default" }}
+config.externalEngines: default is the name of the chart's own engine; choose another name, or set engine.enabled to false
+{{- end }}
+{{- if gt (len .) 15 }}
+config.externalEngines: {{ len . }} engines and the chart's own one are more than 16; remove some, or set engine.enabled to false
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.engine.enabled }}
+{{- range .Values.engine.extraEnv }}
+{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_DATABASE_URL" "ASSAY_REDIS_URL" "ASSAY_SMTP_URL") }}
+engine.extraEnv: {{ .name }} must not be set, because the engine must have no credential and does not start with one; remove it
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Number of pods, and the disruption budget. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
 {{- define "assay.faults.scale" -}}
 {{- $least := int .own.replicas }}
@@ -159,8 +185,8 @@ grafanaDashboard.enabled: this chart was packed without files/dashboard.json; se
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
 {{ $component }}.autoscaling: minReplicas is greater than maxReplicas
 {{- end }}
-{{- if not (or .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage .metrics) }}
-{{ $component }}.autoscaling: there is no target; set targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics
+{{- if not (or .targetPermitsUsed .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage .metrics) }}
+{{ $component }}.autoscaling: there is no target; set {{ ternary "targetPermitsUsed, " "" (eq $component "engine") }}targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics
 {{- end }}
 {{- end }}
 {{- end }}
@@ -203,21 +229,32 @@ worker.keda.postgresql.existingSecret: is required: a Secret with an address of 
 
 {{/* Grace periods of the shutdown, and memory. */}}
 {{- define "assay.faults.process" -}}
-{{- with .Values.api }}
+{{- range $component := ternary (list "api" "engine") (list "api") .Values.engine.enabled }}
+{{- with index $.Values $component }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .preStopSleepSeconds .drainSeconds 10 | int) }}
-api.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than preStopSleepSeconds + drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .preStopSleepSeconds .drainSeconds 10 }}
+{{ $component }}.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than preStopSleepSeconds + drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .preStopSleepSeconds .drainSeconds 10 }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.worker }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .drainSeconds 10 | int) }}
 worker.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .drainSeconds 10 }}
 {{- end }}
-{{- $limit := dig "limits" "memory" "" .resources | toString }}
+{{- include "assay.faults.memory" (dict "component" "worker" "value" "answersMib" "own" .) }}
+{{- end }}
+{{- if .Values.engine.enabled }}
+{{- include "assay.faults.memory" (dict "component" "engine" "value" "memoryMib" "own" .Values.engine) }}
+{{- end }}
+{{- end }}
+
+{{/* A memory limit that does not exceed the process's own limit. Takes (dict "component" "worker" "value" "answersMib" "own" .Values.worker). */}}
+{{- define "assay.faults.memory" -}}
+{{- $own := index .own .value }}
+{{- $limit := dig "limits" "memory" "" .own.resources | toString }}
 {{- if regexMatch "^[0-9]+[MG]i$" $limit }}
 {{- $mib := ternary 1024 1 (hasSuffix "Gi" $limit) | mul (regexFind "^[0-9]+" $limit | int) }}
-{{- if lt (int $mib) (add .answersMib 256 | int) }}
-worker.resources.limits.memory: {{ $limit }} is less than answersMib + 256 MiB; set at least {{ add .answersMib 256 }}Mi, or lower worker.answersMib
-{{- end }}
+{{- if lt (int $mib) (add $own 256 | int) }}
+{{ .component }}.resources.limits.memory: {{ $limit }} is less than {{ .value }} + 256 MiB; set at least {{ add $own 256 }}Mi, or lower {{ .component }}.{{ .value }}
 {{- end }}
 {{- end }}
 {{- end }}

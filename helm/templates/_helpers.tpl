@@ -85,6 +85,23 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* The components of long-running processes, as a list in YAML. */}}
+{{- define "assay.components" -}}
+{{- concat (list "api" "worker") (ternary (list "engine") list .Values.engine.enabled) | toYaml }}
+{{- end }}
+
+{{/* The engines by name: the chart's own one, then the external ones. Empty if there are none. */}}
+{{- define "assay.engines" -}}
+{{- $engines := list }}
+{{- if .Values.engine.enabled }}
+{{- $engines = append $engines (printf "default=http://%s-engine.%s.svc:9500" (include "assay.fullname" .) .Release.Namespace) }}
+{{- end }}
+{{- range $name, $url := .Values.config.externalEngines }}
+{{- $engines = append $engines (printf "%s=%s" $name $url) }}
+{{- end }}
+{{- join "," $engines }}
+{{- end }}
+
 {{- define "assay.hasCa" -}}
 {{- if or .Values.ca.configMap .Values.ca.secret }}true{{ end }}
 {{- end }}
@@ -140,7 +157,27 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The three probes on the private port. Takes .Values.api or .Values.worker. */}}
+{{/* Volumes of the engine and their mounts. It only reads the artifact store. */}}
+{{- define "assay.engineVolumes" -}}
+{{- include "assay.caVolume" . }}
+{{- include "assay.artifactsVolume" . }}
+{{- with .Values.engine.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.engineMounts" -}}
+{{- include "assay.caMount" . }}
+{{- with include "assay.artifactsMount" . }}
+{{- . }}
+  readOnly: true
+{{- end }}
+{{- with .Values.engine.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The three probes on the private port. Takes .Values.api, .worker or .engine. */}}
 {{- define "assay.probes" -}}
 startupProbe:
   httpGet:
@@ -159,7 +196,7 @@ readinessProbe:
   {{- toYaml .readinessProbe | nindent 2 }}
 {{- end }}
 
-{{/* Scheduling of pods. Takes .Values.api, .worker or .migration. */}}
+{{/* Scheduling of pods. Takes .Values.api, .worker, .engine or .migration. */}}
 {{- define "assay.scheduling" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}

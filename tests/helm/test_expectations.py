@@ -94,3 +94,6 @@ def test_notes_contain_first_commands_and_warnings():
     text = notes(yaml.safe_load(chart.SETS["production"].read_text()))
     assert "curl https://assay.example.org/health" in text and "WARNING" not in text
     assert "The chart does not migrate" in notes({"migration": {"mode": "none"}})
+    assert "deployment/assay-worker deployment/assay-engine\n" in notes({})
+    text = notes({"engine": {"enabled": False}})
+    assert "No model is served" in text and "deployment/assay-engine" not in text

@@ -136,9 +136,11 @@ def test_variables_are_known_and_unique(name):
 def test_files_of_variables_are_mounted(name):
     for pod, spec in chart.ours(chart.objects(name)):
         container = spec["containers"][0]
-        volumes = {volume["name"]: volume for volume in spec["volumes"]}
-        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
-        assert len(mounts) == len(container["volumeMounts"]) and len(volumes) == len(spec["volumes"])
+        # The engine has no volumes if the artifact store is a bucket.
+        mounted, named = container.get("volumeMounts", []), spec.get("volumes", [])
+        volumes = {volume["name"]: volume for volume in named}
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in mounted}
+        assert len(mounts) == len(mounted) and len(volumes) == len(named)
         for variable in container["env"]:
             value = variable.get("value", "")
             if value.startswith("/etc/assay/secrets/"):
@@ -173,6 +175,8 @@ def test_pods_mount_only_own_database_secret(name):
     """The API never gets the address of the worker or the owner, and vice versa."""
     seen = {}
     for pod, spec in chart.ours(chart.objects(name)):
+        if pod.endswith("-engine"):
+            continue
         sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
         for source in sources:
             item = source["secret"]["items"][0]
@@ -180,6 +184,48 @@ def test_pods_mount_only_own_database_secret(name):
                 seen[pod] = (source["secret"]["name"], item["key"])
         assert len(sources) == len({s["secret"]["items"][0]["path"] for s in sources})
     assert len(set(seen.values())) == len(seen) >= 2
+
+
+@every
+def test_engine_has_no_credential_but_that_of_the_bucket(name):
+    """The process refuses to start with a password of PostgreSQL, Redis or the mail server."""
+    documents = chart.objects(name)
+    engines = [spec for pod, spec in chart.ours(documents) if pod.endswith("-engine")]
+    named = [variable["value"] for _, spec in chart.ours(documents) for variable in spec["containers"][0]["env"] if variable["name"] == "ASSAY_ENGINES"]
+    assert len(engines) == any("default=http://" in value and "-engine." in value for value in named)
+    _, secrets = chart.settings()
+    for spec in engines:
+        container = spec["containers"][0]
+        names = {variable["name"] for variable in container["env"]}
+        assert not names & (secrets | {f"{secret}_FILE" for secret in secrets})
+        assert not [name for name in names if name.startswith("PG") or "REDIS" in name or "DATABASE" in name]
+        secret = {variable["name"] for variable in container["env"] if "secretKeyRef" in variable.get("valueFrom", {})}
+        assert secret <= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+        assert "secrets" not in {volume["name"] for volume in spec.get("volumes", [])}
+        for mount in container.get("volumeMounts", []):
+            assert mount["readOnly"] is True, mount
+        assert spec["automountServiceAccountToken"] is False
+
+
+@every
+def test_engine_connects_only_to_the_artifact_store(name):
+    documents = chart.objects(name)
+    policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}
+    if "engine" not in policies:
+        return
+    egress = policies["engine"]["egress"]
+    folders = [volume for pod, spec in chart.ours(documents) if pod.endswith("-engine") for volume in spec.get("volumes", []) if volume["name"] == "artifacts"]
+    # The name server and the bucket, where the API finds them; with a folder nothing.
+    assert len(egress) == (0 if folders else 2)
+    assert all(rule in policies["api"]["egress"] for rule in egress)
+    assert not {port["port"] for rule in egress for port in rule["ports"]} & {5432, 6379, 6380}
+    peers = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in policies["engine"]["ingress"][0]["from"]]
+    assert peers == ["api", "worker", "operate"]
+    for client in ("api", "worker"):
+        to = [rule["to"] for rule in policies[client]["egress"] if rule["ports"] == [{"port": 9500, "protocol": "TCP"}]]
+        assert [[peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in peers] for peers in to] == [["engine"]]
+    for other in policies.keys() - {"api", "worker", "engine"}:
+        assert not [rule for rule in policies[other]["egress"] if {"port": 9500, "protocol": "TCP"} in rule["ports"]]
 
 
 @every

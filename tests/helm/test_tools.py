@@ -87,7 +87,7 @@ def test_dockerfile_matches_build_context():
 def test_compose_file_is_valid(tmp_path):
     file = chart.CHART / "image/compose.yaml"
     done = run(chart.TOOLS / "bin/compose", file)
-    assert (done.returncode, done.stdout.split()) == (0, ["api", "migrate", "operate", "postgres", "redis", "roles", "worker"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["api", "engine", "migrate", "operate", "postgres", "redis", "roles", "worker"]), done.stderr
     (tmp_path / "wrong.yaml").write_text(file.read_text().replace("depends_on:", "dependson:"))
     done = run(chart.TOOLS / "bin/compose", tmp_path / "wrong.yaml")
     assert done.returncode == 1 and "additional properties 'dependson' not allowed" in done.stderr
@@ -96,8 +96,11 @@ def test_compose_file_is_valid(tmp_path):
 def test_compose_sets_only_known_settings():
     names, secrets = chart.settings()
     services = yaml.safe_load((chart.CHART / "image/compose.yaml").read_text())["services"]
-    for name in ("api", "worker", "migrate", "operate"):
+    for name in ("api", "worker", "engine", "migrate", "operate"):
         assert services[name]["environment"].keys() <= names
+    # The engine refuses to start with a password.
+    assert not services["engine"]["environment"].keys() & secrets
+    assert services["engine"]["volumes"] == ["artifacts:/var/lib/assay/artifacts:ro"] and services["engine"]["networks"] == ["engine"]
     # The role of the API can neither migrate nor read answers.
     urls = [services[name]["environment"]["ASSAY_DATABASE_URL"] for name in ("api", "worker", "migrate")]
     assert len(set(urls)) == 3

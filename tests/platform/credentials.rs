@@ -72,6 +72,7 @@ async fn every_route_enforces_its_access_rules() {
         Resource::Scored,
         Resource::ScoredWithFeedback,
         Resource::ScoredWithSealed,
+        Resource::Predicted,
     ] {
         scored.push((
             resource,

@@ -237,10 +237,10 @@ impl Conformance {
                 !text.is_empty() || header["required"] != true,
                 "no {name}: {context}"
             );
-            let value = if header["schema"]["type"] == "integer" {
-                json!(text.parse::<i64>().unwrap())
-            } else {
-                json!(text)
+            let value = match header["schema"]["type"].as_str() {
+                Some("integer") => json!(text.parse::<i64>().unwrap()),
+                Some("number") if !text.is_empty() => json!(text.parse::<f64>().unwrap()),
+                _ => json!(text),
             };
             let errors = self.schema_errors(&header["schema"], &value);
             assert!(
@@ -249,6 +249,11 @@ impl Conformance {
             );
         }
         match documented["content"]["application/json"].get("schema") {
+            None if documented["content"]["application/x-ndjson"].is_object() => assert_eq!(
+                response.header("content-type"),
+                "application/x-ndjson",
+                "{context}"
+            ),
             None => assert_eq!(response.body, Value::Null, "{context}"),
             Some(schema) => {
                 assert_eq!(
@@ -297,12 +302,17 @@ pub fn installation(name_server: &NameServer) -> Plan {
         env: settings
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
+        engines: 1,
         ..Plan::default()
     }
 }
 
-/// Publishes the model `next-1`.
+/// Publishes the model `next-1`, which is a card alone, and `embedded`, which is served.
 pub async fn publish_a_model(world: &World) {
+    let package = crate::serving::package("embedded");
+    crate::packages::publish(world, &package, None)
+        .await
+        .unwrap();
     let card = json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
         "endpoints": ["generate"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256},

@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 
 use crate::clients::{MissingTool, prepare, run};
 use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, string, wait_until, with_token};
+use crate::serving::package;
 
 /// Returns the objects that Helm renders from the chart's default values.
 fn rendered() -> Result<Vec<Value>, MissingTool> {
@@ -54,6 +55,25 @@ fn pod<'a>(objects: &'a [Value], kind: &str, component: &str) -> (&'a Value, &'a
         .find(is)
         .unwrap_or_else(|| panic!("no {kind} of {component}"));
     (object, &object["spec"]["template"]["spec"])
+}
+
+/// Returns the pod specification with the address of an engine instead of the name of its Service,
+/// which only a cluster resolves.
+fn with_engine(spec: &Value, engine: SocketAddr) -> Value {
+    let mut spec = spec.clone();
+    let engines = spec["containers"][0]["env"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .find(|variable| variable["name"] == "ASSAY_ENGINES")
+        .unwrap();
+    let rendered = string(&engines["value"]);
+    assert!(
+        rendered.starts_with("default=http://assay-engine.") && rendered.ends_with(".svc:9500"),
+        "{rendered}"
+    );
+    engines["value"] = json!(format!("default=http://{engine}"));
+    spec
 }
 
 /// A pod that runs as a process, with a folder as its root file system.
@@ -238,24 +258,47 @@ async fn rendered_chart_works_as_plain_processes() {
         "assay-redis" => redis.clone(),
         other => panic!("unexpected secret: {other}"),
     };
+    // The engines get no secret. They wait for the first API process, which marks the shared volume.
+    let (deployment, engine_spec) = pod(&objects, "Deployment", "engine");
+    let engines: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
+        .map(|_| {
+            Pod::start(engine_spec, &servers, &|name| {
+                panic!("unexpected secret: {name}")
+            })
+        })
+        .collect();
+    let engine = engines[0].port("grpc");
     let (deployment, api_spec) = pod(&objects, "Deployment", "api");
+    let api_spec = &with_engine(api_spec, engine);
     let apis: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
         .map(|_| Pod::start(api_spec, &servers, &secret))
         .collect();
     let (deployment, worker_spec) = pod(&objects, "Deployment", "worker");
+    let worker_spec = &with_engine(worker_spec, engine);
     let workers: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
         .map(|_| Pod::start(worker_spec, &servers, &secret))
         .collect();
     assert!(
-        apis.len() >= 2 && workers.len() >= 2,
+        apis.len() >= 2 && workers.len() >= 2 && engines.len() >= 2,
         "an upgrade without downtime needs two of each"
     );
-    for pod in apis.iter().chain(&workers) {
+    for pod in apis.iter().chain(&workers).chain(&engines) {
         pod.wait_until_ready().await;
     }
 
     // The complete flow, over both protocols.
-    let env = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), owner_url.clone())]);
+    let artifacts = servers.folder().join("assay-artifacts");
+    let env = BTreeMap::from([
+        ("ASSAY_DATABASE_URL".to_owned(), owner_url.clone()),
+        (
+            "ASSAY_ARTIFACTS".to_owned(),
+            artifacts.display().to_string(),
+        ),
+        (
+            "ASSAY_ENGINES".to_owned(),
+            format!("default=http://{engine}"),
+        ),
+    ]);
     let operator = async |arguments: &[&str]| {
         operate(&ground().binaries.api, &env, arguments)
             .await
@@ -264,6 +307,7 @@ async fn rendered_chart_works_as_plain_processes() {
     let lunch = servers.folder().join("lunch");
     assay_tests::demo_suite::write(&lunch).unwrap();
     operator(&["suite", "publish", lunch.to_str().unwrap()]).await;
+    operator(&["model", "publish", package("embedded").to_str().unwrap()]).await;
     let org = operator(&[
         "org",
         "create",
@@ -352,6 +396,14 @@ async fn rendered_chart_works_as_plain_processes() {
         .unwrap();
     assert!(me.get_ref().me.is_some());
 
+    let sequence = json!({"sequence_id": "p", "events": [{"item_id": "dish-03"}]});
+    let body = json!({"sequences": [sequence]});
+    for client in &clients {
+        let predicted = client.post("/v1/models/embedded/predict", &body).await;
+        let predicted = predicted.unwrap();
+        assert_eq!(predicted.status, 200, "{}", predicted.body);
+    }
+
     // An API process gets SIGTERM while callers use the other one.
     apis[0].process.stop();
     wait_until(
@@ -367,4 +419,7 @@ async fn rendered_chart_works_as_plain_processes() {
     assert_eq!(job["status"], "succeeded", "{job}");
     apis.iter().for_each(|api| api.terminate(api_spec));
     worker.terminate(worker_spec);
+    engines
+        .iter()
+        .for_each(|engine| engine.terminate(engine_spec));
 }

@@ -103,6 +103,8 @@ pub enum Resource {
     /// A succeeded job of a suite with sealed items; always the same one, because few jobs can be
     /// final.
     ScoredWithSealed,
+    /// A succeeded prediction job.
+    Predicted,
     /// The session's current organization.
     Org,
     Invite,
@@ -132,9 +134,11 @@ impl Resource {
             Self::Session => ["ses_0", "nonsense"],
             Self::Invite => ["inv_0", "nonsense"],
             Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
-            Self::Job | Self::Scored | Self::ScoredWithFeedback | Self::ScoredWithSealed => {
-                ["job_0", "nonsense"]
-            }
+            Self::Job
+            | Self::Scored
+            | Self::ScoredWithFeedback
+            | Self::ScoredWithSealed
+            | Self::Predicted => ["job_0", "nonsense"],
             Self::Upload => ["upl_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model | Self::ServedModel => ["none", "%00"],
@@ -354,6 +358,15 @@ pub const ROUTES: &[Route] = &[
         sequences,
         200,
     ),
+    call(
+        "POST",
+        "/v1/predictions",
+        Class::Submitter,
+        Resource::None,
+        prediction,
+        202,
+    ),
+    get("/v1/jobs/{job_id}/output", Class::Any, Resource::Predicted),
     get("/v1/usage", Class::Any, Resource::None),
     call(
         "POST",
@@ -497,6 +510,12 @@ fn comparison() -> Value {
 /// Returns the body of a serving request.
 fn sequences() -> Value {
     json!({"sequences": [{"sequence_id": "p", "events": [{"item_id": "dish-01"}]}]})
+}
+
+fn prediction() -> Value {
+    let mut body = sequences();
+    body["model_id"] = json!("embedded");
+    body
 }
 
 fn upload() -> Value {
@@ -654,6 +673,16 @@ impl World {
             Resource::Job => string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
             Resource::Scored => {
                 let id = string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
+                let job = key
+                    .wait_until_finished(&id, crate::harness::WAIT_TIMEOUT, &|_| {})
+                    .await
+                    .unwrap();
+                assert_eq!(job["status"], "succeeded");
+                id
+            }
+            Resource::Predicted => {
+                let made = key.post("/v1/predictions", &prediction()).await.unwrap();
+                let id = string(&made.body["id"]);
                 let job = key
                     .wait_until_finished(&id, crate::harness::WAIT_TIMEOUT, &|_| {})
                     .await

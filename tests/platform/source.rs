@@ -94,7 +94,7 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 21] = [
+const TENANTS: [&str; 23] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -116,6 +116,8 @@ const TENANTS: [&str; 21] = [
     "stored_item_scores",
     "stored_predictions",
     "org_storage",
+    "org_models",
+    "serve_keys",
 ];
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
@@ -162,6 +164,7 @@ const ALL_TENANTS: [&str; 52] = [
     "reconcile::is_recorded",
     "reconcile::known",
     "reconcile::recorded (3)",
+    "serving::delete_expired_keys",
     "storage::accept",
     "submission::find_repeated",
     "submission::lock",

@@ -10,12 +10,17 @@ use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};
+use assay_tests::stack::Plan;
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
 
 use crate::clients::{prepare, python_with, run};
-use crate::harness::{World, ground, one_prediction, string, wait_until, with_token, world};
+use crate::harness::{
+    World, ground, one_prediction, string, wait_until, with_token, world, world_with,
+};
+use crate::packages::publish;
 use crate::routes::ROUTES;
+use crate::serving::package;
 use crate::telemetry::prometheus;
 use crate::uploads::{complete, open, put};
 
@@ -385,6 +390,7 @@ impl Watching {
             .apis
             .iter()
             .chain(&world.stack.workers)
+            .chain(&world.stack.engines)
             .map(|process| process.admin.to_string())
             .collect();
         let config = json!({
@@ -458,6 +464,10 @@ async fn load(world: &World) {
         put(&key, &upload_id, 1, one_prediction()[0].to_string()).await;
         assert_eq!(complete(&key, &upload_id).await.status, 200);
         world.anonymous().get("/v1/me").await.unwrap();
+        let sequence = json!({"sequence_id": "watched", "events": [{"item_id": "dish-03"}]});
+        let body = json!({"sequences": [sequence]});
+        let path = "/v1/models/embedded/predict";
+        assert_eq!(key.post(path, &body).await.unwrap().status, 200);
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     world
@@ -470,10 +480,15 @@ async fn every_panel_shows_data() {
     let Some(programs) = prometheus().await else {
         return;
     };
-    let world = world().await;
+    let world = world_with(Plan {
+        engines: 1,
+        ..Plan::default()
+    })
+    .await;
+    publish(&world, &package("embedded"), None).await.unwrap();
     let watching = Watching::start(&programs, &world).await;
-    wait_until("a scrape of both", Duration::from_secs(20), async || {
-        watching.numbers("count(up == 1) == 2").await == 1
+    wait_until("a scrape of all", Duration::from_secs(20), async || {
+        watching.numbers("count(up == 1) == 3").await == 1
     })
     .await;
     load(&world).await;

@@ -1,6 +1,8 @@
 //! The golden requests of a package: `golden.json` has requests and the responses that the model was
 //! trained to give. A model is published only if its engine returns them.
 
+use std::time::Duration;
+
 use assay_core::Error;
 use assay_core::model::catalog::Endpoint;
 use assay_core::model::package::GOLDEN_FILE;
@@ -10,14 +12,13 @@ use assay_core::model::serving::{EmbedData, GenerateData, PredictData, Refusal, 
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
-use assay_core::runtime::engine::{Computed, Engines};
+use assay_core::runtime::engine::{CallOptions, Computed, Engines, Priority};
 use assay_eval::FieldError;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::admin::error::{CommandError, Result, refused};
-use crate::admin::model_package::CALL;
 
 /// Smallest number of requests.
 const REQUESTS_MIN: usize = 3;
@@ -28,6 +29,12 @@ const REQUESTS_MAX: usize = 100;
 /// Largest difference of a number from the golden one. The arithmetic of an engine differs from that
 /// of the training by less than a tenth of it.
 const TOLERANCE: f64 = 1e-4;
+
+/// The options of a call that computes golden requests. The engine loads the package first.
+pub const CALL: CallOptions = CallOptions {
+    priority: Priority::Synchronous,
+    deadline: Duration::from_secs(60),
+};
 
 /// The content of `golden.json`.
 #[derive(Deserialize)]

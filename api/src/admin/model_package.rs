@@ -16,7 +16,7 @@ use assay_core::model::sequence::{Event, Sequence};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{HistoryOptions, OnLong, OnUnknown, PredictOptions};
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::runtime::engine::{CallOptions, Engines, Priority};
+use assay_core::runtime::engine::Engines;
 use assay_core::store::{self, PgPool};
 use assay_core::{BestEffort as _, Error, OrgId};
 use assay_engine::{ItemTable, Model, ModelSpec, PackageFiles, weights_bytes_max};
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
 use crate::admin::error::{Result, refused};
-use crate::admin::golden::Golden;
+use crate::admin::golden::{CALL, Golden};
 use crate::admin::publish::content_differs;
 use crate::settings::Publication;
 
@@ -34,9 +34,6 @@ const GOLDEN_BYTES_MAX: u64 = 8 << 20;
 
 /// Largest `items.ndjson`, in bytes: ten million items with ids of a hundred bytes.
 const ITEMS_BYTES_MAX: u64 = 1 << 30;
-
-/// The deadline of a call that computes golden requests. The engine loads the package first.
-const CALL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Number of calls that are measured. The fastest one counts: others waited for the machine.
 const MEASURED_CALLS: usize = 5;
@@ -219,12 +216,6 @@ async fn measure(engines: &Engines, model: &ServedModel, items: &[String]) -> Re
     }
     Ok(i64::try_from(fastest.as_micros()).unwrap_or(i64::MAX))
 }
-
-/// The options of a call that computes golden requests.
-pub(super) const CALL: CallOptions = CallOptions {
-    priority: Priority::Synchronous,
-    deadline: CALL_DEADLINE,
-};
 
 /// Reads the files of a folder, by name. The size of each file is checked before it is read, so that
 /// a huge one costs nothing.

@@ -120,6 +120,9 @@ pub async fn generate(
     let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
     let caller = submitter.proof().caller();
     let model = servable(app, caller, &request.target(), true).await?;
+    if options.mode == GenerateMode::Sample && !model.served.samples() {
+        return Err(not_offered(&model, "it generates with mode: beam only"));
+    }
     let units = request.units(
         Unit::GeneratedEvents,
         i64::from(options.n_events) * i64::from(options.n_continuations),

@@ -202,7 +202,7 @@ pub enum Refusal {
 /// The ranked items of one sequence, the most probable first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
-    /// What became of the events.
+    /// The events that were used, and those that were not.
     pub counts: EventCounts,
     /// The ids of the items.
     pub item_ids: Vec<String>,
@@ -213,7 +213,7 @@ pub struct Ranking {
 /// The continuations of one sequence, the best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Continuations {
-    /// What became of the events.
+    /// The events that were used, and those that were not.
     pub counts: EventCounts,
     /// The generated item ids of each continuation, with the sum of their natural-log
     /// probabilities.
@@ -223,7 +223,7 @@ pub struct Continuations {
 /// The vector of one sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector {
-    /// What became of the events.
+    /// The events that were used, and those that were not.
     pub counts: EventCounts,
     /// The vector, as long as the model's embedding dimension.
     pub embedding: Vec<f32>,

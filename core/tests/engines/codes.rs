@@ -103,7 +103,7 @@ pub fn network_engine() -> FakeEngine {
     let model = golden(None);
     FakeEngine::start(move |request| {
         Reply::Now(Ok(response(request, |tensors| {
-            network(&model, request, tensors)
+            network(&model, request, tensors);
         })))
     })
 }

@@ -147,8 +147,10 @@ async fn request_has_all_tensors_and_parameters() {
     assert_eq!(boolean(parameters, ids::EXCLUDE_SEEN), Ok(Some(true)));
 }
 
-/// Changes to a valid response that make it invalid.
-const DAMAGES: &[(&str, fn(&mut TensorsBuilder))] = &[
+type Outputs = fn(&mut TensorsBuilder);
+
+/// Outputs that are no result for two rows.
+const DAMAGES: &[(&str, Outputs)] = &[
     ("no tensors", |_| {}),
     ("too few rows", |tensors| {
         tensors.push(ids::ITEM_IDS, &[1, 2], ["ramen", "curry"]);

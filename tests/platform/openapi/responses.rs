@@ -36,6 +36,7 @@ async fn responses_conform_to_document() {
     for client in [&key, &owner] {
         reads(&mut conformance, client).await;
         submits(&mut conformance, client).await;
+        serves(&mut conformance, client).await;
         finalizes(&mut conformance, &world, client).await;
         uploads(&mut conformance, client).await;
         item_scores(&mut conformance, &world, client).await;
@@ -122,6 +123,43 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
                 .status,
             status
         );
+    }
+}
+
+async fn serves(conformance: &mut Conformance, client: &Client) {
+    let sequence =
+        json!({"sequence_id": "p", "events": [{"item_id": "dish-01"}, {"item_id": "haggis"}]});
+    let ranked = json!({"sequence_id": "q", "events": [], "options": ["dish-01", "haggis"]});
+    for (operation, options) in [
+        ("predict", json!({"top_k": 5})),
+        ("generate", json!({"mode": "sample", "n_continuations": 2})),
+        ("generate", json!({"mode": "beam"})),
+        ("embed", json!({})),
+        ("embed", json!({"encoding_format": "base64"})),
+    ] {
+        let template = format!("/v1/models/{{model_id}}/{operation}");
+        let mut body = json!({"sequences": [sequence, ranked]});
+        body.as_object_mut()
+            .unwrap()
+            .extend(options.as_object().unwrap().clone());
+        for (model, status) in [("embedded", 200), ("nothing", 404), ("next-1", 409)] {
+            let path = format!("/v1/models/{model}/{operation}");
+            let response = conformance
+                .call(client, "POST", &template, &path, Some(&body))
+                .await;
+            assert_eq!(response.status, status, "{}", response.body);
+        }
+        let path = format!("/v1/models/embedded/{operation}");
+        let invalid = conformance
+            .call(
+                client,
+                "POST",
+                &template,
+                &path,
+                Some(&json!({"sequences": []})),
+            )
+            .await;
+        assert_eq!(invalid.status, 422);
     }
 }
 

@@ -10,9 +10,9 @@ use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::prediction_value::Value as PredictionValue;
 use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
-use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
 
@@ -44,36 +44,40 @@ async fn demo() -> Result<(), Trouble> {
         &ground,
         Plan {
             workers: 2,
+            engines: 1,
             ..Plan::default()
         },
     )
     .await?;
-    step(began, "one API process and two workers are ready");
+    step(
+        began,
+        "one API process, two workers and an engine are ready",
+    );
     let key = create_suite_and_key(&stack).await?;
     step(
         began,
         "suite of 400 items published, organization and API key created",
     );
     let client = Client::new(stack.url(), Some(&key));
-    let items = items(&client).await?;
+    let items = items(&client, demo_suite::SUITE_ID).await?;
     step(began, "items read over REST; their answers stay hidden");
 
     let informed = submit_over_rest(&client, &items).await?;
     let informed = wait_for_job(&client, &informed, "REST, past choices", began).await?;
     let uninformed = submit_over_grpc(&stack, &key, &items).await?;
     let uninformed = wait_for_job(&client, &uninformed, "gRPC, menu order ", began).await?;
+    print_scores(&informed, &uninformed);
+    println!();
+    serve(&stack, &client, began).await?;
+    println!();
     step(began, "done");
-    print_scores(&stack, &key, &informed, &uninformed);
+    print_addresses(&stack, &key, &informed);
     stack.stop();
     ground.clear(&stack.database).await
 }
 
 /// Publishes the suite, creates an organization, and returns a new API key of it.
 async fn create_suite_and_key(stack: &Stack) -> Result<String, Trouble> {
-    let folder = stack.ground.servers.folder().join("lunch");
-    demo_suite::write(&folder).map_err(Trouble::because("cannot write the demonstration suite"))?;
-    let folder = folder.to_string_lossy();
-    let publish = ["suite", "publish", &folder];
     let create = [
         "org",
         "create",
@@ -82,7 +86,8 @@ async fn create_suite_and_key(stack: &Stack) -> Result<String, Trouble> {
         "--owner-email",
         "owner@example.org",
     ];
-    let (published, org) = tokio::join!(stack.operate(&publish), stack.operate(&create));
+    let (published, org) =
+        tokio::join!(demonstration::publish_lunch(stack), stack.operate(&create));
     published?;
     let org = org?;
     let key = stack
@@ -101,12 +106,9 @@ async fn create_suite_and_key(stack: &Stack) -> Result<String, Trouble> {
         .ok_or_else(|| Trouble::new("the new API key has no secret"))
 }
 
-async fn items(client: &Client) -> Result<Vec<Value>, Trouble> {
+async fn items(client: &Client, suite_id: &str) -> Result<Vec<Value>, Trouble> {
     let page = client
-        .get(&format!(
-            "/v1/suites/{}/items?limit=1000",
-            demo_suite::SUITE_ID
-        ))
+        .get(&format!("/v1/suites/{suite_id}/items?limit=1000"))
         .await?;
     page.body["items"]
         .as_array()
@@ -123,8 +125,59 @@ fn job_id(job: &Value) -> Result<String, Trouble> {
 
 async fn submit_over_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
     let predictions: Vec<Value> = items.iter().map(demo_suite::prediction).collect();
-    let body = json!({"suite_id": demo_suite::SUITE_ID, "label": "past choices", "predictions": predictions});
+    submit(client, demo_suite::SUITE_ID, "past choices", predictions).await
+}
+
+async fn submit(
+    client: &Client,
+    suite_id: &str,
+    label: &str,
+    predictions: Vec<Value>,
+) -> Result<String, Trouble> {
+    let body = json!({"suite_id": suite_id, "label": label, "predictions": predictions});
     job_id(&client.post("/v1/evals", &body).await?.body)
+}
+
+/// Lets a model predict a suite and scores its output by one call, scores two baselines, and prints
+/// how they compare.
+async fn serve(stack: &Stack, client: &Client, began: Instant) -> Result<(), Trouble> {
+    demonstration::publish_playlist(stack).await?;
+    step(
+        began,
+        "suite of 600 playlists published, and a model: its engine returns the results of its training",
+    );
+    let body = json!({"model_id": demonstration::MODEL_ID, "suite_id": playlist_suite::SUITE_ID, "evaluate": true});
+    let prediction = client.post("/v1/predictions", &body).await?.body;
+    let eval_job_id = prediction["eval_job_id"]
+        .as_str()
+        .ok_or_else(|| Trouble::new(format!("the prediction was rejected: {prediction}")))?;
+    let model = wait_for_job(client, eval_job_id, "model and suite, one call", began).await?;
+    let items = items(client, playlist_suite::SUITE_ID).await?;
+    let mut scores = vec![(demonstration::MODEL_ID, model)];
+    for (name, predictions) in [
+        ("usual next song", playlist_suite::by_last_song(&items)),
+        ("popular songs", playlist_suite::by_popularity(&items)),
+    ] {
+        let id = submit(client, playlist_suite::SUITE_ID, name, predictions).await?;
+        scores.push((name, wait_for_job(client, &id, name, began).await?));
+    }
+    println!(
+        "\n{} over {} hidden answers:",
+        scores[0].1["result"]["metric"].as_str().unwrap_or_default(),
+        scores[0].1["result"]["n"]
+    );
+    for (name, job) in &scores {
+        print_score(name, job);
+    }
+    for (name, job) in &scores[1..] {
+        let body = json!({"job_a": scores[0].1["id"], "job_b": job["id"]});
+        let compared = client.post("/v1/comparisons", &body).await?.body;
+        println!(
+            "  better than {name}: p = {}",
+            compared["p_value"].as_f64().unwrap_or(f64::NAN)
+        );
+    }
+    Ok(())
 }
 
 async fn submit_over_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Trouble> {
@@ -180,23 +233,25 @@ async fn wait_for_job(
     }
 }
 
-fn print_scores(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
-    let line = |name: &str, job: &Value| {
-        let value = job["result"]["value"].as_f64().unwrap_or_default();
-        let bar = "█".repeat((value * 40.0).round() as usize);
-        println!("  {name:<28} {value:.4}  {bar}");
-    };
+fn print_score(name: &str, job: &Value) {
+    let value = job["result"]["value"].as_f64().unwrap_or_default();
+    let bar = "█".repeat((value * 40.0).round() as usize);
+    println!("  {name:<28} {value:.4}  {bar}");
+}
+
+fn print_scores(informed: &Value, uninformed: &Value) {
     println!(
         "\n{} over {} hidden answers:",
         informed["result"]["metric"].as_str().unwrap_or_default(),
         informed["result"]["n"]
     );
-    line("past choices first (REST)", informed);
-    line("menu order (gRPC)", uninformed);
-    println!("\nTraces (OTLP/JSON), available while the demo ran:");
-    for job in [informed, uninformed] {
-        println!("  {}", job["trace_url"].as_str().unwrap_or_default());
-    }
+    print_score("past choices first (REST)", informed);
+    print_score("menu order (gRPC)", uninformed);
+}
+
+fn print_addresses(stack: &Stack, key: &str, job: &Value) {
+    println!("\nA trace (OTLP/JSON), available while the demo ran:");
+    println!("  {}", job["trace_url"].as_str().unwrap_or_default());
     println!(
         "\nTo try it yourself, run `cargo up`: it keeps such an installation running until Ctrl-C (this one was",
     );

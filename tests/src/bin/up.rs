@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_tests::binaries::{self, Profile};
-use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::{Ground, Plan, Process, Stack};
+use assay_tests::{demo_suite, demonstration, playlist_suite};
 use clap::Parser;
 use serde_json::{Value, json};
 
-/// Start PostgreSQL, Redis, the API and workers, and keep them running until Ctrl-C.
+/// Start PostgreSQL, Redis, the API, workers and an engine, and keep them running until Ctrl-C.
 /// Print one JSON line with addresses and credentials to standard output when everything is ready.
 #[derive(Parser)]
 #[command(bin_name = "cargo up")]
@@ -44,6 +44,7 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     let plan = Plan {
         apis: arguments.apis.into(),
         workers: arguments.workers.into(),
+        engines: 1,
         ..Plan::default()
     };
     let mut stack = Stack::start(&ground, plan).await?;
@@ -56,15 +57,11 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     ground.clear(&stack.database).await
 }
 
-/// Publishes a suite and creates an organization with credentials; returns these and all addresses
+/// Publishes suites and a model, and creates an organization with credentials; returns these and all addresses
 /// as JSON.
 async fn described(stack: &Stack) -> Result<Value, Trouble> {
-    let folder = stack.ground.servers.folder();
-    demo_suite::write(&folder.join("lunch"))
-        .map_err(Trouble::because("cannot write the demonstration suite"))?;
-    let suite = folder.join("lunch");
-    let suite = suite.to_string_lossy();
-    stack.operate(&["suite", "publish", &suite]).await?;
+    demonstration::publish_lunch(stack).await?;
+    demonstration::publish_playlist(stack).await?;
     let org = stack
         .operate(&[
             "org",
@@ -115,7 +112,7 @@ async fn described(stack: &Stack) -> Result<Value, Trouble> {
     Ok(json!({
         "rest": addresses.first(),
         "grpc": grpc,
-        "admin": {"api": admin(&stack.apis), "workers": admin(&stack.workers)},
+        "admin": {"api": admin(&stack.apis), "workers": admin(&stack.workers), "engines": admin(&stack.engines)},
         "apis": addresses,
         "database_url": stack.database.owner_url,
         "redis_url": stack.ground.servers.redis_url(),
@@ -123,9 +120,12 @@ async fn described(stack: &Stack) -> Result<Value, Trouble> {
         "owner_session": session["token"],
         "api_key": key["key"],
         "suite_id": demo_suite::SUITE_ID,
+        "model_id": demonstration::MODEL_ID,
+        "model_suite_id": playlist_suite::SUITE_ID,
         "pids": {
             "api": pids(&stack.apis),
             "workers": pids(&stack.workers),
+            "engines": pids(&stack.engines),
             "postgres": stack.ground.servers.postgres_pid(),
             "redis": stack.ground.servers.redis_pid(),
         },

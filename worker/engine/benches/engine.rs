@@ -1,6 +1,6 @@
 //! Benchmarks of the engine on one core: `cargo bench -p assay-engine`. A model has width 64, two
-//! blocks and 10,000 items, and a sequence has 50 events. `compare.py` next to this file measures
-//! PyTorch and onnxruntime on the same weights.
+//! blocks and 10,000 items, and a sequence has 50 events. `tests/peers/engine.py` compares the engine
+//! with PyTorch and onnxruntime.
 
 use assay_engine::{
     EmbedOptions, GenerateMode, GenerateOptions, Model, Pooling, PredictOptions, Scratch, Sequence,

@@ -66,7 +66,7 @@ pub struct Call {
     pub on_long: OnLong,
     /// The rule for events whose item the model does not know.
     pub on_unknown: OnUnknown,
-    /// What is to be computed.
+    /// The operation with its options.
     pub operation: Operation,
 }
 

@@ -18,7 +18,7 @@ use crate::serve::texts::Texts;
 pub struct RowResult {
     /// The value of the output `refusals`.
     pub refusal: i64,
-    /// How many events entered the model.
+    /// The number of events that entered the model.
     pub counts: Counts,
     /// The output of the operation. A refused sequence has none.
     pub output: Option<Output>,

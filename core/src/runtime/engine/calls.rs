@@ -190,6 +190,8 @@ impl Engine {
     }
 
     fn record_failure(&self, replica: &Replica, is_down: bool) {
+        let address = replica.address();
+        tracing::debug!(engine = %self.name, %address, is_down, "call to engine failed");
         replica.fail(is_down);
         self.failed.notify_one();
     }

@@ -24,7 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait for the response to a probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval of TCP keep-alive packets. HTTP/2 pings are not used: gRPC servers close connections
 /// with frequent pings.
@@ -216,7 +216,8 @@ impl Replica {
     /// failure. `is_down` if no connection could be opened.
     pub fn fail(&self, is_down: bool) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
-        self.is_down.store(is_down, Ordering::Relaxed);
+        // A call that times out after a failed probe must not hide the recovery that follows.
+        self.is_down.fetch_or(is_down, Ordering::Relaxed);
         let skipped = OPEN_TIME_MIN * (1 << failures.min(5));
         *locked(&self.skipped_until) = Some(Instant::now() + skipped.min(OPEN_TIME_MAX));
     }

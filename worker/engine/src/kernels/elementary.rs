@@ -1,5 +1,5 @@
-//! Elementary functions without branches, so that the compiler vectorizes loops over them. They use
-//! no C library: its results differ by version.
+//! Elementary functions without branches and without calls of the C library, so that the compiler
+//! vectorizes loops over them.
 
 /// Returns e^x with a relative error below 2e-7. Arguments are limited to those whose result is a
 /// normal number; NaN stays NaN.
