@@ -9,7 +9,7 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 7] = [
+const CRATES: [(&str, &str); 8] = [
     ("assay_eval", "core/eval/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),

@@ -59,6 +59,7 @@ mod rehearsal;
 mod routes;
 mod schemathesis;
 mod sealed;
+mod serve;
 mod shedding;
 mod smtp;
 mod source;

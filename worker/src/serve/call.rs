@@ -156,6 +156,15 @@ impl Call {
 }
 
 impl Operation {
+    /// Returns the name, as in the parameter `operation`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Predict { .. } => "predict",
+            Self::Generate { .. } => "generate",
+            Self::Embed(_) => "embed",
+        }
+    }
+
     fn read(
         tensors: &Tensors<'_>,
         parameters: &Parameters,
