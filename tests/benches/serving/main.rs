@@ -9,7 +9,7 @@
 //! CPU time of the engine is that of its process, without this program. Throughput is per second of
 //! the machine and per second of the engine's CPU time: this program needs cores, too.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ async fn compare(arguments: &Arguments) -> Result<(), Trouble> {
     compared
 }
 
-async fn compare_in(arguments: &Arguments, worker: &Path, folder: &PathBuf) -> Result<(), Trouble> {
+async fn compare_in(arguments: &Arguments, worker: &Path, folder: &Path) -> Result<(), Trouble> {
     let trouble = |error: &dyn std::fmt::Display| Trouble::new(error.to_string());
     let location = folder.to_string_lossy().into_owned();
     let artifacts = Artifacts::create(&location)

@@ -87,19 +87,19 @@ async fn hostile_tensors_are_invalid_arguments() {
             call.raw_input_contents.clear();
         }),
         ("overflowing shape", |call| {
-            call.inputs[0].shape = vec![i64::MAX, i64::MAX]
+            call.inputs[0].shape = vec![i64::MAX, i64::MAX];
         }),
         ("huge shape", |call| call.inputs[0].shape = vec![1, 1 << 40]),
         ("negative dimension", |call| {
-            call.inputs[0].shape = vec![-1, 2]
+            call.inputs[0].shape = vec![-1, 2];
         }),
         ("missing dimension", |call| call.inputs[0].shape = vec![2]),
         ("no rows", |call| call.inputs[0].shape = vec![0, 2]),
         ("wrong datatype", |call| {
-            call.inputs[1].datatype = String::from("INT32")
+            call.inputs[1].datatype = String::from("INT32");
         }),
         ("short raw contents", |call| {
-            _ = call.raw_input_contents[1].split_off(7)
+            _ = call.raw_input_contents[1].split_off(7);
         }),
         ("length beyond the end", |call| {
             call.raw_input_contents[0] = vec![0xff, 0xff, 0xff, 0xff, b'a'].into();
@@ -114,13 +114,13 @@ async fn hostile_tensors_are_invalid_arguments() {
             call.raw_input_contents[1] = (-1_i64).to_le_bytes().to_vec().into();
         }),
         ("raw contents of one input", |call| {
-            _ = call.raw_input_contents.pop()
+            _ = call.raw_input_contents.pop();
         }),
         ("both forms", |call| {
             call.inputs[0].contents = Some(InferTensorContents::default());
         }),
         ("unknown input", |call| {
-            call.inputs[1].name = String::from("length")
+            call.inputs[1].name = String::from("length");
         }),
         ("unknown parameter", |call| {
             _ = call.parameters.insert(String::from("top_n"), 1.into());

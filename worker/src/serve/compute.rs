@@ -17,7 +17,7 @@ use crate::serve::texts::Texts;
 pub struct RowResult {
     /// The value of the output `refusals`.
     pub refusal: i64,
-    /// How many events entered the model.
+    /// The numbers of events that entered the model, and that were left out.
     pub counts: Counts,
     /// The output of the operation. A refused sequence has none.
     pub output: Option<Output>,
