@@ -62,6 +62,7 @@ mod rehearsal;
 mod routes;
 mod schemathesis;
 mod sealed;
+mod serve;
 mod serving;
 mod shedding;
 mod smtp;

@@ -72,7 +72,7 @@ fn read(metrics: &str) -> Vec<Series> {
 
 /// Asserts that every series is in the table of metrics, with its labels and their values, and that
 /// every series that starts at zero is exported.
-fn assert_in_the_table(metrics: &str, binary: Binary) {
+pub fn assert_in_the_table(metrics: &str, binary: Binary) {
     let mut seen = BTreeSet::new();
     for mut series in read(metrics)
         .into_iter()

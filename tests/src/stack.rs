@@ -106,11 +106,11 @@ impl Default for Plan {
     }
 }
 
-/// A launched API process or worker.
+/// A launched API process, worker or embedded engine.
 pub struct Process {
     /// The handle of the process; dropping it ends the process.
     pub guarded: Guarded,
-    /// The address of the public listener, for an engine that of its protocol; `None` for a worker.
+    /// The address of the public listener, or of the Open Inference Protocol; `None` for a worker.
     pub listen: Option<SocketAddr>,
     /// The address of the admin listener.
     pub admin: SocketAddr,
@@ -279,14 +279,9 @@ impl Stack {
         listen: Option<SocketAddr>,
         admin: SocketAddr,
     ) -> Result<Process, Trouble> {
-        static LAUNCHED: AtomicU32 = AtomicU32::new(0);
-        let number = LAUNCHED.fetch_add(1, Ordering::Relaxed);
+        let number = launch_number();
         let folder = self.ground.servers.folder();
-        let log = folder.join(format!("{kind}-{number}.log"));
-        let mut guarded = GuardedCommand::new(program);
-        guarded.args = vec![command.into()];
-        guarded.clear_env = true;
-        guarded.env = inherited().collect();
+        let mut env = Vec::new();
         let own = own.iter().map(|(name, value)| (*name, value));
         for (name, value) in self
             .shared
@@ -304,12 +299,12 @@ impl Stack {
             } else {
                 (name.to_owned(), OsString::from(value))
             };
-            guarded.env.push((name.into(), value));
+            env.push((name.into(), value));
         }
-        guarded.log = Some(log.clone());
-        guarded.run_folder = Some(folder.to_path_buf());
+        let log = folder.join(format!("{kind}-{number}.log"));
+        let guarded = spawn(program, command, env, &log, folder)?;
         Ok(Process {
-            guarded: Guarded::spawn(&guarded)?,
+            guarded,
             listen,
             admin,
             log,
@@ -385,6 +380,63 @@ impl Stack {
         self.workers.clear();
         self.engines.clear();
     }
+}
+
+/// Launches the embedded engine of the binary `worker` without waiting until it is ready. It reads
+/// packages from `artifacts` and writes its log to `folder`. `settings` are in addition to its
+/// addresses.
+///
+/// # Errors
+/// If the process cannot be spawned.
+pub fn launch_engine(
+    worker: &Path,
+    artifacts: &Path,
+    folder: &Path,
+    settings: &[(&str, &str)],
+) -> Result<Process, Trouble> {
+    let listen = free_address()?;
+    let admin = free_address()?;
+    let addresses = [
+        ("ASSAY_ENGINE_LISTEN", OsString::from(listen.to_string())),
+        ("ASSAY_ADMIN_LISTEN", OsString::from(admin.to_string())),
+        ("ASSAY_ARTIFACTS", artifacts.into()),
+    ];
+    let settings = settings.iter().map(|(name, value)| (*name, value.into()));
+    let env = addresses
+        .into_iter()
+        .chain(settings)
+        .map(|(name, value)| (name.into(), value));
+    let log = folder.join(format!("engine-{}.log", launch_number()));
+    let guarded = spawn(worker, "serve", env.collect(), &log, folder)?;
+    Ok(Process {
+        guarded,
+        listen: Some(listen),
+        admin,
+        log,
+    })
+}
+
+/// Returns a number that no other process of this run has.
+fn launch_number() -> u32 {
+    static LAUNCHED: AtomicU32 = AtomicU32::new(0);
+    LAUNCHED.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Spawns a process with this environment, in addition to that of a developer's shell.
+fn spawn(
+    program: &Path,
+    command: &str,
+    env: Vec<(OsString, OsString)>,
+    log: &Path,
+    folder: &Path,
+) -> Result<Guarded, Trouble> {
+    let mut guarded = GuardedCommand::new(program);
+    guarded.args = vec![command.into()];
+    guarded.clear_env = true;
+    guarded.env = inherited().chain(env).collect();
+    guarded.log = Some(log.to_path_buf());
+    guarded.run_folder = Some(folder.to_path_buf());
+    Guarded::spawn(&guarded)
 }
 
 impl Process {

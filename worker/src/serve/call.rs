@@ -54,7 +54,7 @@ const PARAMETERS: [&str; 11] = [
     ids::NORMALIZE,
 ];
 
-/// The sequences of a call, and what is to be computed for them.
+/// The sequences of a call, and the operation to compute for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// The item ids of the events of each sequence.
@@ -66,7 +66,7 @@ pub struct Call {
     pub on_long: OnLong,
     /// The rule for events whose item the model does not know.
     pub on_unknown: OnUnknown,
-    /// The operation with its options.
+    /// The operation, with its parameters.
     pub operation: Operation,
 }
 
@@ -156,6 +156,15 @@ impl Call {
 }
 
 impl Operation {
+    /// Returns the name, as in the parameter `operation`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Predict { .. } => "predict",
+            Self::Generate { .. } => "generate",
+            Self::Embed(_) => "embed",
+        }
+    }
+
     fn read(
         tensors: &Tensors<'_>,
         parameters: &Parameters,

@@ -1,15 +1,14 @@
 //! The computation of one sequence of a call.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use assay_core::runtime::prometheus;
-use assay_engine::{Counts, Event, GenerateMode, GenerateOptions, Refusal, Scratch, Sequence};
+use assay_engine::{Counts, Event, GenerateOptions, Refusal, Scratch, Sequence};
 use assay_inference::ids;
 
 use crate::serve::call::{Call, Operation};
-use crate::serve::packages::Package;
+use crate::serve::package::Package;
 use crate::serve::pool::Work;
 use crate::serve::texts::Texts;
 
@@ -18,7 +17,7 @@ use crate::serve::texts::Texts;
 pub struct RowResult {
     /// The value of the output `refusals`.
     pub refusal: i64,
-    /// The number of events that entered the model.
+    /// The numbers of events that entered the model, and that were left out.
     pub counts: Counts,
     /// The output of the operation. A refused sequence has none.
     pub output: Option<Output>,
@@ -83,12 +82,7 @@ impl Computation {
 
     /// Returns the estimated time to compute one sequence.
     pub fn row_time(&self) -> Duration {
-        let operation = &self.call.operation;
-        self.package
-            .times
-            .of(operation)
-            .estimate()
-            .saturating_mul(operation.steps())
+        self.package.times.estimate(&self.call.operation)
     }
 
     fn is_late(&self) -> bool {
@@ -111,81 +105,13 @@ impl Work for Computation {
         let time = start.elapsed();
         if !matches!(result, Err(Refusal::Stopped)) {
             let operation = &self.call.operation;
-            self.package
-                .times
-                .of(operation)
-                .add(time / operation.steps());
+            self.package.times.add(operation, time);
             let name = operation.name();
             metrics::histogram!(prometheus::ENGINE_SEQUENCE_SECONDS, "operation" => name)
                 .record(time);
         }
         // No other thread computes this sequence.
         let _ = slot.set(result);
-    }
-}
-
-impl Operation {
-    /// Returns the name, as in the parameter `operation`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Predict { .. } => "predict",
-            Self::Generate { .. } => "generate",
-            Self::Embed(_) => "embed",
-        }
-    }
-}
-
-impl Operation {
-    /// Returns the number of steps of one sequence that take about the same time, at least 1.
-    fn steps(&self) -> u32 {
-        let Self::Generate { parameters, .. } = self else {
-            return 1;
-        };
-        let steps = parameters
-            .first()
-            .map_or(1, |parameters| match parameters.mode {
-                GenerateMode::Beam => parameters.n_events,
-                GenerateMode::Sample { .. } => parameters.n_events * parameters.n_continuations,
-            });
-        u32::try_from(steps).unwrap_or(u32::MAX).max(1)
-    }
-}
-
-/// The measured times of the operations of a package.
-#[derive(Debug, Default)]
-pub struct Times {
-    predict: Time,
-    generate: Time,
-    embed: Time,
-}
-
-impl Times {
-    fn of(&self, operation: &Operation) -> &Time {
-        match operation {
-            Operation::Predict { .. } => &self.predict,
-            Operation::Generate { .. } => &self.generate,
-            Operation::Embed(_) => &self.embed,
-        }
-    }
-}
-
-/// A moving average of times, in nanoseconds; 0 before the first measurement.
-#[derive(Debug, Default)]
-struct Time(AtomicU64);
-
-impl Time {
-    fn estimate(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
-    }
-
-    fn add(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // A measurement that is lost to another thread's does not matter.
-        let average = match self.0.load(Ordering::Relaxed) {
-            0 => time,
-            average => average - average / 8 + time / 8,
-        };
-        self.0.store(average.max(1), Ordering::Relaxed);
     }
 }
 

@@ -10,6 +10,7 @@ mod compute;
 mod deadline;
 mod metadata;
 mod outcome;
+mod package;
 mod packages;
 mod pool;
 mod process;
@@ -17,5 +18,6 @@ mod response;
 mod service;
 pub mod settings;
 mod texts;
+mod times;
 
 pub use process::{run, worker_threads};

@@ -5,7 +5,7 @@ use assay_engine::Refusal;
 use assay_inference::tensors::InvalidMessage;
 use tonic::Status;
 
-use crate::serve::packages::LoadError;
+use crate::serve::package::LoadError;
 use crate::serve::pool::NotAdmitted;
 
 /// The reason why a call has no result.

@@ -1,8 +1,6 @@
 //! The packages in memory. A package is loaded on first use, and the least recently used ones are
 //! unloaded when the memory for packages is used up.
 
-mod load;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,58 +8,13 @@ use std::time::{Duration, Instant};
 use assay_core::model::package::PackageName;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
-use assay_engine::Model;
 use tokio::sync::watch;
 
-use crate::serve::compute::Times;
+use crate::serve::package::{LoadError, Package, load};
 
 /// The time for which callers get the error of a failed load without another attempt. Otherwise
 /// every call of a corrupt package would read all of it.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
-
-/// A package in memory.
-#[derive(Debug)]
-pub struct Package {
-    /// The model.
-    pub model: Model,
-    /// The measured times of its operations.
-    pub times: Times,
-}
-
-/// The reason why a package could not be loaded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// The artifact store has no such package.
-    #[error("There is no such package in the artifact store.")]
-    NotFound,
-    /// The package is corrupt, or not for this engine.
-    #[error("{reason}")]
-    Invalid {
-        /// A sentence for the operator. It can quote the package.
-        reason: String,
-        /// The file with the error, and the line if there is one. It can be logged.
-        place: String,
-    },
-    /// The package needs more memory than all packages may use.
-    #[error(
-        "The package needs {bytes} bytes and ASSAY_ENGINE_MEMORY allows {memory}. Give the engine more memory."
-    )]
-    TooLarge {
-        /// The memory that the package needs.
-        bytes: u64,
-        /// The memory for all packages.
-        memory: u64,
-    },
-    /// Packages that are being loaded have reserved the memory.
-    #[error("The memory for packages is used by others that are being loaded. Retry with backoff.")]
-    NoMemory,
-    /// The artifact store does not respond.
-    #[error("The artifact store is unavailable. Retry with backoff.")]
-    Unavailable(String),
-    /// The load panicked.
-    #[error("The package could not be loaded.")]
-    Internal,
-}
 
 type Loaded = Result<Arc<Package>, LoadError>;
 
@@ -155,7 +108,9 @@ impl Packages {
     async fn load(&self, name: &PackageName) -> Loaded {
         let start = Instant::now();
         // From here on, the memory is that of the model instead of that of its files.
-        let loaded = load::load(self, name).await.map(|(package, _)| package);
+        let loaded = load(&self.artifacts, name, |bytes| self.reserve(bytes))
+            .await
+            .map(|(package, _)| package);
         let mut state = self.lock();
         let loaded = loaded.and_then(|package| {
             let bytes = package.model.bytes() as u64;
@@ -280,27 +235,6 @@ impl State {
             sizes.fold((0, 0), |(packages, sum), bytes| (packages + 1, sum + bytes));
         metrics::gauge!(prometheus::ENGINE_PACKAGES).set(f64::from(packages));
         metrics::gauge!(prometheus::ENGINE_PACKAGES_BYTES).set(bytes as f64);
-    }
-}
-
-impl LoadError {
-    /// Returns the value of the label `outcome`.
-    fn outcome(&self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::Invalid { .. } | Self::Internal => "invalid",
-            Self::TooLarge { .. } | Self::NoMemory => "no_memory",
-            Self::Unavailable(_) => "unavailable",
-        }
-    }
-
-    /// Returns a text for the log. It quotes no content of the package, which has item ids.
-    fn log_text(&self) -> String {
-        match self {
-            Self::Invalid { place, .. } => place.clone(),
-            Self::Unavailable(cause) => format!("{self} {cause}"),
-            other => other.to_string(),
-        }
     }
 }
 

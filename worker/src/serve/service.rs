@@ -19,7 +19,8 @@ use crate::serve::compute::Computation;
 use crate::serve::deadline::Deadline;
 use crate::serve::metadata::metadata;
 use crate::serve::outcome::{Counted, Failure};
-use crate::serve::packages::{LoadError, Package, Packages};
+use crate::serve::package::{LoadError, Package};
+use crate::serve::packages::Packages;
 use crate::serve::pool::{NotAdmitted, Pool};
 use crate::serve::response;
 

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use assay_core::model::package::{
     GOLDEN_FILE, ITEMS_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, WEIGHTS_FILE,
 };
+use assay_engine::Model;
 use bytes::Bytes;
 
 use super::*;

@@ -12,8 +12,72 @@ use assay_engine::{
     MODEL_BYTES_MAX, Model, ModelSpec, PackageError, PackageFiles, weights_bytes_max,
 };
 
-use super::{LoadError, Package, Packages, Reservation};
-use crate::serve::compute::Times;
+use crate::serve::times::Times;
+
+/// A package in memory.
+#[derive(Debug)]
+pub struct Package {
+    /// The model.
+    pub model: Model,
+    /// The measured times of its operations.
+    pub times: Times,
+}
+
+/// The reason why a package could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The artifact store has no such package.
+    #[error("There is no such package in the artifact store.")]
+    NotFound,
+    /// The package is corrupt, or not for this engine.
+    #[error("{reason}")]
+    Invalid {
+        /// A sentence for the operator. It can quote the package.
+        reason: String,
+        /// The file with the error, and the line if there is one. It can be logged.
+        place: String,
+    },
+    /// The package needs more memory than all packages may use.
+    #[error(
+        "The package needs {bytes} bytes and ASSAY_ENGINE_MEMORY allows {memory}. Give the engine more memory."
+    )]
+    TooLarge {
+        /// The memory that the package needs.
+        bytes: u64,
+        /// The memory for all packages.
+        memory: u64,
+    },
+    /// Packages that are being loaded have reserved the memory.
+    #[error("The memory for packages is used by others that are being loaded. Retry with backoff.")]
+    NoMemory,
+    /// The artifact store does not respond.
+    #[error("The artifact store is unavailable. Retry with backoff.")]
+    Unavailable(String),
+    /// The load panicked.
+    #[error("The package could not be loaded.")]
+    Internal,
+}
+
+impl LoadError {
+    /// Returns the value of the label `outcome`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Invalid { .. } | Self::Internal => "invalid",
+            Self::TooLarge { .. } | Self::NoMemory => "no_memory",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// Returns a text for the log. It quotes no content of the package, which has item ids.
+    pub fn log_text(&self) -> String {
+        match self {
+            Self::Invalid { place, .. } => place.clone(),
+            Self::Unavailable(cause) => format!("{self} {cause}"),
+            other => other.to_string(),
+        }
+    }
+}
 
 /// The files that the engine reads, verified.
 struct Files {
@@ -22,12 +86,13 @@ struct Files {
     items: Option<Vec<u8>>,
 }
 
-/// Reads a package. The reservation is for the memory of its files.
-pub(super) async fn load(
-    packages: &Packages,
+/// Reads a package. `reserve` reserves memory for its files before they are read; the reservation is
+/// returned with the package.
+pub async fn load<R>(
+    artifacts: &Artifacts,
     name: &PackageName,
-) -> Result<(Package, Reservation), LoadError> {
-    let artifacts = &packages.artifacts;
+    reserve: impl FnOnce(u64) -> Result<R, LoadError>,
+) -> Result<(Package, R), LoadError> {
     let manifest = read_manifest(artifacts, name).await?;
     let required = |file: &str| {
         manifest
@@ -45,7 +110,7 @@ pub(super) async fn load(
         items.map_or(0, |items| items.bytes),
     ];
     let bytes = sizes.into_iter().fold(0, u64::saturating_add);
-    let reservation = packages.reserve(bytes)?;
+    let reservation = reserve(bytes)?;
     let model = verified(model, read_file(artifacts, name, model).await?).await?;
     let spec = ModelSpec::parse(&model).map_err(|error| invalid_package(&error))?;
     if weights.bytes > weights_bytes_max(&spec) {
