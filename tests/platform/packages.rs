@@ -149,13 +149,13 @@ async fn package_that_is_none_is_refused() {
         ),
         (
             golden(|golden| {
-                golden["requests"][0]["response"]["data"][0]["scores"][0] = json!(-1.9284)
+                golden["requests"][0]["response"]["data"][0]["scores"][0] = json!(-1.9284);
             }),
             "requests[0]: data[0].scores[0] is -1.9284",
         ),
         (
             golden(|golden| {
-                golden["requests"][2]["response"]["data"][0]["prediction"][0] = json!("dish-01")
+                golden["requests"][2]["response"]["data"][0]["prediction"][0] = json!("dish-01");
             }),
             "requests[2]: data[0].prediction[0]",
         ),
@@ -178,7 +178,7 @@ async fn version_is_published_once() {
     let again = publish(&world, &package("embedded"), None).await.unwrap();
     assert_eq!(again["published"], false);
     let changed = with_model(&world, "embedded", |model| {
-        model["status"] = json!("stable")
+        model["status"] = json!("stable");
     });
     let refused = publish(&world, &changed, None).await.unwrap_err();
     assert!(

@@ -649,7 +649,7 @@ async fn adapted_model_is_visible_to_its_organization() {
     let world = serving_world().await;
     let other = org(&world.stack, "team").await;
     let adapted = with_model(&world, "embedded", |model| {
-        model["status"] = json!("adapted")
+        model["status"] = json!("adapted");
     });
     publish(&world, &adapted, Some(&world.org.id))
         .await

@@ -165,6 +165,18 @@ async fn scraped_metrics_match_table_and_promtool() {
     );
     world.anonymous().get("/v1/me").await.unwrap();
     world.owner().get("/v1/keys").await.unwrap();
+    // Both processes call the engine.
+    let package = crate::serving::package("embedded");
+    crate::packages::publish(&world, &package, None)
+        .await
+        .unwrap();
+    let mut body = json!({"sequences": [{"sequence_id": "p", "events": []}]});
+    let predict = "/v1/models/embedded/predict";
+    assert_eq!(world.key().post(predict, &body).await.unwrap().status, 200);
+    body["model_id"] = json!("embedded");
+    let job = world.key().post("/v1/predictions", &body).await.unwrap();
+    let job = world.wait_until_finished(&string(&job.body["id"])).await;
+    assert_eq!(job["status"], "succeeded");
     // Gauges that are sampled every few seconds have been sampled.
     wait_until("the resource metrics", WAIT_TIMEOUT, async || {
         sum(&world.stack.apis[0], "assay_workers", &[]).await == 1.0

@@ -5,6 +5,10 @@ use std::path::Path;
 use assay_core::model::package::{ITEMS_FILE, MODEL_FILE, WEIGHTS_FILE};
 use assay_engine::{Model, PackageFiles};
 
+#[expect(
+    clippy::duplicate_mod,
+    reason = "the tests include the fuzz targets, which include it too"
+)]
 #[path = "../../../worker/engine/tests/support.rs"]
 #[expect(
     dead_code,
