@@ -134,15 +134,20 @@ class Model:
             ids = inputs["item_ids"][row][:length].tolist()
             options = None if count < 0 else inputs["options"][row][:count].tolist()
             rows.append(self.refused(ids, parameters) or row_of(ids, options, parameters))
-        # Columns of refused rows and of short rows are filled with zeros and empty strings.
+        # Columns of refused and of short rows are filled with zeros and empty strings, also if all rows are refused.
+        longest = max(1, *(len(row.get("item_ids", ())) for row in rows))
+        widths = {"item_ids": longest, "scores": longest, "embedding": self.network.dim}
+        absent = ("embedding",) if operation == "predict" else ("item_ids", "scores", "counts", "n_scored")
         outputs = {}
         for tensor in self.outputs:
-            values = [row.get(tensor.name, ()) for row in rows]
-            if any(map(len, values)):
-                kind = {"INT64": np.int64, "FP32": np.float32, "BYTES": object}[tensor.datatype]
-                outputs[tensor.name] = np.full((len(rows), max(map(len, values))), b"" if kind is object else 0, kind)
-                for at, some in enumerate(values):
-                    outputs[tensor.name][at, :len(some)] = some
+            if tensor.name in absent:
+                continue
+            kind = {"INT64": np.int64, "FP32": np.float32, "BYTES": object}[tensor.datatype]
+            values = np.full((len(rows), widths.get(tensor.name, 1)), b"" if kind is object else 0, kind)
+            for at, row in enumerate(rows):
+                some = row.get(tensor.name, ())
+                values[at, :len(some)] = some
+            outputs[tensor.name] = values
         return outputs
 
     def known(self, ids):

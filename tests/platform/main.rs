@@ -21,6 +21,7 @@ mod domains;
 mod erasure;
 mod errors;
 mod evals;
+mod external_engines;
 mod failover;
 mod feedback;
 mod floods;

@@ -39,7 +39,7 @@ pub async fn serving_world() -> World {
 }
 
 /// Returns a sequence with these items.
-fn sequence(sequence_id: &str, item_ids: &[&str]) -> Value {
+pub fn sequence(sequence_id: &str, item_ids: &[&str]) -> Value {
     let events: Vec<_> = item_ids
         .iter()
         .map(|item_id| json!({"item_id": item_id}))
@@ -63,7 +63,8 @@ async fn served(client: &Client, operation: &str, body: &Value) -> Value {
     response.body
 }
 
-async fn totals(world: &World) -> (i64, i64, i64) {
+/// Returns the charged predict items, generated events and embeddings.
+pub async fn totals(world: &World) -> (i64, i64, i64) {
     let usage = world.key().get("/v1/usage").await.unwrap().body;
     let total = |name: &str| usage["totals"][name].as_i64().unwrap();
     (
@@ -199,7 +200,8 @@ async fn sequence_has_same_result_in_any_request() {
     }
 }
 
-fn sequence_message(sequence: &Value) -> v1::Sequence {
+/// Returns a sequence without options as a message.
+pub fn sequence_message(sequence: &Value) -> v1::Sequence {
     let events = sequence["events"].as_array().unwrap().iter();
     v1::Sequence {
         sequence_id: string(&sequence["sequence_id"]),

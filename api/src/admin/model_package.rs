@@ -91,6 +91,7 @@ pub async fn publish(settings: &Publication, folder: &Path, org: Option<&str>) -
             .await?;
         let engines = Engines::new(&settings.engines, artifacts.clone(), 1);
         let model = package.served_model(&card)?;
+        check_metadata(&engines, &model, &card.endpoints).await?;
         golden.compare(&engines, &model).await?;
         let items = match items.is_empty() {
             true => golden.item_ids(),
@@ -171,6 +172,32 @@ async fn remove(
             .delete_under(&name)
             .await
             .best_effort("removing the files of a package that was not published");
+    }
+}
+
+/// Checks that the engine declares the tensors that calls of the model need. Without this check, the
+/// first call would fail with a text of the engine, which does not name the remedy.
+async fn check_metadata(
+    engines: &Engines,
+    model: &ServedModel,
+    endpoints: &[Endpoint],
+) -> Result<()> {
+    let engine = &model.engine;
+    let differences = engines
+        .check_metadata(model, endpoints, CALL.deadline)
+        .await
+        .map_err(|error| {
+            refused(format!(
+                "{MODEL_FILE}: `serving`: the metadata of the model in the engine {engine:?} cannot be read: {}",
+                error.cause_or_message()
+            ))
+        })?;
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(refused(format!(
+            "{MODEL_FILE}: `serving`: the tensors of the model in the engine {engine:?} do not fit: {}",
+            differences.join("; ")
+        ))),
     }
 }
 

@@ -259,7 +259,12 @@ impl<'m> Tensors<'m> {
             return Err(format!("must have {rows} rows"));
         }
         let count = element_count(&shape).ok_or("has a shape with too many elements")?;
-        let elements = match (self.raw.get(index), &tensor.contents) {
+        // MLServer sends empty contents with each tensor whose elements are raw.
+        let is_empty =
+            |contents: &&InferTensorContents| **contents == InferTensorContents::default();
+        let contents = tensor.contents.as_ref();
+        let contents = contents.filter(|contents| !is_empty(contents));
+        let elements = match (self.raw.get(index), contents) {
             (Some(_), Some(_)) => return Err(String::from("has both raw and typed contents")),
             (Some(raw), None) => T::read_raw(raw, count)?,
             (None, Some(contents)) => T::read_typed(contents)?,

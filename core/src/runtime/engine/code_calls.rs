@@ -21,7 +21,7 @@ use crate::runtime::engine::failure::Failure;
 use crate::runtime::engine::item_tables::{Items, level_sizes};
 
 /// Input `INT64` [B, T, L]: the codes of the events.
-const CODES: &str = "codes";
+pub const CODES: &str = "codes";
 
 /// Maximum number of logits in a response, unless one row has more. They are ranked in some
 /// milliseconds, which delay other requests of the same thread.

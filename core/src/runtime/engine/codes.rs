@@ -21,13 +21,13 @@ use crate::runtime::engine::item_tables::Items;
 use crate::runtime::engine::logits::{Scores, Wanted, draw_from};
 
 /// Output `INT64` [B, K]: the most probable items, as positions in `items.ndjson`.
-const ITEMS: &str = "items";
+pub const ITEMS: &str = "items";
 
 /// Output `FP32` [B, V]: the logits of the codes of the only level.
-const LOGITS: &str = "logits";
+pub const LOGITS: &str = "logits";
 
 /// Output `INT64` [B, S, N]: continuations, as positions in `items.ndjson`.
-const CONTINUATIONS: &str = "continuations";
+pub const CONTINUATIONS: &str = "continuations";
 
 impl Codes<'_> {
     /// Ranks items for each sequence.

@@ -17,6 +17,7 @@ mod id_results;
 mod ids;
 mod item_tables;
 mod logits;
+mod metadata;
 mod permits;
 mod recovery;
 mod replicas;

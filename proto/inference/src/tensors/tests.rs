@@ -154,6 +154,13 @@ fn wrong_element_counts_are_rejected() {
     let mut both = raw("INT64", &[1, 2], &[0; 16]);
     both.inputs[0].contents = Some(contents);
     assert!(integers_error(&both).contains("both raw and typed contents"));
+    // MLServer sends empty contents with raw ones.
+    both.inputs[0].contents = Some(InferTensorContents::default());
+    let tensors = Tensors::of_request(&both).unwrap();
+    assert_eq!(
+        tensors.read_required::<i64, 2>("x").unwrap().elements,
+        [0, 0]
+    );
     let mut neither = raw("INT64", &[1, 2], &[]);
     neither.raw_input_contents.clear();
     assert!(integers_error(&neither).contains("has 0 elements"));
