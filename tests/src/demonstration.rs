@@ -1,4 +1,4 @@
-//! What `cargo demo` and `cargo up` publish: both demonstration suites, and a model for the second.
+//! The demonstration: both suites, and a model for the second.
 
 use std::path::Path;
 

@@ -44,7 +44,7 @@ pub struct Predicted {
     pub output_bytes: i64,
     /// The SHA-256 of the output, 64 lower-case hex digits.
     pub output_sha256: String,
-    /// What became of the sequences.
+    /// The numbers of sequences, by their fate.
     pub counts: PredictedCounts,
 }
 

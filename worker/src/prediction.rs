@@ -27,7 +27,7 @@ use crate::sequence_source::{Chunk, Place, SequenceSource};
 const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The waits before a chunk is sent again because its engine is unavailable: an engine that is
-/// restarted, or saturated for a moment, costs no attempt.
+/// restarted, or saturated for a short time, costs no attempt.
 const CHUNK_RETRY_DELAYS: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(1),

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::operations::operations;
 
+/// The schemas that only occur in bodies of requests, and reject unknown fields as those do.
+const PARTS_OF_BODIES: [&str; 3] = ["PredictionParameters", "Sequence", "SequenceEvent"];
+
 /// Adds the schemas that no struct describes, and applies the rules of the API to those of
 /// `utoipa`.
 pub fn finish(document: &mut Value) {
@@ -16,6 +19,7 @@ pub fn finish(document: &mut Value) {
                 .map(name),
         );
     }
+    bodies.extend(PARTS_OF_BODIES.map(str::to_owned));
     let schemas = &mut document["components"]["schemas"];
     schemas["Error"] = error();
     schemas["ErrorDetails"] = details();
