@@ -14,7 +14,8 @@ use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::combined_statements::{CombinedLookups, combined_statements};
 use assay_core::store::combined_submissions::{CombinedSubmissions, combined_submissions};
 use assay_core::store::credential::FoundKey;
-use assay_core::store::submission::{IfLocked, NewJob};
+use assay_core::store::new_job::NewJob;
+use assay_core::store::submission::IfLocked;
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::{
     self, PgConnection, PoolProfile, PrimaryPool, TaskConnections, within_response_timeout,

@@ -10,11 +10,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{
     WAIT_TIMEOUT, World, ground, list_files, one_prediction, string, wait_until, world, world_with,
 };
+use crate::predictions::{accepted, predicted, prediction_world, uploaded_sequences};
 use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// Starts an S3-compatible server on loopback with a bucket `assay`, whose upload_objects are files
@@ -249,4 +250,38 @@ async fn upload_of_one_gibibyte_uses_64_mib() {
         api <= 64 && worker <= 64,
         "api {api} MiB, worker {worker} MiB"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prediction_of_10000_sequences_uses_32_mib() {
+    let world = prediction_world(1).await;
+    let key = world.key();
+    let sequences = |n: usize| -> Vec<Value> {
+        (0..n)
+            .map(|at| {
+                let events: Vec<_> = (0..100)
+                    .map(|event| json!({"item_id": format!("dish-{:02}", (at + event * 5) % 24)}))
+                    .collect();
+                json!({"sequence_id": format!("s{at}"), "events": events})
+            })
+            .collect()
+    };
+    let small = uploaded_sequences(&key, &sequences(64)).await;
+    predicted(&world, json!({"input_ref": small})).await;
+    let worker = &world.stack.workers[0];
+    let before = peak_memory(worker);
+    let large = uploaded_sequences(&key, &sequences(10_000)).await;
+    let job = accepted(&key, json!({"input_ref": large})).await;
+    let job = key
+        .wait_until_finished(&string(&job["id"]), 20 * WAIT_TIMEOUT, &|_| {})
+        .await
+        .unwrap();
+    assert_eq!(
+        (&job["status"], &job["result"]["n"]),
+        (&json!("succeeded"), &json!(10_000)),
+        "{job}"
+    );
+    let grown = peak_memory(worker) - before;
+    eprintln!("10,000 sequences of 100 events: growth of the worker {grown} MiB");
+    assert!(grown <= 32, "{grown} MiB");
 }

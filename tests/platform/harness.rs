@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::EvalResult;
-use assay_core::store::submission::ROW_BYTES_MAX;
+use assay_core::store::new_job::ROW_BYTES_MAX;
 use assay_tests::binaries::{self, Binaries, Profile};
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;

@@ -323,18 +323,6 @@ async fn hold_jobs(world: &World) -> sqlx::PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn predict_jobs_are_listed_without_reading_jobs() {
-    let world = world().await;
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
-    let hold = hold_jobs(&world).await;
-    let listed = world.key().get("/v1/jobs?type=predict").await.unwrap();
-    assert_eq!((listed.status, &listed.body), (200, &json!({"jobs": []})));
-    hold.close().await.unwrap();
-    let listed = world.key().get("/v1/jobs?type=eval&limit=1").await.unwrap();
-    assert_eq!(listed.body["jobs"].as_array().unwrap().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn slow_requests_of_tenants_leave_the_process_ready() {
     let world = world_with(Plan {
         workers: 0,

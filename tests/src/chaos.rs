@@ -4,14 +4,15 @@
 //! The seed determines the faults and their order; the number of accepted submissions determines
 //! their time. Scheduling by the machine determines which request or job a fault hits.
 
+mod accounts;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use sqlx::PgConnection;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, RwLock};
 use tokio::task::JoinSet;
 
@@ -22,6 +23,7 @@ use crate::link::{Ending, Link};
 use crate::servers::{Servers, Trouble};
 use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan, Process, Stack, free_address};
+use crate::{demonstration, playlist_suite};
 
 /// A client's timeout for one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -55,8 +57,11 @@ const DETECTION_DELAY: Duration = Duration::from_secs(2);
 /// Maximum time from the promotion until every API process and a worker serve again.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 
-/// Number of different request bodies.
-const VARIANTS: usize = 8;
+/// Number of different evals.
+const EVALS: usize = 8;
+
+/// Of this many submissions, one is a prediction job with an eval of its output.
+const PREDICTION_EVERY: usize = 25;
 
 /// A fault that is injected into an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +72,8 @@ pub enum Fault {
     KillApi,
     /// SIGSTOP to a worker, for three seconds.
     FreezeWorker,
+    /// SIGKILL to the engine; a new one replaces it, at the same address.
+    KillEngine,
     /// `FLUSHALL` in Redis.
     FlushRedis,
     /// Redis stops and restarts empty.
@@ -133,13 +140,14 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Faults of processes: 75 for 10,000 jobs, proportionally fewer for fewer jobs, at least one
+    /// Faults of processes: 80 for 10,000 jobs, proportionally fewer for fewer jobs, at least one
     /// of each kind.
     pub fn of(jobs: usize, seed: u64) -> Self {
         let counts = [
             (Fault::KillWorker, 50),
             (Fault::KillApi, 10),
             (Fault::FreezeWorker, 6),
+            (Fault::KillEngine, 5),
             (Fault::FlushRedis, 5),
             (Fault::RestartRedis, 2),
             (Fault::CrashPostgres, 2),
@@ -238,15 +246,17 @@ impl Scale {
 pub struct Report {
     /// Submissions acknowledged with 202.
     pub acknowledged: usize,
-    /// Acknowledged submissions that are not in the database.
+    /// The share of `acknowledged` that are prediction jobs with an eval.
+    pub predictions: usize,
+    /// Jobs of acknowledged submissions that are not in the database.
     pub missing: usize,
-    /// Acknowledged submissions whose job did not succeed.
+    /// Jobs of acknowledged submissions that did not succeed.
     pub lost: usize,
     /// Jobs whose id no client received: the submission was created twice.
     pub created_twice: usize,
     /// Jobs not charged exactly once.
     pub charged_wrong: usize,
-    /// Jobs whose result differs from the one without faults, or from an earlier read.
+    /// Jobs whose score or output differs from the one without faults, or from an earlier read.
     pub changed: usize,
     /// Submissions that were sent again after their 202 and returned another job.
     pub wrong_replays: usize,
@@ -299,7 +309,10 @@ impl fmt::Display for Report {
         for (name, value) in [
             ("faults", faults),
             ("retried requests", retried),
-            ("acknowledged", self.acknowledged.to_string()),
+            (
+                "acknowledged",
+                format!("{} ({} predictions)", self.acknowledged, self.predictions),
+            ),
             ("acknowledged but missing", self.missing.to_string()),
             ("lost", self.lost.to_string()),
             ("created twice", self.created_twice.to_string()),
@@ -355,7 +368,8 @@ struct SharedState {
     /// Base URLs of the API processes.
     apis: RwLock<Vec<String>>,
     key: String,
-    bodies: Vec<Value>,
+    /// The evals, and then the prediction job.
+    requests: Vec<Request>,
     scale: Scale,
     next: AtomicUsize,
     acknowledged: AtomicUsize,
@@ -367,6 +381,22 @@ struct SharedState {
     /// `true` while a failover is not yet over. Clients then submit more than [`Scale::jobs`], so
     /// that every API process gets a submission after it.
     failing_over: AtomicBool,
+}
+
+/// A request that clients send.
+struct Request {
+    path: &'static str,
+    body: Value,
+}
+
+impl Request {
+    /// Returns the ids of the jobs in the response: the job, and the eval that waits for it.
+    fn job_ids(response: &Value) -> Vec<String> {
+        let ids = [&response["id"], &response["eval_job_id"]];
+        ids.into_iter()
+            .filter_map(|id| id.as_str().map(str::to_owned))
+            .collect()
+    }
 }
 
 /// The links of an installation; empty unless its setup is [`Setup::Links`].
@@ -450,8 +480,8 @@ async fn launch_with_standby(
 /// The responses that one client received.
 #[derive(Default)]
 struct ClientLog {
-    /// Acknowledged jobs: the id, and the index of the request body.
-    jobs: Vec<(String, usize)>,
+    /// Acknowledged submissions: the ids of their jobs, and the index of the request.
+    submissions: Vec<(Vec<String>, usize)>,
     wrong_replays: usize,
     retried_requests: BTreeMap<String, usize>,
 }
@@ -466,7 +496,7 @@ pub async fn run(
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Report, Trouble> {
     let (state, org_id) = SharedState::new(ground, scale).await?;
-    let expected = state.expected().await?;
+    let expected = state.expected(&org_id).await?;
     let began = Instant::now();
     let mut clients = JoinSet::new();
     for client in 0..state.scale.clients {
@@ -486,12 +516,9 @@ pub async fn run(
         {
             // PostgreSQL may be unavailable now; then the next iteration retries.
             if let Ok(Ok(rows)) =
-                tokio::time::timeout(Duration::from_secs(2), finished(&state, &org_id)).await
+                tokio::time::timeout(Duration::from_secs(2), state.outcomes(&org_id)).await
             {
-                read_before = rows
-                    .into_iter()
-                    .filter_map(|row| Some((row.id, row.value?)))
-                    .collect();
+                read_before = rows;
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -499,13 +526,13 @@ pub async fn run(
     let mut client_log = ClientLog::default();
     while let Some(client) = clients.join_next().await {
         let client = client.map_err(Trouble::because("a client panicked"))??;
-        client_log.jobs.extend(client.jobs);
+        client_log.submissions.extend(client.submissions);
         client_log.wrong_replays += client.wrong_replays;
         for (why, count) in client.retried_requests {
             *client_log.retried_requests.entry(why).or_default() += count;
         }
     }
-    progress(client_log.jobs.len());
+    progress(client_log.submissions.len());
     let accepted = began.elapsed();
     let faults = faults
         .await
@@ -514,8 +541,8 @@ pub async fn run(
     let mut database = databases::connect(&state.database_url().await).await?;
     drain(&mut database, DRAIN_TIMEOUT).await?;
     let took = began.elapsed();
-    let rows = rows(&mut database, &org_id).await?;
-    let mut report = compare(&rows, &client_log, &expected, &read_before);
+    let rows = accounts::rows(&mut database, &org_id).await?;
+    let mut report = accounts::compare(&rows, &client_log, &expected, &read_before);
     report.faults = faults;
     report.retried_requests = client_log.retried_requests;
     report.recovered = std::mem::take(&mut *lock(&state.recovered));
@@ -543,6 +570,7 @@ impl SharedState {
             Plan {
                 apis: open_eagerly.0,
                 workers: open_eagerly.1,
+                engines: 1,
                 ..Plan::default()
             },
         )
@@ -555,7 +583,22 @@ impl SharedState {
                 Links::default()
             }
         };
-        let bodies = site.submissions(VARIANTS).await?;
+        demonstration::publish_playlist(&site.stack).await?;
+        let evals = site.submissions(EVALS).await?.into_iter();
+        let mut requests: Vec<_> = evals
+            .map(|body| Request {
+                path: "/v1/evals",
+                body,
+            })
+            .collect();
+        requests.push(Request {
+            path: "/v1/predictions",
+            body: json!({
+                "model_id": demonstration::MODEL_ID,
+                "suite_id": playlist_suite::SUITE_ID,
+                "evaluate": true,
+            }),
+        });
         let linked: Vec<String> = links.client.iter().map(Link::http_url).collect();
         let apis = RwLock::new(if linked.is_empty() {
             site.stack.addresses()
@@ -579,7 +622,7 @@ impl SharedState {
             stack,
             apis,
             key,
-            bodies,
+            requests,
             scale,
             next,
             acknowledged,
@@ -596,25 +639,57 @@ impl SharedState {
         self.stack.lock().await.database.owner_url.clone()
     }
 
-    /// Returns the job id and the value of each request body, scored before the first fault.
-    async fn expected(&self) -> Result<Vec<(String, f64)>, Trouble> {
+    /// Returns the jobs of each request and their outcomes, from before the first fault.
+    async fn expected(&self, org_id: &str) -> Result<Vec<Vec<(String, String)>>, Trouble> {
         let client = Client::new(self.stack.lock().await.url(), Some(&self.key));
-        let mut expected = Vec::new();
-        for body in &self.bodies {
-            let queued = client.post("/v1/evals", body).await?;
-            let job = client
-                .wait_until_finished(
-                    queued.body["id"].as_str().unwrap_or_default(),
-                    DRAIN_TIMEOUT,
-                    &|_| {},
-                )
-                .await?;
-            let value = job["result"]["value"]
-                .as_f64()
-                .ok_or_else(|| Trouble::new(format!("a job did not succeed: {job}")))?;
-            expected.push((job["id"].as_str().unwrap_or_default().to_owned(), value));
+        let mut created = Vec::new();
+        for request in &self.requests {
+            let queued = client.post(request.path, &request.body).await?;
+            let ids = Request::job_ids(&queued.body);
+            for id in &ids {
+                client
+                    .wait_until_finished(id, DRAIN_TIMEOUT, &|_| {})
+                    .await?;
+            }
+            created.push((ids, queued.body));
         }
-        Ok(expected)
+        let outcomes = self.outcomes(org_id).await?;
+        let outcome = |id: String| Some((outcomes.get(&id)?.clone(), id));
+        created
+            .into_iter()
+            .map(|(ids, response)| {
+                let n = ids.len();
+                let known: Vec<_> = ids.into_iter().filter_map(outcome).collect();
+                if n == 0 || known.len() < n {
+                    return Err(Trouble::new(format!("a job did not succeed: {response}")));
+                }
+                Ok(known
+                    .into_iter()
+                    .map(|(outcome, id)| (id, outcome))
+                    .collect())
+            })
+            .collect()
+    }
+
+    /// Returns the outcomes of the jobs that have succeeded so far.
+    async fn outcomes(&self, org_id: &str) -> Result<HashMap<String, String>, Trouble> {
+        let mut database = databases::connect(&self.database_url().await).await?;
+        let rows = accounts::rows(&mut database, org_id).await?;
+        Ok(rows
+            .into_iter()
+            .filter(|row| row.status == "succeeded")
+            .filter_map(|row| Some((row.id, row.outcome?)))
+            .collect())
+    }
+
+    /// Returns the index of the request of a submission.
+    fn variant(&self, number: usize) -> usize {
+        let predictions = self.requests.len() - 1;
+        if number.is_multiple_of(PREDICTION_EVERY) {
+            predictions
+        } else {
+            number % predictions
+        }
     }
 
     /// Sends submissions as one client until [`Scale::jobs`] are claimed and no failover is in
@@ -628,11 +703,10 @@ impl SharedState {
             if number >= self.scale.jobs && !self.failing_over.load(Ordering::Relaxed) {
                 return Ok(client_log);
             }
-            let variant = number % self.bodies.len();
-            let job_id = self
+            let job_ids = self
                 .submit(&mut clients, client + number, number, &mut client_log)
                 .await;
-            let job_id = job_id.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
+            let job_ids = job_ids.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
             // One in ten submissions is sent again after its 202, as by a client that lost the
             // response.
@@ -640,11 +714,11 @@ impl SharedState {
                 && self
                     .submit(&mut clients, client + number, number, &mut client_log)
                     .await?
-                    != job_id
+                    != job_ids
             {
                 client_log.wrong_replays += 1;
             }
-            client_log.jobs.push((job_id, variant));
+            client_log.submissions.push((job_ids, self.variant(number)));
         }
     }
 
@@ -654,8 +728,8 @@ impl SharedState {
         first_api: usize,
         number: usize,
         client_log: &mut ClientLog,
-    ) -> Result<String, Trouble> {
-        let body = &self.bodies[number % self.bodies.len()];
+    ) -> Result<Vec<String>, Trouble> {
+        let Request { path, body } = &self.requests[self.variant(number)];
         let began = Instant::now();
         for tried in 0.. {
             let url = {
@@ -667,7 +741,7 @@ impl SharedState {
                 .or_insert_with_key(|url| Client::new(url, Some(&self.key)));
             let sent = Instant::now();
             let request = client
-                .request("POST", "/v1/evals")
+                .request("POST", path)
                 .header("Idempotency-Key", format!("chaos-{number}"))
                 .json(body);
             let why =
@@ -676,7 +750,7 @@ impl SharedState {
                 {
                     Ok(Ok(response)) if response.status == 202 => {
                         lock(&self.served).insert(url, sent);
-                        return Ok(response.body["id"].as_str().unwrap_or_default().to_owned());
+                        return Ok(Request::job_ids(&response.body));
                     }
                     Ok(Ok(response)) if response.status == 503 => "503".to_owned(),
                     Ok(Ok(response)) => {
@@ -739,6 +813,21 @@ impl SharedState {
                 let at = random.below(stack.apis.len() as u64);
                 kill(std::mem::replace(&mut stack.apis[at], fresh));
                 *self.apis.write().await = stack.addresses();
+            }
+            Fault::KillEngine => {
+                let mut stack = self.stack.lock().await;
+                let engine = stack.engines.pop();
+                let listen = engine.as_ref().and_then(|engine| engine.listen);
+                let (Some(engine), Some(listen)) = (engine, listen) else {
+                    return Err(Trouble::new("the installation has no engine"));
+                };
+                engine.guarded.signal(libc::SIGKILL);
+                // Its address is free again when it has ended.
+                tokio::task::spawn_blocking(move || engine.guarded.wait(RESPONSE_TIMEOUT))
+                    .await
+                    .map_err(Trouble::because("the wait for the engine panicked"))?;
+                let fresh = stack.launch_engine(listen)?;
+                stack.engines.push(fresh);
             }
             Fault::FreezeWorker => {
                 let stack = self.stack.lock().await;
@@ -891,79 +980,4 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Sends SIGKILL, which ends a frozen process too, and without a graceful shutdown.
 fn kill(process: Process) {
     process.guarded.signal(libc::SIGKILL);
-}
-
-/// A job in the database.
-#[derive(sqlx::FromRow)]
-struct Row {
-    id: String,
-    status: String,
-    value: Option<f64>,
-    charges: i64,
-    attempts: i64,
-}
-
-async fn rows(database: &mut PgConnection, org_id: &str) -> Result<Vec<Row>, Trouble> {
-    let sql = "select j.id, j.status, (j.result->>'value')::float8 as value,
-                      (select count(*) from usage_ledger l where l.job_id = j.id and l.kind = 'charge') as charges,
-                      (select count(*) from job_attempts a where a.job_id = j.id) as attempts
-               from jobs j where j.org_id = $1";
-    sqlx::query_as(sql)
-        .bind(org_id)
-        .fetch_all(database)
-        .await
-        .map_err(Trouble::because("cannot read the jobs"))
-}
-
-/// Returns the jobs that have succeeded so far.
-async fn finished(state: &SharedState, org_id: &str) -> Result<Vec<Row>, Trouble> {
-    let mut database = databases::connect(&state.database_url().await).await?;
-    let mut rows = rows(&mut database, org_id).await?;
-    rows.retain(|row| row.status == "succeeded");
-    Ok(rows)
-}
-
-/// Compares the responses that clients received with the jobs in the database.
-fn compare(
-    rows: &[Row],
-    client_log: &ClientLog,
-    expected: &[(String, f64)],
-    read_before: &HashMap<String, f64>,
-) -> Report {
-    let there: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
-    let known = client_log
-        .jobs
-        .iter()
-        .map(|(id, variant)| (id.as_str(), expected[*variant].1));
-    // The jobs from before the first fault count, too.
-    let known: HashMap<&str, f64> = known
-        .chain(expected.iter().map(|(id, value)| (id.as_str(), *value)))
-        .collect();
-    let mut report = Report {
-        acknowledged: client_log.jobs.len(),
-        wrong_replays: client_log.wrong_replays,
-        ..Report::default()
-    };
-    for (id, value) in &known {
-        match there.get(id) {
-            None => report.missing += 1,
-            Some(row) if row.status != "succeeded" => report.lost += 1,
-            Some(row) => {
-                let before = read_before.get(*id).copied().unwrap_or(*value);
-                // Scores are compared bit by bit, because all submissions of a body have the same
-                // bytes.
-                report.changed += usize::from(
-                    row.value.map(f64::to_bits) != Some(value.to_bits())
-                        || before.to_bits() != value.to_bits(),
-                );
-            }
-        }
-    }
-    for row in rows {
-        report.created_twice += usize::from(!known.contains_key(row.id.as_str()));
-        report.charged_wrong += usize::from(row.charges != 1);
-        report.executions += row.attempts;
-        report.retries += (row.attempts - 1).max(0);
-    }
-    report
 }

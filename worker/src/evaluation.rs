@@ -10,7 +10,7 @@ use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::{ContentReader, ReadEnd, ReadUpload, read_upload};
 use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
-use assay_core::store::submission::ROW_BYTES_MAX;
+use assay_core::store::new_job::ROW_BYTES_MAX;
 use assay_core::store::work::Claim;
 use assay_core::{Error, Result};
 use assay_eval::Scoring;

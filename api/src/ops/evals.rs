@@ -7,7 +7,7 @@ use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
-use assay_core::store::submission::{NewEval, NewTask, StoredAs};
+use assay_core::store::new_job::{NewEval, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Details, Error, Result, UploadId, store};
 use assay_eval::prediction::{self, Checked};

@@ -12,7 +12,7 @@ use assay_core::model::serving_options::{HistoryFields, PredictFields};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
-use assay_core::store::submission::{NewEval, NewPrediction, NewTask, StoredAs};
+use assay_core::store::new_job::{NewEval, NewPrediction, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Code, Details, Error, JobId, Result, UploadId};
 use assay_eval::prediction::{Value, check_value};

@@ -10,7 +10,8 @@ use assay_core::model::upload::UploadKind;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{MessagingOperation, Span};
-use assay_core::store::submission::{NewJob, NewTask, ROW_BYTES_MAX, StoredAs, Submitted};
+use assay_core::store::new_job::{NewJob, NewTask, ROW_BYTES_MAX, StoredAs};
+use assay_core::store::submission::Submitted;
 use assay_core::store::upload::InputRow;
 use assay_core::{
     BestEffort as _, Code, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,

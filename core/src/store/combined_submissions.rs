@@ -15,7 +15,8 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 
-use super::submission::{IfLocked, NewJob, Submitted};
+use super::new_job::NewJob;
+use super::submission::{IfLocked, Submitted};
 use crate::model::error::{Code, Error, Result};
 use crate::model::ids::OrgId;
 
@@ -311,7 +312,7 @@ mod tests {
     use crate::model::org::Plan;
     use crate::model::span_context::SpanContext;
     use crate::model::suite::SuiteAccess;
-    use crate::store::submission::{NewEval, NewTask, StoredAs};
+    use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
 
     fn job(org_id: &OrgId, label: &str) -> NewJob {

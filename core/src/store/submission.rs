@@ -6,197 +6,19 @@
 //! allowance must be stored together or not at all.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::allowance::{self, Decision, Use};
 use super::job_notifications::JobNotification;
+use super::job_rows::{self, UsedLimits};
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
-use super::new_jobs;
-use super::suite::SuiteRow;
+use super::new_job::{NewJob, StoredAs};
 use super::{Connection as _, PgConnection, storage, upload, usage};
 use crate::model::error::Result;
-use crate::model::ids::{JobId, OrgId, UploadId};
-use crate::model::job::{ATTEMPTS_MAX, JobRow, JobType};
-use crate::model::org::Plan;
-use crate::model::served_model::ServedModel;
-use crate::model::serving::{PredictOptions, Unit};
-use crate::model::span_context::{SpanContext, SpanId};
+use crate::model::ids::{JobId, OrgId};
+use crate::model::job::{ATTEMPTS_MAX, JobRow};
+use crate::model::serving::Unit;
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
-use bytes::Bytes;
-
-/// A submission to store, which has been validated: one job, or a prediction job and the eval of its
-/// output.
-#[derive(Debug, Clone)]
-pub struct NewJob {
-    /// The job's id, made by the caller.
-    pub id: JobId,
-    /// The organization that submits.
-    pub org_id: OrgId,
-    /// The limits of the organization's plan.
-    pub plan: Plan,
-    /// The id of the request that creates it.
-    pub request_id: String,
-    /// The caller's label of the job.
-    pub label: Option<String>,
-    /// The build of the scoring and model library.
-    pub hfm_sha: String,
-    /// The work of the job.
-    pub task: NewTask,
-    /// The predictions or sequences.
-    pub input: StoredAs,
-    /// Number of predictions or sequences.
-    pub n_submitted: i64,
-    /// The caller's idempotency key, if any.
-    pub idempotency_key: Option<String>,
-    /// The digest of the request that the idempotency key stands for. `None` without a key.
-    pub request_sha256: Option<[u8; 32]>,
-    /// Microseconds since the start of the request.
-    pub elapsed_us: i64,
-    /// The span that stores the job.
-    pub span: SpanContext,
-    /// Set if the trace is exported. Otherwise the row does not name the span, and workers export
-    /// no spans of the job.
-    pub is_exported: bool,
-    /// The client's span, if it sent one.
-    pub client_span: Option<SpanId>,
-}
-
-/// The work of a job.
-#[derive(Debug, Clone)]
-pub enum NewTask {
-    /// The job scores its input.
-    Eval(NewEval),
-    /// The job ranks items for the sequences of its input.
-    Predict(Box<NewPrediction>),
-}
-
-impl NewTask {
-    /// Returns the suite that the submission is scored for, if it is: by the job, or by the eval of
-    /// its output.
-    pub fn scored_suite(&self) -> Option<&SuiteRow> {
-        match self {
-            Self::Eval(eval) => Some(&eval.suite),
-            Self::Predict(prediction) => {
-                let (_, eval) = prediction.evaluation.as_ref()?;
-                Some(&eval.suite)
-            }
-        }
-    }
-
-    /// Returns the type of the job.
-    pub const fn job_type(&self) -> JobType {
-        match self {
-            Self::Eval(_) => JobType::Eval,
-            Self::Predict(_) => JobType::Predict,
-        }
-    }
-}
-
-/// An eval.
-#[derive(Debug, Clone)]
-pub struct NewEval {
-    /// The current version of the suite, which the job keeps.
-    pub suite: Arc<SuiteRow>,
-    /// Number of items that the job is charged for.
-    pub charged_items: i64,
-}
-
-/// A prediction job.
-#[derive(Debug, Clone)]
-pub struct NewPrediction {
-    /// The model, which the job keeps.
-    pub model: ServedModel,
-    /// The options of the operation.
-    pub options: PredictOptions,
-    /// The suite whose items are predicted, if the job predicts one.
-    pub suite: Option<Arc<SuiteRow>>,
-    /// The id of the output, made by the caller.
-    pub output_upload_id: UploadId,
-    /// The eval that waits for the output, if there is one, and its id, made by the caller.
-    pub evaluation: Option<(JobId, NewEval)>,
-}
-
-/// The place of a job's predictions or sequences.
-#[derive(Debug, Clone)]
-pub enum StoredAs {
-    /// They are stored with the job, in `stored_predictions`.
-    Row(Bytes),
-    /// They are about to be written to the artifact store. The submission passes all checks and
-    /// records this number of bytes, but stores no job.
-    ObjectToWrite(i64),
-    /// They are in the artifact store under this key, after a submission with the same id as
-    /// `ObjectToWrite`.
-    Object(String),
-    /// They were uploaded before.
-    Upload(UploadId),
-    /// They are the items of the job's suite.
-    SuiteItems,
-}
-
-/// The largest number of bytes of predictions that are stored in `stored_predictions`. Larger ones
-/// cost less in the artifact store than in the database's write-ahead log.
-pub const ROW_BYTES_MAX: usize = 64 * 1024;
-
-impl NewJob {
-    /// Returns `true` if the job needs a transaction without other jobs: it locks its upload or an
-    /// allowance that organizations share, and a rejection must undo that.
-    pub fn needs_own_transaction(&self) -> Result<bool> {
-        let has_allowance = match self.task.scored_suite() {
-            Some(suite) => suite.allowance()?.is_some(),
-            None => false,
-        };
-        Ok(matches!(self.input, StoredAs::Upload(_)) || has_allowance)
-    }
-
-    /// Returns the eval of the submission, with its id: the job itself, or the one that waits for the
-    /// output.
-    fn evaluation(&self) -> Option<(&JobId, &NewEval)> {
-        match &self.task {
-            NewTask::Eval(eval) => Some((&self.id, eval)),
-            NewTask::Predict(prediction) => {
-                let (id, eval) = prediction.evaluation.as_ref()?;
-                Some((id, eval))
-            }
-        }
-    }
-
-    fn is_prediction(&self) -> bool {
-        self.task.job_type() == JobType::Predict
-    }
-
-    /// Returns the number of jobs of the submission.
-    fn n_jobs(&self) -> i64 {
-        1 + i64::from(self.is_prediction() && self.evaluation().is_some())
-    }
-
-    /// Returns the eval items that the submission is charged for.
-    fn eval_items(&self) -> i64 {
-        self.evaluation().map_or(0, |(_, eval)| eval.charged_items)
-    }
-
-    /// Returns the predict items that the submission is charged for.
-    pub(super) fn predict_items(&self) -> i64 {
-        if self.is_prediction() {
-            self.n_submitted
-        } else {
-            0
-        }
-    }
-
-    /// Returns the number of bytes that this submission adds to those that its organization stores.
-    fn added_bytes(&self) -> i64 {
-        match &self.input {
-            StoredAs::Row(bytes) => i64::try_from(bytes.len()).unwrap_or(i64::MAX),
-            StoredAs::ObjectToWrite(bytes) => *bytes,
-            StoredAs::Object(_) | StoredAs::Upload(_) | StoredAs::SuiteItems => 0,
-        }
-    }
-
-    fn is_object_to_write(&self) -> bool {
-        matches!(self.input, StoredAs::ObjectToWrite(_))
-    }
-}
 
 /// The result of a submission. Everything but `Accepted` creates no job and charges nothing.
 pub enum Submitted {
@@ -363,13 +185,13 @@ pub async fn submit(
     });
     record_predictions(&mut db, &batch.recorded).await?;
     let notifications =
-        new_jobs::insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
+        job_rows::insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
     for (index, created_at) in &batch.accepted {
         use_allowance(&mut db, &jobs[*index], &batch.holders, *created_at).await?;
     }
     db.commit().await?;
     for (index, created_at) in batch.accepted {
-        let row = new_jobs::row(&jobs[index], created_at);
+        let row = job_rows::row(&jobs[index], created_at);
         results[index] = Some(Submitted::Accepted(Box::new(row)));
     }
     Ok(Stored {
@@ -392,28 +214,6 @@ struct Batch<'a> {
     recorded: Vec<&'a NewJob>,
     /// The holders of the allowance that the job uses, if it has a transaction of its own.
     holders: Vec<String>,
-}
-
-/// The use that an organization has made of its limits, with the jobs that were accepted so far.
-pub(super) struct UsedLimits {
-    /// The time of the next job. It is later than that of every earlier job of the organization.
-    next_created_at: Timestamp,
-    /// The start of the current month.
-    pub(super) period_start: Timestamp,
-    /// The number of active jobs, or more. `None` if it is unknown.
-    pub(super) active_max: Option<i64>,
-    /// The number of jobs that were accepted by this transaction.
-    accepted: i64,
-    eval_items: i64,
-    predict_items: i64,
-    /// `true` if the row of the month exists and is locked. Requests that are served at once charge
-    /// predict items without the other locks, and may create the row.
-    month_is_locked: bool,
-    bytes: i64,
-    /// `false` if a running worker does not read predictions from `stored_predictions`.
-    workers_read_rows: bool,
-    /// `false` if a running worker does not run prediction jobs.
-    workers_run_predictions: bool,
 }
 
 impl<'a> Batch<'a> {

@@ -6,12 +6,34 @@ use sqlx::types::Json;
 
 use super::PgConnection;
 use super::job_notifications::JobNotification;
-use super::submission::{NewEval, NewJob, NewPrediction, NewTask, StoredAs, UsedLimits};
+use super::new_job::{NewEval, NewJob, NewPrediction, NewTask, StoredAs};
 use super::suite::SuiteRow;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::job::{JobRow, JobStatus, JobType};
 use crate::model::timestamp::Timestamp;
+
+/// The use that an organization has made of its limits, with the jobs that were accepted so far.
+pub(super) struct UsedLimits {
+    /// The time of the next job. It is later than that of every earlier job of the organization.
+    pub(super) next_created_at: Timestamp,
+    /// The start of the current month.
+    pub(super) period_start: Timestamp,
+    /// The number of active jobs, or more. `None` if it is unknown.
+    pub(super) active_max: Option<i64>,
+    /// The number of jobs that were accepted by this transaction.
+    pub(super) accepted: i64,
+    pub(super) eval_items: i64,
+    pub(super) predict_items: i64,
+    /// `true` if the row of the month exists and is locked. Requests that are served at once charge
+    /// predict items without the other locks, and may create the row.
+    pub(super) month_is_locked: bool,
+    pub(super) bytes: i64,
+    /// `false` if a running worker does not read predictions from `stored_predictions`.
+    pub(super) workers_read_rows: bool,
+    /// `false` if a running worker does not run prediction jobs.
+    pub(super) workers_run_predictions: bool,
+}
 
 /// A row of `jobs` to insert.
 struct NewRow<'a> {
