@@ -176,16 +176,20 @@ impl Stack {
             shared,
             secrets_in_files: false,
         };
-        for _ in 0..plan.engines {
-            let engine = stack.launch_engine(free_address()?)?;
-            stack.engines.push(engine);
-        }
-        stack.name_engines();
+        let addresses = (0..plan.engines)
+            .map(|_| free_address())
+            .collect::<Result<Vec<_>, _>>()?;
+        stack.name_engines(&addresses);
         for _ in 0..plan.apis {
             stack.apis.push(stack.launch_api()?);
         }
         for _ in 0..plan.workers {
             stack.workers.push(stack.launch_worker()?);
+        }
+        // An engine does not wait long for the artifact store, which the API creates.
+        for address in addresses {
+            let engine = stack.launch_engine(address)?;
+            stack.engines.push(engine);
         }
         for process in stack.processes() {
             process.ready().await?;
@@ -252,12 +256,14 @@ impl Stack {
     }
 
     /// Adds the embedded engines to the setting `ASSAY_ENGINES`.
-    fn name_engines(&mut self) {
-        let listening = self.engines.iter().filter_map(|engine| engine.listen);
-        let named = listening.enumerate().map(|(index, listen)| match index {
-            0 => format!("default=http://{listen}"),
-            index => format!("engine-{}=http://{listen}", index + 1),
-        });
+    fn name_engines(&mut self, addresses: &[SocketAddr]) {
+        let named = addresses
+            .iter()
+            .enumerate()
+            .map(|(index, listen)| match index {
+                0 => format!("default=http://{listen}"),
+                index => format!("engine-{}=http://{listen}", index + 1),
+            });
         let given = self.shared.get("ASSAY_ENGINES").cloned();
         let all: Vec<String> = named.chain(given).collect();
         if !all.is_empty() {

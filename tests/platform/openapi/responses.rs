@@ -161,6 +161,35 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
             .await;
         assert_eq!(invalid.status, 422);
     }
+    let create = "/v1/predictions";
+    let mut ids = Vec::new();
+    for (model, status) in [("embedded", 202), ("nothing", 422), ("next-1", 409)] {
+        let body = json!({"model_id": model, "sequences": [sequence], "label": "predicted"});
+        let made = conformance
+            .call(client, "POST", create, create, Some(&body))
+            .await;
+        assert_eq!(made.status, status, "{}", made.body);
+        ids.extend(made.body["id"].as_str().map(str::to_owned));
+    }
+    let path = format!("/v1/jobs/{}?wait=30", ids[0]);
+    let ended = conformance
+        .call(client, "GET", "/v1/jobs/{job_id}", &path, None)
+        .await;
+    assert_eq!(ended.body["status"], "succeeded");
+    let output = "/v1/jobs/{job_id}/output";
+    for (id, status) in [(ids[0].as_str(), 200), ("job_0", 404)] {
+        let path = format!("/v1/jobs/{id}/output");
+        let response = conformance.call(client, "GET", output, &path, None).await;
+        assert_eq!(response.status, status, "{}", response.body);
+    }
+    for (range, status) in [("bytes=0-9", 206), ("bytes=1000000-", 416)] {
+        let request = client
+            .request("GET", &format!("/v1/jobs/{}/output", ids[0]))
+            .header("Range", range);
+        let response = client.send(request).await.unwrap();
+        assert_eq!(response.status, status, "{}", response.body);
+        conformance.check("GET", output, &response);
+    }
 }
 
 async fn submits(conformance: &mut Conformance, client: &Client) {
