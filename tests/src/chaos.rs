@@ -583,6 +583,10 @@ impl SharedState {
                 Links::default()
             }
         };
+        site.stack.launch_named_engines()?;
+        for engine in &site.stack.engines {
+            engine.ready().await?;
+        }
         demonstration::publish_playlist(&site.stack).await?;
         let evals = site.submissions(EVALS).await?.into_iter();
         let mut requests: Vec<_> = evals

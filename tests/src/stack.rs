@@ -126,6 +126,8 @@ pub struct Stack {
     pub workers: Vec<Process>,
     /// The embedded engines.
     pub engines: Vec<Process>,
+    /// The addresses of engines that the settings name, and that are not launched yet.
+    named_engines: Vec<SocketAddr>,
     /// The database that all processes use.
     pub database: Database,
     /// The servers and binaries below it.
@@ -171,6 +173,7 @@ impl Stack {
             apis: Vec::new(),
             workers: Vec::new(),
             engines: Vec::new(),
+            named_engines: Vec::new(),
             database,
             ground: Arc::clone(ground),
             shared,
@@ -186,10 +189,9 @@ impl Stack {
         for _ in 0..plan.workers {
             stack.workers.push(stack.launch_worker()?);
         }
-        // An engine does not wait long for the artifact store, which the API creates.
-        for address in addresses {
-            let engine = stack.launch_engine(address)?;
-            stack.engines.push(engine);
+        stack.named_engines = addresses;
+        if plan.apis > 0 {
+            stack.launch_named_engines()?;
         }
         for process in stack.processes() {
             process.ready().await?;
@@ -253,6 +255,19 @@ impl Stack {
         ];
         let program = &self.ground.binaries.worker;
         self.launch("engine", program, "serve", &own, Some(listen), admin)
+    }
+
+    /// Launches the engines of the plan of a stack without API processes, after these were launched:
+    /// an engine does not wait long for the artifact store, which the API creates.
+    ///
+    /// # Errors
+    /// If a process cannot be spawned.
+    pub fn launch_named_engines(&mut self) -> Result<(), Trouble> {
+        for address in std::mem::take(&mut self.named_engines) {
+            let engine = self.launch_engine(address)?;
+            self.engines.push(engine);
+        }
+        Ok(())
     }
 
     /// Adds the embedded engines to the setting `ASSAY_ENGINES`.
