@@ -37,6 +37,7 @@ async fn suites_are_listed_with_all_their_fields() {
             "metric",
             "n_items",
             "per_item_feedback",
+            "sequence",
             "suite_id",
             "version",
         ],
