@@ -2,6 +2,7 @@
 
 use assay_core::model::package::{ITEMS_FILE, MANIFEST_FILE, WEIGHTS_FILE};
 use assay_inference::v2::{InferTensorContents, ModelInferRequest};
+use bytes::Bytes;
 use tonic::Code;
 
 use super::calls::{self, History, Operation};
@@ -117,7 +118,10 @@ async fn hostile_tensors_are_invalid_arguments() {
             _ = call.raw_input_contents.pop();
         }),
         ("both forms", |call| {
-            call.inputs[0].contents = Some(InferTensorContents::default());
+            call.inputs[0].contents = Some(InferTensorContents {
+                bytes_contents: vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")],
+                ..InferTensorContents::default()
+            });
         }),
         ("unknown input", |call| {
             call.inputs[1].name = String::from("length");
