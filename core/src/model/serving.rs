@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::model::catalog::Endpoint;
 use crate::model::openapi_schema;
 use crate::model::org::Plan;
-use crate::model::sequence::Sequence;
+use crate::model::sequence::{ITEM_ID_MAX, Sequence};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
@@ -642,6 +642,22 @@ pub struct EmbedCreate {
     pub encoding_format: Option<EncodingFormat>,
 }
 
+/// The schema of the id of an item.
+struct ItemId;
+
+impl PartialSchema for ItemId {
+    fn schema() -> RefOr<Schema> {
+        openapi_schema::text(
+            "1 to 512 bytes of UTF-8.",
+            r"^[^\u0000]+$",
+            ITEM_ID_MAX,
+            "dish-03",
+        )
+    }
+}
+
+impl ToSchema for ItemId {}
+
 /// The history of one user.
 #[derive(ToSchema)]
 #[schema(as = Sequence)]
@@ -654,7 +670,7 @@ pub struct SequenceCreate {
     pub events: Vec<SequenceEventCreate>,
     /// The items to rank, distinct. Without it, all items of the catalog are ranked. Only `predict`
     /// uses it.
-    #[schema(min_items = 1, max_items = 1000)]
+    #[schema(min_items = 1, max_items = 1000, value_type = Option<Vec<ItemId>>)]
     pub options: Option<Vec<String>>,
 }
 
@@ -662,8 +678,8 @@ pub struct SequenceCreate {
 #[derive(ToSchema)]
 #[schema(as = SequenceEvent)]
 pub struct SequenceEventCreate {
-    /// The id of the item, 1 to 512 bytes of UTF-8.
-    #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
+    /// The id of the item.
+    #[schema(value_type = ItemId)]
     pub item_id: String,
     /// The type of the event, for models with event types.
     #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
