@@ -13,6 +13,7 @@ use crate::feedback;
 use crate::harness::{World, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::openapi::{installation, publish_a_model};
+use crate::predictions;
 use crate::routes::TERMS;
 
 /// Timeout of one schemathesis run.
@@ -31,12 +32,15 @@ async fn schemathesis_passes_with_either_credential() {
     let world = world_with(installation(&name_server)).await;
     let without_limits =
         "update plans set requests_per_minute = 1000000000, eval_items_per_month = 1000000000000,
+                          predict_items_per_month = null, generated_events_per_month = null,
+                          embeddings_per_month = null,
                           concurrent_jobs = 1000000, upload_bytes_max = 1000000000000";
     sqlx::raw_sql(without_limits)
         .execute(&mut world.database().await)
         .await
         .unwrap();
     publish_a_model(&world).await;
+    predictions::publish_dishes(&world, "1", "").await;
     feedback::publish(&world, "1").await;
     for token in [&world.org.key, &world.org.session] {
         // Excluded, because the call would end the session.
@@ -90,8 +94,10 @@ async fn run_schemathesis(
         .args([
             "-c",
             "from schemathesis.cli import schemathesis; schemathesis()",
-            "run",
+            "--config-file",
         ])
+        .arg(sources().join("openapi").join("schemathesis.toml"))
+        .arg("run")
         .arg(&document);
     command.args([
         "--url",
@@ -214,10 +220,16 @@ async fn create_resources(world: &World, name_server: &NameServer) -> Value {
         uploads.push(string(&upload["id"]));
     }
     create(&format!("/v1/uploads/{}/complete", uploads[0]), Value::Null).await;
+    let sequence = json!({"sequence_id": "1", "events": [{"item_id": "dish-03"}]});
+    let sequences = predictions::uploaded_sequences(&owner, &[sequence]).await;
+    let prediction = predictions::predicted(world, json!({"input_ref": sequences})).await;
     json!({
         "suite_id": demo_suite::SUITE_ID,
-        "model_id": "next-1",
+        "predicted_suite_id": predictions::DISHES,
+        "sequences_ref": sequences,
+        "model_id": predictions::MODEL,
         "job_id": job["id"],
+        "prediction_id": prediction["id"],
         "job_a": job["id"],
         "job_b": job["id"],
         "org_id": world.org.id,

@@ -65,6 +65,9 @@ def existing(operation, path):
     if chance.random() < 0.5:
         return {}
     found = {name: KNOWN[name] for name in path if name in KNOWN}
+    if operation == "getJobOutput":
+        # Only a prediction job has an output.
+        return {"job_id": KNOWN["prediction_id"]}
     return {**found, "upload_id": KNOWN["open_upload_id"]} if operation == "putUploadPart" else found
 
 
@@ -77,6 +80,51 @@ def submission(body):
     is_valid = lambda one: len(one["item_id"].encode()) <= 512 and isinstance(one["prediction"], (str, list))
     predictions = {one["item_id"]: one for one in body["predictions"] if is_valid(one)}
     return {**body, "predictions": list(predictions.values()) or [{"item_id": "person-00/day-0", "prediction": ["ramen"]}]}
+
+
+def serving(body):
+    """Returns the request with the current version of the model and valid sequences. `refuse` depends on the model, so it is not sent."""
+    body = {**body, "sequences": sequences(body["sequences"])}
+    return with_rules({name: value for name, value in body.items() if name != "model_version"})
+
+
+def prediction(body):
+    """Returns the prediction job for an existing model, with one of the three kinds of input, which exists."""
+    inputs = {
+        "sequences": sequences(body.get("sequences") or []),
+        "input_ref": body.get("input_ref") and KNOWN["sequences_ref"],
+        "suite_id": KNOWN["predicted_suite_id"],
+    }
+    kind = next(name for name, value in inputs.items() if value)
+    rest = {name: value for name, value in body.items() if name not in (*inputs, "model_version")}
+    if kind != "suite_id":
+        rest.pop("evaluate", None)
+    if rest.get("parameters"):
+        rest["parameters"] = with_rules(rest["parameters"])
+    return {**rest, "model_id": KNOWN["model_id"], kind: inputs[kind]}
+
+
+def upload(body):
+    """Returns the upload with the only content type that its kind can have."""
+    return {**body, "content_type": "application/x-ndjson"} if body.get("kind") == "sequences" else body
+
+
+def sequences(given):
+    """Returns the sequences with distinct ids, distinct options, and either all timestamps or none."""
+    is_valid = lambda text: len(text.encode()) <= 512
+    valid = {}
+    for one in given:
+        events = [event for event in one["events"] if is_valid(event["item_id"]) and is_valid(event.get("type") or "")]
+        if any(event.get("ts") is None for event in events):
+            events = [{name: value for name, value in event.items() if name != "ts"} for event in events]
+        options = list(dict.fromkeys(filter(is_valid, one.get("options") or [])))
+        valid[one["sequence_id"]] = {**one, "events": events, "options": options or None}
+    return list(valid.values())
+
+
+def with_rules(body):
+    """Returns the options with `truncate` and `skip`: a schema cannot state which sequences `refuse` rejects."""
+    return {name: None if value == "refuse" else value for name, value in body.items()}
 
 
 def claim(body):
@@ -100,4 +148,15 @@ def comparison(body):
     return body if chance.random() < 0.3 else {**body, "job_a": KNOWN["job_a"], "job_b": KNOWN["job_b"]}
 
 
-BODIES = {"createEval": submission, "createComparison": comparison, "claimDomain": claim, "acceptTerms": terms, "signIn": link}
+BODIES = {
+    "createEval": submission,
+    "createComparison": comparison,
+    "createPrediction": prediction,
+    "createUpload": upload,
+    "predict": serving,
+    "generate": serving,
+    "embed": serving,
+    "claimDomain": claim,
+    "acceptTerms": terms,
+    "signIn": link,
+}
