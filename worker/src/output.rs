@@ -1,7 +1,6 @@
 //! The output of an attempt at a prediction job, as it is written to the artifact store.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use assay_core::model::ids::{OrgId, UploadId};
 use assay_core::model::upload::{self, PART_MAX, PartObject};
@@ -125,7 +124,7 @@ impl<'a> OutputWriter<'a> {
                 object_key: part.object_key,
                 bytes: i64::try_from(part.bytes).map_err(Error::internal)?,
             },
-            sha256: hex(part.hash),
+            sha256: hex::encode(part.hash.finalize()),
         });
         Ok(())
     }
@@ -139,19 +138,9 @@ impl<'a> OutputWriter<'a> {
                 digest: self.digest.finish(),
             },
             bytes: i64::try_from(self.bytes).map_err(Error::internal)?,
-            sha256: hex(self.hash),
+            sha256: hex::encode(self.hash.finalize()),
         })
     }
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize()
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 #[cfg(test)]
@@ -184,7 +173,7 @@ mod tests {
             .map(|part| (part.object.number, part.object.bytes >> 20))
             .collect();
         assert_eq!((parts, bytes >> 20), (vec![(1, 60), (2, 20)], 80));
-        assert_eq!(sha256, hex(whole));
+        assert_eq!(sha256, hex::encode(whole.finalize()));
         for part in &output.parts {
             assert!(upload::is_output_of(&part.object.object_key, 3));
             let size = artifacts.size(&part.object.object_key).await.unwrap();

@@ -23,7 +23,7 @@ use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};
 use assay_eval::FieldError;
 use assay_eval::prediction::{FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest};
 
-use super::uploads::{ensure_pending, hex, not_found, upload_response};
+use super::uploads::{ensure_pending, not_found, upload_response};
 use crate::app::App;
 
 /// Reads and validates an upload. Afterwards it is `ready` or `failed`, or stays `pending` if a
@@ -196,7 +196,7 @@ async fn validate(
     let found = found.ok_or_else(|| {
         Error::internal("an object of the upload is missing in the artifact store")
     })?;
-    let received = found.sha256.map(|sha256| hex(&sha256));
+    let received = found.sha256.map(hex::encode);
     if let (Some(announced), Some(received)) = (&row.sha256, &received)
         && announced != received
     {

@@ -116,11 +116,7 @@ impl Spans<'_> {
     fn add(&mut self, span: Span<'_>) -> String {
         // The id is a hash, so that a span has the same id in each document of the job.
         let digest = Sha256::digest(format!("{} {} {}", self.job.id, span.name, span.key));
-        let id: String = digest
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let id = hex::encode(&digest[..8]);
         let Span {
             name,
             key: _,

@@ -249,7 +249,10 @@ async fn receive(
     }
     writer.finish().await?;
     let sha256: [u8; 32] = hash.finalize().into();
-    Ok((i64::try_from(bytes).unwrap_or(i64::MAX), hex(&sha256)))
+    Ok((
+        i64::try_from(bytes).unwrap_or(i64::MAX),
+        hex::encode(sha256),
+    ))
 }
 
 /// Records a part in one transaction, and returns it with the object key of the part that it
@@ -369,15 +372,4 @@ fn part_too_large() -> Error {
         Code::PayloadTooLarge,
         format!("The part is larger than {PART_MAX} bytes. Send it as several parts."),
     )
-}
-
-/// Returns bytes as lower-case hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
