@@ -136,15 +136,19 @@ pub struct ModelFile {
     pub pretrain_domains: Vec<String>,
 }
 
+/// Returns `true` for 1 to 64 characters that the id of a model may have.
+pub fn is_id(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
 impl ModelFile {
     /// Validates the file and returns its field errors, of which there may be none.
     pub fn field_errors(&self) -> Vec<FieldError> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let is_id = (1..=64).contains(&self.id.len()) && self.id.bytes().all(is_allowed);
         let checks = [
             (
                 "id",
-                is_id,
+                is_id(&self.id),
                 "must be 1 to 64 letters, digits, '.', '_' or '-'",
             ),
             (
@@ -248,6 +252,21 @@ mod tests {
 
     const GOOD: &str = r#"{"id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
         "endpoints": ["generate", "predict"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256}}"#;
+
+    #[test]
+    fn level_sizes_follow_resolution() {
+        let sizes = |resolution, base_size| {
+            let codebook = Codebook {
+                levels: 3,
+                resolution,
+                base_size,
+            };
+            codebook.level_sizes()
+        };
+        assert_eq!(sizes(Resolution::Uniform, 7), Some(vec![7, 7, 7]));
+        assert_eq!(sizes(Resolution::Multi, 8), Some(vec![8, 4, 2]));
+        assert_eq!(sizes(Resolution::Multi, 6), None);
+    }
 
     #[test]
     fn model_file_errors_name_their_fields() {

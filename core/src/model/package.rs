@@ -4,12 +4,12 @@
 //! manifest, and the manifest has the digests of all files, so a name identifies the content.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::model::catalog::is_id;
 use crate::model::ids::OrgId;
 use crate::model::suite::is_version;
 
@@ -147,8 +147,7 @@ pub fn is_file(key: &str) -> bool {
 
 /// Returns `true` if the string is the id of a model and no special path segment.
 fn is_model_id(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) && !is_dots(text)
+    is_id(text) && !is_dots(text)
 }
 
 fn is_model_version(text: &str) -> bool {
@@ -168,12 +167,7 @@ fn manifest_digest(manifest: &[u8]) -> String {
 
 /// Returns the SHA-256 of these bytes, in lower-case hexadecimal digits.
 pub fn hex_sha256(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// The files of a package except the manifest itself, by name.

@@ -74,6 +74,12 @@ pub struct CodeOutputs {
 }
 
 impl ServedModel {
+    /// Returns the number of codes of each level. A package with an item table is published only if
+    /// each level has a whole number of codes.
+    pub fn level_sizes(&self) -> Vec<usize> {
+        self.codebook.level_sizes().unwrap_or_default()
+    }
+
     /// Returns `true` if the model can rank options. A model that only returns its most probable
     /// items cannot.
     pub const fn ranks_options(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::runtime::engine::batches::{CALL_MAX_EXTERNAL, RowSize, split};
 use crate::runtime::engine::calls::Admitted;
 use crate::runtime::engine::checks::Rows;
 use crate::runtime::engine::failure::Failure;
-use crate::runtime::engine::item_tables::{Items, level_sizes};
+use crate::runtime::engine::item_tables::Items;
 
 /// Input `INT64` [B, T, L]: the codes of the events.
 pub const CODES: &str = "codes";
@@ -70,7 +70,7 @@ impl<'m> Codes<'m> {
             model,
             name,
             outputs,
-            level_sizes: level_sizes(&model.codebook),
+            level_sizes: model.level_sizes(),
             items,
         }
     }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-use crate::model::catalog::{Codebook, Resolution};
 use crate::model::error::{Error, Result};
 use crate::model::package::{ITEMS_FILE, MANIFEST_FILE, Manifest, PackageName};
 use crate::model::served_model::ServedModel;
@@ -58,20 +57,6 @@ impl Items {
     }
 }
 
-/// Returns the number of codes of each level.
-pub fn level_sizes(codebook: &Codebook) -> Vec<usize> {
-    let base_size = usize::try_from(codebook.base_size).unwrap_or(0);
-    (0..codebook.levels)
-        .map(|level| match codebook.resolution {
-            Resolution::Uniform => base_size,
-            Resolution::Multi => u32::try_from(level)
-                .ok()
-                .and_then(|level| base_size.checked_shr(level))
-                .unwrap_or(0),
-        })
-        .collect()
-}
-
 type Cell = Arc<OnceCell<Arc<Items>>>;
 
 /// A cache of item tables by package. The least recently used ones are removed first. Clones share
@@ -110,7 +95,7 @@ impl ItemTables {
             return Ok(Some(Arc::clone(items)));
         }
         let (tables, package) = (self.clone(), model.package.clone());
-        let level_sizes = level_sizes(&model.codebook);
+        let level_sizes = model.level_sizes();
         let loading = tokio::spawn(async move {
             let load = || tables.load(package, level_sizes);
             let items = Arc::clone(cell.get_or_try_init(load).await?);
@@ -205,17 +190,6 @@ mod tests {
         assert_eq!(items.table.item_at(0), Some("early"));
         let error = Items::parse(ndjson, &[2, 2]).unwrap_err();
         assert!(error.starts_with("items.ndjson line 1"), "{error}");
-    }
-
-    #[test]
-    fn level_sizes_follow_resolution() {
-        let codebook = |resolution| Codebook {
-            levels: 3,
-            resolution,
-            base_size: 8,
-        };
-        assert_eq!(level_sizes(&codebook(Resolution::Uniform)), [8, 8, 8]);
-        assert_eq!(level_sizes(&codebook(Resolution::Multi)), [8, 4, 2]);
     }
 
     #[test]

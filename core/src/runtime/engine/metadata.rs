@@ -13,7 +13,6 @@ use crate::runtime::engine::Engines;
 use crate::runtime::engine::code_calls::CODES;
 use crate::runtime::engine::codes::{CONTINUATIONS, ITEMS, LOGITS};
 use crate::runtime::engine::failure::Failure;
-use crate::runtime::engine::item_tables::level_sizes;
 
 /// The size of a dimension that differs between calls.
 const ANY: i64 = -1;
@@ -75,7 +74,7 @@ impl Engines {
 
 impl Needed {
     fn by_codes(model: &ServedModel, outputs: CodeOutputs) -> Self {
-        let sizes = level_sizes(&model.codebook);
+        let sizes = model.level_sizes();
         let mut needed = Self::default();
         needed.input(CODES, "INT64", &[ANY, ANY, size(sizes.len())]);
         needed.input(ids::LENGTHS, "INT64", &[ANY, 1]);
