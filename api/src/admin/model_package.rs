@@ -295,19 +295,14 @@ fn read_files(folder: &Path) -> Result<BTreeMap<&'static str, Bytes>> {
     let model = read(MODEL_FILE, assay_engine::MODEL_BYTES_MAX as u64)?
         .ok_or_else(|| missing(MODEL_FILE))?;
     let golden = read(GOLDEN_FILE, GOLDEN_BYTES_MAX)?.ok_or_else(|| missing(GOLDEN_FILE))?;
-    // A file that is not valid is reported later. Until then, its weights may not be large.
-    let weights_max = ModelSpec::parse(&model).map_or(0, |spec| weights_bytes_max(&spec));
-    let items = read(ITEMS_FILE, ITEMS_BYTES_MAX)?;
-    let is_embedded = weights_max > 0;
-    let weights = match is_embedded {
-        true => read(WEIGHTS_FILE, weights_max)?,
-        // A package of an external engine has none.
-        false => read(WEIGHTS_FILE, GOLDEN_BYTES_MAX)?,
-    };
+    // Weights of an external engine, or of a model file that is not valid, are refused later. Until
+    // then, they may not be large.
+    let weights_max =
+        ModelSpec::parse(&model).map_or(GOLDEN_BYTES_MAX, |spec| weights_bytes_max(&spec));
     let files = [
+        (WEIGHTS_FILE, read(WEIGHTS_FILE, weights_max)?),
+        (ITEMS_FILE, read(ITEMS_FILE, ITEMS_BYTES_MAX)?),
         (MODEL_FILE, Some(model)),
-        (WEIGHTS_FILE, weights),
-        (ITEMS_FILE, items),
         (GOLDEN_FILE, Some(golden)),
     ];
     Ok(files
@@ -343,25 +338,27 @@ impl Checked {
             })?;
         let card = parse_card(model).map_err(bad)?;
         let serving = parse_serving(serving).map_err(bad)?;
-        let items = match &serving {
-            Serving::Embedded { .. } => check_embedded(files)?,
+        let (n_items, items) = match &serving {
+            Serving::Embedded { .. } => count_and_first(load_embedded(files)?.items()),
             Serving::External { .. } => {
                 check_external(&card, &serving, files).map_err(bad)?;
-                read_items(&card, files)?
+                count_and_first(read_items(&card, files)?.as_ref())
             }
         };
         Ok(Self {
-            n_items: items
-                .as_ref()
-                .map(|items| i64::try_from(items.len()).unwrap_or(i64::MAX)),
-            items: (0..MEASURED_ITEMS)
-                .map_while(|position| items.as_ref()?.item_at(position))
-                .map(str::to_owned)
-                .collect(),
             card,
             serving,
+            n_items,
+            items,
         })
     }
+}
+
+/// Returns the number of items of a table, and the first [`MEASURED_ITEMS`] of them.
+fn count_and_first(table: Option<&ItemTable>) -> (Option<i64>, Vec<String>) {
+    let n_items = table.map(|table| i64::try_from(table.len()).unwrap_or(i64::MAX));
+    let items = (0..MEASURED_ITEMS).map_while(|position| table?.item_at(position));
+    (n_items, items.map(str::to_owned).collect())
 }
 
 fn parse_card(model: Value) -> std::result::Result<ModelFile, String> {
@@ -394,8 +391,8 @@ fn parse_serving(serving: Value) -> std::result::Result<Serving, String> {
     })
 }
 
-/// Loads the package of the embedded engine, as the engine does. Returns its item table.
-fn check_embedded(files: &BTreeMap<&'static str, Bytes>) -> Result<Option<ItemTable>> {
+/// Loads the package of the embedded engine, as the engine does.
+fn load_embedded(files: &BTreeMap<&'static str, Bytes>) -> Result<Model> {
     let weights = files.get(WEIGHTS_FILE).ok_or_else(|| {
         refused(format!(
             "{WEIGHTS_FILE} is missing; the embedded engine needs it"
@@ -406,14 +403,7 @@ fn check_embedded(files: &BTreeMap<&'static str, Bytes>) -> Result<Option<ItemTa
         weights,
         items: files.get(ITEMS_FILE).map(|items| &**items),
     };
-    let model = Model::load(&package).map_err(|error| refused(error.to_string()))?;
-    let level_sizes = &model.spec().level_sizes;
-    let items = package
-        .items
-        .map(|items| ItemTable::parse(items, level_sizes));
-    items
-        .transpose()
-        .map_err(|error| refused(error.to_string()))
+    Model::load(&package).map_err(|error| refused(error.to_string()))
 }
 
 /// Checks that an external engine computes the operations that the card offers.
