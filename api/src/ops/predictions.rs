@@ -330,6 +330,21 @@ fn ok_or_collect<T>(errors: &mut Vec<FieldError>, result: Result<T, FieldError>)
     result.map_err(|error| errors.push(error)).ok()
 }
 
+/// As [`ok_or_collect`], for results that can fail in other ways, too.
+fn ok_or_collect_fields<T>(errors: &mut Vec<FieldError>, result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Error {
+            details: Some(Details::Fields { fields }),
+            ..
+        }) => {
+            errors.extend(fields);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns the model of a job in its version. An unknown model or version is a field error: the
 /// request names it in its body.
 async fn find_model(
@@ -343,25 +358,16 @@ async fn find_model(
         errors.push(FieldError::required("model_id"));
         return Ok(None);
     }
-    match models::find(app, caller, model_id, version).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.code == Code::NotFound => {
-            errors.push(FieldError::new(
-                "model_id",
-                "not_found",
-                "there is no such model; GET /v1/models lists them",
-            ));
-            Ok(None)
-        }
-        Err(Error {
-            details: Some(Details::Fields { fields }),
-            ..
-        }) => {
-            errors.extend(fields);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+    let found = models::find(app, caller, model_id, version).await;
+    let found = found.map_err(|error| match error.code {
+        Code::NotFound => Error::field(
+            "model_id",
+            "not_found",
+            "there is no such model; GET /v1/models lists them",
+        ),
+        _ => error,
+    });
+    ok_or_collect_fields(errors, found)
 }
 
 /// Checks inline sequences.
@@ -370,17 +376,11 @@ async fn inline(sequences: Bytes, errors: &mut Vec<FieldError>) -> Result<Option
         let text = std::str::from_utf8(json).unwrap_or_default();
         sequence_list::check_array(text)
     });
-    match checked.await?.map_err(Error::from) {
-        Ok(checked) => Ok(Some(Input::Inline(sequences, checked))),
-        Err(Error {
-            details: Some(Details::Fields { fields }),
-            ..
-        }) => {
-            errors.extend(fields);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+    let checked = checked.await?.map_err(Error::from);
+    ok_or_collect_fields(
+        errors,
+        checked.map(|checked| Input::Inline(sequences, checked)),
+    )
 }
 
 /// Returns the suite if it can be predicted, and scored if that is wanted.
