@@ -89,11 +89,16 @@ pub(super) async fn create(
 pub(super) fn accepted(accepted: Accepted) -> (StatusCode, HeaderMap, Json<Job>) {
     let Accepted { job, replayed } = accepted;
     let mut headers = HeaderMap::new();
+    mark_replayed(&mut headers, replayed);
+    (StatusCode::ACCEPTED, headers, Json(job))
+}
+
+/// Adds the header of a response to a repeated request.
+pub(super) fn mark_replayed(headers: &mut HeaderMap, replayed: bool) {
     if replayed {
         headers.insert(
             HeaderName::from_static("idempotency-replayed"),
             HeaderValue::from_static("true"),
         );
     }
-    (StatusCode::ACCEPTED, headers, Json(job))
 }

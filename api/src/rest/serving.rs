@@ -15,6 +15,7 @@ use axum::extract::{Request, State};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 
+use super::evals::mark_replayed;
 use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_json_body};
 use super::input::Fields;
 use crate::app::App;
@@ -288,11 +289,6 @@ fn headers<T>(version: &str, served: &Served<T>) -> Result<HeaderMap> {
         HeaderName::from_static("x-engine-time-ms"),
         HeaderValue::from_str(&milliseconds).map_err(Error::internal)?,
     );
-    if served.replayed {
-        headers.insert(
-            HeaderName::from_static("idempotency-replayed"),
-            HeaderValue::from_static("true"),
-        );
-    }
+    mark_replayed(&mut headers, served.replayed);
     Ok(headers)
 }
