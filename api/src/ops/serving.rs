@@ -9,6 +9,7 @@ use std::time::Duration;
 use assay_core::model::catalog::Endpoint;
 use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
 use assay_core::model::published_model::ServedVersion;
+use assay_core::model::random;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
@@ -22,9 +23,10 @@ use assay_core::model::serving_options::{
 use assay_core::runtime::engine::{CallOptions, Computed, Priority};
 use assay_core::runtime::prometheus;
 use assay_core::store::serving::{self, Charge, Charged, Key};
-use assay_core::{BestEffort as _, Code, Details, Error, OrgId, RequestId, Resource, Result};
+use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
+use tokio::task::JoinHandle;
 
 use super::models;
 use super::submissions::idempotency_key_error;
@@ -71,7 +73,7 @@ pub async fn predict(
         .iter()
         .any(|sequence| sequence.options.is_some());
     let caller = submitter.proof().caller();
-    let model = servable(app, caller, &request.target(), needs_items).await?;
+    let model = request.find_model(app, caller, needs_items).await?;
     if has_options && !model.served.ranks_options() {
         return Err(not_offered(&model, "it does not rank options"));
     }
@@ -114,12 +116,12 @@ pub async fn generate(
     let seed = match &fields.idempotency_key {
         // A repetition draws the same seed.
         Some(key) => first_word(&Sha256::digest(key).into()),
-        None => first_word(&Sha256::digest(RequestId::random()?.as_str()).into()),
+        None => random::words::<1>()[0],
     };
     let options = generate.check(&fields.history, seed, &mut errors);
     let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
     let caller = submitter.proof().caller();
-    let model = servable(app, caller, &request.target(), true).await?;
+    let model = request.find_model(app, caller, true).await?;
     if options.mode == GenerateMode::Sample && !model.served.samples() {
         return Err(not_offered(&model, "it generates with mode: beam only"));
     }
@@ -171,7 +173,7 @@ pub async fn embed(
     let (options, encoding) = embed.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Embed, fields, errors, &options)?;
     let caller = submitter.proof().caller();
-    let model = servable(app, caller, &request.target(), false).await?;
+    let model = request.find_model(app, caller, false).await?;
     if options.pooling == Pooling::Mean && !model.served.pools_mean() {
         return Err(not_offered(&model, "it embeds with pooling: last only"));
     }
@@ -207,16 +209,6 @@ fn first_word(digest: &[u8; 32]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The model of a request.
-pub struct Target<'a> {
-    /// The id of the model.
-    pub model_id: &'a str,
-    /// The version. `None`: the current one.
-    pub version: Option<&'a str>,
-    /// The operation.
-    pub endpoint: Endpoint,
-}
-
 /// A model that can serve a request.
 pub struct Servable {
     /// The model, as the engine client needs it.
@@ -227,28 +219,8 @@ pub struct Servable {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Returns the model of a request, if it can serve it. `needs_items` is set if the request returns
-/// items of the catalog that it does not name.
-///
-/// # Errors
-/// 404 if the caller's organization has no such model, 422 if it has no such version, 409 if it
-/// does not serve the operation.
-pub async fn servable(
-    app: &App,
-    caller: &Caller,
-    target: &Target<'_>,
-    needs_items: bool,
-) -> Result<Servable> {
-    let Target {
-        model_id,
-        version,
-        endpoint,
-    } = *target;
-    let version = models::find(app, caller, model_id, version).await?;
-    ensure_servable(version, endpoint, needs_items)
-}
-
-/// Returns the model of a version, if it can serve an operation. `needs_items` is as in [`servable`].
+/// Returns the model of a version, if it can serve an operation. `needs_items` is set if the request
+/// returns items of the catalog that it does not name.
 ///
 /// # Errors
 /// 409 if it does not serve the operation.
@@ -306,9 +278,8 @@ struct Request<'a> {
     model_id: &'a str,
     model_version: Option<String>,
     sequences: Vec<Sequence<'a>>,
-    idempotency_key: Option<String>,
-    /// The digest of the request, if it has an idempotency key.
-    request_sha256: Option<[u8; 32]>,
+    /// The idempotency key, and the digest of the request.
+    idempotency: Option<(String, [u8; 32])>,
 }
 
 impl<'a> Request<'a> {
@@ -359,21 +330,21 @@ impl<'a> Request<'a> {
             model_id,
             model_version,
             sequences,
-            idempotency_key,
-            request_sha256: None,
+            idempotency: None,
         };
-        if request.idempotency_key.is_some() {
-            request.request_sha256 = Some(request.digest(options));
-        }
+        request.idempotency = idempotency_key.map(|key| (key, request.digest(options)));
         Ok(request)
     }
 
-    fn target(&self) -> Target<'_> {
-        Target {
-            model_id: self.model_id,
-            version: self.model_version.as_deref(),
-            endpoint: self.endpoint,
-        }
+    /// Returns the model, if it can serve the request. `needs_items` is as in [`ensure_servable`].
+    ///
+    /// # Errors
+    /// 404 if the caller's organization has no such model, 422 if it has no such version, 409 if it
+    /// does not serve the operation.
+    async fn find_model(&self, app: &App, caller: &Caller, needs_items: bool) -> Result<Servable> {
+        let version = self.model_version.as_deref();
+        let version = models::find(app, caller, self.model_id, version).await?;
+        ensure_servable(version, self.endpoint, needs_items)
     }
 
     fn units(&self, unit: Unit, each: i64) -> Units {
@@ -473,19 +444,18 @@ impl<'a> Request<'a> {
         units: Units,
     ) -> Result<(Option<PendingCharge>, bool)> {
         let max = units.unit.max(caller.plan());
-        let key = self.idempotency_key.as_deref();
         let charged = {
             let pool = app.db.get();
             let mut db = pool.acquire().await?;
-            match (key, &self.request_sha256) {
-                (Some(key), Some(request_sha256)) => {
+            match &self.idempotency {
+                Some((key, request_sha256)) => {
                     let key = Key {
                         key,
                         request_sha256,
                     };
                     serving::charge_once(&mut db, caller.org_id(), key, units, max).await?
                 }
-                _ => serving::charge(&mut db, caller.org_id(), units, max).await?,
+                None => serving::charge(&mut db, caller.org_id(), units, max).await?,
             }
         };
         let decision = |decision| {
@@ -502,24 +472,17 @@ impl<'a> Request<'a> {
                 let charge = PendingCharge {
                     app: app.clone(),
                     org_id: caller.org_id().clone(),
-                    key: key.map(str::to_owned),
+                    key: self.idempotency.as_ref().map(|(key, _)| key.clone()),
                     charge: Some(charge),
                 };
                 Ok((Some(charge), false))
             }
-            Charged::Before { request_sha256 } => {
-                if self
-                    .request_sha256
-                    .is_none_or(|same| request_sha256 != same)
-                {
-                    return Err(Error::field(
-                        "Idempotency-Key",
-                        "conflict",
-                        "was used for a different request; use a new key",
-                    ));
-                }
-                Ok((None, true))
-            }
+            Charged::Before { is_same: true } => Ok((None, true)),
+            Charged::Before { is_same: false } => Err(Error::field(
+                "Idempotency-Key",
+                "conflict",
+                "was used for a different request; use a new key",
+            )),
             Charged::MonthFull { resets_at, seconds } => {
                 decision("refused");
                 let details = Details::Quota {
@@ -606,26 +569,25 @@ impl PendingCharge {
 
     /// Refunds the charge, so that the usage is right when the client reads the response.
     async fn refund(mut self) {
-        if let Some(charge) = self.charge.take() {
-            refund(&self.app, &self.org_id, &charge, self.key.as_deref()).await;
+        if let Some(refund) = self.spawn_refund() {
+            let _ = refund.await;
         }
     }
-}
 
-async fn refund(app: &App, org_id: &OrgId, charge: &Charge, key: Option<&str>) {
-    serving::refund(&app.db.get(), org_id, charge, key)
-        .await
-        .best_effort("refunding a serving request");
+    /// Starts the refund as a task of its own: a client that disconnects does not stop it.
+    fn spawn_refund(&mut self) -> Option<JoinHandle<()>> {
+        let charge = self.charge.take()?;
+        let (app, org_id, key) = (self.app.clone(), self.org_id.clone(), self.key.take());
+        Some(self.app.request_tasks.spawn(async move {
+            serving::refund(&app.db.get(), &org_id, &charge, key.as_deref())
+                .await
+                .best_effort("refunding a serving request");
+        }))
+    }
 }
 
 impl Drop for PendingCharge {
     fn drop(&mut self) {
-        let Some(charge) = self.charge.take() else {
-            return;
-        };
-        let (app, org_id, key) = (self.app.clone(), self.org_id.clone(), self.key.take());
-        self.app.request_tasks.spawn(async move {
-            refund(&app, &org_id, &charge, key.as_deref()).await;
-        });
+        self.spawn_refund();
     }
 }

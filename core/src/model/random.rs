@@ -32,7 +32,7 @@ pub(crate) fn base62(length: usize) -> Result<String, RandomError> {
 ///
 /// They come from a generator of the thread, which the operating system seeds. No system call is
 /// made for each number.
-pub(crate) fn words<const N: usize>() -> [u64; N] {
+pub fn words<const N: usize>() -> [u64; N] {
     rand::random()
 }
 

@@ -28,8 +28,8 @@ pub enum Charged {
     New(Charge),
     /// An earlier request with the same idempotency key was charged.
     Before {
-        /// The digest of the earlier request.
-        request_sha256: Vec<u8>,
+        /// The earlier request was the same.
+        is_same: bool,
     },
     /// The units left for the month do not suffice.
     MonthFull {
@@ -163,7 +163,7 @@ pub async fn charge_once(
         .fetch_one(&mut *db)
         .await?;
         return Ok(Charged::Before {
-            request_sha256: before,
+            is_same: before == key.request_sha256,
         });
     }
     let charged = charge(&mut db, org_id, units, max).await?;
