@@ -73,6 +73,7 @@ mod storage;
 mod stories;
 mod suites;
 mod suspension;
+mod swaps;
 mod sweeps;
 mod takeovers;
 mod task_connections;

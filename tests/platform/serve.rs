@@ -3,7 +3,7 @@
 mod calls;
 mod failures;
 mod hostile;
-mod packages;
+pub mod packages;
 mod privacy;
 mod results;
 

@@ -9,6 +9,7 @@ pub mod client;
 pub mod databases;
 pub mod demo_suite;
 pub mod demonstration;
+pub mod golden;
 pub mod link;
 pub mod playlist_suite;
 pub mod servers;

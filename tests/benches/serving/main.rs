@@ -38,6 +38,8 @@ use tonic::transport::Channel;
 )]
 mod support;
 
+mod platform;
+
 use support::{Package, Rng, Sizes, THREE_LEVELS, events, random_ids, sequence};
 
 /// A model whose package has the size of the demonstration model.
@@ -63,6 +65,9 @@ struct Arguments {
     /// Duration of each measurement in milliseconds
     #[arg(long, default_value_t = 1500)]
     milliseconds: u64,
+    /// Measure only what needs the API
+    #[arg(long)]
+    only_platform: bool,
     /// Ignored; cargo passes it to benchmarks
     #[arg(long)]
     bench: bool,
@@ -76,6 +81,7 @@ struct Sample {
     cpu: Duration,
     fastest: Duration,
     median: Duration,
+    p99: Duration,
 }
 
 impl Sample {
@@ -105,10 +111,14 @@ async fn main() -> ExitCode {
 
 async fn compare(arguments: &Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(Profile::Release)?;
+    if arguments.only_platform {
+        return platform::compare(arguments, &binaries).await;
+    }
     let folder = std::env::temp_dir().join(format!("assay-serving-{}", std::process::id()));
     let compared = compare_in(arguments, &binaries.worker, &folder).await;
     let _ = std::fs::remove_dir_all(&folder);
-    compared
+    compared?;
+    platform::compare(arguments, &binaries).await
 }
 
 async fn compare_in(arguments: &Arguments, worker: &Path, folder: &Path) -> Result<(), Trouble> {
@@ -299,7 +309,7 @@ async fn call_for(
     callers: usize,
     time: Duration,
 ) -> Result<Sample, Trouble> {
-    let (start, cpu) = (Instant::now(), engine_cpu(process)?);
+    let (start, cpu) = (Instant::now(), cpu_of(process)?);
     let mut tasks = Vec::new();
     for caller in 0..callers {
         let (mut client, requests) = (client.clone(), Arc::clone(requests));
@@ -326,12 +336,7 @@ async fn call_for(
         sequences += more;
         times.extend(more_times);
     }
-    sample(
-        sequences,
-        start.elapsed(),
-        engine_cpu(process)? - cpu,
-        times,
-    )
+    sample(sequences, start.elapsed(), cpu_of(process)? - cpu, times)
 }
 
 /// Computes with the crate on this number of threads for this time.
@@ -388,6 +393,7 @@ fn sample(
         cpu,
         fastest,
         median: times[times.len() / 2],
+        p99: times[times.len() * 99 / 100],
     })
 }
 
@@ -395,7 +401,7 @@ fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-fn engine_cpu(process: &Process) -> Result<Duration, Trouble> {
+fn cpu_of(process: &Process) -> Result<Duration, Trouble> {
     let pid = i32::try_from(process.guarded.pid()).map_err(Trouble::because("no process id"))?;
     let clock = clock_getcpuclockid(Pid::from_raw(pid)).and_then(ClockId::now);
     clock

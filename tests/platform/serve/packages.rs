@@ -16,8 +16,8 @@ use assay_engine::{Model, PackageFiles};
 )]
 mod support;
 
-pub use support::Rng;
-use support::{Package, SMALL, Sizes};
+pub use support::{Package, Rng};
+use support::{SMALL, Sizes};
 
 /// The files of a package, each with its content.
 pub type Files = Vec<(&'static str, Vec<u8>)>;
@@ -58,6 +58,14 @@ pub fn without_items() -> Files {
     let mut files = random(&SMALL);
     files.retain(|(name, _)| *name != ITEMS_FILE);
     files
+}
+
+/// Returns a version of a small model. Each version has other weights.
+pub fn version(model_id: &str, version: u64) -> Package {
+    let mut package = Package::random(&SMALL, version);
+    package.model["id"] = model_id.into();
+    package.model["version"] = version.to_string().into();
+    package
 }
 
 fn random(sizes: &Sizes) -> Files {

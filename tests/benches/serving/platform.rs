@@ -1,0 +1,460 @@
+//! The serving operations through the API, compared with the engine alone.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_core::model::package::{GOLDEN_FILE, ITEMS_FILE, MODEL_FILE, WEIGHTS_FILE};
+use assay_engine::Model;
+use assay_tests::binaries::Binaries;
+use assay_tests::client::Client;
+use assay_tests::golden::golden_json;
+use assay_tests::servers::{Servers, Trouble};
+use assay_tests::site::Site;
+use assay_tests::stack::{Ground, Plan};
+use serde_json::{Value, json};
+
+use crate::support::{Package, Rng, THREE_LEVELS, random_ids};
+use crate::{
+    Arguments, CALLERS, N_EVENTS, Sample, TOP_K, call_for, compute_for, connect, cpu_of, median,
+    requests, resident_mb, sample,
+};
+
+/// Number of concurrent callers of the second load through the API.
+const MANY_CALLERS: usize = 64;
+
+/// Number of callers of the overload: ten times more than an API process serves at once.
+const OVERLOAD_CALLERS: usize = 640;
+
+/// Number of items of the suite.
+const SUITE_ITEMS: usize = 10_000;
+
+const MODEL: &str = "bench";
+const SUITE: &str = "suite:bench";
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A load through the API.
+struct Loaded {
+    /// The requests with a result. Its CPU time is that of the engine.
+    served: Sample,
+    /// The CPU time of the API process.
+    api_cpu: Duration,
+    /// The times of the requests that were refused with 503, in ascending order.
+    refused: Vec<Duration>,
+}
+
+impl Loaded {
+    fn api_cpu_ms(&self) -> f64 {
+        let requests = self.served.sequences + self.refused.len();
+        1e3 * self.api_cpu.as_secs_f64() / requests as f64
+    }
+}
+
+/// The measurements of a round.
+struct Round {
+    engine: Sample,
+    rest: Loaded,
+    job: Loaded,
+    bare: Sample,
+    engine_callers: Sample,
+    rest_callers: Loaded,
+    rest_many: Loaded,
+}
+
+/// An installation with a model, and what is sent to it.
+struct Installation {
+    site: Site,
+    model: Arc<Model>,
+    histories: Arc<Vec<Vec<String>>>,
+    package: String,
+}
+
+/// Measures and prints the report.
+pub async fn compare(arguments: &Arguments, binaries: &Binaries) -> Result<(), Trouble> {
+    let servers = Servers::start(&|line| eprintln!("{line}"))?;
+    let ground = Arc::new(Ground::new(servers, binaries.clone()));
+    let plan = Plan {
+        engines: 1,
+        ..Plan::default()
+    };
+    let site = Site::start(&ground, plan).await?;
+    let package = Package::random(&THREE_LEVELS, 1);
+    let published = publish_model(&site, package).await?;
+    let mut rng = Rng(2);
+    let histories = (0..64).map(|_| random_ids(&THREE_LEVELS, N_EVENTS, &mut rng));
+    let installation = Installation {
+        site,
+        histories: Arc::new(histories.collect()),
+        model: Arc::new(published.0),
+        package: published.1,
+    };
+    report_requests(arguments, &installation).await?;
+    report_overload(arguments, &installation).await?;
+    report_suite(&installation).await
+}
+
+/// Publishes a package with the operator's command. Returns the model, and the package's name.
+async fn publish_model(site: &Site, mut package: Package) -> Result<(Model, String), Trouble> {
+    package.model["id"] = MODEL.into();
+    let folder = site.stack.ground.servers.folder().join("bench-model");
+    let model = package.load().map_err(Trouble::because("no model"))?;
+    let history = random_ids(&THREE_LEVELS, N_EVENTS, &mut Rng(3));
+    let golden = golden_json(&model, &history).map_err(Trouble::because("no ranking"))?;
+    let items = package.items.clone().unwrap_or_default().into_bytes();
+    write(
+        &folder,
+        &[
+            (MODEL_FILE, package.model_json()),
+            (WEIGHTS_FILE, package.weights()),
+            (ITEMS_FILE, items),
+            (GOLDEN_FILE, golden),
+        ],
+    )?;
+    let path = folder.to_string_lossy();
+    let published = site.stack.operate(&["model", "publish", &path]).await?;
+    let name = published["package"].as_str().unwrap_or_default().to_owned();
+    Ok((model, name))
+}
+
+fn write(folder: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), Trouble> {
+    let cannot = || Trouble::because(format!("cannot write {}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(cannot())?;
+    for (file, content) in files {
+        std::fs::write(folder.join(file), content).map_err(cannot())?;
+    }
+    Ok(())
+}
+
+async fn report_requests(
+    arguments: &Arguments,
+    installation: &Installation,
+) -> Result<(), Trouble> {
+    let Installation {
+        site,
+        model,
+        histories,
+        package,
+    } = installation;
+    let time = Duration::from_millis(arguments.milliseconds);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let engine = &site.stack.engines[0];
+    let direct = connect(engine).await?;
+    let name = package.parse();
+    let one = requests(&name.map_err(Trouble::because("no package"))?, histories, 1);
+    let client = Client::new(site.stack.url(), Some(&site.key));
+    let submission = site.submissions(1).await?.swap_remove(0);
+    let job = client.post("/v1/evals", &submission).await?;
+    let job_path = format!("/v1/jobs/{}", job.body["id"].as_str().unwrap_or_default());
+    let predict = Call::predictions(histories);
+    let get_job = Call {
+        path: job_path,
+        bodies: Vec::new(),
+    };
+    // The first calls load the package and open connections.
+    let warm_up = Duration::from_millis(300);
+    load_for(installation, &predict, MANY_CALLERS, warm_up).await?;
+    call_for(engine, &direct, &one, CALLERS, warm_up).await?;
+    let mut rounds = Vec::new();
+    for round in 1..=arguments.rounds {
+        rounds.push(Round {
+            engine: call_for(engine, &direct, &one, 1, time).await?,
+            rest: load_for(installation, &predict, 1, time).await?,
+            job: load_for(installation, &get_job, 1, time).await?,
+            bare: compute_for(model, histories, cores, time),
+            engine_callers: call_for(engine, &direct, &one, CALLERS, time).await?,
+            rest_callers: load_for(installation, &predict, CALLERS, time).await?,
+            rest_many: load_for(installation, &predict, MANY_CALLERS, time).await?,
+        });
+        eprintln!("round {round} of {} through the API", arguments.rounds);
+    }
+    println!("\nthrough the API, medians of the rounds");
+    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
+    let ms = |duration: Duration| 1e3 * duration.as_secs_f64();
+    print(
+        "engine alone, 1 caller: p50, ms",
+        of(|round| 1e3 * round.engine.median.as_secs_f64()),
+    );
+    print(
+        "REST, 1 caller: p50, ms",
+        of(|round| 1e3 * round.rest.served.median.as_secs_f64()),
+    );
+    print(
+        "REST, 1 caller: p99, ms",
+        of(|round| 1e3 * round.rest.served.p99.as_secs_f64()),
+    );
+    print(
+        "p50 added by the API, ms",
+        of(|round| {
+            1e3 * (round.rest.served.median.as_secs_f64() - round.engine.median.as_secs_f64())
+        }),
+    );
+    print(
+        "fastest request, added by the API, ms",
+        of(|round| {
+            1e3 * (round.rest.served.fastest.as_secs_f64() - round.engine.fastest.as_secs_f64())
+        }),
+    );
+    print(
+        "CPU of the API, ms per request",
+        of(|round| round.rest.api_cpu_ms()),
+    );
+    print(
+        "CPU of the API / that of GET /v1/jobs/{job_id}",
+        of(|round| round.rest.api_cpu_ms() / round.job.api_cpu_ms()),
+    );
+    print(
+        &format!("engine, {CALLERS} callers / crate alone, per CPU second"),
+        of(|round| round.engine_callers.per_cpu_second() / round.bare.per_cpu_second()),
+    );
+    print(
+        &format!("REST, {CALLERS} callers / engine alone, per CPU second of the engine"),
+        of(|round| {
+            round.rest_callers.served.per_cpu_second() / round.engine_callers.per_cpu_second()
+        }),
+    );
+    print(
+        &format!("REST, {CALLERS} callers / engine alone, per second"),
+        of(|round| round.rest_callers.served.per_second() / round.engine_callers.per_second()),
+    );
+    print(
+        &format!("REST, {MANY_CALLERS} callers / crate alone, per CPU second of the engine"),
+        of(|round| round.rest_many.served.per_cpu_second() / round.bare.per_cpu_second()),
+    );
+    print(
+        &format!("REST, {MANY_CALLERS} callers: requests per second"),
+        of(|round| round.rest_many.served.per_second()),
+    );
+    let slowest = rounds.iter().map(|round| round.rest.served.p99).max();
+    print(
+        "REST, 1 caller: largest p99 of a round, ms",
+        ms(slowest.unwrap_or_default()),
+    );
+    Ok(())
+}
+
+/// Prints throughput, refusals and memory with more callers than are served.
+async fn report_overload(
+    arguments: &Arguments,
+    installation: &Installation,
+) -> Result<(), Trouble> {
+    let predict = Call::predictions(&installation.histories);
+    let time = 2 * Duration::from_millis(arguments.milliseconds);
+    let api = &installation.site.stack.apis[0];
+    let mut best: f64 = 0.0;
+    for callers in [2, 8, CALLERS, MANY_CALLERS] {
+        let loaded = load_for(installation, &predict, callers, time).await?;
+        best = best.max(loaded.served.per_second());
+    }
+    load_for(installation, &predict, OVERLOAD_CALLERS, time).await?;
+    let before = resident_mb(api);
+    let loaded = load_for(installation, &predict, OVERLOAD_CALLERS, time).await?;
+    println!("\n{OVERLOAD_CALLERS} callers at once, which send again after each response");
+    print(
+        "results per second / those of the best load",
+        loaded.served.per_second() / best,
+    );
+    let refused = &loaded.refused;
+    let at = |part: usize| {
+        refused
+            .get(refused.len() * part / 100)
+            .copied()
+            .unwrap_or_default()
+    };
+    println!("{:<66} {:>9}", "requests refused with 503", refused.len());
+    print("refusals: p50, ms", 1e3 * at(50).as_secs_f64());
+    print("refusals: p99, ms", 1e3 * at(99).as_secs_f64());
+    print("CPU of the API, ms per request", loaded.api_cpu_ms());
+    print("memory of the API, MB", before);
+    print(
+        "memory of the API after the second load, MB",
+        resident_mb(api),
+    );
+    Ok(())
+}
+
+/// Predicts and scores a suite with one call.
+async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
+    let Installation { site, model, .. } = installation;
+    let histories = publish_suite(site).await?;
+    let client = Client::new(site.stack.url(), Some(&site.key));
+    let (worker, engine) = (&site.stack.workers[0], &site.stack.engines[0]);
+    let memory = resident_mb(worker);
+    let start = Instant::now();
+    let before = cpu_of(worker)? + cpu_of(engine)?;
+    let body = json!({"model_id": MODEL, "suite_id": SUITE, "evaluate": true});
+    let prediction = client.post("/v1/predictions", &body).await?.body;
+    let id = |job: &Value, field: &str| job[field].as_str().unwrap_or_default().to_owned();
+    let eval_id = id(&prediction, "eval_job_id");
+    let eval = client
+        .wait_until_finished(&eval_id, JOB_TIMEOUT, &|_| {})
+        .await?;
+    let wall = start.elapsed();
+    let cpu = cpu_of(worker)? + cpu_of(engine)? - before;
+    let memory_after = resident_mb(worker);
+    if eval["status"] != "succeeded" {
+        return Err(Trouble::new(format!("the eval has no score: {eval}")));
+    }
+    let done = client
+        .get(&format!("/v1/jobs/{}", id(&prediction, "id")))
+        .await?
+        .body;
+    let before = cpu_of(worker)?;
+    let body = json!({"suite_id": SUITE, "input_ref": done["result"]["output_ref"]});
+    let by_hand = client.post("/v1/evals", &body).await?.body;
+    let by_hand = client
+        .wait_until_finished(&id(&by_hand, "id"), JOB_TIMEOUT, &|_| {})
+        .await?;
+    let scoring = cpu_of(worker)? - before;
+    if by_hand["result"]["score"] != eval["result"]["score"] {
+        return Err(Trouble::new("the scores differ"));
+    }
+    let bare = compute_for(model, &Arc::new(histories), 1, Duration::from_secs(4));
+    let alone = SUITE_ITEMS as f64 * bare.cpu_ms() / 1e3;
+    println!("\nsuite of {SUITE_ITEMS} items, predicted and scored with one call");
+    print("time until the score, s", wall.as_secs_f64());
+    print("CPU of worker and engine, s", cpu.as_secs_f64());
+    print("CPU of the crate alone, s", alone);
+    print("CPU of scoring the output again, s", scoring.as_secs_f64());
+    print(
+        "CPU / (crate alone + scoring)",
+        cpu.as_secs_f64() / (alone + scoring.as_secs_f64()),
+    );
+    print("memory of the worker before it, MB", memory);
+    print("memory of the worker after it, MB", memory_after);
+    Ok(())
+}
+
+/// Publishes the suite, and returns the histories of its items.
+async fn publish_suite(site: &Site) -> Result<Vec<Vec<String>>, Trouble> {
+    let mut rng = Rng(4);
+    let histories: Vec<_> = (0..SUITE_ITEMS)
+        .map(|_| random_ids(&THREE_LEVELS, N_EVENTS, &mut rng))
+        .collect();
+    let (mut items, mut answers) = (String::new(), String::new());
+    for (index, history) in histories.iter().enumerate() {
+        let _ = writeln!(
+            items,
+            "{}",
+            json!({"item_id": format!("u{index}"), "input": {"past": history}})
+        );
+        let answer = format!("item-{}", rng.below(THREE_LEVELS.n_items));
+        let _ = writeln!(
+            answers,
+            "{}",
+            json!({"item_id": format!("u{index}"), "answer": answer})
+        );
+    }
+    let suite = format!(
+        "suite_id = \"{SUITE}\"\nversion = \"1\"\nmetric = \"mrr@10\"\n[sequence]\nevents = \"past\"\n"
+    );
+    let folder = site.stack.ground.servers.folder().join("bench-suite");
+    write(
+        &folder,
+        &[
+            ("suite.toml", suite.into_bytes()),
+            ("items.ndjson", items.into_bytes()),
+            ("answers.ndjson", answers.into_bytes()),
+        ],
+    )?;
+    let path = folder.to_string_lossy();
+    site.stack.operate(&["suite", "publish", &path]).await?;
+    Ok(histories)
+}
+
+/// A request: a `GET` if it has no bodies, otherwise a `POST` of one of them.
+struct Call {
+    path: String,
+    bodies: Vec<String>,
+}
+
+impl Call {
+    fn predictions(histories: &[Vec<String>]) -> Self {
+        let body = |history: &Vec<String>| {
+            let events = history.iter().map(|item_id| json!({"item_id": item_id}));
+            let events: Vec<_> = events.collect();
+            let sequence = json!({"sequence_id": "u1", "events": events});
+            json!({"sequences": [sequence], "top_k": TOP_K}).to_string()
+        };
+        Self {
+            path: format!("/v1/models/{MODEL}/predict"),
+            bodies: histories.iter().map(body).collect(),
+        }
+    }
+}
+
+/// Sends requests with concurrent callers for this time.
+async fn load_for(
+    installation: &Installation,
+    call: &Call,
+    callers: usize,
+    time: Duration,
+) -> Result<Loaded, Trouble> {
+    let site = &installation.site;
+    let (api, engine) = (&site.stack.apis[0], &site.stack.engines[0]);
+    let client = Client::new(site.stack.url(), Some(&site.key));
+    let method = if call.bodies.is_empty() {
+        "GET"
+    } else {
+        "POST"
+    };
+    let caller = async |number: usize, start: Instant| {
+        let (mut served, mut refused) = (Vec::new(), Vec::new());
+        for sent in number.. {
+            if start.elapsed() >= time {
+                break;
+            }
+            let mut request = client.request(method, &call.path);
+            if !call.bodies.is_empty() {
+                let body = call.bodies[sent % call.bodies.len()].clone();
+                request = request
+                    .header("content-type", "application/json")
+                    .body(body);
+            }
+            let sent_at = Instant::now();
+            let response = request
+                .send()
+                .await
+                .map_err(Trouble::because("no response"))?;
+            let status = response.status().as_u16();
+            let body = response
+                .bytes()
+                .await
+                .map_err(Trouble::because("no body"))?;
+            match status {
+                200 => served.push(sent_at.elapsed()),
+                503 => refused.push(sent_at.elapsed()),
+                _ => {
+                    return Err(Trouble::new(format!(
+                        "{status}: {}",
+                        String::from_utf8_lossy(&body)
+                    )));
+                }
+            }
+        }
+        Ok::<_, Trouble>((served, refused))
+    };
+    let (start, engine_cpu, api_cpu) = (Instant::now(), cpu_of(engine)?, cpu_of(api)?);
+    let results = futures_util::future::join_all((0..callers).map(|number| caller(number, start)));
+    let (mut served, mut refused) = (Vec::new(), Vec::new());
+    for result in results.await {
+        let (more_served, more_refused) = result?;
+        served.extend(more_served);
+        refused.extend(more_refused);
+    }
+    refused.sort_unstable();
+    Ok(Loaded {
+        served: sample(
+            served.len(),
+            start.elapsed(),
+            cpu_of(engine)? - engine_cpu,
+            served,
+        )?,
+        api_cpu: cpu_of(api)? - api_cpu,
+        refused,
+    })
+}
+
+fn print(name: &str, figure: f64) {
+    println!("{name:<66} {figure:>9.3}");
+}
