@@ -1,7 +1,7 @@
 //! Golden requests of packages that a test or benchmark makes.
 
 use assay_engine::{Event, Model, PredictOptions, Refusal, Scratch, Sequence};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Ranks the catalog for a history, as a request without options does. Returns ten items with their
 /// scores.
@@ -29,11 +29,19 @@ pub fn ranking(model: &Model, item_ids: &[String]) -> Result<Vec<(String, f32)>,
         .collect())
 }
 
-/// Returns `golden.json` with one request, which the model itself computes.
+/// Returns `golden.json`: requests for a history, its first half and an empty one, which the model
+/// itself computes.
 ///
 /// # Errors
-/// If the model cannot rank the history.
+/// If the model cannot rank a history.
 pub fn golden_json(model: &Model, item_ids: &[String]) -> Result<Vec<u8>, Refusal> {
+    let lengths = [item_ids.len(), item_ids.len() / 2, 0];
+    let requests = lengths.map(|length| request(model, &item_ids[..length]));
+    let requests = requests.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({ "requests": requests }).to_string().into_bytes())
+}
+
+fn request(model: &Model, item_ids: &[String]) -> Result<Value, Refusal> {
     let events: Vec<_> = item_ids
         .iter()
         .map(|item_id| json!({"item_id": item_id}))
@@ -43,10 +51,9 @@ pub fn golden_json(model: &Model, item_ids: &[String]) -> Result<Vec<u8>, Refusa
         "sequence_id": "golden", "prediction": prediction, "scores": scores, "n_events": item_ids.len(),
         "n_used": item_ids.len(), "n_unknown": 0, "cold": item_ids.is_empty(),
     });
-    let golden = json!({"requests": [{
+    Ok(json!({
         "operation": "predict",
         "request": {"sequences": [{"sequence_id": "golden", "events": events}]},
         "response": {"data": [result]},
-    }]});
-    Ok(golden.to_string().into_bytes())
+    }))
 }

@@ -24,8 +24,8 @@ use assay_inference::tensors::TensorsBuilder;
 use assay_inference::v2::ModelInferRequest;
 use assay_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use assay_tests::binaries::{self, Profile};
-use assay_tests::servers::Trouble;
-use assay_tests::stack::{Process, launch_engine};
+use assay_tests::servers::{Servers, Trouble};
+use assay_tests::stack::{Ground, Process, launch_engine};
 use clap::Parser;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -111,31 +111,30 @@ async fn main() -> ExitCode {
 
 async fn compare(arguments: &Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(Profile::Release)?;
-    if arguments.only_platform {
-        return platform::compare(arguments, &binaries).await;
+    let servers = Servers::start(&|line| eprintln!("{line}"))?;
+    let ground = Arc::new(Ground::new(servers, binaries));
+    if !arguments.only_platform {
+        compare_engine(arguments, &ground).await?;
     }
-    let folder = std::env::temp_dir().join(format!("assay-serving-{}", std::process::id()));
-    let compared = compare_in(arguments, &binaries.worker, &folder).await;
-    let _ = std::fs::remove_dir_all(&folder);
-    compared?;
-    platform::compare(arguments, &binaries).await
+    platform::compare(arguments, &ground).await
 }
 
-async fn compare_in(arguments: &Arguments, worker: &Path, folder: &Path) -> Result<(), Trouble> {
-    let trouble = |error: &dyn std::fmt::Display| Trouble::new(error.to_string());
-    let location = folder.to_string_lossy().into_owned();
-    let artifacts = Artifacts::create(&location)
+/// Compares the engine's process with its crate alone.
+async fn compare_engine(arguments: &Arguments, ground: &Ground) -> Result<(), Trouble> {
+    let (worker, folder) = (&ground.binaries.worker, ground.servers.folder());
+    let packages = folder.join("bench-packages");
+    let artifacts = Artifacts::create(&packages.to_string_lossy())
         .await
-        .map_err(|error| trouble(&error))?;
+        .map_err(Trouble::because("no folder for packages"))?;
     let large = Package::random(&THREE_LEVELS, 1);
     let name = publish(&artifacts, "1", &large).await?;
-    let model = Arc::new(large.load().map_err(|error| trouble(&error))?);
+    let model = Arc::new(large.load().map_err(Trouble::because("no model"))?);
     let mut rng = Rng(2);
     let histories: Vec<Vec<String>> = (0..64)
         .map(|_| random_ids(&THREE_LEVELS, N_EVENTS, &mut rng))
         .collect();
     let histories = Arc::new(histories);
-    let process = launch_engine(worker, folder, folder, &[])?;
+    let process = launch_engine(worker, &packages, folder, &[])?;
     process.ready().await?;
     let client = connect(&process).await?;
     let one = requests(&name, &histories, 1);
@@ -155,7 +154,7 @@ async fn compare_in(arguments: &Arguments, worker: &Path, folder: &Path) -> Resu
         rounds.push([alone, single, batch, bare, callers]);
     }
     report(&rounds, cores);
-    report_memory(worker, folder, &artifacts).await
+    report_memory(ground, &packages, &artifacts).await
 }
 
 fn report(rounds: &[[Sample; 5]], cores: usize) {
@@ -206,11 +205,16 @@ fn report(rounds: &[[Sample; 5]], cores: usize) {
 }
 
 /// Prints the resident memory of a process with a package of the size of the demonstration model.
-async fn report_memory(worker: &Path, folder: &Path, artifacts: &Artifacts) -> Result<(), Trouble> {
+async fn report_memory(
+    ground: &Ground,
+    packages: &Path,
+    artifacts: &Artifacts,
+) -> Result<(), Trouble> {
+    let (worker, folder) = (&ground.binaries.worker, ground.servers.folder());
     let package = Package::random(&DEMONSTRATION, 1);
     let files = package.weights().len() + package.items.as_ref().map_or(0, String::len);
     let name = publish(artifacts, "2", &package).await?;
-    let process = launch_engine(worker, folder, folder, &[])?;
+    let process = launch_engine(worker, packages, folder, &[])?;
     process.ready().await?;
     let empty = resident_mb(&process);
     let client = connect(&process).await?;

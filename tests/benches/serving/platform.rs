@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use assay_core::model::package::{GOLDEN_FILE, ITEMS_FILE, MODEL_FILE, WEIGHTS_FILE};
 use assay_engine::Model;
-use assay_tests::binaries::Binaries;
 use assay_tests::client::Client;
 use assay_tests::golden::golden_json;
-use assay_tests::servers::{Servers, Trouble};
+use assay_tests::servers::Trouble;
 use assay_tests::site::Site;
 use assay_tests::stack::{Ground, Plan};
 use serde_json::{Value, json};
@@ -24,8 +23,8 @@ use crate::{
 /// Number of concurrent callers of the second load through the API.
 const MANY_CALLERS: usize = 64;
 
-/// Number of callers of the overload: ten times more than an API process serves at once.
-const OVERLOAD_CALLERS: usize = 640;
+/// Number of callers of the overload. One address may have 200 connections.
+const OVERLOAD_CALLERS: usize = 190;
 
 /// Number of items of the suite.
 const SUITE_ITEMS: usize = 10_000;
@@ -71,14 +70,12 @@ struct Installation {
 }
 
 /// Measures and prints the report.
-pub async fn compare(arguments: &Arguments, binaries: &Binaries) -> Result<(), Trouble> {
-    let servers = Servers::start(&|line| eprintln!("{line}"))?;
-    let ground = Arc::new(Ground::new(servers, binaries.clone()));
+pub async fn compare(arguments: &Arguments, ground: &Arc<Ground>) -> Result<(), Trouble> {
     let plan = Plan {
         engines: 1,
         ..Plan::default()
     };
-    let site = Site::start(&ground, plan).await?;
+    let site = Site::start(ground, plan).await?;
     let package = Package::random(&THREE_LEVELS, 1);
     let published = publish_model(&site, package).await?;
     let mut rng = Rng(2);
