@@ -75,7 +75,7 @@ pub struct CodeOutputs {
 
 impl ServedModel {
     /// Returns the number of codes of each level. A package with an item table is published only if
-    /// each level has a whole number of codes.
+    /// the number of codes of each level is an integer.
     pub fn level_sizes(&self) -> Vec<usize> {
         self.codebook.level_sizes().unwrap_or_default()
     }
