@@ -16,6 +16,7 @@ use crate::harness::{
     WAIT_TIMEOUT, World, error_code, one_prediction, org, string, wait_until, with_token,
     world_with,
 };
+use crate::predictions::{self, DISHES, prediction_world};
 use crate::uploads::open;
 
 async fn world(workers: usize) -> World {
@@ -299,6 +300,33 @@ async fn running_job_of_suspended_org_finishes() {
     .await;
     operate(&world, "resume").await;
     assert_eq!(world.wait_until_finished(&id).await["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_prediction_of_suspended_org_finishes() {
+    let world = prediction_world(1).await;
+    let engine = &world.stack.engines[0].guarded;
+    engine.signal(libc::SIGSTOP);
+    let job = predictions::accepted(&world.key(), json!({"suite_id": DISHES})).await;
+    let id = string(&job["id"]);
+    world.wait_for_status(&id, "running").await;
+    assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
+    engine.signal(libc::SIGCONT);
+    wait_until("the end of the job", WAIT_TIMEOUT, async || {
+        let status: String = sqlx::query_scalar("select status from jobs")
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap();
+        status == "succeeded"
+    })
+    .await;
+    operate(&world, "resume").await;
+    let job = world.wait_until_finished(&id).await;
+    assert_eq!(
+        (&job["status"], &job["attempts"]),
+        (&json!("succeeded"), &json!(1))
+    );
+    assert!(!predictions::output(&world.key(), &job).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
