@@ -579,6 +579,17 @@ pub async fn succeed_prediction(
         return Ok(false);
     };
     let result = result(expires_at);
+    // Before the output, which locks the storage of the organization: submissions lock their usage
+    // first, too.
+    if result.n_failed > 0 {
+        usage::refund_predict_items(
+            &mut transaction,
+            &claim.org_id,
+            &claim.job_id,
+            result.n_failed,
+        )
+        .await?;
+    }
     insert_output(&mut transaction, claim, output, &result).await?;
     sqlx::query!(
         "
@@ -610,15 +621,6 @@ pub async fn succeed_prediction(
     )
     .execute(&mut *transaction)
     .await?;
-    if result.n_failed > 0 {
-        usage::refund_predict_items(
-            &mut transaction,
-            &claim.org_id,
-            &claim.job_id,
-            result.n_failed,
-        )
-        .await?;
-    }
     transaction.commit().await?;
     Ok(true)
 }
