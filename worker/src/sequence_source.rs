@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use crate::context::AttemptContext;
 use crate::input::{Input, fetch_input};
 
-/// The size of a chunk after which no further sequence is added, in bytes of JSON. It keeps a call of
-/// an engine below the 4 MB that gRPC allows by default, and bounds the memory of the job.
+/// The size of a chunk after which no further sequence is added, in bytes of JSON. It bounds the
+/// memory of the job.
 const CHUNK_BYTES: usize = 2 << 20;
 
 /// The source of a job's sequences.

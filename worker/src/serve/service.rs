@@ -96,11 +96,13 @@ impl Engine {
         Ok(response)
     }
 
-    /// Returns the package of a call with this number of permits.
+    /// Returns the package of a call with this number of permits. A large call loads a package even if
+    /// it has more permits than loading calls may use.
     async fn package(&self, name: &PackageName, permits: usize) -> Result<Arc<Package>, Failure> {
         if let Some(package) = self.packages.loaded(name) {
             return Ok(package);
         }
+        let permits = permits.min(self.pool.permits_max() / 2);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let _loading = self
             .loading
