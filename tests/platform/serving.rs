@@ -256,6 +256,14 @@ async fn events_are_sorted_cut_and_skipped() {
             "sequences[1].events[1].item_id",
             "unknown_item",
         ),
+        (
+            json!({"sequences": [{"sequence_id": "p", "events": [
+                {"item_id": "haggis", "ts": "2026-11-24T00:00:00Z"},
+                {"item_id": "dish-01", "ts": "2026-11-23T00:00:00Z"},
+            ]}], "on_unknown": "refuse"}),
+            "sequences[0].events",
+            "unknown_item",
+        ),
     ] {
         let refused = call(&key, "predict", &body).await;
         assert_eq!(

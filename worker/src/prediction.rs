@@ -192,7 +192,7 @@ impl Job<'_> {
             Some(_) if !model.ranks_options() => {
                 Some("options: the model does not rank options; leave them out".into())
             }
-            None if !model.has_item_table => Some(
+            None if !model.returns_items => Some(
                 "options: this field is required, because no tokenizer is fitted and the model \
                  cannot return items of a catalog"
                     .into(),
@@ -253,7 +253,7 @@ async fn call(
 
 /// Returns the reason of a refusal by the engine.
 fn reason_of(sequence: &Sequence<'_>, refusal: Refusal) -> Reason {
-    let error = refusal.field_error("");
+    let error = refusal.field_error(sequence, "");
     let event = match refusal {
         Refusal::UnknownItem { event: Some(event) } => sequence.events.get(event as usize),
         _ => None,

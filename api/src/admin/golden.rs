@@ -1,6 +1,7 @@
 //! The golden requests of a package: `golden.json` has requests and the responses that the model was
 //! trained to give. A model is published only if its engine returns them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use assay_core::Error;
@@ -92,24 +93,19 @@ impl Golden {
         Ok(golden)
     }
 
-    /// Returns the ids of some items that occur in the requests.
-    pub fn item_ids(&self) -> Vec<String> {
+    /// Returns the ids of the first `n` different items that occur in the requests.
+    pub fn item_ids(&self, n: usize) -> Vec<String> {
         let mut item_ids = Vec::new();
-        for request in &self.requests {
-            for sequence in request
-                .parse()
-                .into_iter()
-                .flat_map(|(_, sequences)| sequences)
-            {
-                item_ids.extend(
-                    sequence
-                        .events
-                        .iter()
-                        .map(|event| event.item_id.to_string()),
-                );
+        let parsed = self.requests.iter().flat_map(|request| request.parse());
+        for event in parsed
+            .flat_map(|(_, sequences)| sequences)
+            .flat_map(|sequence| sequence.events)
+        {
+            if item_ids.len() < n && !item_ids.contains(&event.item_id) {
+                item_ids.push(event.item_id);
             }
         }
-        item_ids
+        item_ids.into_iter().map(Cow::into_owned).collect()
     }
 
     /// Lets the engine compute the requests, and compares the responses.
@@ -246,7 +242,7 @@ fn data<T, D: serde::Serialize>(
     let mut data = Vec::with_capacity(sequences.len());
     for (sequence, result) in sequences.iter().zip(computed.results) {
         let result = result.map_err(|refusal: Refusal| {
-            let error = refusal.field_error("");
+            let error = refusal.field_error(sequence, "");
             refused(format!("{}: {}", error.field, error.message))
         })?;
         data.push(new(sequence, result));

@@ -14,7 +14,10 @@ use assay_core::model::package::{
 use assay_core::model::published_model::{Operations, Package, ServedVersion, Serving, Tensors};
 use assay_core::model::sequence::{Event, Sequence};
 use assay_core::model::served_model::ServedModel;
-use assay_core::model::serving::{HistoryOptions, OnLong, OnUnknown, PredictOptions};
+use assay_core::model::serving::{
+    EmbedOptions, GenerateMode, GenerateOptions, HistoryOptions, OnLong, OnUnknown, Pooling,
+    PredictOptions,
+};
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::engine::Engines;
 use assay_core::store::{self, PgPool};
@@ -94,10 +97,10 @@ pub async fn publish(settings: &Publication, folder: &Path, org: Option<&str>) -
         check_metadata(&engines, &model, &card.endpoints).await?;
         golden.compare(&engines, &model).await?;
         let items = match items.is_empty() {
-            true => golden.item_ids(),
+            true => golden.item_ids(MEASURED_ITEMS),
             false => items,
         };
-        measure(&engines, &model, &items).await
+        measure(&engines, &model, &card.endpoints, &items).await
     };
     package.sequence_us = match computed.await {
         Ok(sequence_us) => sequence_us,
@@ -202,7 +205,12 @@ async fn check_metadata(
 }
 
 /// Returns the time of a sequence of the context's full length, in microseconds.
-async fn measure(engines: &Engines, model: &ServedModel, items: &[String]) -> Result<i64> {
+async fn measure(
+    engines: &Engines,
+    model: &ServedModel,
+    endpoints: &[Endpoint],
+    items: &[String],
+) -> Result<i64> {
     if items.is_empty() {
         return Err(refused(format!(
             "{GOLDEN_FILE}: no request has an event; one must, because the model has no item table"
@@ -225,20 +233,40 @@ async fn measure(engines: &Engines, model: &ServedModel, items: &[String]) -> Re
         },
         false => sequence,
     };
-    let options = PredictOptions {
-        history: HistoryOptions {
-            on_long: OnLong::Truncate,
-            on_unknown: OnUnknown::Skip,
-        },
-        top_k: None,
-        exclude_seen: false,
+    let sequences = std::slice::from_ref(&sequence);
+    let history = HistoryOptions {
+        on_long: OnLong::Truncate,
+        on_unknown: OnUnknown::Skip,
     };
     let mut fastest = Duration::MAX;
     for _ in 0..MEASURED_CALLS {
         let started_at = Instant::now();
-        engines
-            .predict(model, std::slice::from_ref(&sequence), &options, CALL)
-            .await?;
+        if endpoints.contains(&Endpoint::Predict) {
+            let options = PredictOptions {
+                history,
+                top_k: None,
+                exclude_seen: false,
+            };
+            engines.predict(model, sequences, &options, CALL).await?;
+        } else if endpoints.contains(&Endpoint::Embed) {
+            let options = EmbedOptions {
+                history,
+                pooling: Pooling::Last,
+                normalize: true,
+            };
+            engines.embed(model, sequences, &options, CALL).await?;
+        } else {
+            let options = GenerateOptions {
+                history,
+                n_events: 1,
+                n_continuations: 1,
+                mode: GenerateMode::Beam,
+                temperature: 1.0,
+                seed: 0,
+                exclude_seen: false,
+            };
+            engines.generate(model, sequences, &options, CALL).await?;
+        }
         fastest = fastest.min(started_at.elapsed());
     }
     Ok(i64::try_from(fastest.as_micros()).unwrap_or(i64::MAX))

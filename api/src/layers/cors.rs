@@ -28,12 +28,16 @@ const REQUEST_HEADERS: [&str; 7] = [
 ];
 
 /// Response headers that pages may read, in addition to `Allow` and `Retry-After`.
-const RESPONSE_HEADERS: [&str; 8] = [
+const RESPONSE_HEADERS: [&str; 12] = [
     "x-request-id",
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
     "idempotency-replayed",
+    "x-model-version",
+    "x-engine-time-ms",
+    "content-range",
+    "etag",
     "grpc-status",
     "grpc-message",
     "grpc-status-details-bin",

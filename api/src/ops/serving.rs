@@ -83,7 +83,7 @@ pub async fn predict(
         .engines
         .predict(&model.served, &request.sequences, &options, started.call)
         .await;
-    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let (results, engine_time, replayed) = started.finish(&request.sequences, computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
         result: Predictions {
@@ -122,8 +122,9 @@ pub async fn generate(
     let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
     let caller = submitter.proof().caller();
     let model = request.find_model(app, caller, true).await?;
-    if options.mode == GenerateMode::Sample && !model.served.samples() {
-        return Err(not_offered(&model, "it generates with mode: beam only"));
+    if (options.mode == GenerateMode::Sample || options.exclude_seen) && !model.served.samples() {
+        let why = "it generates with mode: beam only, and with all items";
+        return Err(not_offered(&model, why));
     }
     let units = request.units(
         Unit::GeneratedEvents,
@@ -139,7 +140,7 @@ pub async fn generate(
         .engines
         .generate(&model.served, &request.sequences, &options, started.call)
         .await;
-    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let (results, engine_time, replayed) = started.finish(&request.sequences, computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
         result: Generations {
@@ -171,7 +172,7 @@ pub async fn embed(
 ) -> Result<Served<Embeddings>> {
     let mut errors = Vec::new();
     let (options, encoding) = embed.check(&fields.history, &mut errors);
-    let request = Request::new(Endpoint::Embed, fields, errors, &options)?;
+    let request = Request::new(Endpoint::Embed, fields, errors, &(options, encoding))?;
     let caller = submitter.proof().caller();
     let model = request.find_model(app, caller, false).await?;
     if options.pooling == Pooling::Mean && !model.served.pools_mean() {
@@ -183,7 +184,7 @@ pub async fn embed(
         .engines
         .embed(&model.served, &request.sequences, &options, started.call)
         .await;
-    let (results, engine_time, replayed) = started.finish(computed).await?;
+    let (results, engine_time, replayed) = started.finish(&request.sequences, computed).await?;
     let data = request.sequences.iter().zip(results);
     Ok(Served {
         result: Embeddings {
@@ -247,7 +248,8 @@ pub(super) fn ensure_servable(
             },
         ));
     };
-    if needs_items && file.requires_tokenizer && package.n_items.is_none() {
+    let served = package.served_model(&file)?;
+    if needs_items && !served.returns_items {
         let message = "No tokenizer is fitted, so the model cannot return items of a catalog. \
                        `embed`, and `predict` with options, still work.";
         return Err(Error::invalid_state(Resource::Model, message).with_details(
@@ -258,7 +260,7 @@ pub(super) fn ensure_servable(
     }
     Ok(Servable {
         sequence_us: package.sequence_us,
-        served: package.served_model(&file)?,
+        served,
         endpoints: file.endpoints,
     })
 }
@@ -308,10 +310,13 @@ impl<'a> Request<'a> {
             }
         };
         if sequences.len() > SEQUENCES_MAX {
-            return Err(too_large(format!(
-                "The request has {} sequences, and at most {SEQUENCES_MAX} are served at once.",
-                sequences.len()
-            )));
+            return Err(too_large(
+                endpoint,
+                format!(
+                    "The request has {} sequences, and at most {SEQUENCES_MAX} are served at once.",
+                    sequences.len()
+                ),
+            ));
         }
         if sequences.is_empty() && errors.is_empty() {
             errors.push(FieldError::new(
@@ -373,6 +378,7 @@ impl<'a> Request<'a> {
             for event in &sequence.events {
                 text(&event.item_id);
                 text(event.r#type.as_deref().unwrap_or_default());
+                text(&event.ts.map_or_else(String::new, |ts| ts.to_string()));
             }
             let options = sequence.options.as_deref();
             text(&options.map_or_else(String::new, |options| options.len().to_string()));
@@ -400,10 +406,10 @@ impl<'a> Request<'a> {
         let deadline = app.settings.serve_deadline;
         let estimate = self.estimate(model, encodings);
         if estimate > deadline / 2 {
-            return Err(too_large(format!(
-                "The request would take about {} ms.",
-                estimate.as_millis()
-            )));
+            return Err(too_large(
+                self.endpoint,
+                format!("The request would take about {} ms.", estimate.as_millis()),
+            ));
         }
         // Before the charge, so that a request that is refused costs no statement.
         let permit = app.serving.acquire(caller.org_id().as_str()).await?;
@@ -437,6 +443,9 @@ impl<'a> Request<'a> {
 
     /// Charges the units, unless an earlier request with the same idempotency key was charged.
     /// Returns the charge, and whether there was an earlier one.
+    ///
+    /// The charge is a task of its own: if the client disconnects meanwhile, the task drops the charge,
+    /// which refunds it.
     async fn charge(
         &self,
         app: &App,
@@ -444,59 +453,73 @@ impl<'a> Request<'a> {
         units: Units,
     ) -> Result<(Option<PendingCharge>, bool)> {
         let max = units.unit.max(caller.plan());
-        let charged = {
-            let pool = app.db.get();
-            let mut db = pool.acquire().await?;
-            match &self.idempotency {
-                Some((key, request_sha256)) => {
-                    let key = Key {
-                        key,
-                        request_sha256,
-                    };
-                    serving::charge_once(&mut db, caller.org_id(), key, units, max).await?
-                }
-                None => serving::charge(&mut db, caller.org_id(), units, max).await?,
-            }
-        };
-        let decision = |decision| {
-            metrics::counter!(
-                prometheus::QUOTA_DECISIONS,
-                "limit" => units.unit.limit(),
-                "decision" => decision
-            )
-            .increment(1);
-        };
-        match charged {
-            Charged::New(charge) => {
-                decision("admitted");
-                let charge = PendingCharge {
-                    app: app.clone(),
-                    org_id: caller.org_id().clone(),
-                    key: self.idempotency.as_ref().map(|(key, _)| key.clone()),
-                    charge: Some(charge),
+        let (app, org_id) = (app.clone(), caller.org_id().clone());
+        let idempotency = self.idempotency.clone();
+        let tasks = app.request_tasks.clone();
+        let charge = async move { charge(app, org_id, idempotency, units, max).await };
+        tasks.spawn(charge).await.map_err(Error::internal)?
+    }
+}
+
+async fn charge(
+    app: App,
+    org_id: OrgId,
+    idempotency: Option<(String, [u8; 32])>,
+    units: Units,
+    max: i64,
+) -> Result<(Option<PendingCharge>, bool)> {
+    let charged = {
+        let pool = app.db.get();
+        let mut db = pool.acquire().await?;
+        match &idempotency {
+            Some((key, request_sha256)) => {
+                let key = Key {
+                    key,
+                    request_sha256,
                 };
-                Ok((Some(charge), false))
+                serving::charge_once(&mut db, &org_id, key, units, max).await?
             }
-            Charged::Before { is_same: true } => Ok((None, true)),
-            Charged::Before { is_same: false } => Err(Error::field(
-                "Idempotency-Key",
-                "conflict",
-                "was used for a different request; use a new key",
-            )),
-            Charged::MonthFull { resets_at, seconds } => {
-                decision("refused");
-                let details = Details::Quota {
-                    limit: units.unit.limit(),
-                    max,
-                    active: None,
-                    resets_at,
-                };
-                let message = format!(
-                    "This request would exceed the plan's {max} {} a month.",
-                    units.unit.as_str().replace('_', " ")
-                );
-                Err(Error::quota(message, details, seconds))
-            }
+            None => serving::charge(&mut db, &org_id, units, max).await?,
+        }
+    };
+    let decision = |decision| {
+        metrics::counter!(
+            prometheus::QUOTA_DECISIONS,
+            "limit" => units.unit.limit(),
+            "decision" => decision
+        )
+        .increment(1);
+    };
+    match charged {
+        Charged::New(charge) => {
+            decision("admitted");
+            let charge = PendingCharge {
+                app,
+                org_id,
+                key: idempotency.map(|(key, _)| key),
+                charge: Some(charge),
+            };
+            Ok((Some(charge), false))
+        }
+        Charged::Before { is_same: true } => Ok((None, true)),
+        Charged::Before { is_same: false } => Err(Error::field(
+            "Idempotency-Key",
+            "conflict",
+            "was used for a different request; use a new key",
+        )),
+        Charged::MonthFull { resets_at, seconds } => {
+            decision("refused");
+            let details = Details::Quota {
+                limit: units.unit.limit(),
+                max,
+                active: None,
+                resets_at,
+            };
+            let message = format!(
+                "This request would exceed the plan's {max} {} a month.",
+                units.unit.as_str().replace('_', " ")
+            );
+            Err(Error::quota(message, details, seconds))
         }
     }
 }
@@ -513,13 +536,17 @@ struct Started {
 impl Started {
     /// Returns the results, the time that the engine took, and whether an earlier request was
     /// charged. Refunds the charge if there are no results.
-    async fn finish<T>(self, computed: Result<Computed<T>>) -> Result<(Vec<T>, Duration, bool)> {
+    async fn finish<T>(
+        self,
+        sequences: &[Sequence<'_>],
+        computed: Result<Computed<T>>,
+    ) -> Result<(Vec<T>, Duration, bool)> {
         let finished = computed.and_then(|computed| {
             let Computed {
                 results,
                 engine_time,
             } = computed;
-            Ok((complete(results)?, engine_time, self.replayed))
+            Ok((complete(sequences, results)?, engine_time, self.replayed))
         });
         match (self.charge, &finished) {
             (Some(charge), Ok(_)) => charge.keep(),
@@ -530,20 +557,27 @@ impl Started {
     }
 }
 
-/// Returns the 413 of a request that a job can serve.
-fn too_large(what: String) -> Error {
-    let message = format!("{what} Use a job instead: POST /v1/predictions.");
-    Error::new(Code::PayloadTooLarge, message)
+/// Returns the 413 of a request with too much work, and says how to split it. Only `predict` has
+/// jobs.
+fn too_large(endpoint: Endpoint, what: String) -> Error {
+    let remedy = match endpoint {
+        Endpoint::Predict => "Use a job instead: POST /v1/predictions.",
+        Endpoint::Generate => "Send fewer or shorter sequences, or ask for fewer events.",
+        Endpoint::Embed => "Send fewer or shorter sequences.",
+    };
+    Error::new(Code::PayloadTooLarge, format!("{what} {remedy}"))
 }
 
 /// Returns the results, or the field errors of the sequences that the model refused.
-fn complete<T>(results: Vec<Result<T, Refusal>>) -> Result<Vec<T>> {
+fn complete<T>(sequences: &[Sequence<'_>], results: Vec<Result<T, Refusal>>) -> Result<Vec<T>> {
     let mut complete = Vec::with_capacity(results.len());
     let mut errors = Vec::new();
-    for (index, result) in results.into_iter().enumerate() {
+    for (index, (sequence, result)) in sequences.iter().zip(results).enumerate() {
         match result {
             Ok(result) => complete.push(result),
-            Err(refusal) => errors.push(refusal.field_error(&format!("sequences[{index}]."))),
+            Err(refusal) => {
+                errors.push(refusal.field_error(sequence, &format!("sequences[{index}].")));
+            }
         }
     }
     if errors.is_empty() {

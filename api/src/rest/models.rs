@@ -12,8 +12,8 @@ use crate::ops::models;
 
 /// List models
 ///
-/// Returns the catalog, by id. Each model has the version that was published last. Every
-/// organization sees all models.
+/// Returns the catalog, by id. Each model has the version that was published last. An organization
+/// sees the platform's models and its own; of two with the same id, its own.
 ///
 /// Requires an API key or a session token.
 #[utoipa::path(

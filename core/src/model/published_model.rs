@@ -142,6 +142,8 @@ impl Package {
                 },
             },
         };
+        // An external engine that reads item ids can have a catalog of its own.
+        let knows_items = matches!(profile, Profile::Ids { .. });
         Ok(ServedModel {
             id: file.id.clone(),
             version: file.version.clone(),
@@ -152,6 +154,7 @@ impl Package {
             embedding_dim: u32::try_from(file.embedding_dim).map_err(Error::internal)?,
             codebook: file.codebook,
             has_item_table: self.n_items.is_some(),
+            returns_items: self.n_items.is_some() || (knows_items && !file.requires_tokenizer),
         })
     }
 }

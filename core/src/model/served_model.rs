@@ -37,6 +37,8 @@ pub struct ServedModel {
     pub codebook: Codebook,
     /// `true` if the package has an item table.
     pub has_item_table: bool,
+    /// `true` if the model can return items that a request does not name.
+    pub returns_items: bool,
 }
 
 /// The tensors that the engine of a model reads and returns.

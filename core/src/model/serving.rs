@@ -549,23 +549,31 @@ impl EmbedData {
 }
 
 impl Refusal {
-    /// Returns the field error of a refused sequence, whose fields begin with `path`.
-    pub fn field_error(self, path: &str) -> FieldError {
-        match self {
-            Self::TooLong => FieldError::new(
-                format!("{path}events"),
-                "too_long",
-                "has more events than the model looks back on; shorten it, or send on_long: truncate",
+    /// Returns the field error of a refused sequence, whose fields begin with `path`. Events with
+    /// timestamps may have been sorted, so the error names the item instead of a position.
+    pub fn field_error(self, sequence: &Sequence<'_>, path: &str) -> FieldError {
+        let event = match self {
+            Self::TooLong => {
+                return FieldError::new(
+                    format!("{path}events"),
+                    "too_long",
+                    "has more events than the model looks back on; shorten it, or send on_long: truncate",
+                );
+            }
+            Self::UnknownItem { event } => event.map(|event| event as usize),
+        };
+        let unknown = "the model does not know this item; leave it out, or send on_unknown: skip";
+        let (field, message) = match event.and_then(|event| sequence.events.get(event)) {
+            Some(event) if event.ts.is_some() => {
+                ("events".into(), format!("{:?}: {unknown}", event.item_id))
+            }
+            Some(_) => (
+                format!("events[{}].item_id", event.unwrap_or_default()),
+                unknown.into(),
             ),
-            Self::UnknownItem { event } => FieldError::new(
-                match event {
-                    Some(event) => format!("{path}events[{event}].item_id"),
-                    None => format!("{path}events"),
-                },
-                "unknown_item",
-                "the model does not know this item; leave it out, or send on_unknown: skip",
-            ),
-        }
+            None => ("events".into(), unknown.into()),
+        };
+        FieldError::new(format!("{path}{field}"), "unknown_item", message)
     }
 }
 

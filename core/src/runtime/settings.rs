@@ -47,7 +47,7 @@ settings! {
     DATABASE_URL, secret; "Address of PostgreSQL. Separate several servers with commas, as in `postgres://role:password@db-1,db-2:5433/assay`; the one that accepts writes is used. `assay-api serve` requires a role in `assay_api`, the worker a role in `assay_worker`, and the operator's commands the owner of the schema."
     REDIS_URL, secret; "Address of Redis, such as `redis://:password@host:6379/0`."
     REDIS_PREFIX = "assay"; "Prefix of every key and channel in Redis. Installations with different prefixes can share one Redis."
-    ARTIFACTS = "artifacts"; "Artifact store for submissions and uploads: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. The API and the workers must use the same one."
+    ARTIFACTS = "artifacts"; "Artifact store for submissions, uploads and models: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. The API, the workers and the embedded engine must use the same one."
     LISTEN = "127.0.0.1:8080"; "Address and port on which the API serves REST and gRPC."
     ADMIN_LISTEN = "127.0.0.1:9090"; "Address and port on which the process serves `/metrics`, `/livez` and `/readyz`. Keep it private."
     PUBLIC_URL = ""; "Public address of the API, for links in responses and emails. If empty, it is `http://` and the value of `ASSAY_LISTEN`."

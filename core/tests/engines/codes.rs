@@ -305,6 +305,7 @@ async fn codes_name_items_without_item_table() {
     let client = client(&engine).await;
     let mut model = coded(Some(PredictOutput::Logits));
     model.has_item_table = false;
+    model.returns_items = false;
     let sequences = [with_options(&["12", "012", "160"], &["7", "160", "159"])];
     let computed = client
         .predict(&model, &sequences, &PREDICT, CALL)

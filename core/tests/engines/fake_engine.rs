@@ -248,6 +248,7 @@ pub fn model(profile: Profile) -> ServedModel {
             base_size: 8,
         },
         has_item_table: true,
+        returns_items: true,
     }
 }
 

@@ -236,6 +236,7 @@ mod tests {
                 base_size: 32,
             },
             has_item_table: true,
+            returns_items: true,
         }
     }
 
