@@ -167,7 +167,6 @@ async fn report_requests(
     }
     println!("\nthrough the API, medians of the rounds");
     let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
-    let ms = |duration: Duration| 1e3 * duration.as_secs_f64();
     print(
         "engine alone, 1 caller: p50, ms",
         of(|round| 1e3 * round.engine.median.as_secs_f64()),
@@ -225,7 +224,7 @@ async fn report_requests(
     let slowest = rounds.iter().map(|round| round.rest.served.p99).max();
     print(
         "REST, 1 caller: largest p99 of a round, ms",
-        ms(slowest.unwrap_or_default()),
+        1e3 * slowest.unwrap_or_default().as_secs_f64(),
     );
     Ok(())
 }
@@ -303,8 +302,8 @@ async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
         .wait_until_finished(&id(&by_hand, "id"), JOB_TIMEOUT, &|_| {})
         .await?;
     let scoring = cpu_of(worker)? - before;
-    if by_hand["result"]["score"] != eval["result"]["score"] {
-        return Err(Trouble::new("the scores differ"));
+    if by_hand["status"] != "succeeded" || by_hand["result"]["value"] != eval["result"]["value"] {
+        return Err(Trouble::new(format!("the scores differ: {by_hand} {eval}")));
     }
     let bare = compute_for(model, &Arc::new(histories), 1, Duration::from_secs(4));
     let alone = SUITE_ITEMS as f64 * bare.cpu_ms() / 1e3;
