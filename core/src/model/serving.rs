@@ -560,18 +560,16 @@ impl Refusal {
                     "has more events than the model looks back on; shorten it, or send on_long: truncate",
                 );
             }
-            Self::UnknownItem { event } => event.map(|event| event as usize),
+            Self::UnknownItem { event } => event,
         };
         let unknown = "the model does not know this item; leave it out, or send on_unknown: skip";
-        let (field, message) = match event.and_then(|event| sequence.events.get(event)) {
-            Some(event) if event.ts.is_some() => {
-                ("events".into(), format!("{:?}: {unknown}", event.item_id))
-            }
-            Some(_) => (
-                format!("events[{}].item_id", event.unwrap_or_default()),
-                unknown.into(),
-            ),
-            None => ("events".into(), unknown.into()),
+        let sorted = event
+            .and_then(|event| sequence.events.get(event as usize))
+            .filter(|event| event.ts.is_some());
+        let (field, message) = match (sorted, event) {
+            (Some(sorted), _) => ("events".into(), format!("{:?}: {unknown}", sorted.item_id)),
+            (None, Some(event)) => (format!("events[{event}].item_id"), unknown.into()),
+            (None, None) => ("events".into(), unknown.into()),
         };
         FieldError::new(format!("{path}{field}"), "unknown_item", message)
     }
