@@ -282,14 +282,8 @@ async fn suspended_jobs_wait_until_resumed() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn running_job_of_suspended_org_finishes() {
-    let world = world(1).await;
-    let answers = world.hold_answers().await;
-    let id = string(&world.submit(&one_prediction()).await.body["id"]);
-    world.wait_for_status(&id, "running").await;
-    assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
-    sqlx::Connection::close(answers).await.unwrap();
+/// Waits until the only job has succeeded. Its suspended organization cannot read it.
+async fn wait_until_succeeded(world: &World) {
     wait_until("the end of the job", WAIT_TIMEOUT, async || {
         let status: String = sqlx::query_scalar("select status from jobs")
             .fetch_one(&mut world.database().await)
@@ -298,6 +292,17 @@ async fn running_job_of_suspended_org_finishes() {
         status == "succeeded"
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_job_of_suspended_org_finishes() {
+    let world = world(1).await;
+    let answers = world.hold_answers().await;
+    let id = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&id, "running").await;
+    assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
+    sqlx::Connection::close(answers).await.unwrap();
+    wait_until_succeeded(&world).await;
     operate(&world, "resume").await;
     assert_eq!(world.wait_until_finished(&id).await["status"], "succeeded");
 }
@@ -312,14 +317,7 @@ async fn running_prediction_of_suspended_org_finishes() {
     world.wait_for_status(&id, "running").await;
     assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
     engine.signal(libc::SIGCONT);
-    wait_until("the end of the job", WAIT_TIMEOUT, async || {
-        let status: String = sqlx::query_scalar("select status from jobs")
-            .fetch_one(&mut world.database().await)
-            .await
-            .unwrap();
-        status == "succeeded"
-    })
-    .await;
+    wait_until_succeeded(&world).await;
     operate(&world, "resume").await;
     let job = world.wait_until_finished(&id).await;
     assert_eq!(
