@@ -103,8 +103,8 @@ pub(super) async fn predict(
 ///
 /// Returns, for each sequence, the events that most probably follow, or events drawn at random.
 /// The mode `beam` often repeats one item: `exclude_seen` prevents that, and the mode `sample` makes
-/// it rarer. The requested events are charged as units of `generated_events_per_month`. A request that gets no result is
-/// not charged.
+/// it rarer. The requested events are charged as units of `generated_events_per_month`. A request
+/// that gets no result is not charged.
 ///
 /// Requires an API key, or the session token of a member. The organization must have accepted the
 /// terms.

@@ -22,8 +22,8 @@ use crate::ops::uploads::{self, NewUploadFields};
 /// An upload holds predictions or sequences that are larger than the body of a submission may be.
 /// Send its parts (`PUT /v1/uploads/{upload_id}/parts/{number}`), complete it
 /// (`POST /v1/uploads/{upload_id}/complete`), and submit its `input_ref` (`POST /v1/evals`, or
-/// `POST /v1/predictions` for sequences). The upload must be completed within 24 hours. An organization has at most 100 uploads that wait for
-/// their parts.
+/// `POST /v1/predictions` for sequences). The upload must be completed within 24 hours. An
+/// organization has at most 100 uploads that wait for their parts.
 ///
 /// Requires an API key, or the session token of a member.
 #[utoipa::path(

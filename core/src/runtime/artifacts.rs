@@ -36,7 +36,8 @@ const RANGE_SIZE: u64 = 4 * 1024 * 1024;
 /// Time for which a request to a remote store is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The artifact store of an installation. The API, the workers and the embedded engine must use the same one.
+/// The artifact store of an installation. The API, the workers and the embedded engine must use the
+/// same one.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
