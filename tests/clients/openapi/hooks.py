@@ -83,8 +83,11 @@ def submission(body):
 
 
 def serving(body):
-    """Returns the request with the current version of the model and valid sequences. `refuse` depends on the model, so it is not sent."""
+    """Returns the request with the current version of the model and valid sequences. `refuse` depends on the model, so it is not sent.
+    A seed has at most 20 digits, but not every number of 20 digits has 64 bits."""
     body = {**body, "sequences": sequences(body["sequences"])}
+    if body.get("seed"):
+        body["seed"] = str(int(body["seed"]) % 2**64)
     return with_rules({name: value for name, value in body.items() if name != "model_version"})
 
 
