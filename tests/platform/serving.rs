@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use assay_core::OrgId;
+use assay_core::model::serving::{Unit, Units};
+use assay_core::store::serving::{self as charges, Charged, Key};
+use assay_core::store::{self, PoolProfile};
 use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_tests::client::{Client, Response};
@@ -586,6 +590,74 @@ async fn idempotency_key_is_charged_once() {
         (200, "")
     );
     assert_eq!(totals(&world).await.1, 10);
+}
+
+/// The first request with a key fails while a repetition of it is computed: whichever ends first, the
+/// result is charged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn repetition_of_a_refunded_request_is_charged() {
+    let world = serving_world().await;
+    let body = json!({"sequences": [some_sequence()]});
+    let request = || {
+        let path = format!("/v1/models/{MODEL}/predict");
+        let client = world.key();
+        let request = client.request("POST", &path).json(&body);
+        (client, request.header("Idempotency-Key", "k"))
+    };
+    world.stack.engines[0].guarded.signal(libc::SIGSTOP);
+    let (client, first) = request();
+    let first = tokio::spawn(async move { client.send(first).await });
+    wait_until("charge", WAIT_TIMEOUT, async || totals(&world).await.0 == 1).await;
+    let (client, repetition) = request();
+    let repetition = tokio::spawn(async move { client.send(repetition).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    first.abort();
+    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.0 == 0).await;
+    world.stack.engines[0].guarded.signal(libc::SIGCONT);
+    let response = repetition.await.unwrap().unwrap();
+    assert_eq!(
+        (response.status, response.header("idempotency-replayed")),
+        (200, "")
+    );
+    assert_eq!(totals(&world).await.0, 1);
+
+    let url = &world.stack.database.owner_url;
+    let pool = store::pool(url, 2, "test", PoolProfile::WORK).unwrap();
+    let mut db = pool.acquire().await.unwrap();
+    let org_id: OrgId = world.org.id.parse().unwrap();
+    let key = Key {
+        key: "other",
+        request_sha256: &[7; 32],
+    };
+    let units = Units {
+        unit: Unit::PredictItems,
+        n: 5,
+    };
+    let before = Charged::Before { is_same: true };
+    let charged = charges::charge_once(&mut db, &org_id, key, units, 100).await;
+    let Charged::New(charge) = charged.unwrap() else {
+        panic!("not charged");
+    };
+    for _ in 0..2 {
+        let repeated = charges::charge_repeated(&mut db, &org_id, key, units, 100).await;
+        assert_eq!(repeated.unwrap(), before);
+    }
+    charges::refund(&pool, &org_id, &charge, Some(key.key))
+        .await
+        .unwrap();
+    assert_eq!(totals(&world).await.0, 6);
+    let later = charges::charge_once(&mut db, &org_id, key, units, 100).await;
+    assert_eq!(later.unwrap(), before);
+    let other = Key {
+        request_sha256: &[8; 32],
+        ..key
+    };
+    let repeated = charges::charge_repeated(&mut db, &org_id, other, units, 100).await;
+    assert_eq!(repeated.unwrap(), Charged::Before { is_same: false });
+    let new = Key { key: "new", ..key };
+    let full = charges::charge_repeated(&mut db, &org_id, new, units, 10).await;
+    assert!(matches!(full.unwrap(), Charged::MonthFull { .. }));
+    assert_eq!(totals(&world).await.0, 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ use assay_core::model::serving_options::{
 };
 use assay_core::runtime::engine::{CallOptions, Computed, Priority};
 use assay_core::runtime::prometheus;
-use assay_core::store::serving::{self, Charge, Charged, Key};
+use assay_core::store::serving::{self, Charged, Key};
 use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
@@ -413,14 +413,13 @@ impl<'a> Request<'a> {
         }
         // Before the charge, so that a request that is refused costs no statement.
         let permit = app.serving.acquire(caller.org_id().as_str()).await?;
-        let (charge, replayed) = self.charge(app, caller, units).await?;
+        let charge = self.charge(app, caller, units).await?;
         Ok(Started {
             call: CallOptions {
                 priority: Priority::Synchronous,
                 deadline,
             },
             charge,
-            replayed,
             _permit: permit,
         })
     }
@@ -442,94 +441,130 @@ impl<'a> Request<'a> {
     }
 
     /// Charges the units, unless an earlier request with the same idempotency key was charged.
-    /// Returns the charge, and whether there was an earlier one.
     ///
     /// The charge is a task of its own: if the client disconnects meanwhile, the task drops the charge,
     /// which refunds it.
-    async fn charge(
-        &self,
-        app: &App,
-        caller: &Caller,
-        units: Units,
-    ) -> Result<(Option<PendingCharge>, bool)> {
-        let max = units.unit.max(caller.plan());
-        let (app, org_id) = (app.clone(), caller.org_id().clone());
-        let idempotency = self.idempotency.clone();
-        let tasks = app.request_tasks.clone();
-        let charge = async move { charge(app, org_id, idempotency, units, max).await };
-        tasks.spawn(charge).await.map_err(Error::internal)?
+    async fn charge(&self, app: &App, caller: &Caller, units: Units) -> Result<Charge> {
+        let bill = Bill {
+            app: app.clone(),
+            org_id: caller.org_id().clone(),
+            idempotency: self.idempotency.clone(),
+            units,
+            max: units.unit.max(caller.plan()),
+        };
+        let tasks = &app.request_tasks;
+        tasks.spawn(bill.charge()).await.map_err(Error::internal)?
     }
 }
 
-async fn charge(
+/// What a request costs, and who pays.
+struct Bill {
     app: App,
     org_id: OrgId,
+    /// The idempotency key, and the digest of the request.
     idempotency: Option<(String, [u8; 32])>,
     units: Units,
+    /// The plan's limit of the month.
     max: i64,
-) -> Result<(Option<PendingCharge>, bool)> {
-    let charged = {
-        let pool = app.db.get();
-        let mut db = pool.acquire().await?;
-        match &idempotency {
-            Some((key, request_sha256)) => {
-                let key = Key {
-                    key,
-                    request_sha256,
-                };
-                serving::charge_once(&mut db, &org_id, key, units, max).await?
+}
+
+impl Bill {
+    async fn charge(self) -> Result<Charge> {
+        let charged = {
+            let pool = self.app.db.get();
+            let mut db = pool.acquire().await?;
+            match self.key() {
+                Some(key) => {
+                    serving::charge_once(&mut db, &self.org_id, key, self.units, self.max).await?
+                }
+                None => serving::charge(&mut db, &self.org_id, self.units, self.max).await?,
             }
-            None => serving::charge(&mut db, &org_id, units, max).await?,
-        }
-    };
-    let decision = |decision| {
-        metrics::counter!(
-            prometheus::QUOTA_DECISIONS,
-            "limit" => units.unit.limit(),
-            "decision" => decision
-        )
-        .increment(1);
-    };
-    match charged {
-        Charged::New(charge) => {
-            decision("admitted");
-            let charge = PendingCharge {
-                app,
-                org_id,
-                key: idempotency.map(|(key, _)| key),
-                charge: Some(charge),
-            };
-            Ok((Some(charge), false))
-        }
-        Charged::Before { is_same: true } => Ok((None, true)),
-        Charged::Before { is_same: false } => Err(Error::field(
-            "Idempotency-Key",
-            "conflict",
-            "was used for a different request; use a new key",
-        )),
-        Charged::MonthFull { resets_at, seconds } => {
-            decision("refused");
-            let details = Details::Quota {
-                limit: units.unit.limit(),
-                max,
-                active: None,
-                resets_at,
-            };
-            let message = format!(
-                "This request would exceed the plan's {max} {} a month.",
-                units.unit.as_str().replace('_', " ")
-            );
-            Err(Error::quota(message, details, seconds))
+        };
+        Ok(match self.admit(charged)? {
+            Some(charged) => Charge::New(PendingCharge {
+                bill: self,
+                charged: Some(charged),
+            }),
+            None => Charge::Before(self),
+        })
+    }
+
+    /// Charges a repeated request that has a result, if the first request was refunded meanwhile.
+    /// Returns `true` if it was not.
+    ///
+    /// # Errors
+    /// 429 if it was and the units left for the month do not suffice.
+    async fn charge_repeated(&self) -> Result<bool> {
+        let Some(key) = self.key() else {
+            return Ok(false);
+        };
+        let pool = self.app.db.get();
+        let mut db = pool.acquire().await?;
+        let charged =
+            serving::charge_repeated(&mut db, &self.org_id, key, self.units, self.max).await?;
+        Ok(self.admit(charged)?.is_none())
+    }
+
+    fn key(&self) -> Option<Key<'_>> {
+        let (key, request_sha256) = self.idempotency.as_ref()?;
+        Some(Key {
+            key,
+            request_sha256,
+        })
+    }
+
+    /// Returns the new charge, or `None` if an earlier request was charged.
+    fn admit(&self, charged: Charged) -> Result<Option<serving::Charge>> {
+        let Self { units, max, .. } = self;
+        let decision = |decision| {
+            metrics::counter!(
+                prometheus::QUOTA_DECISIONS,
+                "limit" => units.unit.limit(),
+                "decision" => decision
+            )
+            .increment(1);
+        };
+        match charged {
+            Charged::New(charge) => {
+                decision("admitted");
+                Ok(Some(charge))
+            }
+            Charged::Before { is_same: true } => Ok(None),
+            Charged::Before { is_same: false } => Err(Error::field(
+                "Idempotency-Key",
+                "conflict",
+                "was used for a different request; use a new key",
+            )),
+            Charged::MonthFull { resets_at, seconds } => {
+                decision("refused");
+                let details = Details::Quota {
+                    limit: units.unit.limit(),
+                    max: *max,
+                    active: None,
+                    resets_at,
+                };
+                let message = format!(
+                    "This request would exceed the plan's {max} {} a month.",
+                    units.unit.as_str().replace('_', " ")
+                );
+                Err(Error::quota(message, details, seconds))
+            }
         }
     }
 }
 
-/// A request whose units are charged, if that is necessary.
+/// The charge of a request.
+enum Charge {
+    New(PendingCharge),
+    /// An earlier request with the same idempotency key was charged.
+    Before(Bill),
+}
+
+/// A request that can call the engine.
 struct Started {
     /// The options of the engine's call.
     call: CallOptions,
-    charge: Option<PendingCharge>,
-    replayed: bool,
+    charge: Charge,
     _permit: ConcurrencyPermit,
 }
 
@@ -546,14 +581,22 @@ impl Started {
                 results,
                 engine_time,
             } = computed;
-            Ok((complete(sequences, results)?, engine_time, self.replayed))
+            Ok((complete(sequences, results)?, engine_time))
         });
-        match (self.charge, &finished) {
-            (Some(charge), Ok(_)) => charge.keep(),
-            (Some(charge), Err(_)) => charge.refund().await,
-            (None, _) => {}
+        match (self.charge, finished) {
+            (Charge::New(charge), Ok((results, engine_time))) => {
+                charge.keep();
+                Ok((results, engine_time, false))
+            }
+            (Charge::New(charge), Err(error)) => {
+                charge.refund().await;
+                Err(error)
+            }
+            (Charge::Before(bill), Ok((results, engine_time))) => {
+                Ok((results, engine_time, bill.charge_repeated().await?))
+            }
+            (Charge::Before(_), Err(error)) => Err(error),
         }
-        finished
     }
 }
 
@@ -589,16 +632,14 @@ fn complete<T>(sequences: &[Sequence<'_>], results: Vec<Result<T, Refusal>>) -> 
 
 /// A charge that is refunded when it is dropped: an error, or a client that disconnects, drops it.
 struct PendingCharge {
-    app: App,
-    org_id: OrgId,
-    key: Option<String>,
-    charge: Option<Charge>,
+    bill: Bill,
+    charged: Option<serving::Charge>,
 }
 
 impl PendingCharge {
     /// Keeps the charge, because the request has its result.
     fn keep(mut self) {
-        self.charge = None;
+        self.charged = None;
     }
 
     /// Refunds the charge, so that the usage is right when the client reads the response.
@@ -610,10 +651,17 @@ impl PendingCharge {
 
     /// Starts the refund as a task of its own: a client that disconnects does not stop it.
     fn spawn_refund(&mut self) -> Option<JoinHandle<()>> {
-        let charge = self.charge.take()?;
-        let (app, org_id, key) = (self.app.clone(), self.org_id.clone(), self.key.take());
-        Some(self.app.request_tasks.spawn(async move {
-            serving::refund(&app.db.get(), &org_id, &charge, key.as_deref())
+        let charged = self.charged.take()?;
+        let Bill {
+            app,
+            org_id,
+            idempotency,
+            ..
+        } = &mut self.bill;
+        let (app, org_id, idempotency) = (app.clone(), org_id.clone(), idempotency.take());
+        Some(self.bill.app.request_tasks.spawn(async move {
+            let key = idempotency.as_ref().map(|(key, _)| key.as_str());
+            serving::refund(&app.db.get(), &org_id, &charged, key)
                 .await
                 .best_effort("refunding a serving request");
         }))

@@ -135,6 +135,7 @@ pub async fn charge_once(
                 request_sha256 = excluded.request_sha256,
                 unit = excluded.unit,
                 units = excluded.units,
+                has_result = false,
                 created_at = now()
             where k.created_at <= now() - $6::integer * interval '1 hour'
         returning idempotency_key
@@ -175,6 +176,57 @@ pub async fn charge_once(
     Ok(charged)
 }
 
+/// Records that a repeated request has a result, so that the charge of the first request is not
+/// refunded if that one fails. If it was refunded already, charges the units again.
+///
+/// Returns [`Charged::Before`] if the charge still existed.
+pub async fn charge_repeated(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    key: Key<'_>,
+    units: Units,
+    max: i64,
+) -> Result<Charged> {
+    let mut db = db.begin().await?;
+    let is_new = sqlx::query_scalar!(
+        r#"
+        insert into serve_keys as k (
+            org_id,
+            idempotency_key,
+            request_sha256,
+            unit,
+            units,
+            has_result
+        )
+        values ($1, $2, $3, $4, $5, true)
+        on conflict (org_id, idempotency_key) do update
+            set has_result = true
+            where k.request_sha256 = excluded.request_sha256
+        -- Only a row that was updated has a transaction that deletes its earlier version.
+        returning xmax = 0 as "is_new!"
+        "#,
+        org_id.as_str(),
+        key.key,
+        key.request_sha256,
+        units.unit.as_str(),
+        units.n
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    let charged = match is_new {
+        Some(true) => charge(&mut db, org_id, units, max).await?,
+        Some(false) => Charged::Before { is_same: true },
+        // The charge was refunded, and another request has used the key since.
+        None => Charged::Before { is_same: false },
+    };
+    if matches!(charged, Charged::MonthFull { .. }) {
+        db.rollback().await?;
+    } else {
+        db.commit().await?;
+    }
+    Ok(charged)
+}
+
 /// Deletes charges of idempotency keys after [`KEY_HOURS`].
 pub async fn delete_expired_keys(db: impl PgExecutor<'_>) -> Result<()> {
     sqlx::query!(
@@ -190,7 +242,8 @@ pub async fn delete_expired_keys(db: impl PgExecutor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refunds a charge, and forgets the idempotency key that it was stored under.
+/// Refunds a charge, and forgets the idempotency key that it was stored under. Does nothing if a
+/// repeated request with the key has a result: the charge is for that one then.
 pub async fn refund(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -207,6 +260,8 @@ pub async fn refund(
             delete from serve_keys
             where org_id = $1
               and idempotency_key = $5
+              and not has_result
+            returning idempotency_key
         )
         update usage
         set
@@ -216,6 +271,7 @@ pub async fn refund(
             embeddings = embeddings - case when $3 = 'embeddings' then $4 else 0 end
         where org_id = $1
           and period_start = $2
+          and ($5::text is null or exists (select from forgotten))
         ",
         org_id.as_str(),
         *period_start as Timestamp,
