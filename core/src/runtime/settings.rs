@@ -79,7 +79,7 @@ settings! {
     WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once. Up to 16 jobs of at most 64 KiB count as one."
     WORKER_ANSWERS_MIB = "1024"; "Memory of a worker process for cached answers of suites, in MiB. The least recently used answers are removed first. Answers in use are never removed, whatever their size."
     ENGINE_LISTEN = "127.0.0.1:9500"; "Address and port on which the embedded engine, `assay-worker serve`, serves the Open Inference Protocol. It has no authentication: let only the API and the workers reach it."
-    ENGINE_MEMORY = "1073741824"; "Memory of the embedded engine for loaded packages, in bytes. The least recently used packages are unloaded first. Loading one needs the size of its files in addition."
+    ENGINE_MEMORY = "1073741824"; "Memory of the embedded engine for loaded packages, in bytes. The least recently used packages are unloaded first. While a package is loaded, its files count as well."
     ENGINES = ""; "Engines that run models, by the names that packages use: `default=http://127.0.0.1:9500,triton=http://triton:8001`. At most 16. A DNS name with several addresses is called round robin. Without engines, no model is served."
     SERVE_DEADLINE = "5"; "Deadline of a synchronous call to an engine, in seconds, from 0.1 to 60. Then the response is 503."
     DRAIN_SECONDS = "25"; "Seconds that a process may take to finish its work after a shutdown signal."

@@ -37,4 +37,4 @@ pub use request::{
     Generation, Logits, OnLong, OnUnknown, Pooling, PredictOptions, RankedItem, Ranking, Sequence,
 };
 pub use spec::{Activation, MODEL_BYTES_MAX, ModelSpec};
-pub use weights::{check_weights_header, weights_bytes_max};
+pub use weights::{check_weights_header, network_bytes, weights_bytes_max};

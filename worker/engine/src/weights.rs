@@ -21,8 +21,14 @@ pub fn check_weights_header(spec: &ModelSpec, weights: &[u8]) -> Result<(), Pack
 
 /// Returns the size of the largest valid `weights.safetensors` for these sizes, in bytes.
 pub fn weights_bytes_max(spec: &ModelSpec) -> u64 {
+    8 + HEADER_BYTES_MAX + network_bytes(spec)
+}
+
+/// Returns the memory of the weights once they are loaded, in bytes: 4 for each value, whatever type
+/// the file has.
+pub fn network_bytes(spec: &ModelSpec) -> u64 {
     let values = |(_, shape): Expected| shape.iter().map(|size| *size as u64).product::<u64>();
-    8 + HEADER_BYTES_MAX + 4 * expected(spec).into_iter().map(values).sum::<u64>()
+    4 * expected(spec).into_iter().map(values).sum::<u64>()
 }
 
 /// The tensors of a file whose header was checked.

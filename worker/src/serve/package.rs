@@ -9,7 +9,7 @@ use assay_core::model::package::{
 };
 use assay_core::runtime::artifacts::{Artifacts, windows};
 use assay_engine::{
-    MODEL_BYTES_MAX, Model, ModelSpec, PackageError, PackageFiles, weights_bytes_max,
+    MODEL_BYTES_MAX, Model, ModelSpec, PackageError, PackageFiles, network_bytes, weights_bytes_max,
 };
 
 use crate::serve::times::Times;
@@ -86,8 +86,12 @@ struct Files {
     items: Option<Vec<u8>>,
 }
 
-/// Reads a package. `reserve` reserves memory for its files before they are read; the reservation is
-/// returned with the package.
+/// The largest memory that reading an item table takes, as a multiple of its file. It is that of eight
+/// levels and short ids; with three levels it is half of it.
+const ITEM_TABLE_FACTOR: u64 = 5;
+
+/// Reads a package. `reserve` reserves memory for its files and for the model before the large files
+/// are read; the reservation is returned with the package.
 pub async fn load<R>(
     artifacts: &Artifacts,
     name: &PackageName,
@@ -104,13 +108,6 @@ pub async fn load<R>(
     if model.bytes > MODEL_BYTES_MAX as u64 {
         return Err(too_long(MODEL_FILE, model.bytes, MODEL_BYTES_MAX as u64));
     }
-    let sizes = [
-        model.bytes,
-        weights.bytes,
-        items.map_or(0, |items| items.bytes),
-    ];
-    let bytes = sizes.into_iter().fold(0, u64::saturating_add);
-    let reservation = reserve(bytes)?;
     let model = verified(model, read_file(artifacts, name, model).await?).await?;
     let spec = ModelSpec::parse(&model).map_err(|error| invalid_package(&error))?;
     if weights.bytes > weights_bytes_max(&spec) {
@@ -120,6 +117,14 @@ pub async fn load<R>(
             weights_bytes_max(&spec),
         ));
     }
+    let items_bytes = items.map_or(0, |items| items.bytes);
+    let sizes = [
+        weights.bytes,
+        network_bytes(&spec),
+        items_bytes,
+        items_bytes.saturating_mul(ITEM_TABLE_FACTOR),
+    ];
+    let reservation = reserve(sizes.into_iter().fold(0, u64::saturating_add))?;
     let files = Files {
         model,
         weights: verified(weights, read_file(artifacts, name, weights).await?).await?,

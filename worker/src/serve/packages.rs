@@ -107,12 +107,11 @@ impl Packages {
 
     async fn load(&self, name: &PackageName) -> Loaded {
         let start = Instant::now();
-        // From here on, the memory is that of the model instead of that of its files.
-        let loaded = load(&self.artifacts, name, |bytes| self.reserve(bytes))
-            .await
-            .map(|(package, _)| package);
+        let loaded = load(&self.artifacts, name, |bytes| self.reserve(bytes)).await;
         let mut state = self.lock();
-        let loaded = loaded.and_then(|package| {
+        let loaded = loaded.and_then(|(package, reservation)| {
+            // From here on, the memory is that of the model.
+            reservation.end(&mut state);
             let bytes = package.model.bytes() as u64;
             state.reserve(bytes, self.memory)?;
             Ok((Arc::new(package), bytes))
@@ -167,10 +166,19 @@ struct Reservation {
     state: Arc<Mutex<State>>,
 }
 
+impl Reservation {
+    /// Returns the memory to a state that is locked already.
+    fn end(mut self, state: &mut State) {
+        state.used = state.used.saturating_sub(std::mem::take(&mut self.bytes));
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
-        state.used = state.used.saturating_sub(self.bytes);
+        if self.bytes > 0 {
+            let mut state = lock(&self.state);
+            state.used = state.used.saturating_sub(self.bytes);
+        }
     }
 }
 

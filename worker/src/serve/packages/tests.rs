@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use assay_core::model::package::{
     GOLDEN_FILE, ITEMS_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, WEIGHTS_FILE,
 };
-use assay_engine::Model;
+use assay_engine::{Model, ModelSpec, network_bytes};
 use bytes::Bytes;
 
 use super::*;
@@ -88,10 +88,15 @@ fn model_bytes() -> u64 {
     Model::load(&files).unwrap().bytes() as u64
 }
 
+/// Returns the memory that is reserved while these files are loaded.
+fn load_bytes(files: &[(&str, Vec<u8>)]) -> u64 {
+    let spec = ModelSpec::parse(&files[0].1).unwrap();
+    (files[1].1.len() + 6 * files[2].1.len()) as u64 + network_bytes(&spec)
+}
+
 /// Returns the memory in which this number of the golden packages fits, but not another one.
 fn memory_of(packages: u64) -> u64 {
-    let files: usize = golden()[..3].iter().map(|(_, content)| content.len()).sum();
-    (packages - 1) * model_bytes() + model_bytes().max(files as u64)
+    (packages - 1) * model_bytes() + load_bytes(&golden())
 }
 
 async fn error(packages: &Packages, name: &PackageName) -> LoadError {
@@ -150,12 +155,14 @@ async fn least_recently_used_package_is_unloaded() {
 async fn package_larger_than_the_memory_is_refused() {
     let store = Store::new("memory").await;
     let name = store.publish("1", &golden()).await;
-    let packages = store.packages(model_bytes() - 1);
-    assert!(matches!(
+    let (bytes, memory) = (load_bytes(&golden()), load_bytes(&golden()) - 1);
+    let packages = store.packages(memory);
+    assert_eq!(
         error(&packages, &name).await,
-        LoadError::TooLarge { .. }
-    ));
+        LoadError::TooLarge { bytes, memory }
+    );
     assert_eq!(packages.lock().used, 0);
+    assert!(model_bytes() <= load_bytes(&golden()));
 }
 
 #[tokio::test]
