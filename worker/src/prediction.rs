@@ -21,7 +21,7 @@ use crate::context::AttemptContext;
 use crate::outcome::{Outcome, Predicted, PredictedCounts};
 use crate::output::{FinishedOutput, OutputWriter};
 use crate::phases::Phases;
-use crate::sequence_source::{Chunk, Place, SequenceSource};
+use crate::sequence_source::{Chunk, SequenceSource};
 
 /// The longest time of one call of an engine, with the wait for a permit.
 const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ pub async fn predict(
             SequenceSource::Suite(..) => OutputId::Item,
             SequenceSource::Input(_) => OutputId::Sequence,
         },
-        seen: HashSet::new(),
+        seen: source.can_repeat_ids().then(HashSet::new),
         counts: PredictedCounts::default(),
         output: OutputWriter::new(
             &context.artifacts,
@@ -114,8 +114,8 @@ struct Job<'a> {
     prediction: &'a ClaimedPrediction,
     paths: Option<&'a SequencePaths>,
     id: OutputId,
-    /// Hashes of the ids of the lines of an upload. Other sources have distinct ids.
-    seen: HashSet<[u8; 16]>,
+    /// Hashes of the ids so far, if one can occur more than once.
+    seen: Option<HashSet<[u8; 16]>>,
     counts: PredictedCounts,
     output: OutputWriter<'a>,
 }
@@ -143,7 +143,7 @@ impl Job<'_> {
         let mut refused = Vec::new();
         for (index, element) in chunk.elements.iter().enumerate() {
             let sequence = element.read(self.paths)?;
-            match self.refusal(&sequence, element.place()) {
+            match self.refusal(&sequence) {
                 None => valid.push((index, sequence)),
                 Some(reason) => refused.push((index, sequence, reason)),
             }
@@ -178,13 +178,13 @@ impl Job<'_> {
     }
 
     /// Returns the reason why a sequence is not sent to the engine, if there is one.
-    fn refusal(&mut self, sequence: &Sequence<'_>, place: Option<Place>) -> Option<Reason> {
+    fn refusal(&mut self, sequence: &Sequence<'_>) -> Option<Reason> {
         let model = &self.prediction.model;
-        if let Some(Place::Line(_)) = place {
+        if let Some(seen) = &mut self.seen {
             let digest: [u8; 32] = Sha256::digest(sequence.sequence_id.as_bytes()).into();
             let mut hash = [0; 16];
             hash.copy_from_slice(&digest[..16]);
-            if !self.seen.insert(hash) {
+            if !seen.insert(hash) {
                 return Some("sequence_id: an earlier line has the same id".into());
             }
         }

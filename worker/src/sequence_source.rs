@@ -36,19 +36,10 @@ pub enum SequenceSource {
 
 /// The JSON of one sequence.
 pub enum SourceElement {
-    /// A sequence as callers write it, at this place of the input.
-    Sequence(String, Place),
+    /// A sequence as callers write it.
+    Sequence(String),
     /// An item of a suite.
     Item(SuiteItem),
-}
-
-/// The place of a sequence in the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// The index in an array.
-    Index(usize),
-    /// The number of a line of an upload, from 1.
-    Line(usize),
 }
 
 /// Sequences that one call of an engine predicts.
@@ -62,7 +53,7 @@ pub struct Chunk {
 impl Chunk {
     fn push(&mut self, element: SourceElement) {
         self.bytes += match &element {
-            SourceElement::Sequence(json, _) => json.len(),
+            SourceElement::Sequence(json) => json.len(),
             SourceElement::Item(item) => item.input.get().len(),
         };
         self.elements.push(element);
@@ -74,14 +65,6 @@ impl Chunk {
 }
 
 impl SourceElement {
-    /// Returns the place of a sequence that is no item of a suite.
-    pub const fn place(&self) -> Option<Place> {
-        match self {
-            Self::Sequence(_, place) => Some(*place),
-            Self::Item(_) => None,
-        }
-    }
-
     /// Parses the sequence.
     ///
     /// # Errors
@@ -90,7 +73,7 @@ impl SourceElement {
         let changed =
             |reason: &str| Error::internal(format!("a sequence is no longer valid: {reason}"));
         match (self, paths) {
-            (Self::Sequence(json, _), _) => read_checked(json, "sequence").map_err(|errors| {
+            (Self::Sequence(json), _) => read_checked(json, "sequence").map_err(|errors| {
                 // Without the message, which may quote the history.
                 changed(errors.first().map_or("unknown", |error| error.reason))
             }),
@@ -120,6 +103,12 @@ impl SequenceSource {
             }
             _ => Ok(fetch_input(context, claim).await?.map(Self::Input)),
         }
+    }
+
+    /// Returns `true` if an id can occur more than once: only the lines of an upload were checked one
+    /// by one.
+    pub const fn can_repeat_ids(&self) -> bool {
+        matches!(self, Self::Input(Input::Upload { .. }))
     }
 
     /// Returns the places of the sequence in an item, if the source is a suite.
@@ -153,9 +142,8 @@ async fn send_array(json: &Bytes, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
     // The elements were checked, so there are few for the size of the array.
     let elements: Vec<&RawValue> = serde_json::from_slice(json).map_err(Error::internal)?;
     let mut chunk = Chunk::default();
-    for (index, element) in elements.into_iter().enumerate() {
-        let place = Place::Index(index);
-        chunk.push(SourceElement::Sequence(element.get().to_owned(), place));
+    for element in elements {
+        chunk.push(SourceElement::Sequence(element.get().to_owned()));
         if chunk.is_full() && chunks.send(std::mem::take(&mut chunk)).await.is_err() {
             return Ok(());
         }
@@ -167,14 +155,11 @@ async fn send_array(json: &Bytes, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
 fn send_lines(content: ContentReader<'_>, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
     let changed = || Error::internal("an upload changed after it was completed");
     let mut chunk = Chunk::default();
-    let ended = content.read_lines(|number, line| {
+    let ended = content.read_lines(|_, line| {
         let Line::Text(json) = line else {
             return ControlFlow::Break(Err(changed()));
         };
-        chunk.push(SourceElement::Sequence(
-            json.to_owned(),
-            Place::Line(number),
-        ));
+        chunk.push(SourceElement::Sequence(json.to_owned()));
         if chunk.is_full() && chunks.blocking_send(std::mem::take(&mut chunk)).is_err() {
             return ControlFlow::Break(Ok(()));
         }
