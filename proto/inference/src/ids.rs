@@ -5,6 +5,13 @@
 /// Maximum number of rows in a call.
 pub const ROWS_MAX: usize = 64;
 
+/// Header of a call with the value [`PRIORITY_JOB`] if the call belongs to a job. Jobs use at most
+/// half of the permits of the embedded engine.
+pub const PRIORITY_HEADER: &str = "assay-priority";
+
+/// See [`PRIORITY_HEADER`].
+pub const PRIORITY_JOB: &str = "job";
+
 /// Input `BYTES` [B, T]: the item ids of the events, from the oldest to the latest. Padding is
 /// empty. Output: the item ids that were ranked (`BYTES` [B, K]) or generated (`BYTES` [B, S, N]).
 pub const ITEM_IDS: &str = "item_ids";

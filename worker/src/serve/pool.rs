@@ -24,6 +24,15 @@ const CALLS_PER_THREAD: usize = 4;
 /// more permits than it has rows, so that waiting calls use bounded memory.
 const BYTES_PER_PERMIT: usize = 64 * 1024;
 
+/// The priority of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// A request waits for the result.
+    Request,
+    /// The call belongs to a job. Jobs use at most half of the permits.
+    Job,
+}
+
 /// The rows of a call.
 pub trait Work: Send + Sync + 'static {
     /// Computes a row and stores its result. A long computation calls `should_stop` between its
@@ -52,6 +61,8 @@ struct Shared {
     threads: usize,
     permits_max: usize,
     permits_used: AtomicUsize,
+    /// Those of `permits_used` that jobs use.
+    permits_of_jobs: AtomicUsize,
     permits_used_gauge: Gauge,
     queue_gauge: Gauge,
     wait_seconds: Histogram,
@@ -99,6 +110,7 @@ impl Pool {
             threads,
             permits_max,
             permits_used: AtomicUsize::new(0),
+            permits_of_jobs: AtomicUsize::new(0),
             permits_used_gauge: metrics::gauge!(prometheus::ENGINE_PERMITS_USED),
             queue_gauge: metrics::gauge!(prometheus::ENGINE_QUEUE),
             wait_seconds: metrics::histogram!(prometheus::ENGINE_QUEUE_WAIT_SECONDS),
@@ -117,23 +129,48 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Checks that a permit is free now, before anything of a call is read.
+    pub fn check(&self, priority: Priority) -> Result<(), NotAdmitted> {
+        let shared = &self.shared;
+        let is_full = |used: &AtomicUsize, max: usize| used.load(Ordering::Relaxed) >= max;
+        let jobs_are_full = || is_full(&shared.permits_of_jobs, shared.permits_max / 2);
+        if is_full(&shared.permits_used, shared.permits_max)
+            || (priority == Priority::Job && jobs_are_full())
+        {
+            return Err(NotAdmitted::Saturated);
+        }
+        Ok(())
+    }
+
     /// Takes the permits of a call with this number of rows, in a message of this size.
-    pub fn permits(&self, rows: usize, message_bytes: usize) -> Result<Permits, NotAdmitted> {
+    pub fn permits(
+        &self,
+        rows: usize,
+        message_bytes: usize,
+        priority: Priority,
+    ) -> Result<Permits, NotAdmitted> {
         let count = rows.max(message_bytes.div_ceil(BYTES_PER_PERMIT));
         let shared = &self.shared;
         if count > shared.permits_max {
             return Err(NotAdmitted::TooLarge);
         }
-        let more = |used: usize| Some(used + count).filter(|used| *used <= shared.permits_max);
-        shared
-            .permits_used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .map_err(|_| NotAdmitted::Saturated)?;
-        shared.permits_used_gauge.increment(count as f64);
-        Ok(Permits {
-            count,
+        let half = shared.permits_max / 2;
+        // A large call of a job is admitted if no other job has permits.
+        let of_jobs = match priority {
+            Priority::Request => 0,
+            Priority::Job => count.min(half),
+        };
+        take(&shared.permits_of_jobs, of_jobs, half)?;
+        // Dropped if the other permits are not free.
+        let mut permits = Permits {
+            count: 0,
+            of_jobs,
             shared: Arc::clone(shared),
-        })
+        };
+        take(&shared.permits_used, count, shared.permits_max)?;
+        permits.count = count;
+        shared.permits_used_gauge.increment(count as f64);
+        Ok(permits)
     }
 
     /// Returns the number of permits.
@@ -240,6 +277,14 @@ impl Shared {
     }
 }
 
+/// Takes permits, unless more than `max` would be used then.
+fn take(used: &AtomicUsize, count: usize, max: usize) -> Result<(), NotAdmitted> {
+    let more = |used: usize| Some(used + count).filter(|used| *used <= max);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        .map_err(|_| NotAdmitted::Saturated)?;
+    Ok(())
+}
+
 fn compute_rows(shared: &Shared) {
     let mut scratch = Scratch::default();
     while let Some((call, row)) = shared.next() {
@@ -261,6 +306,7 @@ fn compute_rows(shared: &Shared) {
 /// The permits of a call, returned on drop.
 pub struct Permits {
     count: usize,
+    of_jobs: usize,
     shared: Arc<Shared>,
 }
 
@@ -273,10 +319,12 @@ impl Permits {
 
 impl Drop for Permits {
     fn drop(&mut self) {
-        self.shared
-            .permits_used
-            .fetch_sub(self.count, Ordering::Relaxed);
-        self.shared.permits_used_gauge.decrement(self.count as f64);
+        let shared = &self.shared;
+        shared
+            .permits_of_jobs
+            .fetch_sub(self.of_jobs, Ordering::Relaxed);
+        shared.permits_used.fetch_sub(self.count, Ordering::Relaxed);
+        shared.permits_used_gauge.decrement(self.count as f64);
     }
 }
 

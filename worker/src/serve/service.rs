@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use assay_core::model::package::PackageName;
+use assay_inference::ids;
 use assay_inference::v2::grpc_inference_service_server::GrpcInferenceService;
 use assay_inference::v2::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
@@ -21,7 +22,7 @@ use crate::serve::metadata::metadata;
 use crate::serve::outcome::{Counted, Failure};
 use crate::serve::package::{LoadError, Package};
 use crate::serve::packages::Packages;
-use crate::serve::pool::{NotAdmitted, Pool};
+use crate::serve::pool::{NotAdmitted, Pool, Priority};
 use crate::serve::response;
 
 /// The embedded engine.
@@ -53,14 +54,17 @@ impl Engine {
     async fn infer(
         &self,
         mut request: ModelInferRequest,
+        priority: Priority,
         deadline: Option<Instant>,
     ) -> Result<ModelInferResponse, Failure> {
         let name = package_name(&request.model_name, &request.model_version)?;
         // An overloaded engine refuses calls before it reads their tensors.
-        drop(self.pool.permits(1, 0)?);
+        self.pool.check(priority)?;
         let call = Call::read(&request)?;
         response::check_requested(&request.outputs, &call.operation)?;
-        let permits = self.pool.permits(call.rows(), request.encoded_len())?;
+        let permits = self
+            .pool
+            .permits(call.rows(), request.encoded_len(), priority)?;
         request.inputs.clear();
         request.raw_input_contents.clear();
         let load = self.package(&name, permits.count());
@@ -180,7 +184,11 @@ impl GrpcInferenceService for Engine {
     ) -> Result<Response<ModelInferResponse>, Status> {
         let mut counted = Counted::new();
         let deadline = deadline(&request);
-        let result = self.infer(request.into_inner(), deadline).await;
+        let priority = match request.metadata().get(ids::PRIORITY_HEADER) {
+            Some(value) if value == ids::PRIORITY_JOB => Priority::Job,
+            _ => Priority::Request,
+        };
+        let result = self.infer(request.into_inner(), priority, deadline).await;
         counted.set(&result);
         match result {
             Ok(response) => Ok(Response::new(response)),

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use assay_inference::ids;
 use assay_inference::v2::{ModelInferRequest, ModelInferResponse};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Status};
 
 use crate::model::error::{Error, Result};
@@ -48,7 +50,7 @@ pub enum Priority {
     /// A request waits for the result. Without a free permit the call fails at once.
     Synchronous,
     /// A chunk of a job, which waits for a permit until its deadline. Jobs use at most half of the
-    /// permits of an engine.
+    /// permits of an engine, here and in the embedded engine.
     Job,
 }
 
@@ -56,6 +58,7 @@ pub enum Priority {
 pub struct Admitted {
     engine: Arc<Engine>,
     _permit: Permit,
+    priority: Priority,
     deadline: Instant,
     /// The time from the start of the operation to the deadline.
     whole: Duration,
@@ -126,6 +129,7 @@ impl Engine {
         Ok(Admitted {
             engine: Arc::clone(self),
             _permit: permit,
+            priority,
             deadline,
             whole: deadline - started,
             engine_time: Duration::ZERO,
@@ -136,15 +140,16 @@ impl Engine {
     async fn send(
         &self,
         request: ModelInferRequest,
+        priority: Priority,
         deadline: Instant,
         is_late: bool,
     ) -> Result<ModelInferResponse, Failure> {
         let replica = self.pick(deadline).await?;
-        match attempt(&replica, request.clone(), deadline).await {
+        match attempt(&replica, request.clone(), priority, deadline).await {
             Outcome::Unsent(_) => {
                 self.record_failure(&replica, true);
                 let replica = self.pick(deadline).await?;
-                let outcome = attempt(&replica, request, deadline).await;
+                let outcome = attempt(&replica, request, priority, deadline).await;
                 self.finish(&replica, outcome, is_late)
             }
             outcome => self.finish(&replica, outcome, is_late),
@@ -225,8 +230,17 @@ enum Outcome {
     Timeout,
 }
 
-async fn attempt(replica: &Replica, message: ModelInferRequest, deadline: Instant) -> Outcome {
+async fn attempt(
+    replica: &Replica,
+    message: ModelInferRequest,
+    priority: Priority,
+    deadline: Instant,
+) -> Outcome {
     let mut request = Request::new(message);
+    if priority == Priority::Job {
+        let job = MetadataValue::from_static(ids::PRIORITY_JOB);
+        request.metadata_mut().insert(ids::PRIORITY_HEADER, job);
+    }
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     let mut client = replica.client();
     match tokio::time::timeout_at(deadline, client.model_infer(request)).await {
@@ -255,7 +269,7 @@ impl Admitted {
         request.id = engine.next_id.fetch_add(1, Ordering::Relaxed).to_string();
         let (id, version) = (request.id.clone(), request.model_version.clone());
         let result = engine
-            .send(request, self.deadline, is_late)
+            .send(request, self.priority, self.deadline, is_late)
             .await
             .and_then(|response| {
                 check_identity(&response, &id, &version)?;

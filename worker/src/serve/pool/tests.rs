@@ -45,7 +45,7 @@ impl Work for Panicking {
 }
 
 fn queue(pool: &Pool, work: impl Work, rows: usize) -> Admitted {
-    let permits = pool.permits(rows, 0).unwrap();
+    let permits = pool.permits(rows, 0, Priority::Request).unwrap();
     pool.queue(Arc::new(work), rows, Duration::ZERO, None, permits)
         .unwrap()
 }
@@ -119,15 +119,55 @@ async fn permits_are_counted_in_sequences() {
     let pool = Pool::start(1).unwrap();
     let max = pool.permits_max();
     assert_eq!(max, CALLS_PER_THREAD * ids::ROWS_MAX);
-    let most = pool.permits(max - 1, 0).unwrap();
-    assert_eq!(pool.permits(2, 0).err(), Some(NotAdmitted::Saturated));
-    let last = pool.permits(1, 0).unwrap();
-    assert_eq!(pool.permits(1, 0).err(), Some(NotAdmitted::Saturated));
+    let most = pool.permits(max - 1, 0, Priority::Request).unwrap();
+    assert_eq!(
+        pool.permits(2, 0, Priority::Request).err(),
+        Some(NotAdmitted::Saturated)
+    );
+    let last = pool.permits(1, 0, Priority::Request).unwrap();
+    assert_eq!(
+        pool.permits(1, 0, Priority::Request).err(),
+        Some(NotAdmitted::Saturated)
+    );
     drop((most, last));
-    assert_eq!(pool.permits(max, 0).unwrap().count(), max);
-    assert_eq!(pool.permits(max + 1, 0).err(), Some(NotAdmitted::TooLarge));
+    assert_eq!(
+        pool.permits(max, 0, Priority::Request).unwrap().count(),
+        max
+    );
+    assert_eq!(
+        pool.permits(max + 1, 0, Priority::Request).err(),
+        Some(NotAdmitted::TooLarge)
+    );
     // A long message needs the permits of several sequences.
-    assert_eq!(pool.permits(1, BYTES_PER_PERMIT + 1).unwrap().count(), 2);
+    assert_eq!(
+        pool.permits(1, BYTES_PER_PERMIT + 1, Priority::Request)
+            .unwrap()
+            .count(),
+        2
+    );
+}
+
+#[tokio::test]
+async fn jobs_use_half_of_the_permits() {
+    let pool = Pool::start(1).unwrap();
+    let max = pool.permits_max();
+    let of_job = |rows| pool.permits(rows, 0, Priority::Job);
+    let first = of_job(max / 2 - 1).unwrap();
+    let last = of_job(1).unwrap();
+    assert_eq!(of_job(1).err(), Some(NotAdmitted::Saturated));
+    assert_eq!(pool.check(Priority::Job), Err(NotAdmitted::Saturated));
+    assert_eq!(pool.check(Priority::Request), Ok(()));
+    let request = pool.permits(max / 2, 0, Priority::Request).unwrap();
+    drop((first, last));
+    assert_eq!(pool.check(Priority::Job), Ok(()));
+    // More permits than jobs have in all: the call has them alone.
+    assert_eq!(of_job(max / 2 + 1).err(), Some(NotAdmitted::Saturated));
+    drop(request);
+    let large = of_job(max / 2 + 1).unwrap();
+    assert_eq!(of_job(1).err(), Some(NotAdmitted::Saturated));
+    drop(large);
+    assert_eq!(of_job(max).unwrap().count(), max);
+    assert_eq!(pool.shared.permits_of_jobs.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -173,7 +213,7 @@ async fn calls_that_would_be_late_are_not_admitted() {
     };
     let second = Duration::from_secs(1);
     let deadline = |seconds: u32| Some(Instant::now() + second * seconds);
-    let permits = |rows| pool.permits(rows, 0).unwrap();
+    let permits = |rows| pool.permits(rows, 0, Priority::Request).unwrap();
     // An empty queue admits everything: otherwise a wrong estimate would refuse calls forever.
     let first = pool.queue(work(), 64, second, deadline(1), permits(64));
     assert!(first.is_ok());
