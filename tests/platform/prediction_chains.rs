@@ -9,7 +9,7 @@ use assay_core::{JobId, WorkerId};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use crate::harness::{WAIT_TIMEOUT, World, error_code, org, string, wait_until};
+use crate::harness::{WAIT_TIMEOUT, World, error_code, org, scrape, string, wait_until};
 use crate::predictions::{
     DISHES, N, accepted, charged, count, create, lines, output, predicted, prediction_world,
     publish_dishes,
@@ -65,6 +65,7 @@ async fn one_call_scores_like_submission_by_hand() {
 
 /// A pool of the roles of an installation without workers, in which the test acts as the worker.
 struct Roles {
+    owner: PgPool,
     api: PgPool,
     worker: PgPool,
     worker_id: WorkerId,
@@ -77,6 +78,7 @@ impl Roles {
         let worker_id = WorkerId::random().unwrap();
         leases::renew_lease(&worker, &worker_id).await.unwrap();
         Self {
+            owner: pool(&world.stack.database.owner_url),
             api: pool(&world.stack.database.api_url),
             worker,
             worker_id,
@@ -153,9 +155,14 @@ async fn every_end_of_prediction_ends_eval() {
             .await;
             roles.claim(&job_id).await.unwrap()
         };
-        let sweep = async || {
-            let mut db = roles.api.acquire().await.unwrap();
-            leases::sweep(&mut db, true).await.unwrap()
+        // In one transaction, so that the dispatcher of the API does not sweep first.
+        let change_and_sweep = async |sql: &str| {
+            let mut transaction = roles.owner.begin().await.unwrap();
+            run(&mut transaction, sql, &job_id).await;
+            let reclaimed = leases::sweep(&mut transaction, true).await.unwrap();
+            transaction.commit().await.unwrap();
+            let eval_failed: Vec<bool> = reclaimed.iter().map(|job| job.eval_failed).collect();
+            assert_eq!(eval_failed, [true]);
         };
         // The status, the eval's status, and whether each charge is refunded.
         let expected = match end {
@@ -197,16 +204,14 @@ async fn every_end_of_prediction_ends_eval() {
             End::LoseWorker => {
                 last_attempt(&mut database).await;
                 let gone = "update jobs set worker_id = 'nobody' where id = $1";
-                run(&mut database, gone, &job_id).await;
-                assert_eq!(sweep().await.len(), 1);
+                change_and_sweep(gone).await;
                 ("failed", "failed", true, true)
             }
             End::Overdue => {
                 last_attempt(&mut database).await;
                 let late =
                     "update jobs set deadline_at = now() - interval '1 second' where id = $1";
-                run(&mut database, late, &job_id).await;
-                assert_eq!(sweep().await.len(), 1);
+                change_and_sweep(late).await;
                 ("failed", "failed", true, true)
             }
         };
@@ -236,6 +241,12 @@ async fn every_end_of_prediction_ends_eval() {
     }
     let open = "select count(*) from jobs where finished_at is null";
     assert_eq!(count(&mut database, open).await, 0);
+    let metrics = scrape(&world.stack.apis[0]).await;
+    for r#type in ["predict", "eval"] {
+        let cancelled =
+            format!("assay_jobs_finished_total{{type=\"{type}\",outcome=\"cancelled\"}} 3\n");
+        assert!(metrics.contains(&cancelled), "{metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,7 +122,7 @@ const TENANTS: [&str; 23] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 53] = [
+const ALL_TENANTS: [&str; 54] = [
     "allowance::used",
     "auth::accept_invites",
     "auth::join_by_domain",
@@ -147,6 +147,7 @@ const ALL_TENANTS: [&str; 53] = [
     "email_domain::lease_due",
     "email_domain::other_holder",
     "job::finalize",
+    "job::which_ended_evals",
     "job_notifications::pick_jobs_to_notify",
     "job_notifications::reset_notifications",
     "job_rows::insert",

@@ -11,7 +11,7 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span};
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::work::{self, Claim, ClaimedTask, Phase, SuccessfulAttempt};
-use assay_core::store::{allowance, within_response_timeout};
+use assay_core::store::{allowance, job, within_response_timeout};
 use assay_core::{Error, Result, Timestamp};
 use assay_eval::Scoring;
 use assay_eval::score::Progress;
@@ -84,7 +84,7 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
         metrics::counter!(prometheus::FENCED_WRITES).increment(1);
     }
     if let Some(outcome) = outcome.of_job(claim).filter(|_| result == outcome.as_str()) {
-        count_finished(claim, outcome);
+        count_finished(context, claim, outcome).await;
         metrics::histogram!(prometheus::JOB_SECONDS)
             .record(seconds_between(claim.created_at, claim.started_at) + seconds);
     }
@@ -100,21 +100,17 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
 }
 
 /// Counts a finished job, and the eval that failed with it.
-fn count_finished(claim: &Claim, outcome: &'static str) {
-    let count = |r#type: JobType, outcome| {
-        metrics::counter!(
-            prometheus::JOBS_FINISHED,
-            "type" => r#type.as_str(),
-            "outcome" => outcome
-        )
-        .increment(1);
-    };
-    count(claim.job_type(), outcome);
-    if let ClaimedTask::Predict(prediction) = &claim.task
-        && prediction.eval_job_id.is_some()
-        && outcome != "succeeded"
-    {
-        count(JobType::Eval, FailureCode::InputUnavailable.as_str());
+async fn count_finished(context: &AttemptContext, claim: &Claim, outcome: &'static str) {
+    prometheus::count_finished_job(claim.job_type(), outcome);
+    let has_eval =
+        matches!(&claim.task, ClaimedTask::Predict(prediction) if prediction.eval_job_id.is_some());
+    if has_eval && outcome != "succeeded" {
+        let (db, ids) = (context.db.get(), [claim.job_id.as_str()]);
+        let ended = within_response_timeout(job::which_ended_evals(&db, &ids)).await;
+        if ended.is_ok_and(|ended| !ended.is_empty()) {
+            let code = FailureCode::InputUnavailable;
+            prometheus::count_finished_job(JobType::Eval, code.as_str());
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use assay_core::model::job::FailureCode;
+use assay_core::model::job::{FailureCode, JobType};
 use assay_core::model::span_context::SpanContext;
 use assay_core::runtime::job_queue::{JobNotifier, QueueState};
 use assay_core::runtime::prometheus;
@@ -255,6 +255,7 @@ impl Dispatcher {
             attempt,
             overdue,
             failed,
+            eval_failed,
             started_at,
             ended_at,
             trace_id,
@@ -270,12 +271,11 @@ impl Dispatcher {
             metrics::counter!(prometheus::JOBS_RECLAIMED, "outcome" => outcome).increment(1);
             metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
             if *failed {
-                metrics::counter!(
-                    prometheus::JOBS_FINISHED,
-                    "type" => r#type.as_str(),
-                    "outcome" => code.as_str()
-                )
-                .increment(1);
+                prometheus::count_finished_job(*r#type, code.as_str());
+            }
+            if *eval_failed {
+                let code = FailureCode::InputUnavailable;
+                prometheus::count_finished_job(JobType::Eval, code.as_str());
             }
             tracing::info!(%job_id, attempt, trace_id, result, outcome, "job reclaimed");
             if let Some(parent) = span_id

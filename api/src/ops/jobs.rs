@@ -106,18 +106,14 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let cancelled = store::job::cancel(&app.jobs_db.get(), caller.org_id(), &job_id).await?;
     let job = find(app, caller, &job_id).await?;
     if cancelled {
-        // The eval of the output is cancelled with its job.
-        let types = [
-            Some(job.r#type),
-            job.eval_job_id.as_ref().map(|_| JobType::Eval),
-        ];
-        for r#type in types.into_iter().flatten() {
-            metrics::counter!(
-                prometheus::JOBS_FINISHED,
-                "type" => r#type.as_str(),
-                "outcome" => "cancelled"
-            )
-            .increment(1);
+        prometheus::count_finished_job(job.r#type, "cancelled");
+        if job.eval_job_id.is_some() {
+            // The eval of the output is cancelled with its job, unless it was before.
+            let ids = [job_id.as_str()];
+            let ended = store::job::which_ended_evals(&app.jobs_db.get(), &ids).await;
+            if ended.is_ok_and(|ended| !ended.is_empty()) {
+                prometheus::count_finished_job(JobType::Eval, "cancelled");
+            }
         }
         return Ok(job.into_job(&app.settings.public_url));
     }

@@ -7,6 +7,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 use crate::model::error::{Error, Result};
+use crate::model::job::JobType;
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::{LOG, LOG_FORMAT};
 
@@ -161,6 +162,11 @@ const JOB_BUCKETS: &[f64] = &[
 const ENGINE_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
+
+/// Counts a finished job. `outcome` is `succeeded`, `cancelled` or the failure code.
+pub fn count_finished_job(r#type: JobType, outcome: &'static str) {
+    metrics::counter!(JOBS_FINISHED, "type" => r#type.as_str(), "outcome" => outcome).increment(1);
+}
 
 /// Installs the recorder of Prometheus metrics. The handle renders them for a scrape. `git_sha` is
 /// the commit of the build.

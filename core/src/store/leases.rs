@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, usage};
+use super::{PgConnection, job, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, WorkerId};
 use crate::model::job::{ATTEMPTS_MAX, JobType};
@@ -84,6 +84,8 @@ pub struct ReclaimedJob {
     pub overdue: bool,
     /// Set if no attempt was left and the job failed. Otherwise it is queued again.
     pub failed: bool,
+    /// Set if the job was a prediction that failed, and an eval that waited for it failed with it.
+    pub eval_failed: bool,
     /// The start of the attempt.
     pub started_at: Timestamp,
     /// The time at which the sweep ended the attempt.
@@ -100,7 +102,7 @@ pub struct ReclaimedJob {
 /// An expired lease counts as a dead worker only if `leases_expire` is set. Just after an outage of
 /// the database, no worker can have renewed its lease, so the caller does not set it.
 pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<ReclaimedJob>> {
-    let reclaimed = sqlx::query_as!(
+    let mut reclaimed = sqlx::query_as!(
         ReclaimedJob,
         r#"
         /* all tenants: the sweep reclaims jobs of every organization */
@@ -167,6 +169,7 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
             attempts as attempt,
             overdue as "overdue!",
             attempts >= $3 as "failed!",
+            false as "eval_failed!",
             started_at as "started_at!: Timestamp",
             now() as "ended_at!: Timestamp",
             trace_id,
@@ -190,8 +193,20 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
         .filter(|reclaimed| reclaimed.failed)
         .map(|reclaimed| reclaimed.job_id.as_str())
         .collect();
-    if !failed.is_empty() {
-        usage::refund(db, &failed).await?;
+    if failed.is_empty() {
+        return Ok(reclaimed);
+    }
+    usage::refund(db, &failed).await?;
+    let predictions: Vec<&str> = reclaimed
+        .iter()
+        .filter(|reclaimed| reclaimed.failed && reclaimed.r#type == JobType::Predict)
+        .map(|reclaimed| reclaimed.job_id.as_str())
+        .collect();
+    if !predictions.is_empty() {
+        let ended_evals = job::which_ended_evals(db, &predictions).await?;
+        for reclaimed in &mut reclaimed {
+            reclaimed.eval_failed = ended_evals.contains(&reclaimed.job_id);
+        }
     }
     Ok(reclaimed)
 }
