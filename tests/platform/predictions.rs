@@ -13,6 +13,7 @@ use crate::harness::{
 };
 use crate::packages::publish;
 use crate::serving::package;
+use crate::storage::assert_storage_full;
 use crate::uploads::{complete, open, put, uploaded};
 
 /// The id of the model in `tests/engines/packages/embedded`. Its context has 12 events.
@@ -858,6 +859,63 @@ async fn month_admits_exactly_its_predict_items() {
         world.submit(&crate::harness::one_prediction()).await.status,
         202
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_cannot_finish_is_refused() {
+    let world = prediction_world(0).await;
+    // A minute for each of 150 sequences.
+    let slow = "update models set package = jsonb_set(package, '{sequence_us}', '60000000')";
+    sqlx::raw_sql(slow)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let most = 15 * cores;
+    let refused = create(&world.key(), json!({"suite_id": DISHES})).await;
+    if most >= N {
+        assert_eq!(refused.status, 202);
+        return;
+    }
+    assert_eq!(
+        (refused.status, error_code(&refused)),
+        (413, "payload_too_large".into())
+    );
+    let message = string(&refused.body["error"]["message"]);
+    let advice = format!("Send at most {most} sequences in one job.");
+    assert!(message.ends_with(&advice), "{message}");
+    let sequences: Vec<Value> = (0..most)
+        .map(|at| sequence(&at.to_string(), &["dish-01"]))
+        .collect();
+    accepted(&world.key(), json!({"sequences": sequences})).await;
+    assert_eq!(charged(&world).await, (most as i64, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_stored_over_the_limit() {
+    let world = prediction_world(1).await;
+    world
+        .stack
+        .operate(&["plan", "set", "team", "--storage-bytes", "1000"])
+        .await
+        .unwrap();
+    let job = predicted(&world, json!({"suite_id": DISHES})).await;
+    let bytes = &job["result"]["output_bytes"];
+    assert!(bytes.as_i64().unwrap() > 1000, "{bytes}");
+    let usage = world.key().get("/v1/usage").await.unwrap().body;
+    assert_eq!(&usage["stored_bytes"], bytes);
+    let refused = create(&world.key(), json!({"suite_id": DISHES})).await;
+    assert_storage_full(&refused, 1000);
+    let output = format!("/v1/uploads/{}", string(&job["result"]["output_ref"]));
+    let deleted = world.key().request("DELETE", &output);
+    assert_eq!(world.key().send(deleted).await.unwrap().status, 204);
+    wait_until("the storage is free", WAIT_TIMEOUT, async || {
+        create(&world.key(), json!({"suite_id": DISHES}))
+            .await
+            .status
+            == 202
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

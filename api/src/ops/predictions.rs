@@ -12,6 +12,7 @@ use assay_core::model::serving_options::{HistoryFields, PredictFields};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
+use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::new_job::{NewEval, NewPrediction, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Code, Details, Error, JobId, Result, UploadId};
@@ -22,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::evals::{ensure_may_submit, no_such_suite, unscorable};
 use super::models;
-use super::serving::{ensure_servable, not_offered};
+use super::serving::{Servable, ensure_servable, not_offered};
 use super::submissions::{
     Accepted, FoundUpload, Origin, ValidJob, ensure_json, find_repeated, find_upload,
     idempotency_key_error, replay, store_job, upload_not_ready, with_bytes,
@@ -108,6 +109,7 @@ pub async fn submit(
         return Err(not_offered(&model, "it does not rank options"));
     }
     let n_submitted = input.n();
+    ensure_finishes(&model, n_submitted, app.engines.cores())?;
     let suite = match &input {
         Input::Suite(suite) => Some(Arc::clone(suite)),
         Input::Inline(..) | Input::Upload(_) => None,
@@ -142,6 +144,29 @@ pub async fn submit(
         request_sha256,
     };
     store_job(app, caller, job, origin, permit).await
+}
+
+/// Checks that an attempt has the time for all sequences, if each has the context's full length and
+/// the engine has as many cores as this machine.
+///
+/// # Errors
+/// 413 if not: every attempt would end at its timeout.
+fn ensure_finishes(model: &Servable, n: i64, cores: usize) -> Result<()> {
+    let sequence_us = u128::from(model.sequence_us.unsigned_abs().max(1));
+    let n_max = ATTEMPT_TIMEOUT.as_micros() * cores as u128 / sequence_us;
+    let n = u128::from(n.unsigned_abs());
+    if n <= n_max {
+        return Ok(());
+    }
+    let minutes = n * ATTEMPT_TIMEOUT.as_secs() as u128 / 60 / n_max.max(1);
+    Err(Error::new(
+        Code::PayloadTooLarge,
+        format!(
+            "The job would take about {minutes} minutes, and a job has {}. Send at most {n_max} \
+             sequences in one job.",
+            ATTEMPT_TIMEOUT.as_secs() / 60
+        ),
+    ))
 }
 
 /// A validated prediction job.

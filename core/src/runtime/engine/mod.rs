@@ -84,14 +84,14 @@ pub struct Engines(Arc<Inner>);
 struct Inner {
     by_name: BTreeMap<String, Arc<Engine>>,
     item_tables: ItemTables,
-    permits: usize,
+    cores: usize,
 }
 
 impl Engines {
     /// Creates a client of these engines. It connects at the first call of each engine.
     ///
-    /// `artifacts` has the item tables of models whose engine reads codes. Each engine gets four
-    /// permits per core.
+    /// `artifacts` has the item tables of models whose engine reads codes. `cores` is the number of
+    /// cores of an engine; each gets four permits per core.
     pub fn new(addresses: &[EngineAddress], artifacts: Artifacts, cores: usize) -> Self {
         let engine = |address: &EngineAddress| {
             let engine = Engine::new(&address.name, Replicas::new(address.clone()), cores);
@@ -101,7 +101,7 @@ impl Engines {
         Self(Arc::new(Inner {
             by_name,
             item_tables: ItemTables::new(artifacts),
-            permits: permits::Permits::new(cores).max(),
+            cores,
         }))
     }
 
@@ -110,9 +110,14 @@ impl Engines {
         self.0.by_name.keys().map(String::as_str)
     }
 
+    /// Returns the number of cores that an engine is assumed to have.
+    pub fn cores(&self) -> usize {
+        self.0.cores
+    }
+
     /// Returns the maximum number of calls to one engine that are in progress at once.
     pub fn permits(&self) -> usize {
-        self.0.permits
+        permits::permits_max(self.0.cores)
     }
 
     /// Returns the state of each engine.

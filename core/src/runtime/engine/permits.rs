@@ -7,6 +7,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Number of permits for each core.
 const PERMITS_PER_CORE: usize = 4;
 
+/// Returns the number of permits of an engine with this number of cores.
+pub fn permits_max(cores: usize) -> usize {
+    PERMITS_PER_CORE * cores.max(1)
+}
+
 /// The permits of one engine. Jobs use at most half of them.
 #[derive(Debug)]
 pub struct Permits {
@@ -25,17 +30,12 @@ pub struct Permit {
 impl Permits {
     /// Creates the permits of an engine on a machine with this number of cores.
     pub fn new(cores: usize) -> Self {
-        let max = PERMITS_PER_CORE * cores.max(1);
+        let max = permits_max(cores);
         Self {
             all: Arc::new(Semaphore::new(max)),
             jobs: Arc::new(Semaphore::new(max / 2)),
             max,
         }
-    }
-
-    /// Returns the maximum number of calls in progress.
-    pub fn max(&self) -> usize {
-        self.max
     }
 
     /// Returns the number of calls in progress.
@@ -71,7 +71,7 @@ mod tests {
     fn synchronous_calls_use_all_permits() {
         let permits = Permits::new(2);
         let held: Vec<_> = (0..8).map(|_| permits.try_acquire().unwrap()).collect();
-        assert_eq!((permits.used(), permits.max()), (8, 8));
+        assert_eq!((permits.used(), permits_max(2)), (8, 8));
         assert!(permits.try_acquire().is_none());
         assert!(permits.acquire_for_job().now_or_never().is_none());
         drop(held);
