@@ -20,7 +20,7 @@ use crate::harness::{
     string, wait_until, with_token, world_with,
 };
 use crate::packages::{publish, with_model};
-use crate::serving::{package, sequence, sequence_message, totals};
+use crate::serving::{self, package, sequence, sequence_message, totals};
 
 /// The timeout for an engine to have loaded its models. The launchers give up earlier.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
@@ -601,6 +601,58 @@ async fn check_job(world: &World, model: &str) {
     }
 }
 
+/// Streams samples, which are computed with one call for each event.
+async fn check_stream(world: &World, model: &str) {
+    let key = world.key();
+    for body in samples() {
+        let whole = served(&key, model, "generate", &body).await;
+        let response = serving::stream(&key, model, &body).await;
+        assert_eq!(response.status(), 200);
+        let events = serving::server_sent_events(&response.text().await.unwrap());
+        let ((name, done), events) = events.split_last().unwrap();
+        assert_eq!(name, "done");
+        assert_close(model, done, &whole);
+        let position = |event: &Value| {
+            let continuation = event["continuation"].as_u64().unwrap();
+            (string(&event["sequence_id"]), continuation)
+        };
+        let mut found: Vec<Value> = events.iter().map(|(_, event)| event.clone()).collect();
+        // The events of one step come before those of the next one.
+        let firsts = found.iter().take(sequences().len()).map(position);
+        let firsts: std::collections::BTreeSet<_> = firsts.collect();
+        assert_eq!(firsts.len(), sequences().len());
+        let mut expected = serving::streamed_events(&whole["data"]);
+        found.sort_by_key(position);
+        expected.sort_by_key(position);
+        assert_eq!(found, expected);
+    }
+}
+
+/// Kills the engine after the first event of a stream, which ends with an error and is refunded.
+async fn check_killed_during_stream(world: &World, engine: &External, model: &str) {
+    let key = world.key();
+    let sequences = &sequences()[..2];
+    let body = json!({"sequences": sequences, "mode": "sample", "n_events": 50});
+    let before = totals(world).await;
+    let mut response = serving::stream(&key, model, &body).await;
+    assert_eq!(response.status(), 200);
+    let mut text = response.chunk().await.unwrap().unwrap().to_vec();
+    engine.guarded.signal(libc::SIGKILL);
+    while let Some(chunk) = response.chunk().await.unwrap() {
+        text.extend(chunk);
+    }
+    let events = serving::server_sent_events(std::str::from_utf8(&text).unwrap());
+    let ((name, error), events) = events.split_last().unwrap();
+    assert_eq!(
+        (name.as_str(), &error["error"]["code"]),
+        ("error", &json!("unavailable"))
+    );
+    assert!(string(&error["error"]["request_id"]).starts_with("req_"));
+    assert!(!events.is_empty() && events.len() < 100, "{}", events.len());
+    assert!(events.iter().all(|(name, _)| name == "event"));
+    assert_eq!(totals(world).await, before);
+}
+
 async fn conforms(kind: Kind) {
     let Some((world, engine)) = world_and_engine(kind, "30").await else {
         return;
@@ -613,6 +665,9 @@ async fn conforms(kind: Kind) {
     }
     check_publication(&world, kind).await;
     check_top_k(&world, kind).await;
+    for model in models(kind) {
+        check_stream(&world, &model).await;
+    }
     engine.guarded.stop();
     engine.wait_until_gone().await;
 }
@@ -730,7 +785,7 @@ async fn failures_stay_local(kind: Kind) {
 
 /// Kills the engine. Its models are unavailable, and everything else works.
 async fn check_killed(world: &mut World, engine: &External, models: &[String], expected: &Value) {
-    engine.guarded.signal(libc::SIGKILL);
+    check_killed_during_stream(world, engine, &models[0]).await;
     engine.wait_until_gone().await;
     let before = totals(world).await;
     let body = json!({"sequences": [plain()]});

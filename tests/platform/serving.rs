@@ -9,6 +9,7 @@ use assay_core::store::serving::{self as charges, Charged, Key};
 use assay_core::store::{self, PoolProfile};
 use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
+use assay_proto::v1::stream_generate_response::Part;
 use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
@@ -324,6 +325,123 @@ async fn continuations_follow_from_seed() {
         items.dedup();
         assert_eq!(items.len(), 6, "no item is repeated");
     }
+}
+
+/// Requests a stream of continuations.
+pub async fn stream(client: &Client, model: &str, body: &Value) -> reqwest::Response {
+    let path = format!("/v1/models/{model}/generate");
+    let request = client.request("POST", &path).json(body);
+    let request = request.header("Accept", "text/html, Text/Event-Stream; q=0.9");
+    request.send().await.unwrap()
+}
+
+/// Returns the names and the data of server-sent events.
+pub fn server_sent_events(stream: &str) -> Vec<(String, Value)> {
+    let events = stream.split_terminator("\n\n");
+    events
+        .map(|event| {
+            let (name, data) = event.split_once("\ndata: ").unwrap();
+            let name = name.strip_prefix("event: ").unwrap();
+            (name.to_owned(), serde_json::from_str(data).unwrap())
+        })
+        .collect()
+}
+
+/// Returns the events of all continuations as a stream has them, in any order.
+pub fn streamed_events(data: &Value) -> Vec<Value> {
+    let mut events = Vec::new();
+    for data in data.as_array().unwrap() {
+        for (at, continuation) in data["continuations"].as_array().unwrap().iter().enumerate() {
+            for event in continuation["events"].as_array().unwrap() {
+                events.push(
+                    json!({"sequence_id": data["sequence_id"], "continuation": at, "event": event}),
+                );
+            }
+        }
+    }
+    events
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_has_the_events_of_the_response() {
+    let world = serving_world().await;
+    let key = world.key();
+    let sequences = json!([some_sequence(), sequence("cold", &[])]);
+    let mut grpc = ServingServiceClient::new(world.channel().await);
+    for (mode, n_continuations) in [("sample", 3), ("beam", 1)] {
+        let body = json!({"sequences": sequences, "n_events": 4, "mode": mode,
+            "n_continuations": n_continuations, "seed": "11"});
+        let whole = served(&key, "generate", &body).await;
+        let before = totals(&world).await.1;
+        let response = stream(&key, MODEL, &body).await;
+        assert_eq!(response.status(), 200);
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!(
+            ["content-type", "x-model-version", "cache-control"].map(header),
+            ["text/event-stream", "1", "no-cache"].map(str::to_owned)
+        );
+        let events = server_sent_events(&response.text().await.unwrap());
+        let ((name, done), events) = events.split_last().unwrap();
+        assert_eq!((name.as_str(), done), ("done", &whole));
+        assert!(events.iter().all(|(name, _)| name == "event"));
+        let events: Vec<Value> = events.iter().map(|(_, data)| data.clone()).collect();
+        assert_eq!(events, streamed_events(&whole["data"]));
+        assert_eq!(totals(&world).await.1 - before, 8 * n_continuations);
+
+        let message = v1::GenerateRequest {
+            model_id: MODEL.into(),
+            sequences: vec![
+                sequence_message(&sequences[0]),
+                sequence_message(&sequences[1]),
+            ],
+            n_events: Some(4),
+            n_continuations: Some(n_continuations),
+            mode: Some(mode.into()),
+            seed: Some(11),
+            ..v1::GenerateRequest::default()
+        };
+        let request = with_token(message, &world.org.key);
+        let mut parts = grpc.stream_generate(request).await.unwrap().into_inner();
+        let mut found = Vec::new();
+        let done = loop {
+            match parts.message().await.unwrap().unwrap().part.unwrap() {
+                Part::Done(done) => break done,
+                Part::Event(event) => {
+                    let generated = event.event.unwrap();
+                    let generated = json!({"item_id": generated.item_id, "type": generated.r#type});
+                    found.push(json!({"sequence_id": event.sequence_id,
+                        "continuation": event.continuation, "event": generated}));
+                }
+            }
+        };
+        assert_eq!(found, events);
+        assert!(parts.message().await.unwrap().is_none());
+        let generations = done.generations.unwrap();
+        assert_eq!(generations.data.len(), 2);
+        assert_eq!(
+            generations.usage.unwrap().generated_events,
+            8 * n_continuations
+        );
+    }
+    let beams = json!({"sequences": sequences, "n_continuations": 2});
+    let unknown = json!({"sequences": [sequence("p", &["haggis"])], "on_unknown": "refuse"});
+    for (body, field) in [
+        (beams, "n_continuations"),
+        (unknown, "sequences[0].events[0].item_id"),
+    ] {
+        let before = totals(&world).await;
+        let response = stream(&key, MODEL, &body).await;
+        assert_eq!(response.status(), 422, "{field}");
+        let body: Value = response.json().await.unwrap();
+        let fields = &body["error"]["details"]["fields"];
+        assert_eq!(fields[0]["field"], field, "{body}");
+        assert_eq!(totals(&world).await, before);
+    }
+    let path = format!("/v1/models/{MODEL}/generate");
+    let body = json!({"sequences": sequences, "n_continuations": 2});
+    let plain = key.request("POST", &path).json(&body);
+    let plain = key.send(plain.header("Accept", "*/*")).await.unwrap();
+    assert_eq!(plain.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

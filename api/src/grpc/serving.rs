@@ -32,6 +32,46 @@ fn read(messages: Vec<v1::Sequence>) -> Result<Option<Vec<Sequence<'static>>>> {
     Ok((!sequences.is_empty()).then_some(sequences))
 }
 
+/// Returns the fields of a request to continue sequences with this model.
+fn generate_fields(
+    message: v1::GenerateRequest,
+    model_id: &str,
+) -> Result<(ServeFields<'_>, GenerateFields)> {
+    let v1::GenerateRequest {
+        model_id: _,
+        sequences,
+        model_version,
+        on_long,
+        on_unknown,
+        n_events,
+        n_continuations,
+        mode,
+        temperature,
+        seed,
+        exclude_seen,
+        idempotency_key,
+    } = message;
+    let fields = ServeFields {
+        model_id,
+        model_version,
+        sequences: read(sequences)?,
+        history: HistoryFields {
+            on_long,
+            on_unknown,
+        },
+        idempotency_key,
+    };
+    let options = GenerateFields {
+        n_events,
+        n_continuations,
+        mode,
+        temperature,
+        seed: seed.map(|seed| seed.to_string()),
+        exclude_seen,
+    };
+    Ok((fields, options))
+}
+
 #[tonic::async_trait]
 impl ServingService for Service {
     async fn predict(
@@ -75,41 +115,28 @@ impl ServingService for Service {
         request: Request<v1::GenerateRequest>,
     ) -> Result<Response<v1::GenerateResponse>, Status> {
         self.respond(request, |app, submitter: Proof, input| async move {
-            let v1::GenerateRequest {
-                model_id,
-                sequences,
-                model_version,
-                on_long,
-                on_unknown,
-                n_events,
-                n_continuations,
-                mode,
-                temperature,
-                seed,
-                exclude_seen,
-                idempotency_key,
-            } = input.message;
-            let fields = ServeFields {
-                model_id: &model_id,
-                model_version,
-                sequences: read(sequences)?,
-                history: HistoryFields {
-                    on_long,
-                    on_unknown,
-                },
-                idempotency_key,
-            };
-            let options = GenerateFields {
-                n_events,
-                n_continuations,
-                mode,
-                temperature,
-                seed: seed.map(|seed| seed.to_string()),
-                exclude_seen,
-            };
+            let mut message = input.message;
+            let model_id = std::mem::take(&mut message.model_id);
+            let (fields, options) = generate_fields(message, &model_id)?;
             Ok(serving::generate(&app, &submitter, fields, options)
                 .await?
                 .into())
+        })
+        .await
+    }
+
+    type StreamGenerateStream = BoxStream<'static, Result<v1::StreamGenerateResponse, Status>>;
+
+    async fn stream_generate(
+        &self,
+        request: Request<v1::GenerateRequest>,
+    ) -> Result<Response<Self::StreamGenerateStream>, Status> {
+        self.stream(request, |app, submitter: Proof, input| async move {
+            let mut message = input.message;
+            let model_id = std::mem::take(&mut message.model_id);
+            let (fields, options) = generate_fields(message, &model_id)?;
+            let stream = serving::stream_generate(&app, &submitter, fields, options).await?;
+            Ok(stream.parts.map_ok(v1::StreamGenerateResponse::from))
         })
         .await
     }

@@ -97,12 +97,8 @@ pub fn render(
     response
 }
 
-fn rest(failure: &Failure, request_id: &RequestId) -> Response {
-    let Failure {
-        error,
-        status,
-        grpc_status: _,
-    } = failure;
+/// Returns an error as the JSON of a REST response.
+pub fn json(error: &Error, request_id: &RequestId) -> String {
     let envelope = Envelope {
         error: ErrorBody {
             code: error.code.as_str(),
@@ -111,11 +107,19 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
             details: error.details.as_ref(),
         },
     };
+    serde_json::to_string(&envelope).unwrap_or_default()
+}
+
+fn rest(failure: &Failure, request_id: &RequestId) -> Response {
+    let Failure {
+        error,
+        status,
+        grpc_status: _,
+    } = failure;
     let status = status
         .or_else(|| StatusCode::from_u16(error.code.http_status()).ok())
         .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response =
-        Response::new(serde_json::to_vec(&envelope).map_or_else(|_| Body::empty(), Body::from));
+    let mut response = Response::new(Body::from(json(error, request_id)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -36,12 +36,13 @@ const SUBMISSION: [&str; 4] = [
 ];
 
 /// The routes and gRPC methods that call an engine.
-const SERVING: [&str; 6] = [
+const SERVING: [&str; 7] = [
     "/v1/models/{model_id}/predict",
     "/v1/models/{model_id}/generate",
     "/v1/models/{model_id}/embed",
     "/assay.v1.ServingService/Predict",
     "/assay.v1.ServingService/Generate",
+    "/assay.v1.ServingService/StreamGenerate",
     "/assay.v1.ServingService/Embed",
 ];
 

@@ -6,6 +6,7 @@ pub mod comparisons;
 pub mod complete_upload;
 pub mod domains;
 pub mod evals;
+pub mod generation_stream;
 pub mod health;
 pub mod invites;
 pub mod job_output;

@@ -13,14 +13,14 @@ use assay_core::model::random;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
-    EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateUsage, Generations,
-    Pooling, PredictData, PredictUsage, Predictions, Refusal, SEQUENCES_MAX, Seed, Served, Unit,
-    Units,
+    Continuations, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateOptions,
+    GenerateUsage, GeneratedEvent, Generations, Pooling, PredictData, PredictUsage, Predictions,
+    Refusal, SEQUENCES_MAX, Seed, Served, StreamedEvent, Unit, Units,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
-use assay_core::runtime::engine::{CallOptions, Computed, Priority};
+use assay_core::runtime::engine::{CallOptions, Computed, EarlyEvent, EarlyEvents, Priority};
 use assay_core::runtime::prometheus;
 use assay_core::store::serving::{self, Charged, Key};
 use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
@@ -28,6 +28,7 @@ use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinHandle;
 
+use super::generation_stream::{self, GenerationStream};
 use super::models;
 use super::submissions::idempotency_key_error;
 use crate::app::App;
@@ -112,52 +113,153 @@ pub async fn generate(
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<Served<Generations>> {
-    let mut errors = Vec::new();
-    let seed = match &fields.idempotency_key {
-        // A repetition draws the same seed.
-        Some(key) => first_word(&Sha256::digest(key).into()),
-        None => random::words::<1>()[0],
-    };
-    let options = generate.check(&fields.history, seed, &mut errors);
-    let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
-    let caller = submitter.proof().caller();
-    let model = request.find_model(app, caller, true).await?;
-    if (options.mode == GenerateMode::Sample || options.exclude_seen) && !model.served.samples() {
-        let why = "it generates with mode: beam only, and with all items";
-        return Err(not_offered(&model, why));
-    }
-    let units = request.units(
-        Unit::GeneratedEvents,
-        i64::from(options.n_events) * i64::from(options.n_continuations),
-    );
-    let encodings = options.n_events
-        * match options.mode {
-            GenerateMode::Beam => BEAM,
-            GenerateMode::Sample => options.n_continuations,
+    let (generation, started) = Generation::start(app, submitter, fields, generate, false).await?;
+    let computed = generation.compute(app, started.call, None).await;
+    generation.finish(started, computed).await
+}
+
+/// Continues each sequence, and returns the events as soon as they are known. The last part is the
+/// result of [`generate`]. An error is returned instead of the stream if no event is known before it.
+///
+/// # Errors
+/// As [`predict`]. In the mode `beam`, the request must have one continuation.
+pub async fn stream_generate(
+    app: &App,
+    submitter: &TermsAccepted<Submitter>,
+    fields: ServeFields<'_>,
+    generate: GenerateFields,
+) -> Result<GenerationStream> {
+    let (generation, started) = Generation::start(app, submitter, fields, generate, true).await?;
+    generation_stream::start(app, generation.into_owned(), started).await
+}
+
+/// A valid request to continue sequences.
+pub(super) struct Generation<'a> {
+    sequences: Vec<Sequence<'a>>,
+    options: GenerateOptions,
+    model: Servable,
+    units: Units,
+}
+
+impl<'a> Generation<'a> {
+    async fn start(
+        app: &App,
+        submitter: &TermsAccepted<Submitter>,
+        fields: ServeFields<'a>,
+        generate: GenerateFields,
+        is_streamed: bool,
+    ) -> Result<(Self, Started)> {
+        let mut errors = Vec::new();
+        let seed = match &fields.idempotency_key {
+            // A repetition draws the same seed.
+            Some(key) => first_word(&Sha256::digest(key).into()),
+            None => random::words::<1>()[0],
         };
-    let started = request.start(app, caller, &model, units, encodings).await?;
-    let computed = app
-        .engines
-        .generate(&model.served, &request.sequences, &options, started.call)
-        .await;
-    let (results, engine_time, replayed) = started.finish(&request.sequences, computed).await?;
-    let data = request.sequences.iter().zip(results);
-    Ok(Served {
-        result: Generations {
-            data: data
-                .map(|(sequence, generated)| GenerateData::new(sequence, generated))
+        let options = generate.check(&fields.history, seed, &mut errors);
+        if is_streamed && options.mode == GenerateMode::Beam && options.n_continuations > 1 {
+            errors.push(FieldError::new(
+                "n_continuations",
+                "range",
+                "must be 1 in a stream, unless you send mode: sample",
+            ));
+        }
+        let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
+        let caller = submitter.proof().caller();
+        let model = request.find_model(app, caller, true).await?;
+        if (options.mode == GenerateMode::Sample || options.exclude_seen) && !model.served.samples()
+        {
+            let why = "it generates with mode: beam only, and with all items";
+            return Err(not_offered(&model, why));
+        }
+        let units = request.units(
+            Unit::GeneratedEvents,
+            i64::from(options.n_events) * i64::from(options.n_continuations),
+        );
+        let encodings = options.n_events
+            * match options.mode {
+                GenerateMode::Beam => BEAM,
+                GenerateMode::Sample => options.n_continuations,
+            };
+        let started = request.start(app, caller, &model, units, encodings).await?;
+        let generation = Self {
+            sequences: request.sequences,
+            options,
+            model,
+            units,
+        };
+        Ok((generation, started))
+    }
+
+    fn into_owned(self) -> Generation<'static> {
+        Generation {
+            sequences: self
+                .sequences
+                .into_iter()
+                .map(Sequence::into_owned)
                 .collect(),
-            model_id: model.served.id,
-            model_version: model.served.version,
-            operation: Endpoint::Generate,
-            seed: (options.mode == GenerateMode::Sample).then_some(Seed(options.seed)),
-            usage: GenerateUsage {
-                generated_events: units.n,
+            options: self.options,
+            model: self.model,
+            units: self.units,
+        }
+    }
+
+    /// Returns the version of the model.
+    pub(super) fn model_version(&self) -> &str {
+        &self.model.served.version
+    }
+
+    /// Returns a generated event as callers see it.
+    pub(super) fn streamed(&self, event: EarlyEvent) -> StreamedEvent {
+        let sequence = self.sequences.get(event.sequence);
+        StreamedEvent {
+            sequence_id: sequence.map_or_else(String::new, |one| one.sequence_id.to_string()),
+            continuation: u32::try_from(event.continuation).unwrap_or(u32::MAX),
+            event: GeneratedEvent {
+                item_id: event.item_id,
+                r#type: None,
             },
-        },
-        engine_time,
-        replayed,
-    })
+        }
+    }
+
+    /// Calls the engine.
+    pub(super) async fn compute(
+        &self,
+        app: &App,
+        call: CallOptions,
+        early: Option<&EarlyEvents>,
+    ) -> Result<Computed<Continuations>> {
+        let model = &self.model.served;
+        app.engines
+            .generate_early(model, &self.sequences, &self.options, call, early)
+            .await
+    }
+
+    /// Returns the result for the caller, or refunds the charge.
+    pub(super) async fn finish(
+        self,
+        started: Started,
+        computed: Result<Computed<Continuations>>,
+    ) -> Result<Served<Generations>> {
+        let (results, engine_time, replayed) = started.finish(&self.sequences, computed).await?;
+        let data = self.sequences.iter().zip(results);
+        Ok(Served {
+            result: Generations {
+                data: data
+                    .map(|(sequence, generated)| GenerateData::new(sequence, generated))
+                    .collect(),
+                model_id: self.model.served.id,
+                model_version: self.model.served.version,
+                operation: Endpoint::Generate,
+                seed: (self.options.mode == GenerateMode::Sample)
+                    .then_some(Seed(self.options.seed)),
+                usage: GenerateUsage {
+                    generated_events: self.units.n,
+                },
+            },
+            engine_time,
+            replayed,
+        })
+    }
 }
 
 /// Computes a vector of each sequence.
@@ -420,6 +522,7 @@ impl<'a> Request<'a> {
                 deadline,
             },
             charge,
+            replayed: None,
             _permit: permit,
         })
     }
@@ -484,6 +587,7 @@ impl Bill {
             Some(charged) => Charge::New(PendingCharge {
                 bill: self,
                 charged: Some(charged),
+                is_kept: false,
             }),
             None => Charge::Before(self),
         })
@@ -561,18 +665,35 @@ enum Charge {
 }
 
 /// A request that can call the engine.
-struct Started {
+pub(super) struct Started {
     /// The options of the engine's call.
-    call: CallOptions,
+    pub(super) call: CallOptions,
     charge: Charge,
+    /// Whether an earlier request was charged. `None` until a part of the result is known.
+    replayed: Option<bool>,
     _permit: ConcurrencyPermit,
 }
 
 impl Started {
+    /// Keeps the charge, because the caller gets a part of the result. Returns whether an earlier
+    /// request was charged.
+    pub(super) async fn keep_charge(&mut self) -> Result<bool> {
+        let replayed = match (self.replayed, &mut self.charge) {
+            (Some(replayed), _) => replayed,
+            (None, Charge::New(charge)) => {
+                charge.is_kept = true;
+                false
+            }
+            (None, Charge::Before(bill)) => bill.charge_repeated().await?,
+        };
+        self.replayed = Some(replayed);
+        Ok(replayed)
+    }
+
     /// Returns the results, the time that the engine took, and whether an earlier request was
     /// charged. Refunds the charge if there are no results.
     async fn finish<T>(
-        self,
+        mut self,
         sequences: &[Sequence<'_>],
         computed: Result<Computed<T>>,
     ) -> Result<(Vec<T>, Duration, bool)> {
@@ -583,19 +704,17 @@ impl Started {
             } = computed;
             Ok((complete(sequences, results)?, engine_time))
         });
-        match (self.charge, finished) {
-            (Charge::New(charge), Ok((results, engine_time))) => {
-                charge.keep();
-                Ok((results, engine_time, false))
+        match finished {
+            Ok((results, engine_time)) => {
+                let replayed = self.keep_charge().await?;
+                Ok((results, engine_time, replayed))
             }
-            (Charge::New(charge), Err(error)) => {
-                charge.refund().await;
+            Err(error) => {
+                if let Charge::New(charge) = self.charge {
+                    charge.refund().await;
+                }
                 Err(error)
             }
-            (Charge::Before(bill), Ok((results, engine_time))) => {
-                Ok((results, engine_time, bill.charge_repeated().await?))
-            }
-            (Charge::Before(_), Err(error)) => Err(error),
         }
     }
 }
@@ -630,18 +749,15 @@ fn complete<T>(sequences: &[Sequence<'_>], results: Vec<Result<T, Refusal>>) -> 
     }
 }
 
-/// A charge that is refunded when it is dropped: an error, or a client that disconnects, drops it.
+/// A charge that is refunded when it is dropped, unless it is kept: an error, or a client that
+/// disconnects, drops it.
 struct PendingCharge {
     bill: Bill,
     charged: Option<serving::Charge>,
+    is_kept: bool,
 }
 
 impl PendingCharge {
-    /// Keeps the charge, because the request has its result.
-    fn keep(mut self) {
-        self.charged = None;
-    }
-
     /// Refunds the charge, so that the usage is right when the client reads the response.
     async fn refund(mut self) {
         if let Some(refund) = self.spawn_refund() {
@@ -670,6 +786,8 @@ impl PendingCharge {
 
 impl Drop for PendingCharge {
     fn drop(&mut self) {
-        self.spawn_refund();
+        if !self.is_kept {
+            self.spawn_refund();
+        }
     }
 }

@@ -3,8 +3,8 @@
 use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::model::sequence::{Sequence, read_sequences};
 use assay_core::model::serving::{
-    BODY_MAX, EmbedCreate, Embeddings, GenerateCreate, Generations, PredictCreate, Predictions,
-    Served,
+    BODY_MAX, EmbedCreate, Embeddings, GenerateCreate, GeneratedPart, Generations, PredictCreate,
+    Predictions, Served,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -12,14 +12,19 @@ use assay_core::model::serving_options::{
 use assay_core::{Error, Result};
 use axum::Json;
 use axum::extract::{Request, State};
-use http::header::HeaderName;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
+use http::header::{ACCEPT, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
 use super::evals::mark_replayed;
 use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_json_body};
 use super::input::Fields;
 use crate::app::App;
-use crate::http::error_response::Failure;
+use crate::http::error_response::{self, Failure};
+use crate::http::request_context::RequestContext;
+use crate::ops::generation_stream::GenerationStream;
 use crate::ops::serving::{self, ServeFields};
 
 /// Rank items by their probability of being next
@@ -106,6 +111,11 @@ pub(super) async fn predict(
 /// it rarer. The requested events are charged as units of `generated_events_per_month`. A request
 /// that gets no result is not charged.
 ///
+/// With `Accept: text/event-stream`, the response is a stream of server-sent events: an `event` for
+/// each generated event as soon as it is known, then `done` with the body of the other response, or
+/// `error` with an error. The data of an `event` has `sequence_id`, `continuation` (its index) and
+/// `event`. The request must have `mode: sample` or one continuation.
+///
 /// Requires an API key, or the session token of a member. The organization must have accepted the
 /// terms.
 #[utoipa::path(
@@ -129,7 +139,7 @@ pub(super) async fn predict(
         (
             status = 200,
             description = "The continuations of each sequence.",
-            body = Generations,
+            content((Generations = "application/json"), (String = "text/event-stream")),
             headers(
                 (
                     "X-Model-Version" = String,
@@ -159,8 +169,10 @@ pub(super) async fn generate(
     Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
+    context: RequestContext,
     request: Request,
-) -> Result<(HeaderMap, Json<Generations>), Failure> {
+) -> Result<Response, Failure> {
+    let is_streamed = accepts(request.headers(), "text/event-stream");
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = GenerateFields {
@@ -172,9 +184,13 @@ pub(super) async fn generate(
         exclude_seen: fields.optional_boolean("exclude_seen"),
     };
     let common = common(fields, &model_id, key)?;
+    if is_streamed {
+        let stream = serving::stream_generate(&app, &submitter, common, options).await?;
+        return Ok(events(stream, context)?);
+    }
     let served = serving::generate(&app, &submitter, common, options).await?;
     let version = &served.result.model_version;
-    Ok((headers(version, &served)?, Json(served.result)))
+    Ok((headers(version, &served)?, Json(served.result)).into_response())
 }
 
 /// Get a vector for each sequence
@@ -276,14 +292,52 @@ fn common<'a>(
     Ok(common)
 }
 
+const MODEL_VERSION: HeaderName = HeaderName::from_static("x-model-version");
+
+fn version_header(version: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(version).map_err(Error::internal)
+}
+
+/// Returns the response with a stream of server-sent events.
+fn events(stream: GenerationStream, context: RequestContext) -> Result<Response> {
+    let GenerationStream {
+        model_version,
+        replayed,
+        parts,
+    } = stream;
+    let events = parts.map(move |part| match part {
+        Ok(GeneratedPart::Event(event)) => Event::default().event("event").json_data(event),
+        Ok(GeneratedPart::Done(served)) => Event::default().event("done").json_data(served.result),
+        Err(error) => {
+            error_response::log_cause(&error, &context);
+            let body = error_response::json(&error, &context.request_id);
+            Ok(Event::default().event("error").data(body))
+        }
+    });
+    let mut response = Sse::new(events).into_response();
+    let headers = response.headers_mut();
+    headers.insert(MODEL_VERSION, version_header(&model_version)?);
+    mark_replayed(headers, replayed);
+    // Proxies that collect responses, as nginx does, would delay the events.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// Returns `true` if the request accepts this media type by name.
+fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let accepted = headers.get_all(ACCEPT).into_iter();
+    accepted
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|range| range.split(';').next())
+        .any(|range| range.trim().eq_ignore_ascii_case(media_type))
+}
+
 /// Returns the headers of a response: the version of the model, the time of the engine, and whether
 /// an earlier request was charged.
 fn headers<T>(version: &str, served: &Served<T>) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    headers.insert(
-        HeaderName::from_static("x-model-version"),
-        HeaderValue::from_str(version).map_err(Error::internal)?,
-    );
+    headers.insert(MODEL_VERSION, version_header(version)?);
     let milliseconds = format!("{:.1}", served.engine_time.as_secs_f64() * 1000.0);
     headers.insert(
         HeaderName::from_static("x-engine-time-ms"),

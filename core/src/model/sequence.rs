@@ -38,6 +38,25 @@ pub struct Sequence<'a> {
     pub options: Option<Vec<Cow<'a, str>>>,
 }
 
+impl Sequence<'_> {
+    /// Copies what the sequence borrows.
+    pub fn into_owned(self) -> Sequence<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let events = self.events.into_iter().map(|event| Event {
+            item_id: owned(event.item_id),
+            r#type: event.r#type.map(owned),
+            ts: event.ts,
+        });
+        Sequence {
+            sequence_id: owned(self.sequence_id),
+            events: events.collect(),
+            options: self
+                .options
+                .map(|options| options.into_iter().map(owned).collect()),
+        }
+    }
+}
+
 /// An event of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event<'a> {

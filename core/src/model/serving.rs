@@ -374,6 +374,26 @@ pub struct GeneratedEvent {
     pub r#type: Option<String>,
 }
 
+/// A part of the stream of `generate`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GeneratedPart {
+    /// A generated event.
+    Event(StreamedEvent),
+    /// The end of the stream: all continuations.
+    Done(Served<Generations>),
+}
+
+/// A generated event in a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StreamedEvent {
+    /// The id of the sequence, as in the request.
+    pub sequence_id: String,
+    /// The index of the continuation, from 0. Its events are sent in their order.
+    pub continuation: u32,
+    /// The event.
+    pub event: GeneratedEvent,
+}
+
 /// The units that `generate` has charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct GenerateUsage {

@@ -6,10 +6,12 @@ use assay_core::Timestamp;
 use assay_core::model::sequence::{Event, Sequence};
 use assay_core::model::serving::{
     Continuation, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateUsage, GeneratedEvent,
-    Generations, PredictData, PredictUsage, Predictions, Seed, Served,
+    GeneratedPart, Generations, PredictData, PredictUsage, Predictions, Seed, Served,
+    StreamedEvent,
 };
 
 use crate::v1;
+use crate::v1::stream_generate_response::Part;
 
 /// The path of a field with a timestamp that does not exist, such as
 /// `sequences[0].events[2].ts`.
@@ -117,6 +119,24 @@ impl From<Served<Generations>> for v1::GenerateResponse {
             idempotency_replayed: served.replayed,
             generations: Some(served.result.into()),
         }
+    }
+}
+
+impl From<GeneratedPart> for v1::StreamGenerateResponse {
+    fn from(part: GeneratedPart) -> Self {
+        let part = match part {
+            GeneratedPart::Event(StreamedEvent {
+                sequence_id,
+                continuation,
+                event: GeneratedEvent { item_id, r#type },
+            }) => Part::Event(v1::StreamedEvent {
+                sequence_id,
+                continuation: continuation.into(),
+                event: Some(v1::GeneratedEvent { item_id, r#type }),
+            }),
+            GeneratedPart::Done(served) => Part::Done(served.into()),
+        };
+        Self { part: Some(part) }
     }
 }
 

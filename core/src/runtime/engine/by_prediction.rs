@@ -18,6 +18,7 @@ use crate::runtime::engine::checks::Rows;
 use crate::runtime::engine::code_calls::Codes;
 use crate::runtime::engine::ids;
 use crate::runtime::engine::logits::{Wanted, draw_from};
+use crate::runtime::engine::{EarlyEvent, EarlyEvents};
 
 /// Number of continuations that the beam keeps after each step, and of next items that it considers
 /// for each of them.
@@ -57,12 +58,14 @@ struct Step {
 }
 
 impl Predictor<'_> {
-    /// Continues each sequence.
+    /// Continues each sequence. In the mode `sample`, each step's events are sent to `early`, unless
+    /// a sequence is refused.
     pub async fn generate(
         &self,
         admitted: &mut Admitted,
         sequences: &[Sequence<'_>],
         options: &GenerateOptions,
+        early: Option<&EarlyEvents>,
     ) -> Result<Rows<Continuations>> {
         let start = || State {
             counts: None,
@@ -78,6 +81,13 @@ impl Predictor<'_> {
                 .next_items(admitted, sequences, &states, &steps, options, event)
                 .await?;
             apply(&mut states, &steps, found, options, event)?;
+            // The beam may replace a path until the end.
+            if let Some(early) = early
+                && options.mode == GenerateMode::Sample
+                && states.iter().all(Result::is_ok)
+            {
+                send(early, &states, event);
+            }
         }
         let finished = states.into_iter().map(|state| match state {
             Ok(State {
@@ -171,6 +181,23 @@ impl Predictor<'_> {
             Ok(Ok((ranking.counts, chosen)))
         });
         rows.collect()
+    }
+}
+
+/// Sends the items that paths got in a step.
+fn send(early: &EarlyEvents, states: &Rows<State>, event: usize) {
+    for (sequence, state) in states.iter().flatten().enumerate() {
+        for (continuation, path) in state.paths.iter().enumerate() {
+            if let Some(item_id) = path.item_ids.get(event) {
+                let item_id = item_id.clone();
+                // Without a receiver, nobody wants the events early.
+                let _ = early.send(EarlyEvent {
+                    sequence,
+                    continuation,
+                    item_id,
+                });
+            }
+        }
     }
 }
 

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 pub use crate::runtime::engine::calls::Priority;
@@ -65,6 +66,21 @@ pub struct Computed<T> {
     /// The time that the engine took, transfer included.
     pub engine_time: Duration,
 }
+
+/// A generated event, whose continuation may not be complete yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlyEvent {
+    /// The index of the sequence in the call.
+    pub sequence: usize,
+    /// The index of the continuation.
+    pub continuation: usize,
+    /// The id of the generated item.
+    pub item_id: String,
+}
+
+/// Receives events of all continuations, those of each continuation in their order. A call has at
+/// most 32,000.
+pub type EarlyEvents = UnboundedSender<EarlyEvent>;
 
 /// The state of an engine, for the admin port and for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +184,23 @@ impl Engines {
         options: &GenerateOptions,
         call: CallOptions,
     ) -> Result<Computed<Continuations>> {
+        self.generate_early(model, sequences, options, call, None)
+            .await
+    }
+
+    /// Continues each sequence. Sends events to `early` as soon as they are known: models that only
+    /// predict are called once for each event. The other events are in the result only.
+    ///
+    /// # Errors
+    /// As [`Engines::predict`].
+    pub async fn generate_early(
+        &self,
+        model: &ServedModel,
+        sequences: &[Sequence<'_>],
+        options: &GenerateOptions,
+        call: CallOptions,
+        early: Option<&EarlyEvents>,
+    ) -> Result<Computed<Continuations>> {
         let mut operation = self.start(model, call).await?;
         let admitted = &mut operation.admitted;
         let results = match (operation.codes.take(), &model.profile) {
@@ -176,7 +209,8 @@ impl Engines {
             }
             (Some(codes), _) => {
                 let predictor = Predictor::Codes(codes);
-                predictor.generate(admitted, sequences, options).await?
+                let generated = predictor.generate(admitted, sequences, options, early);
+                generated.await?
             }
             (
                 None,
@@ -185,7 +219,8 @@ impl Engines {
                 },
             ) => {
                 let predictor = Predictor::Ids(model);
-                predictor.generate(admitted, sequences, options).await?
+                let generated = predictor.generate(admitted, sequences, options, early);
+                generated.await?
             }
             (None, _) => ids::generate(admitted, model, sequences, options).await?,
         };
