@@ -21,7 +21,7 @@ pub struct GenerationStream {
     pub parts: BoxStream<'static, Result<GeneratedPart>>,
 }
 
-/// What the computation sends. Its queue has no limit, so a slow client keeps no engine busy; a
+/// A message from the computation. Its queue has no limit, so a slow client keeps no engine busy; a
 /// request has at most 32,000 events.
 enum Message {
     /// The first event is known. Carries whether an earlier request was charged.

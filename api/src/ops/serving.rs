@@ -560,7 +560,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a request costs, and who pays.
+/// The price of a request, and the organization that pays it.
 struct Bill {
     app: App,
     org_id: OrgId,
@@ -669,7 +669,7 @@ pub(super) struct Started {
     /// The options of the engine's call.
     pub(super) call: CallOptions,
     charge: Charge,
-    /// Whether an earlier request was charged. `None` until a part of the result is known.
+    /// `true` if an earlier request was charged. `None` until a part of the result is known.
     replayed: Option<bool>,
     _permit: ConcurrencyPermit,
 }
