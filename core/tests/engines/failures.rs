@@ -1,13 +1,13 @@
 //! Engines that fail, hang or stop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use assay_core::Code;
 use assay_core::Error;
 use assay_core::model::serving::PredictOptions;
-use assay_core::runtime::engine::{CallOptions, Engines};
+use assay_core::runtime::engine::{CallOptions, Engines, Priority};
 use assay_inference::ids;
 use assay_inference::v2::{ModelInferRequest, ModelInferResponse};
 use tonic::Status;
@@ -190,6 +190,43 @@ async fn rejected_calls_do_not_open_circuit() {
         assert!(!is_open(&client), "{status:?}");
         assert_eq!(engine.requests().len(), 30);
     }
+}
+
+#[tokio::test]
+async fn jobs_wait_for_a_saturated_engine() {
+    let refusals = Arc::new(AtomicUsize::new(2));
+    let engine = FakeEngine::start({
+        let refusals = Arc::clone(&refusals);
+        move |request| {
+            let less = |left: usize| left.checked_sub(1);
+            match refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+                Ok(_) => Reply::Now(Err(Status::resource_exhausted("text"))),
+                Err(_) => Reply::Now(Ok(one_row(request))),
+            }
+        }
+    });
+    let client = engine.client(1).await;
+    let job = CallOptions {
+        priority: Priority::Job,
+        ..CALL
+    };
+    call(&client, job).await.unwrap();
+    assert_eq!(engine.requests().len(), 3);
+    refusals.store(1, Ordering::SeqCst);
+    let refused = call(&client, CALL).await.unwrap_err();
+    assert_eq!(
+        (refused.code, engine.requests().len()),
+        (Code::Unavailable, 4)
+    );
+    // Not until after the deadline.
+    refusals.store(usize::MAX, Ordering::SeqCst);
+    let short = CallOptions {
+        deadline: Duration::from_millis(600),
+        ..job
+    };
+    let refused = call(&client, short).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable);
+    assert!((5..=7).contains(&engine.requests().len()));
 }
 
 #[tokio::test]

@@ -31,6 +31,9 @@ const OUTCOMES: [&str; 9] = [
     "cancelled",
 ];
 
+/// The wait before a call of a job is sent again because the engine has no permits for it.
+const JOB_RETRY_DELAY: Duration = Duration::from_millis(250);
+
 /// One engine, which all calls to it share.
 pub struct Engine {
     name: Arc<str>,
@@ -259,22 +262,34 @@ impl Admitted {
         read: impl FnOnce(&ModelInferResponse) -> Result<T, Failure>,
     ) -> Result<T> {
         let engine = &self.engine;
-        let started = Instant::now();
+        let mut started = Instant::now();
         let pass = engine.breaker().admit(started);
         let pass = pass.ok_or_else(|| engine.refuse(Failure::CircuitOpen))?;
         let in_progress = InProgress { engine, pass };
-        // An operation of several calls, or one that waited for a permit, has less time left. That
-        // its last call exceeds the deadline is not the engine's failure.
-        let is_late = (self.deadline - started) * 2 < self.whole;
         request.id = engine.next_id.fetch_add(1, Ordering::Relaxed).to_string();
         let (id, version) = (request.id.clone(), request.model_version.clone());
-        let result = engine
-            .send(request, self.priority, self.deadline, is_late)
-            .await
-            .and_then(|response| {
-                check_identity(&response, &id, &version)?;
-                read(&response)
-            });
+        // A job waits until the engine has permits for it.
+        let waiting = (self.priority == Priority::Job).then(|| request.clone());
+        let (response, is_late) = loop {
+            // An operation of several calls, or one that waited, has less time left. That its last
+            // call exceeds the deadline is not the engine's failure.
+            let is_late = (self.deadline - started) * 2 < self.whole;
+            let sent = engine.send(request, self.priority, self.deadline, is_late);
+            match (sent.await, &waiting) {
+                (Err(Failure::Exhausted(_)), Some(again))
+                    if Instant::now() + JOB_RETRY_DELAY < self.deadline =>
+                {
+                    tokio::time::sleep(JOB_RETRY_DELAY).await;
+                    request = again.clone();
+                    started = Instant::now();
+                }
+                (response, _) => break (response, is_late),
+            }
+        };
+        let result = response.and_then(|response| {
+            check_identity(&response, &id, &version)?;
+            read(&response)
+        });
         let time = started.elapsed();
         self.engine_time += time;
         in_progress.finish(result.as_ref().err(), is_late, time);
