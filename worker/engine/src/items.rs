@@ -41,6 +41,21 @@ pub struct ItemTable {
     trie: Trie,
 }
 
+/// Returns the largest memory that reading an `items.ndjson` of this size takes, in bytes: the ids
+/// twice, and for each item the rest of the table and of the parsed lines.
+pub fn item_table_bytes_max(file_bytes: u64, n_levels: usize) -> u64 {
+    let n_levels = n_levels as u64;
+    // `{"item_id":"","code":"1-2"}` and the end of the line.
+    let line_bytes = 25 + 2 * n_levels;
+    // Numbers, ends and positions of 8 bytes, twice; the hash table; 4 bytes for each code in the
+    // lines, the table, and three times in the trie.
+    let item_bytes = 48 + 16 + 20 * n_levels;
+    let n_items = file_bytes / line_bytes;
+    file_bytes
+        .saturating_mul(2)
+        .saturating_add(n_items.saturating_mul(item_bytes))
+}
+
 impl ItemTable {
     /// Reads `items.ndjson`: lines of `{"item_id", "code": "12-4-9"}`. Empty lines are skipped. The
     /// level sizes are those of [`crate::ModelSpec`].

@@ -29,7 +29,7 @@ mod weights;
 pub use code::read_code;
 pub use error::{PackageError, PackageFile, Refusal};
 pub use generate::draw;
-pub use items::ItemTable;
+pub use items::{ItemTable, item_table_bytes_max};
 pub use model::{Model, PackageFiles, Scratch};
 pub use random::Random;
 pub use request::{

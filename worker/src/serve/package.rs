@@ -9,7 +9,8 @@ use assay_core::model::package::{
 };
 use assay_core::runtime::artifacts::{Artifacts, windows};
 use assay_engine::{
-    MODEL_BYTES_MAX, Model, ModelSpec, PackageError, PackageFiles, network_bytes, weights_bytes_max,
+    MODEL_BYTES_MAX, Model, ModelSpec, PackageError, PackageFiles, item_table_bytes_max,
+    network_bytes, weights_bytes_max,
 };
 
 use crate::serve::times::Times;
@@ -86,10 +87,6 @@ struct Files {
     items: Option<Vec<u8>>,
 }
 
-/// The largest memory that reading an item table takes, as a multiple of its file. It is that of eight
-/// levels and short ids; with three levels it is half of it.
-const ITEM_TABLE_FACTOR: u64 = 5;
-
 /// Reads a package. `reserve` reserves memory for its files and for the model before the large files
 /// are read; the reservation is returned with the package.
 pub async fn load<R>(
@@ -122,7 +119,7 @@ pub async fn load<R>(
         weights.bytes,
         network_bytes(&spec),
         items_bytes,
-        items_bytes.saturating_mul(ITEM_TABLE_FACTOR),
+        item_table_bytes_max(items_bytes, spec.level_sizes.len()),
     ];
     let reservation = reserve(sizes.into_iter().fold(0, u64::saturating_add))?;
     let files = Files {

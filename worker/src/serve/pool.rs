@@ -29,7 +29,8 @@ const BYTES_PER_PERMIT: usize = 64 * 1024;
 pub enum Priority {
     /// A request waits for the result.
     Request,
-    /// The call belongs to a job. Jobs use at most half of the permits.
+    /// The call belongs to a job. Jobs use at most half of the permits, except for a call that needs
+    /// more and runs without other jobs.
     Job,
 }
 
@@ -61,7 +62,7 @@ struct Shared {
     threads: usize,
     permits_max: usize,
     permits_used: AtomicUsize,
-    /// Those of `permits_used` that jobs use.
+    /// The permits that jobs use, which `permits_used` includes.
     permits_of_jobs: AtomicUsize,
     permits_used_gauge: Gauge,
     queue_gauge: Gauge,

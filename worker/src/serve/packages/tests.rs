@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use assay_core::model::package::{
     GOLDEN_FILE, ITEMS_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, WEIGHTS_FILE,
 };
-use assay_engine::{Model, ModelSpec, network_bytes};
+use assay_engine::{Model, ModelSpec, item_table_bytes_max, network_bytes};
 use bytes::Bytes;
 
 use super::*;
@@ -91,7 +91,9 @@ fn model_bytes() -> u64 {
 /// Returns the memory that is reserved while these files are loaded.
 fn load_bytes(files: &[(&str, Vec<u8>)]) -> u64 {
     let spec = ModelSpec::parse(&files[0].1).unwrap();
-    (files[1].1.len() + 6 * files[2].1.len()) as u64 + network_bytes(&spec)
+    let (weights, items) = (files[1].1.len() as u64, files[2].1.len() as u64);
+    let table = item_table_bytes_max(items, spec.level_sizes.len());
+    weights + network_bytes(&spec) + items + table
 }
 
 /// Returns the memory in which this number of the golden packages fits, but not another one.
