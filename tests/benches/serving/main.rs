@@ -1,4 +1,5 @@
-//! The embedded engine compared with its crate alone: `cargo bench -p assay-tests --bench serving`.
+//! The embedded engine compared with its crate alone, and serving through the API:
+//! `cargo bench-serving`.
 //!
 //! In each round, the same predictions (width 64, 50 events, top 10 of 10,000 items) are computed by
 //! the crate in this process, on one thread and on all cores, and by `assay-worker serve`, one
@@ -110,7 +111,7 @@ async fn main() -> ExitCode {
 }
 
 async fn compare(arguments: &Arguments) -> Result<(), Trouble> {
-    let binaries = binaries::build(Profile::Release)?;
+    let binaries = binaries::build(Profile::Dist)?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let ground = Arc::new(Ground::new(servers, binaries));
     if !arguments.only_platform {

@@ -24,7 +24,7 @@ use crate::{
 const MANY_CALLERS: usize = 64;
 
 /// Number of callers of the overload. One address may have 200 connections.
-const OVERLOAD_CALLERS: usize = 190;
+const OVERLOAD_CALLERS: usize = 120;
 
 /// Number of items of the suite.
 const SUITE_ITEMS: usize = 10_000;
@@ -88,7 +88,8 @@ pub async fn compare(arguments: &Arguments, ground: &Arc<Ground>) -> Result<(), 
     };
     report_requests(arguments, &installation).await?;
     report_overload(arguments, &installation).await?;
-    report_suite(&installation).await
+    report_suite(&installation).await?;
+    report_failures(arguments, installation).await
 }
 
 /// Publishes a package with the operator's command. Returns the model, and the package's name.
@@ -269,6 +270,78 @@ async fn report_overload(
     Ok(())
 }
 
+/// Prints what other routes and predictions do while the engine is frozen and after it was killed,
+/// and the time until it serves again.
+async fn report_failures(
+    arguments: &Arguments,
+    mut installation: Installation,
+) -> Result<(), Trouble> {
+    let predict = Call::predictions(&installation.histories);
+    let other = Call {
+        path: String::from("/v1/me"),
+        bodies: Vec::new(),
+    };
+    let time = 6 * Duration::from_millis(arguments.milliseconds);
+    let healthy = load_for(&installation, &other, 1, time).await?;
+    let p99 = |loaded: &Loaded| 1e3 * loaded.served.p99.as_secs_f64();
+    println!("\nGET /v1/me with one caller, while 8 callers send predictions");
+    print("without predictions: p99, ms", p99(&healthy));
+    let listen = installation.site.stack.engines[0].listen;
+    let listen = listen.ok_or_else(|| Trouble::new("the engine has no address"))?;
+    for (name, signal) in [("frozen", libc::SIGSTOP), ("killed", libc::SIGKILL)] {
+        installation.site.stack.engines[0].guarded.signal(signal);
+        let (refused, others) = tokio::join!(
+            send_for(&installation, &predict, 8, time),
+            send_for(&installation, &other, 1, time)
+        );
+        let (refused, mut others) = (refused?.refused, others?.served);
+        others.sort_unstable();
+        let others = 1e3 * others[others.len() * 99 / 100].as_secs_f64();
+        let last = refused.last().copied().unwrap_or_default();
+        // The first calls wait until the deadline; after them the circuit breaker is open.
+        let at = |part: usize| 1e3 * refused[refused.len() * part / 1000].as_secs_f64();
+        print(&format!("engine {name}: p99, ms"), others);
+        print(
+            &format!("engine {name}: p99 / without predictions"),
+            others / p99(&healthy),
+        );
+        println!(
+            "{:<66} {:>9}",
+            format!("engine {name}: predictions refused with 503"),
+            refused.len()
+        );
+        print(&format!("engine {name}: refusals, p50, ms"), at(500));
+        print(&format!("engine {name}: refusals, p99, ms"), at(990));
+        print(
+            &format!("engine {name}: slowest refusal, ms"),
+            1e3 * last.as_secs_f64(),
+        );
+        let recovered_at = if signal == libc::SIGSTOP {
+            installation.site.stack.engines[0]
+                .guarded
+                .signal(libc::SIGCONT);
+            Instant::now()
+        } else {
+            let engine = installation.site.stack.launch_engine(listen)?;
+            engine.ready().await?;
+            installation.site.stack.engines[0] = engine;
+            Instant::now()
+        };
+        while !send_for(&installation, &predict, 1, Duration::from_millis(1))
+            .await?
+            .refused
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        print(
+            &format!("engine {name}: time until it serves again, s"),
+            recovered_at.elapsed().as_secs_f64(),
+        );
+    }
+    Ok(())
+}
+
 /// Predicts and scores a suite with one call.
 async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
     let Installation { site, model, .. } = installation;
@@ -388,6 +461,35 @@ async fn load_for(
 ) -> Result<Loaded, Trouble> {
     let site = &installation.site;
     let (api, engine) = (&site.stack.apis[0], &site.stack.engines[0]);
+    let (start, engine_cpu, api_cpu) = (Instant::now(), cpu_of(engine)?, cpu_of(api)?);
+    let Responses { served, refused } = send_for(installation, call, callers, time).await?;
+    Ok(Loaded {
+        served: sample(
+            served.len(),
+            start.elapsed(),
+            cpu_of(engine)? - engine_cpu,
+            served,
+        )?,
+        api_cpu: cpu_of(api)? - api_cpu,
+        refused,
+    })
+}
+
+/// The times of requests.
+struct Responses {
+    /// Those with a result.
+    served: Vec<Duration>,
+    /// Those that were refused with 503, in ascending order.
+    refused: Vec<Duration>,
+}
+
+async fn send_for(
+    installation: &Installation,
+    call: &Call,
+    callers: usize,
+    time: Duration,
+) -> Result<Responses, Trouble> {
+    let site = &installation.site;
     let client = Client::new(site.stack.url(), Some(&site.key));
     let method = if call.bodies.is_empty() {
         "GET"
@@ -430,7 +532,7 @@ async fn load_for(
         }
         Ok::<_, Trouble>((served, refused))
     };
-    let (start, engine_cpu, api_cpu) = (Instant::now(), cpu_of(engine)?, cpu_of(api)?);
+    let start = Instant::now();
     let results = futures_util::future::join_all((0..callers).map(|number| caller(number, start)));
     let (mut served, mut refused) = (Vec::new(), Vec::new());
     for result in results.await {
@@ -439,16 +541,7 @@ async fn load_for(
         refused.extend(more_refused);
     }
     refused.sort_unstable();
-    Ok(Loaded {
-        served: sample(
-            served.len(),
-            start.elapsed(),
-            cpu_of(engine)? - engine_cpu,
-            served,
-        )?,
-        api_cpu: cpu_of(api)? - api_cpu,
-        refused,
-    })
+    Ok(Responses { served, refused })
 }
 
 fn print(name: &str, figure: f64) {
