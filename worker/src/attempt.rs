@@ -11,8 +11,8 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span};
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::work::{self, Claim, ClaimedTask, Phase, SuccessfulAttempt};
-use assay_core::store::{allowance, job, within_response_timeout};
-use assay_core::{Error, Result, Timestamp};
+use assay_core::store::{allowance, dependent_evals, within_response_timeout};
+use assay_core::{BestEffort as _, Error, Result, Timestamp};
 use assay_eval::Scoring;
 use assay_eval::score::Progress;
 
@@ -106,11 +106,15 @@ async fn count_finished(context: &AttemptContext, claim: &Claim, outcome: &'stat
         matches!(&claim.task, ClaimedTask::Predict(prediction) if prediction.eval_job_id.is_some());
     if has_eval && outcome != "succeeded" {
         let (db, ids) = (context.db.get(), [claim.job_id.as_str()]);
-        let ended = within_response_timeout(job::which_ended_evals(&db, &ids)).await;
-        if ended.is_ok_and(|ended| !ended.is_empty()) {
-            let code = FailureCode::InputUnavailable;
-            prometheus::count_finished_job(JobType::Eval, code.as_str());
-        }
+        let ended = within_response_timeout(dependent_evals::ended_by(&db, &ids)).await;
+        ended
+            .map(|ended| {
+                for _ in ended {
+                    let code = FailureCode::InputUnavailable;
+                    prometheus::count_finished_job(JobType::Eval, code.as_str());
+                }
+            })
+            .best_effort("counting a failed eval");
     }
 }
 

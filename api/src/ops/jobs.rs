@@ -14,7 +14,7 @@ use assay_core::runtime::prometheus;
 use assay_core::store::credential::CredentialStatus;
 use assay_core::store::item_scores::ItemScoresIn;
 use assay_core::store::job::{Feedback, Finalized};
-use assay_core::{Code, Error, JobId, Resource, Result, store};
+use assay_core::{BestEffort as _, Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
@@ -108,12 +108,16 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     if cancelled {
         prometheus::count_finished_job(job.r#type, "cancelled");
         if job.eval_job_id.is_some() {
-            // The eval of the output is cancelled with its job, unless it was before.
-            let ids = [job_id.as_str()];
-            let ended = store::job::which_ended_evals(&app.jobs_db.get(), &ids).await;
-            if ended.is_ok_and(|ended| !ended.is_empty()) {
-                prometheus::count_finished_job(JobType::Eval, "cancelled");
-            }
+            // The eval of the output is cancelled with its job, unless it has been cancelled before.
+            let (db, ids) = (app.jobs_db.get(), [job_id.as_str()]);
+            let ended = store::dependent_evals::ended_by(&db, &ids).await;
+            ended
+                .map(|ended| {
+                    for _ in ended {
+                        prometheus::count_finished_job(JobType::Eval, "cancelled");
+                    }
+                })
+                .best_effort("counting a cancelled eval");
         }
         return Ok(job.into_job(&app.settings.public_url));
     }

@@ -380,30 +380,6 @@ pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<boo
     Ok(attempts.is_some())
 }
 
-/// Returns which of these prediction jobs, when they failed or were cancelled, ended the eval that
-/// waited for their output.
-pub async fn which_ended_evals(
-    db: impl PgExecutor<'_>,
-    prediction_ids: &[&str],
-) -> Result<Vec<JobId>> {
-    let ended = sqlx::query_scalar!(
-        r#"
-        /* all tenants: the sweep reclaims jobs of every organization */
-        select p.id as "id: JobId"
-        from jobs p
-            join jobs e on e.id = p.eval_job_id
-        where p.id = any($1)
-          and p.status in ('failed', 'cancelled')
-          -- An eval that was cancelled before has an earlier time.
-          and e.finished_at >= p.finished_at
-        "#,
-        prediction_ids as &[&str]
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(ended)
-}
-
 /// The result of marking a job as final.
 pub enum Finalized {
     /// The job is final, now or since before.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, job, usage};
+use super::{PgConnection, dependent_evals, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, WorkerId};
 use crate::model::job::{ATTEMPTS_MAX, JobType};
@@ -203,7 +203,7 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
         .map(|reclaimed| reclaimed.job_id.as_str())
         .collect();
     if !predictions.is_empty() {
-        let ended_evals = job::which_ended_evals(db, &predictions).await?;
+        let ended_evals = dependent_evals::ended_by(db, &predictions).await?;
         for reclaimed in &mut reclaimed {
             reclaimed.eval_failed = ended_evals.contains(&reclaimed.job_id);
         }

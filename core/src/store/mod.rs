@@ -16,6 +16,7 @@ pub mod cleanup;
 pub mod combined_statements;
 pub mod combined_submissions;
 pub mod credential;
+pub mod dependent_evals;
 pub mod email_domain;
 pub mod invite;
 pub mod item_scores;
