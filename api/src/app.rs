@@ -33,6 +33,7 @@ use crate::limits::Limits;
 use crate::limits::concurrency::ConcurrencyLimit;
 use crate::limits::rejections::RejectionCache;
 use crate::limits::request_memory::Budget;
+use crate::model_cache::ModelCache;
 use crate::settings::Settings;
 
 /// The time that a request waits for a permit. A waiting request holds no connection.
@@ -84,6 +85,8 @@ pub struct Inner {
     pub requests_in_progress: ConcurrencyLimit,
     /// The engines that run models.
     pub engines: Engines,
+    /// The models that requests have used lately.
+    pub models: Arc<ModelCache>,
     /// The limit of calls to engines that requests wait for: an organization uses at most half.
     pub serving: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
@@ -272,6 +275,7 @@ impl App {
                 Sampling::from_settings(&settings.common),
             )?,
             settings,
+            models: Arc::default(),
             request_tasks: TaskTracker::new(),
         })))
     }

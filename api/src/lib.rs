@@ -11,6 +11,7 @@ mod grpc;
 mod http;
 mod layers;
 mod limits;
+mod model_cache;
 pub mod openapi;
 mod ops;
 mod rest;

@@ -378,7 +378,7 @@ async fn stream_has_the_events_of_the_response() {
         let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
         assert_eq!(
             ["content-type", "x-model-version", "cache-control"].map(header),
-            ["text/event-stream", "1", "no-cache"].map(str::to_owned)
+            ["text/event-stream", "1", "no-store"].map(str::to_owned)
         );
         let events = server_sent_events(&response.text().await.unwrap());
         let ((name, done), events) = events.split_last().unwrap();
@@ -439,9 +439,81 @@ async fn stream_has_the_events_of_the_response() {
     }
     let path = format!("/v1/models/{MODEL}/generate");
     let body = json!({"sequences": sequences, "n_continuations": 2});
-    let plain = key.request("POST", &path).json(&body);
-    let plain = key.send(plain.header("Accept", "*/*")).await.unwrap();
-    assert_eq!(plain.status, 200);
+    for accepted in ["*/*", "application/json, text/event-stream"] {
+        let plain = key.request("POST", &path).json(&body);
+        let plain = key.send(plain.header("Accept", accepted)).await.unwrap();
+        assert_eq!(plain.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_stream_is_charged_once() {
+    let world = serving_world().await;
+    let key = world.key();
+    let body = json!({"sequences": [some_sequence()], "mode": "sample"});
+    let path = format!("/v1/models/{MODEL}/generate");
+    let mut streams = Vec::new();
+    for replayed in [None, Some("true")] {
+        let request = key.request("POST", &path).json(&body);
+        let request = request.header("Accept", "text/event-stream");
+        let request = request.header("Idempotency-Key", "stream");
+        let response = request.send().await.unwrap();
+        let header = response.headers().get("idempotency-replayed");
+        assert_eq!(header.map(|value| value.to_str().unwrap()), replayed);
+        streams.push(response.text().await.unwrap());
+        assert_eq!(totals(&world).await.1, 5);
+    }
+    assert_eq!(streams[0], streams[1]);
+    // A client that disconnects before the first event is not charged.
+    world.stack.engines[0].guarded.signal(libc::SIGSTOP);
+    let request = key.request("POST", &path).json(&body);
+    let request = request.header("Accept", "text/event-stream");
+    let lost = request.timeout(Duration::from_millis(300)).send().await;
+    assert!(lost.is_err());
+    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.1 == 5).await;
+    world.stack.engines[0].guarded.signal(libc::SIGCONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_versions_take_effect_at_once() {
+    let world = serving_world().await;
+    let body = json!({"sequences": [some_sequence()]});
+    let version = async |body: &Value| {
+        let body = served(&world.key(), "predict", body).await;
+        string(&body["model_version"])
+    };
+    assert_eq!(version(&body).await, "1");
+    let next = |version: &'static str| {
+        with_model(&world, "embedded", |model| {
+            model["version"] = json!(version);
+        })
+    };
+    publish(&world, &next("2"), None).await.unwrap();
+    assert_eq!(version(&body).await, "2");
+    publish(&world, &next("own"), Some(&world.org.id))
+        .await
+        .unwrap();
+    assert_eq!(version(&body).await, "own");
+    publish(&world, &next("3"), None).await.unwrap();
+    assert_eq!(version(&body).await, "own");
+    // Of two versions with one name, the organization's own counts.
+    let pinned = json!({"sequences": [some_sequence()], "model_version": "2"});
+    assert_eq!(version(&pinned).await, "2");
+    publish(&world, &next("2"), Some(&world.org.id))
+        .await
+        .unwrap();
+    assert_eq!(version(&pinned).await, "2");
+    let card = with_model(&world, "embedded", |model| {
+        model["version"] = json!("4");
+        model["endpoints"] = json!(["embed"]);
+    });
+    publish(&world, &card, Some(&world.org.id)).await.unwrap();
+    let refused = call(&world.key(), "predict", &body).await;
+    assert_eq!(
+        (refused.status, error_code(&refused)),
+        (409, "invalid_state".into())
+    );
+    assert_eq!(totals(&world).await.0, 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -752,7 +824,7 @@ async fn repetition_of_a_refunded_request_is_charged() {
         n: 5,
     };
     let before = Charged::Before { is_same: true };
-    let charged = charges::charge_once(&mut db, &org_id, key, units, 100).await;
+    let charged = charges::charge_once(&mut db, &org_id, key, units, 100, None).await;
     let Charged::New(charge) = charged.unwrap() else {
         panic!("not charged");
     };
@@ -764,7 +836,7 @@ async fn repetition_of_a_refunded_request_is_charged() {
         .await
         .unwrap();
     assert_eq!(totals(&world).await.0, 6);
-    let later = charges::charge_once(&mut db, &org_id, key, units, 100).await;
+    let later = charges::charge_once(&mut db, &org_id, key, units, 100, None).await;
     assert_eq!(later.unwrap(), before);
     let other = Key {
         request_sha256: &[8; 32],

@@ -8,7 +8,9 @@ use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::http::error_response;
+use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
+use crate::layers::telemetry;
 
 /// The implementation of every service. Each file of this module adds the rpcs of one.
 #[derive(Clone)]
@@ -75,9 +77,13 @@ impl Service {
         Fut: Future<Output = Result<S>>,
     {
         let context = request.extensions().get::<RequestContext>().cloned();
+        let protocol = Protocol::of(request.metadata().as_ref());
         let response = self.respond(request, operation).await?;
         let to_status = move |error| match &context {
-            Some(context) => to_status(&error, context),
+            Some(context) => {
+                telemetry::record_stream_error(protocol, &error, context);
+                error_response::status(&error, &context.request_id)
+            }
             None => Status::internal("the request has no context"),
         };
         Ok(response.map(|messages| messages.map_err(to_status).boxed()))

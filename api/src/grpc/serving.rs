@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::predictions::CreatePrediction;
 use super::service::Service;
+use crate::ops::generation_stream;
 use crate::ops::job_output;
 use crate::ops::serving::{self, ServeFields};
 
@@ -135,7 +136,8 @@ impl ServingService for Service {
             let mut message = input.message;
             let model_id = std::mem::take(&mut message.model_id);
             let (fields, options) = generate_fields(message, &model_id)?;
-            let stream = serving::stream_generate(&app, &submitter, fields, options).await?;
+            let stream =
+                generation_stream::stream_generate(&app, &submitter, fields, options).await?;
             Ok(stream.parts.map_ok(v1::StreamGenerateResponse::from))
         })
         .await

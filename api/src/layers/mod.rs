@@ -17,6 +17,6 @@ pub mod rate_limit;
 pub mod request_id;
 mod response_headers;
 pub mod syntax;
-mod telemetry;
+pub mod telemetry;
 mod traffic_class;
 pub mod unrouted;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use assay_core::Timestamp;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{KeyValue, Span, SpanKind, Spans};
+use assay_core::{Error, Timestamp};
 use axum::extract::{MatchedPath, Request};
 use axum::response::Response;
 use http::{Method, StatusCode};
@@ -13,6 +13,7 @@ use tonic::Status;
 use super::deadline;
 use super::errors::grpc_status;
 use super::request_id::client_request_id;
+use crate::http::error_response;
 use crate::http::protocol::{self, Protocol};
 use crate::http::request_context::RequestContext;
 use crate::http::traceparent::TraceParent;
@@ -193,6 +194,18 @@ impl Drop for RequestObserver {
         let status = status.as_u16();
         tracing::info!(%request_id, %trace_id, client_request_id, protocol, operation, %method, status, code, seconds, "request");
     }
+}
+
+/// Counts and logs an error that ends a stream. The request itself was recorded when the stream
+/// began.
+pub fn record_stream_error(protocol: Protocol, error: &Error, context: &RequestContext) {
+    let code = error.code.as_str();
+    metrics::counter!(prometheus::REQUEST_ERRORS, "protocol" => protocol.as_str(), "code" => code)
+        .increment(1);
+    let request_id = &context.request_id;
+    let trace_id = context.trace.context().span_context.trace_id;
+    tracing::info!(%request_id, %trace_id, protocol = protocol.as_str(), code, "stream ended with an error");
+    error_response::log_cause(error, context);
 }
 
 /// Returns the gRPC status of a response, or `Ok` if its trailers have yet to follow.

@@ -1,15 +1,22 @@
 //! The stream of `generate`: the events as soon as they are known, then the complete result.
 
-use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::Arc;
 
-use assay_core::model::serving::{GeneratedPart, Generations, StreamedEvent};
+use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::serving::{
+    GeneratedEvent, GeneratedPart, Generations, Served, StreamedEvent,
+};
+use assay_core::model::serving_options::GenerateFields;
+use assay_core::runtime::engine::EarlyEvent;
 use assay_core::{Error, Result};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
-use super::serving::{Generation, Started};
+use super::serving::{Generation, ServeFields, Unfinished};
 use crate::app::App;
+use crate::limits::concurrency::ConcurrencyPermit;
 
 /// A stream that has its first event.
 pub struct GenerationStream {
@@ -21,148 +28,178 @@ pub struct GenerationStream {
     pub parts: BoxStream<'static, Result<GeneratedPart>>,
 }
 
-/// A message from the computation. Its queue has no limit, so a slow client keeps no engine busy; a
-/// request has at most 32,000 events.
-enum Message {
-    /// The first event is known. Carries whether an earlier request was charged.
-    Started {
-        replayed: bool,
-    },
-    Part(GeneratedPart),
-}
-
-/// Starts the computation, and waits for its first event.
+/// Continues each sequence, and returns the events as soon as they are known. The last part is the
+/// result of [`generate`](super::serving::generate). An error is returned instead of the stream if no
+/// event is known before it.
 ///
 /// # Errors
-/// That of the computation, if no event is known before it.
-pub(super) async fn start(
+/// As [`predict`](super::serving::predict). In the mode `beam`, the request must have one
+/// continuation.
+pub async fn stream_generate(
     app: &App,
-    generation: Generation<'static>,
-    started: Started,
+    submitter: &TermsAccepted<Submitter>,
+    fields: ServeFields<'_>,
+    generate: GenerateFields,
 ) -> Result<GenerationStream> {
+    let (generation, started) = Generation::start(app, submitter, fields, generate, true).await?;
+    let generation = generation.into_owned();
     let model_version = generation.model_version().to_owned();
-    let (messages, mut received) = unbounded_channel();
+    let sequence_ids: Vec<Arc<str>> = generation.sequence_ids().collect();
+    let (unfinished, permit) = started.split();
+    let (first, has_first) = oneshot::channel();
+    let (sender, received) = unbounded_channel();
     app.request_tasks.spawn({
         let app = app.clone();
         async move {
-            let is_closed = messages.clone();
+            let receiver_is_gone = sender.clone();
             tokio::select! {
                 // The client has disconnected.
-                () = is_closed.closed() => {}
-                computed = compute(&app, generation, started, &messages) => {
-                    if let Err(error) = computed {
-                        let _ = messages.send(Err(error));
-                    }
-                }
+                () = receiver_is_gone.closed() => {}
+                () = compute(&app, generation, unfinished, first, &sender) => {}
             }
         }
     });
-    match received.recv().await {
-        Some(Ok(Message::Started { replayed })) => Ok(GenerationStream {
-            model_version,
-            replayed,
-            parts: parts(received),
-        }),
-        Some(Err(error)) => Err(error),
-        Some(Ok(Message::Part(_))) | None => Err(Error::internal("a generation did not start")),
-    }
-}
-
-fn parts(
-    received: UnboundedReceiver<Result<Message>>,
-) -> BoxStream<'static, Result<GeneratedPart>> {
-    stream::unfold(received, |mut received| async move {
-        let part = match received.recv().await? {
-            Ok(Message::Part(part)) => Ok(part),
-            Ok(Message::Started { .. }) => Err(Error::internal("a generation started twice")),
-            Err(error) => Err(error),
-        };
-        Some((part, received))
+    let replayed = has_first.await.map_err(Error::internal)??;
+    let parts = Parts {
+        received,
+        n_sent: vec![Vec::new(); sequence_ids.len()],
+        sequence_ids,
+        rest: None,
+        _permit: permit,
+    };
+    Ok(GenerationStream {
+        model_version,
+        replayed,
+        parts: stream::unfold(parts, Parts::next).boxed(),
     })
-    .boxed()
 }
 
+/// A message of the computation. Their queue has no limit, so that a slow client delays no engine:
+/// the early events are part of the result, which is in memory as well.
+enum Message {
+    Early(EarlyEvent),
+    Done(Served<Generations>),
+}
+
+/// Computes the continuations. `first` gets whether an earlier request was charged, when the first
+/// event is known, or the error before it.
 async fn compute(
     app: &App,
     generation: Generation<'static>,
-    mut started: Started,
+    mut unfinished: Unfinished,
+    first: oneshot::Sender<Result<bool>>,
     messages: &UnboundedSender<Result<Message>>,
-) -> Result<()> {
+) {
+    let mut first = Some(first);
     let (early, mut events) = unbounded_channel();
-    let mut sender = Sender {
-        messages,
-        has_started: false,
-        n_sent: HashMap::new(),
-    };
     let computed = {
-        let call = started.call;
+        let call = unfinished.call;
         let mut computing = pin!(generation.compute(app, call, Some(&early)));
         loop {
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => {
-                    sender.start(started.keep_charge().await?);
-                    sender.event(generation.streamed(event));
+                    let replayed = unfinished.keep_charge();
+                    if let Some(first) = first.take() {
+                        let _ = first.send(Ok(replayed));
+                    }
+                    let _ = messages.send(Ok(Message::Early(event)));
                 }
                 computed = &mut computing => break computed,
             }
         }
     };
-    while let Ok(event) = events.try_recv() {
-        sender.start(started.keep_charge().await?);
-        sender.event(generation.streamed(event));
-    }
-    let served = generation.finish(started, computed).await?;
-    sender.start(served.replayed);
-    sender.rest(&served.result);
-    sender.part(GeneratedPart::Done(served));
-    Ok(())
-}
-
-struct Sender<'a> {
-    messages: &'a UnboundedSender<Result<Message>>,
-    has_started: bool,
-    /// The number of events sent of each continuation of a sequence.
-    n_sent: HashMap<(String, u32), usize>,
-}
-
-impl Sender<'_> {
-    /// Sends the first message, unless it is sent.
-    fn start(&mut self, replayed: bool) {
-        if !std::mem::replace(&mut self.has_started, true) {
-            self.send(Message::Started { replayed });
+    // Events that are still in the queue are part of the result as well.
+    let result = generation.finish(unfinished, computed).await;
+    // Without a receiver, the client has disconnected.
+    let _ = match (result, first) {
+        (Ok(served), Some(first)) => {
+            let _ = first.send(Ok(served.replayed));
+            messages.send(Ok(Message::Done(served)))
         }
-    }
+        (Ok(served), None) => messages.send(Ok(Message::Done(served))),
+        (Err(error), Some(first)) => {
+            let _ = first.send(Err(error));
+            return;
+        }
+        (Err(error), None) => messages.send(Err(error)),
+    };
+}
 
-    fn event(&mut self, event: StreamedEvent) {
-        let key = (event.sequence_id.clone(), event.continuation);
-        *self.n_sent.entry(key).or_default() += 1;
-        self.part(GeneratedPart::Event(event));
-    }
+/// The state of the stream.
+struct Parts {
+    received: UnboundedReceiver<Result<Message>>,
+    sequence_ids: Vec<Arc<str>>,
+    /// The number of events sent, by the indexes of the sequence and of the continuation.
+    n_sent: Vec<Vec<usize>>,
+    /// The result, and the index of the sequence that is sent.
+    rest: Option<(Served<Generations>, usize)>,
+    /// Held until the client has read everything, because the result is in memory until then.
+    _permit: ConcurrencyPermit,
+}
 
-    /// Sends the events that were not known before the result.
-    fn rest(&mut self, result: &Generations) {
-        for data in &result.data {
-            for (continuation, generated) in (0..).zip(&data.continuations) {
-                let key = (data.sequence_id.clone(), continuation);
-                let n_sent = self.n_sent.get(&key).copied().unwrap_or(0);
-                for event in generated.events.iter().skip(n_sent) {
-                    self.part(GeneratedPart::Event(StreamedEvent {
-                        sequence_id: data.sequence_id.clone(),
+impl Parts {
+    /// Returns the next part and the state after it, or `None` after the end.
+    async fn next(mut self) -> Option<(Result<GeneratedPart>, Self)> {
+        loop {
+            if let Some((served, sequence)) = self.rest.take() {
+                let Some(data) = served.result.data.get(sequence) else {
+                    self.received.close();
+                    return Some((Ok(GeneratedPart::Done(served)), self));
+                };
+                let mut unsent = data.continuations.iter().enumerate();
+                let unsent = unsent.find_map(|(continuation, generated)| {
+                    let event = generated.events.get(self.n_sent(sequence, continuation))?;
+                    Some((continuation, event.clone()))
+                });
+                let Some((continuation, event)) = unsent else {
+                    self.rest = Some((served, sequence + 1));
+                    continue;
+                };
+                self.rest = Some((served, sequence));
+                return Some((Ok(self.event(sequence, continuation, event)), self));
+            }
+            match self.received.recv().await? {
+                Ok(Message::Early(event)) => {
+                    let EarlyEvent {
+                        sequence,
                         continuation,
-                        event: event.clone(),
-                    }));
+                        item_id,
+                    } = event;
+                    let event = GeneratedEvent {
+                        item_id,
+                        r#type: None,
+                    };
+                    return Some((Ok(self.event(sequence, continuation, event)), self));
                 }
+                Ok(Message::Done(served)) => self.rest = Some((served, 0)),
+                Err(error) => return Some((Err(error), self)),
             }
         }
     }
 
-    fn part(&self, part: GeneratedPart) {
-        self.send(Message::Part(part));
+    fn n_sent(&self, sequence: usize, continuation: usize) -> usize {
+        let of_sequence = self.n_sent.get(sequence);
+        let n_sent = of_sequence.and_then(|of_sequence| of_sequence.get(continuation));
+        n_sent.copied().unwrap_or(0)
     }
 
-    fn send(&self, message: Message) {
-        // Without a receiver, the computation is cancelled at its next wait.
-        let _ = self.messages.send(Ok(message));
+    fn event(
+        &mut self,
+        sequence: usize,
+        continuation: usize,
+        event: GeneratedEvent,
+    ) -> GeneratedPart {
+        if let Some(of_sequence) = self.n_sent.get_mut(sequence) {
+            let length = of_sequence.len().max(continuation + 1);
+            of_sequence.resize(length, 0);
+            of_sequence[continuation] += 1;
+        }
+        let sequence_id = self.sequence_ids.get(sequence);
+        GeneratedPart::Event(StreamedEvent {
+            sequence_id: sequence_id.map(ToString::to_string).unwrap_or_default(),
+            continuation: u32::try_from(continuation).unwrap_or(u32::MAX),
+            event,
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use assay_core::model::catalog::{ModelCard, ModelFile, Models};
 use assay_core::model::permissions::Caller;
-use assay_core::model::published_model::ServedVersion;
+use assay_core::model::published_model::VisibleVersion;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
@@ -20,7 +20,8 @@ pub async fn list(app: &App, caller: &Caller) -> Result<Models> {
 
 /// Returns the card of a model in its current version.
 pub async fn get(app: &App, caller: &Caller, model_id: &str) -> Result<ModelCard> {
-    Ok(find(app, caller, model_id, None).await?.file.into_card())
+    let found = find(app, caller, model_id, None).await?;
+    Ok(found.published.file.into_card())
 }
 
 /// Returns a version of a model that the caller's organization sees: the given one, or the one
@@ -33,7 +34,7 @@ pub async fn find(
     caller: &Caller,
     model_id: &str,
     version: Option<&str>,
-) -> Result<ServedVersion> {
+) -> Result<VisibleVersion> {
     let not_found = || Error::not_found(Resource::Model);
     // PostgreSQL rejects parameters with a NUL character; no model has one in its id.
     let model_id = Some(model_id)

@@ -92,7 +92,11 @@ pub async fn submit(
     let is_restricted = evaluated
         .as_ref()
         .is_some_and(|suite| suite.access != SuiteAccess::Everyone);
-    if !is_usable || is_restricted {
+    let model = ensure_servable(&version, Endpoint::Predict, input.needs_items());
+    let finishes = model.as_ref().map_or(Ok(()), |model| {
+        ensure_finishes(model, input.n(), app.engines.cores())
+    });
+    if !is_usable || is_restricted || finishes.is_err() {
         // A repetition returns its job even if it could not be submitted any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
             return replay(app, caller, repeated, request_sha256.as_ref()).await;
@@ -104,12 +108,12 @@ pub async fn submit(
     if let Some(suite) = evaluated.as_deref().filter(|_| is_restricted) {
         ensure_may_submit(app, caller, suite).await?;
     }
-    let model = ensure_servable(version, Endpoint::Predict, input.needs_items())?;
+    let model = model?;
     if input.has_options() && !model.served.ranks_options() {
         return Err(not_offered(&model, "it does not rank options"));
     }
     let n_submitted = input.n();
-    ensure_finishes(&model, n_submitted, app.engines.cores())?;
+    finishes?;
     let suite = match &input {
         Input::Suite(suite) => Some(Arc::clone(suite)),
         Input::Inline(..) | Input::Upload(_) => None,
@@ -158,12 +162,13 @@ fn ensure_finishes(model: &Servable, n: i64, cores: usize) -> Result<()> {
     if n <= n_max {
         return Ok(());
     }
-    let minutes = n * ATTEMPT_TIMEOUT.as_secs() as u128 / 60 / n_max.max(1);
+    let micros_per_minute = 60_000_000 * cores as u128;
+    let minutes = (n * sequence_us).div_ceil(micros_per_minute);
     Err(Error::new(
         Code::PayloadTooLarge,
         format!(
-            "The job would take about {minutes} minutes, and a job has {}. Send at most {n_max} \
-             sequences in one job.",
+            "The job could take {minutes} minutes, and a job has {}. Send at most {n_max} sequences \
+             in one job.",
             ATTEMPT_TIMEOUT.as_secs() / 60
         ),
     ))
@@ -392,7 +397,7 @@ async fn find_model(
         ),
         _ => error,
     });
-    ok_or_collect_fields(errors, found)
+    ok_or_collect_fields(errors, found.map(|found| found.published))
 }
 
 /// Checks inline sequences.

@@ -4,31 +4,32 @@
 //! A request is validated, its model is found, its units are charged, and then the engine is
 //! called. A request that gets no result is refunded, also if its client disconnects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::model::catalog::Endpoint;
 use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
-use assay_core::model::published_model::ServedVersion;
+use assay_core::model::published_model::{ServedVersion, VisibleVersion};
 use assay_core::model::random;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
     Continuations, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateOptions,
-    GenerateUsage, GeneratedEvent, Generations, Pooling, PredictData, PredictUsage, Predictions,
-    Refusal, SEQUENCES_MAX, Seed, Served, StreamedEvent, Unit, Units,
+    GenerateUsage, Generations, Pooling, PredictData, PredictUsage, Predictions, Refusal,
+    SEQUENCES_MAX, Seed, Served, Unit, Units,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
-use assay_core::runtime::engine::{CallOptions, Computed, EarlyEvent, EarlyEvents, Priority};
+use assay_core::runtime::engine::{CallOptions, Computed, EarlyEvents, Priority};
 use assay_core::runtime::prometheus;
+use assay_core::store::catalog::ExpectedModel;
 use assay_core::store::serving::{self, Charged, Key};
 use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinHandle;
 
-use super::generation_stream::{self, GenerationStream};
 use super::models;
 use super::submissions::idempotency_key_error;
 use crate::app::App;
@@ -73,13 +74,20 @@ pub async fn predict(
         .sequences
         .iter()
         .any(|sequence| sequence.options.is_some());
-    let caller = submitter.proof().caller();
-    let model = request.find_model(app, caller, needs_items).await?;
-    if has_options && !model.served.ranks_options() {
-        return Err(not_offered(&model, "it does not rank options"));
-    }
     let units = request.units(Unit::PredictItems, 1);
-    let started = request.start(app, caller, &model, units, 1).await?;
+    let work = Work {
+        units,
+        encodings: 1,
+        needs_items,
+    };
+    let ranks_options = |model: &Servable| {
+        if has_options && !model.served.ranks_options() {
+            return Err(not_offered(model, "it does not rank options"));
+        }
+        Ok(())
+    };
+    let caller = submitter.proof().caller();
+    let (model, started) = request.start(app, caller, work, ranks_options).await?;
     let computed = app
         .engines
         .predict(&model.served, &request.sequences, &options, started.call)
@@ -114,23 +122,9 @@ pub async fn generate(
     generate: GenerateFields,
 ) -> Result<Served<Generations>> {
     let (generation, started) = Generation::start(app, submitter, fields, generate, false).await?;
-    let computed = generation.compute(app, started.call, None).await;
-    generation.finish(started, computed).await
-}
-
-/// Continues each sequence, and returns the events as soon as they are known. The last part is the
-/// result of [`generate`]. An error is returned instead of the stream if no event is known before it.
-///
-/// # Errors
-/// As [`predict`]. In the mode `beam`, the request must have one continuation.
-pub async fn stream_generate(
-    app: &App,
-    submitter: &TermsAccepted<Submitter>,
-    fields: ServeFields<'_>,
-    generate: GenerateFields,
-) -> Result<GenerationStream> {
-    let (generation, started) = Generation::start(app, submitter, fields, generate, true).await?;
-    generation_stream::start(app, generation.into_owned(), started).await
+    let (unfinished, _permit) = started.split();
+    let computed = generation.compute(app, unfinished.call, None).await;
+    generation.finish(unfinished, computed).await
 }
 
 /// A valid request to continue sequences.
@@ -142,7 +136,7 @@ pub(super) struct Generation<'a> {
 }
 
 impl<'a> Generation<'a> {
-    async fn start(
+    pub(super) async fn start(
         app: &App,
         submitter: &TermsAccepted<Submitter>,
         fields: ServeFields<'a>,
@@ -164,13 +158,6 @@ impl<'a> Generation<'a> {
             ));
         }
         let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
-        let caller = submitter.proof().caller();
-        let model = request.find_model(app, caller, true).await?;
-        if (options.mode == GenerateMode::Sample || options.exclude_seen) && !model.served.samples()
-        {
-            let why = "it generates with mode: beam only, and with all items";
-            return Err(not_offered(&model, why));
-        }
         let units = request.units(
             Unit::GeneratedEvents,
             i64::from(options.n_events) * i64::from(options.n_continuations),
@@ -180,7 +167,21 @@ impl<'a> Generation<'a> {
                 GenerateMode::Beam => BEAM,
                 GenerateMode::Sample => options.n_continuations,
             };
-        let started = request.start(app, caller, &model, units, encodings).await?;
+        let work = Work {
+            units,
+            encodings,
+            needs_items: true,
+        };
+        let samples = |model: &Servable| {
+            let must_sample = options.mode == GenerateMode::Sample || options.exclude_seen;
+            if must_sample && !model.served.samples() {
+                let why = "it generates with mode: beam only, and with all items";
+                return Err(not_offered(model, why));
+            }
+            Ok(())
+        };
+        let caller = submitter.proof().caller();
+        let (model, started) = request.start(app, caller, work, samples).await?;
         let generation = Self {
             sequences: request.sequences,
             options,
@@ -190,7 +191,8 @@ impl<'a> Generation<'a> {
         Ok((generation, started))
     }
 
-    fn into_owned(self) -> Generation<'static> {
+    /// Copies what the request borrows.
+    pub(super) fn into_owned(self) -> Generation<'static> {
         Generation {
             sequences: self
                 .sequences
@@ -203,22 +205,16 @@ impl<'a> Generation<'a> {
         }
     }
 
+    /// Returns the ids of the sequences, in their order.
+    pub(super) fn sequence_ids(&self) -> impl Iterator<Item = Arc<str>> {
+        self.sequences
+            .iter()
+            .map(|sequence| sequence.sequence_id.as_ref().into())
+    }
+
     /// Returns the version of the model.
     pub(super) fn model_version(&self) -> &str {
         &self.model.served.version
-    }
-
-    /// Returns a generated event as callers see it.
-    pub(super) fn streamed(&self, event: EarlyEvent) -> StreamedEvent {
-        let sequence = self.sequences.get(event.sequence);
-        StreamedEvent {
-            sequence_id: sequence.map_or_else(String::new, |one| one.sequence_id.to_string()),
-            continuation: u32::try_from(event.continuation).unwrap_or(u32::MAX),
-            event: GeneratedEvent {
-                item_id: event.item_id,
-                r#type: None,
-            },
-        }
     }
 
     /// Calls the engine.
@@ -237,10 +233,11 @@ impl<'a> Generation<'a> {
     /// Returns the result for the caller, or refunds the charge.
     pub(super) async fn finish(
         self,
-        started: Started,
+        unfinished: Unfinished,
         computed: Result<Computed<Continuations>>,
     ) -> Result<Served<Generations>> {
-        let (results, engine_time, replayed) = started.finish(&self.sequences, computed).await?;
+        let finished = unfinished.finish(&self.sequences, computed);
+        let (results, engine_time, replayed) = finished.await?;
         let data = self.sequences.iter().zip(results);
         Ok(Served {
             result: Generations {
@@ -275,13 +272,20 @@ pub async fn embed(
     let mut errors = Vec::new();
     let (options, encoding) = embed.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Embed, fields, errors, &(options, encoding))?;
-    let caller = submitter.proof().caller();
-    let model = request.find_model(app, caller, false).await?;
-    if options.pooling == Pooling::Mean && !model.served.pools_mean() {
-        return Err(not_offered(&model, "it embeds with pooling: last only"));
-    }
     let units = request.units(Unit::Embeddings, 1);
-    let started = request.start(app, caller, &model, units, 1).await?;
+    let work = Work {
+        units,
+        encodings: 1,
+        needs_items: false,
+    };
+    let pools = |model: &Servable| {
+        if options.pooling == Pooling::Mean && !model.served.pools_mean() {
+            return Err(not_offered(model, "it embeds with pooling: last only"));
+        }
+        Ok(())
+    };
+    let caller = submitter.proof().caller();
+    let (model, started) = request.start(app, caller, work, pools).await?;
     let computed = app
         .engines
         .embed(&model.served, &request.sequences, &options, started.call)
@@ -328,7 +332,7 @@ pub struct Servable {
 /// # Errors
 /// 409 if it does not serve the operation.
 pub(super) fn ensure_servable(
-    version: ServedVersion,
+    version: &ServedVersion,
     endpoint: Endpoint,
     needs_items: bool,
 ) -> Result<Servable> {
@@ -338,7 +342,7 @@ pub(super) fn ensure_servable(
         return Err(Error::invalid_state(Resource::Model, message).with_details(
             Details::NotOffered {
                 reason: "endpoint_not_offered",
-                endpoints: file.endpoints,
+                endpoints: file.endpoints.clone(),
             },
         ));
     }
@@ -350,7 +354,7 @@ pub(super) fn ensure_servable(
             },
         ));
     };
-    let served = package.served_model(&file)?;
+    let served = package.served_model(file)?;
     if needs_items && !served.returns_items {
         let message = "No tokenizer is fitted, so the model cannot return items of a catalog. \
                        `embed`, and `predict` with options, still work.";
@@ -363,7 +367,7 @@ pub(super) fn ensure_servable(
     Ok(Servable {
         sequence_us: package.sequence_us,
         served,
-        endpoints: file.endpoints,
+        endpoints: file.endpoints.clone(),
     })
 }
 
@@ -374,6 +378,16 @@ pub(super) fn not_offered(model: &Servable, why: &str) -> Error {
         reason: "endpoint_not_offered",
         endpoints: model.endpoints.clone(),
     })
+}
+
+/// The work that a request is for the engine.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    units: Units,
+    /// The number of times that a sequence goes through the network.
+    encodings: u32,
+    /// Set if the request returns items of the catalog that it does not name.
+    needs_items: bool,
 }
 
 /// A valid request.
@@ -443,17 +457,6 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Returns the model, if it can serve the request. `needs_items` is as in [`ensure_servable`].
-    ///
-    /// # Errors
-    /// 404 if the caller's organization has no such model, 422 if it has no such version, 409 if it
-    /// does not serve the operation.
-    async fn find_model(&self, app: &App, caller: &Caller, needs_items: bool) -> Result<Servable> {
-        let version = self.model_version.as_deref();
-        let version = models::find(app, caller, self.model_id, version).await?;
-        ensure_servable(version, self.endpoint, needs_items)
-    }
-
     fn units(&self, unit: Unit, each: i64) -> Units {
         let sequences = i64::try_from(self.sequences.len()).unwrap_or(i64::MAX);
         Units {
@@ -491,40 +494,72 @@ impl<'a> Request<'a> {
         hash.finalize().into()
     }
 
-    /// Prepares the call of the engine: waits for a permit, and charges the units. `encodings` is the
-    /// number of times that a sequence goes through the network.
+    /// Prepares the call of the engine: finds the model, waits for a permit, and charges the units.
+    /// `check` returns the error of a model that does not offer the variant of the operation.
     ///
     /// # Errors
-    /// 413 if the call would take too long, 503 if the engines are saturated, 429 if the units left
-    /// for the month do not suffice.
+    /// 404 if the caller's organization has no such model, 422 if it has no such version, 409 if it
+    /// does not serve the operation. 413 if the call would take too long, 503 if the engines are
+    /// saturated, 429 if the units left for the month do not suffice.
     async fn start(
         &self,
         app: &App,
         caller: &Caller,
-        model: &Servable,
-        units: Units,
-        encodings: u32,
-    ) -> Result<Started> {
-        let deadline = app.settings.serve_deadline;
+        work: Work,
+        check: impl Fn(&Servable) -> Result<()>,
+    ) -> Result<(Servable, Started)> {
+        let prepare = |found: &VisibleVersion| {
+            let model = ensure_servable(&found.published, self.endpoint, work.needs_items)?;
+            check(&model)?;
+            self.ensure_in_time(app, &model, work.encodings)?;
+            Ok::<_, Error>(model)
+        };
+        let (org_id, version) = (caller.org_id(), self.model_version.as_deref());
+        // Before the charge, so that a request that is refused costs no statement.
+        let permit = async || app.serving.acquire(org_id.as_str()).await;
+        let started = |charge, permit| Started {
+            call: CallOptions {
+                priority: Priority::Synchronous,
+                deadline: app.settings.serve_deadline,
+            },
+            charge,
+            permit,
+        };
+        let mut early_permit = None;
+        // If the cached version fails, the current one may not.
+        if let Some(cached) = app.models.get(org_id, self.model_id, version)
+            && let Ok(model) = prepare(&cached)
+        {
+            let permit = permit().await?;
+            match self.charge(app, caller, work.units, Some(cached)).await? {
+                Some(charge) => return Ok((model, started(charge, permit))),
+                None => early_permit = Some(permit),
+            }
+        }
+        let found = Arc::new(models::find(app, caller, self.model_id, version).await?);
+        app.models
+            .put(org_id, self.model_id, version, Arc::clone(&found));
+        let model = prepare(&found)?;
+        let permit = match early_permit {
+            Some(permit) => permit,
+            None => permit().await?,
+        };
+        match self.charge(app, caller, work.units, None).await? {
+            Some(charge) => Ok((model, started(charge, permit))),
+            None => Err(Error::internal("a charge without a model failed for it")),
+        }
+    }
+
+    /// Checks that the request takes at most half of the deadline.
+    fn ensure_in_time(&self, app: &App, model: &Servable, encodings: u32) -> Result<()> {
         let estimate = self.estimate(model, encodings);
-        if estimate > deadline / 2 {
+        if estimate > app.settings.serve_deadline / 2 {
             return Err(too_large(
                 self.endpoint,
                 format!("The request would take about {} ms.", estimate.as_millis()),
             ));
         }
-        // Before the charge, so that a request that is refused costs no statement.
-        let permit = app.serving.acquire(caller.org_id().as_str()).await?;
-        let charge = self.charge(app, caller, units).await?;
-        Ok(Started {
-            call: CallOptions {
-                priority: Priority::Synchronous,
-                deadline,
-            },
-            charge,
-            replayed: None,
-            _permit: permit,
-        })
+        Ok(())
     }
 
     /// Returns the time that the engine needs for the request on one core, by the time that was
@@ -543,25 +578,34 @@ impl<'a> Request<'a> {
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
-    /// Charges the units, unless an earlier request with the same idempotency key was charged.
+    /// Charges the units, unless an earlier request with the same idempotency key was charged. Returns
+    /// `None` if the organization does not see the expected version of the model any more.
     ///
     /// The charge is a task of its own: if the client disconnects meanwhile, the task drops the charge,
     /// which refunds it.
-    async fn charge(&self, app: &App, caller: &Caller, units: Units) -> Result<Charge> {
-        let bill = Bill {
+    async fn charge(
+        &self,
+        app: &App,
+        caller: &Caller,
+        units: Units,
+        expected: Option<Arc<VisibleVersion>>,
+    ) -> Result<Option<Charge>> {
+        let request = ChargedRequest {
             app: app.clone(),
             org_id: caller.org_id().clone(),
             idempotency: self.idempotency.clone(),
             units,
             max: units.unit.max(caller.plan()),
         };
+        let requested_version = self.model_version.clone();
         let tasks = &app.request_tasks;
-        tasks.spawn(bill.charge()).await.map_err(Error::internal)?
+        let charge = tasks.spawn(request.charge(requested_version, expected));
+        charge.await.map_err(Error::internal)?
     }
 }
 
-/// The price of a request, and the organization that pays it.
-struct Bill {
+/// The units of a request, and the organization that they are charged to.
+struct ChargedRequest {
     app: App,
     org_id: OrgId,
     /// The idempotency key, and the digest of the request.
@@ -571,42 +615,57 @@ struct Bill {
     max: i64,
 }
 
-impl Bill {
-    async fn charge(self) -> Result<Charge> {
+impl ChargedRequest {
+    async fn charge(
+        self,
+        requested_version: Option<String>,
+        expected: Option<Arc<VisibleVersion>>,
+    ) -> Result<Option<Charge>> {
+        let expected = expected.as_deref().map(|expected| ExpectedModel {
+            id: &expected.published.file.id,
+            requested_version: requested_version.as_deref(),
+            version: &expected.published.file.version,
+            is_own: expected.is_own,
+        });
         let charged = {
             let pool = self.app.db.get();
             let mut db = pool.acquire().await?;
+            let Self {
+                org_id, units, max, ..
+            } = &self;
             match self.key() {
                 Some(key) => {
-                    serving::charge_once(&mut db, &self.org_id, key, self.units, self.max).await?
+                    serving::charge_once(&mut db, org_id, key, *units, *max, expected.as_ref())
+                        .await?
                 }
-                None => serving::charge(&mut db, &self.org_id, self.units, self.max).await?,
+                None => serving::charge(&mut db, org_id, *units, *max, expected.as_ref()).await?,
             }
         };
-        Ok(match self.admit(charged)? {
-            Some(charged) => Charge::New(PendingCharge {
-                bill: self,
-                charged: Some(charged),
-                is_kept: false,
-            }),
+        if charged == Charged::ModelChanged {
+            return Ok(None);
+        }
+        Ok(Some(match self.admit(charged)? {
+            Some(charged) => Charge::New(PendingCharge::new(self, charged)),
             None => Charge::Before(self),
-        })
+        }))
     }
 
     /// Charges a repeated request that has a result, if the first request was refunded meanwhile.
-    /// Returns `true` if it was not.
+    /// Returns the charge, or `None` if that was not necessary.
     ///
     /// # Errors
-    /// 429 if it was and the units left for the month do not suffice.
-    async fn charge_repeated(&self) -> Result<bool> {
+    /// 429 if the units left for the month do not suffice.
+    async fn charge_repeated(self) -> Result<Option<PendingCharge>> {
         let Some(key) = self.key() else {
-            return Ok(false);
+            return Ok(None);
         };
-        let pool = self.app.db.get();
-        let mut db = pool.acquire().await?;
-        let charged =
-            serving::charge_repeated(&mut db, &self.org_id, key, self.units, self.max).await?;
-        Ok(self.admit(charged)?.is_none())
+        let charged = {
+            let pool = self.app.db.get();
+            let mut db = pool.acquire().await?;
+            serving::charge_repeated(&mut db, &self.org_id, key, self.units, self.max).await?
+        };
+        let charged = self.admit(charged)?;
+        Ok(charged.map(|charged| PendingCharge::new(self, charged)))
     }
 
     fn key(&self) -> Option<Key<'_>> {
@@ -639,6 +698,7 @@ impl Bill {
                 "conflict",
                 "was used for a different request; use a new key",
             )),
+            Charged::ModelChanged => Err(Error::internal("the model of a charge has changed")),
             Charged::MonthFull { resets_at, seconds } => {
                 decision("refused");
                 let details = Details::Quota {
@@ -661,7 +721,7 @@ impl Bill {
 enum Charge {
     New(PendingCharge),
     /// An earlier request with the same idempotency key was charged.
-    Before(Bill),
+    Before(ChargedRequest),
 }
 
 /// A request that can call the engine.
@@ -669,31 +729,55 @@ pub(super) struct Started {
     /// The options of the engine's call.
     pub(super) call: CallOptions,
     charge: Charge,
-    /// `true` if an earlier request was charged. `None` until a part of the result is known.
-    replayed: Option<bool>,
-    _permit: ConcurrencyPermit,
+    permit: ConcurrencyPermit,
 }
 
 impl Started {
-    /// Keeps the charge, because the caller gets a part of the result. Returns whether an earlier
-    /// request was charged.
-    pub(super) async fn keep_charge(&mut self) -> Result<bool> {
-        let replayed = match (self.replayed, &mut self.charge) {
-            (Some(replayed), _) => replayed,
-            (None, Charge::New(charge)) => {
+    /// Splits off the permit, for a response that needs it longer than the call does.
+    pub(super) fn split(self) -> (Unfinished, ConcurrencyPermit) {
+        let Self {
+            call,
+            charge,
+            permit,
+        } = self;
+        (Unfinished { call, charge }, permit)
+    }
+
+    /// As [`Unfinished::finish`].
+    async fn finish<T>(
+        self,
+        sequences: &[Sequence<'_>],
+        computed: Result<Computed<T>>,
+    ) -> Result<(Vec<T>, Duration, bool)> {
+        let (unfinished, _permit) = self.split();
+        unfinished.finish(sequences, computed).await
+    }
+}
+
+/// A request that is charged, and has no complete result yet.
+pub(super) struct Unfinished {
+    /// The options of the engine's call.
+    pub(super) call: CallOptions,
+    charge: Charge,
+}
+
+impl Unfinished {
+    /// Keeps the charge although the client disconnects, because it gets a part of the result.
+    /// Returns whether an earlier request was charged instead.
+    pub(super) fn keep_charge(&mut self) -> bool {
+        match &mut self.charge {
+            Charge::New(charge) => {
                 charge.is_kept = true;
                 false
             }
-            (None, Charge::Before(bill)) => bill.charge_repeated().await?,
-        };
-        self.replayed = Some(replayed);
-        Ok(replayed)
+            Charge::Before(_) => true,
+        }
     }
 
     /// Returns the results, the time that the engine took, and whether an earlier request was
     /// charged. Refunds the charge if there are no results.
-    async fn finish<T>(
-        mut self,
+    pub(super) async fn finish<T>(
+        self,
         sequences: &[Sequence<'_>],
         computed: Result<Computed<T>>,
     ) -> Result<(Vec<T>, Duration, bool)> {
@@ -704,18 +788,29 @@ impl Started {
             } = computed;
             Ok((complete(sequences, results)?, engine_time))
         });
-        match finished {
-            Ok((results, engine_time)) => {
-                let replayed = self.keep_charge().await?;
-                Ok((results, engine_time, replayed))
+        let replayed = match (&finished, self.charge) {
+            (Ok(_), Charge::New(mut charge)) => {
+                charge.is_kept = true;
+                false
             }
-            Err(error) => {
-                if let Charge::New(charge) = self.charge {
-                    charge.refund().await;
+            (Ok(_), Charge::Before(request)) => {
+                let tasks = request.app.request_tasks.clone();
+                let charge = tasks.spawn(request.charge_repeated());
+                match charge.await.map_err(Error::internal)?? {
+                    Some(mut charge) => {
+                        charge.is_kept = true;
+                        false
+                    }
+                    None => true,
                 }
-                Err(error)
             }
-        }
+            (Err(_), Charge::New(charge)) => {
+                charge.refund().await;
+                false
+            }
+            (Err(_), Charge::Before(_)) => true,
+        };
+        finished.map(|(results, engine_time)| (results, engine_time, replayed))
     }
 }
 
@@ -752,12 +847,20 @@ fn complete<T>(sequences: &[Sequence<'_>], results: Vec<Result<T, Refusal>>) -> 
 /// A charge that is refunded when it is dropped, unless it is kept: an error, or a client that
 /// disconnects, drops it.
 struct PendingCharge {
-    bill: Bill,
+    request: ChargedRequest,
     charged: Option<serving::Charge>,
     is_kept: bool,
 }
 
 impl PendingCharge {
+    fn new(request: ChargedRequest, charged: serving::Charge) -> Self {
+        Self {
+            request,
+            charged: Some(charged),
+            is_kept: false,
+        }
+    }
+
     /// Refunds the charge, so that the usage is right when the client reads the response.
     async fn refund(mut self) {
         if let Some(refund) = self.spawn_refund() {
@@ -768,14 +871,14 @@ impl PendingCharge {
     /// Starts the refund as a task of its own: a client that disconnects does not stop it.
     fn spawn_refund(&mut self) -> Option<JoinHandle<()>> {
         let charged = self.charged.take()?;
-        let Bill {
+        let ChargedRequest {
             app,
             org_id,
             idempotency,
             ..
-        } = &mut self.bill;
+        } = &mut self.request;
         let (app, org_id, idempotency) = (app.clone(), org_id.clone(), idempotency.take());
-        Some(self.bill.app.request_tasks.spawn(async move {
+        Some(self.request.app.request_tasks.spawn(async move {
             let key = idempotency.as_ref().map(|(key, _)| key.as_str());
             serving::refund(&app.db.get(), &org_id, &charged, key)
                 .await

@@ -15,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
-use http::header::{ACCEPT, HeaderName};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
 use super::evals::mark_replayed;
@@ -23,8 +23,10 @@ use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_j
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::{self, Failure};
+use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
-use crate::ops::generation_stream::GenerationStream;
+use crate::layers::telemetry;
+use crate::ops::generation_stream::{self, GenerationStream};
 use crate::ops::serving::{self, ServeFields};
 
 /// Rank items by their probability of being next
@@ -114,7 +116,8 @@ pub(super) async fn predict(
 /// With `Accept: text/event-stream`, the response is a stream of server-sent events: an `event` for
 /// each generated event as soon as it is known, then `done` with the body of the other response, or
 /// `error` with an error. The data of an `event` has `sequence_id`, `continuation` (its index) and
-/// `event`. The request must have `mode: sample` or one continuation.
+/// `event`. A stream has no header `X-Engine-Time-Ms`. The request must have `mode: sample` or one
+/// continuation, and not name `application/json` in `Accept` as well.
 ///
 /// Requires an API key, or the session token of a member. The organization must have accepted the
 /// terms.
@@ -172,7 +175,7 @@ pub(super) async fn generate(
     context: RequestContext,
     request: Request,
 ) -> Result<Response, Failure> {
-    let is_streamed = accepts(request.headers(), "text/event-stream");
+    let is_streamed = prefers_stream(request.headers());
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = GenerateFields {
@@ -185,7 +188,7 @@ pub(super) async fn generate(
     };
     let common = common(fields, &model_id, key)?;
     if is_streamed {
-        let stream = serving::stream_generate(&app, &submitter, common, options).await?;
+        let stream = generation_stream::stream_generate(&app, &submitter, common, options).await?;
         return Ok(events(stream, context)?);
     }
     let served = serving::generate(&app, &submitter, common, options).await?;
@@ -309,7 +312,7 @@ fn events(stream: GenerationStream, context: RequestContext) -> Result<Response>
         Ok(GeneratedPart::Event(event)) => Event::default().event("event").json_data(event),
         Ok(GeneratedPart::Done(served)) => Event::default().event("done").json_data(served.result),
         Err(error) => {
-            error_response::log_cause(&error, &context);
+            telemetry::record_stream_error(Protocol::Rest, &error, &context);
             let body = error_response::json(&error, &context.request_id);
             Ok(Event::default().event("error").data(body))
         }
@@ -318,19 +321,23 @@ fn events(stream: GenerationStream, context: RequestContext) -> Result<Response>
     let headers = response.headers_mut();
     headers.insert(MODEL_VERSION, version_header(&model_version)?);
     mark_replayed(headers, replayed);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Proxies that collect responses, as nginx does, would delay the events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
 }
 
-/// Returns `true` if the request accepts this media type by name.
-fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
-    let accepted = headers.get_all(ACCEPT).into_iter();
-    accepted
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|range| range.split(';').next())
-        .any(|range| range.trim().eq_ignore_ascii_case(media_type))
+/// Returns `true` if a request names the media type of streams in `Accept`, and does not name JSON.
+fn prefers_stream(headers: &HeaderMap) -> bool {
+    let names = |media_type: &str| {
+        let accepted = headers.get_all(ACCEPT).into_iter();
+        accepted
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|range| range.split(';').next())
+            .any(|range| range.trim().eq_ignore_ascii_case(media_type))
+    };
+    names("text/event-stream") && !names("application/json")
 }
 
 /// Returns the headers of a response: the version of the model, the time of the engine, and whether

@@ -25,6 +25,15 @@ pub struct Package {
     pub sequence_us: i64,
 }
 
+/// The version of a model that an organization sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VisibleVersion {
+    /// The version.
+    pub published: ServedVersion,
+    /// `true` if the model is the organization's own.
+    pub is_own: bool,
+}
+
 text_enum! {
     /// The tensors that an external engine reads.
     pub enum Tensors {

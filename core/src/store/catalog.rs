@@ -7,7 +7,20 @@ use sqlx::types::Json;
 use crate::model::catalog::ModelFile;
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::published_model::{Package, ServedVersion};
+use crate::model::published_model::{Package, ServedVersion, VisibleVersion};
+
+/// A version that was visible some time ago.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpectedModel<'a> {
+    /// The id of the model.
+    pub id: &'a str,
+    /// The version that the caller requested. `None`: the current one.
+    pub requested_version: Option<&'a str>,
+    /// The version that was found.
+    pub version: &'a str,
+    /// `true` if it was the organization's own.
+    pub is_own: bool,
+}
 
 /// Returns the models that an organization sees by id, each in its latest published version.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ModelFile>> {
@@ -42,26 +55,14 @@ pub async fn find(
     org_id: &OrgId,
     id: &str,
     version: Option<&str>,
-) -> Result<Option<ServedVersion>> {
+) -> Result<Option<VisibleVersion>> {
     let row = sqlx::query!(
         r#"
         select
+            is_own as "is_own!",
             card as "card!: Json<ModelFile>",
             package as "package: Json<Package>"
-        from (
-            select card, package, published_at, true as is_own
-            from org_models
-            where org_id = $1
-              and id = $2
-              and ($3::text is null or version = $3)
-            union all
-            select card, package, published_at, false
-            from models
-            where id = $2
-              and ($3::text is null or version = $3)
-        ) m
-        order by is_own desc, published_at desc
-        limit 1
+        from visible_model($1, $2, $3)
         "#,
         org_id.as_str(),
         id,
@@ -69,10 +70,39 @@ pub async fn find(
     )
     .fetch_optional(db)
     .await?;
-    Ok(row.map(|row| ServedVersion {
-        file: row.card.0,
-        package: row.package.map(|Json(package)| package),
+    Ok(row.map(|row| VisibleVersion {
+        published: ServedVersion {
+            file: row.card.0,
+            package: row.package.map(|Json(package)| package),
+        },
+        is_own: row.is_own,
     }))
+}
+
+/// Returns `true` if an organization sees exactly this version: as the requested one, or as the one
+/// published last.
+pub async fn is_visible(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    model: &ExpectedModel<'_>,
+) -> Result<bool> {
+    let visible = sqlx::query_scalar!(
+        r#"
+        select exists(
+            select from visible_model($1, $2, $3)
+            where version = $4
+              and is_own = $5
+        ) as "visible!"
+        "#,
+        org_id.as_str(),
+        model.id,
+        model.requested_version,
+        model.version,
+        model.is_own
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(visible)
 }
 
 /// Stores a version of one of the platform's models. Returns `false` if it exists already.

@@ -3,6 +3,7 @@
 
 use sqlx::PgExecutor;
 
+use super::catalog::{self, ExpectedModel};
 use super::{Connection as _, PgConnection, usage};
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
@@ -31,6 +32,8 @@ pub enum Charged {
         /// The earlier request was the same.
         is_same: bool,
     },
+    /// The organization does not see the expected version of the model any more.
+    ModelChanged,
     /// The units left for the month do not suffice.
     MonthFull {
         /// The start of the next month (UTC).
@@ -49,12 +52,14 @@ pub struct Key<'a> {
     pub request_sha256: &'a [u8; 32],
 }
 
-/// Charges units to the current month, unless that exceeds `max`.
+/// Charges units to the current month, unless that exceeds `max`, or the organization does not see
+/// the expected version of a model.
 pub async fn charge(
     db: &mut PgConnection,
     org_id: &OrgId,
     units: Units,
     max: i64,
+    expected: Option<&ExpectedModel<'_>>,
 ) -> Result<Charged> {
     let Units { unit, n } = units;
     let charged = sqlx::query!(
@@ -82,6 +87,14 @@ pub async fn charge(
             embeddings
         from new
         where $3 <= $4::bigint
+          and (
+              $5::text is null
+              or exists(
+                  select from visible_model($1, $5, $6)
+                  where version = $7
+                    and is_own = $8
+              )
+          )
         on conflict (org_id, period_start) do update
             set
                 predict_items = u.predict_items + excluded.predict_items,
@@ -97,7 +110,11 @@ pub async fn charge(
         org_id.as_str(),
         unit.as_str(),
         n,
-        max
+        max,
+        expected.map(|model| model.id),
+        expected.and_then(|model| model.requested_version),
+        expected.map(|model| model.version),
+        expected.map(|model| model.is_own)
     )
     .fetch_optional(&mut *db)
     .await?;
@@ -106,6 +123,11 @@ pub async fn charge(
             period_start: row.period_start,
             units,
         }));
+    }
+    if let Some(model) = expected
+        && !catalog::is_visible(&mut *db, org_id, model).await?
+    {
+        return Ok(Charged::ModelChanged);
     }
     let now = super::now(&mut *db).await?;
     let resets_at = usage::next_month(&mut *db, now).await?;
@@ -123,6 +145,7 @@ pub async fn charge_once(
     key: Key<'_>,
     units: Units,
     max: i64,
+    expected: Option<&ExpectedModel<'_>>,
 ) -> Result<Charged> {
     let mut db = db.begin().await?;
     // A key of the day before is not one any more, even if cleanup has not deleted it yet.
@@ -135,7 +158,7 @@ pub async fn charge_once(
                 request_sha256 = excluded.request_sha256,
                 unit = excluded.unit,
                 units = excluded.units,
-                has_result = false,
+                is_used_by_repetition = false,
                 created_at = now()
             where k.created_at <= now() - $6::integer * interval '1 hour'
         returning idempotency_key
@@ -163,11 +186,16 @@ pub async fn charge_once(
         )
         .fetch_one(&mut *db)
         .await?;
+        if let Some(model) = expected
+            && !catalog::is_visible(&mut *db, org_id, model).await?
+        {
+            return Ok(Charged::ModelChanged);
+        }
         return Ok(Charged::Before {
             is_same: before == key.request_sha256,
         });
     }
-    let charged = charge(&mut db, org_id, units, max).await?;
+    let charged = charge(&mut db, org_id, units, max, expected).await?;
     if matches!(charged, Charged::New(_)) {
         db.commit().await?;
     } else {
@@ -179,7 +207,7 @@ pub async fn charge_once(
 /// Records that a repeated request has a result, so that the charge of the first request is not
 /// refunded if that one fails. If it was refunded already, charges the units again.
 ///
-/// Returns [`Charged::Before`] if the charge still existed.
+/// Returns [`Charged::Before`] if the charge still existed, and [`Charged::New`] otherwise.
 pub async fn charge_repeated(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -195,14 +223,13 @@ pub async fn charge_repeated(
             idempotency_key,
             request_sha256,
             unit,
-            units,
-            has_result
+            units
         )
-        values ($1, $2, $3, $4, $5, true)
+        values ($1, $2, $3, $4, $5)
         on conflict (org_id, idempotency_key) do update
-            set has_result = true
+            set is_used_by_repetition = true
             where k.request_sha256 = excluded.request_sha256
-        -- Only a row that was updated has a transaction that deletes its earlier version.
+        -- A row that existed was locked for the update, which xmax keeps.
         returning xmax = 0 as "is_new!"
         "#,
         org_id.as_str(),
@@ -214,7 +241,7 @@ pub async fn charge_repeated(
     .fetch_optional(&mut *db)
     .await?;
     let charged = match is_new {
-        Some(true) => charge(&mut db, org_id, units, max).await?,
+        Some(true) => charge(&mut db, org_id, units, max, None).await?,
         Some(false) => Charged::Before { is_same: true },
         // The charge was refunded, and another request has used the key since.
         None => Charged::Before { is_same: false },
@@ -260,7 +287,7 @@ pub async fn refund(
             delete from serve_keys
             where org_id = $1
               and idempotency_key = $5
-              and not has_result
+              and not is_used_by_repetition
             returning idempotency_key
         )
         update usage

@@ -16,9 +16,9 @@ use crate::model::serving::{
 use crate::runtime::engine::calls::Admitted;
 use crate::runtime::engine::checks::Rows;
 use crate::runtime::engine::code_calls::Codes;
+use crate::runtime::engine::early::{EarlyEvent, EarlyEvents};
 use crate::runtime::engine::ids;
 use crate::runtime::engine::logits::{Wanted, draw_from};
-use crate::runtime::engine::{EarlyEvent, EarlyEvents};
 
 /// Number of continuations that the beam keeps after each step, and of next items that it considers
 /// for each of them.

@@ -12,6 +12,7 @@ mod calls;
 mod checks;
 mod code_calls;
 mod codes;
+mod early;
 mod failure;
 mod id_results;
 mod ids;
@@ -28,10 +29,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 pub use crate::runtime::engine::calls::Priority;
+pub use crate::runtime::engine::early::{EarlyEvent, EarlyEvents};
 
 use crate::model::error::{Error, Result};
 use crate::model::sequence::Sequence;
@@ -66,21 +67,6 @@ pub struct Computed<T> {
     /// The time that the engine took, transfer included.
     pub engine_time: Duration,
 }
-
-/// A generated event, whose continuation may not be complete yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EarlyEvent {
-    /// The index of the sequence in the call.
-    pub sequence: usize,
-    /// The index of the continuation.
-    pub continuation: usize,
-    /// The id of the generated item.
-    pub item_id: String,
-}
-
-/// Receives events of all continuations, those of each continuation in their order. A call has at
-/// most 32,000.
-pub type EarlyEvents = UnboundedSender<EarlyEvent>;
 
 /// The state of an engine, for the admin port and for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
