@@ -21,8 +21,9 @@ const MODEL: &str = "swapped";
 /// Number of publications; `TEST_SWAPS` overrides it.
 const VERSIONS: u64 = 8;
 
-/// Number of concurrent callers.
-const CALLERS: usize = 4;
+/// Number of concurrent callers. With the publisher they have as many calls in progress as an
+/// organization may have on two cores.
+const CALLERS: usize = 3;
 
 fn history() -> Vec<String> {
     [3, 17, 42].map(|number| format!("item-{number}")).to_vec()
