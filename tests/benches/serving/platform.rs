@@ -282,10 +282,17 @@ async fn report_failures(
         bodies: Vec::new(),
     };
     let time = 6 * Duration::from_millis(arguments.milliseconds);
-    let healthy = load_for(&installation, &other, 1, time).await?;
-    let p99 = |loaded: &Loaded| 1e3 * loaded.served.p99.as_secs_f64();
+    let p99_of = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        1e3 * times[times.len() * 99 / 100].as_secs_f64()
+    };
+    let (_, served) = tokio::join!(
+        send_for(&installation, &predict, 8, time),
+        send_for(&installation, &other, 1, time)
+    );
+    let healthy = p99_of(served?.served);
     println!("\nGET /v1/me with one caller, while 8 callers send predictions");
-    print("without predictions: p99, ms", p99(&healthy));
+    print("engine healthy: p99, ms", healthy);
     let listen = installation.site.stack.engines[0].listen;
     let listen = listen.ok_or_else(|| Trouble::new("the engine has no address"))?;
     for (name, signal) in [("frozen", libc::SIGSTOP), ("killed", libc::SIGKILL)] {
@@ -294,16 +301,14 @@ async fn report_failures(
             send_for(&installation, &predict, 8, time),
             send_for(&installation, &other, 1, time)
         );
-        let (refused, mut others) = (refused?.refused, others?.served);
-        others.sort_unstable();
-        let others = 1e3 * others[others.len() * 99 / 100].as_secs_f64();
+        let (refused, others) = (refused?.refused, p99_of(others?.served));
         let last = refused.last().copied().unwrap_or_default();
         // The first calls wait until the deadline; after them the circuit breaker is open.
         let at = |part: usize| 1e3 * refused[refused.len() * part / 1000].as_secs_f64();
         print(&format!("engine {name}: p99, ms"), others);
         print(
-            &format!("engine {name}: p99 / without predictions"),
-            others / p99(&healthy),
+            &format!("engine {name}: p99 / with a healthy engine"),
+            others / healthy,
         );
         println!(
             "{:<66} {:>9}",
