@@ -18,6 +18,7 @@ pub mod models;
 pub mod orgs;
 pub mod predictions;
 pub mod serving;
+mod serving_charge;
 pub mod sessions;
 mod stored_item_scores;
 pub mod submissions;

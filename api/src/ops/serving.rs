@@ -22,15 +22,12 @@ use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
 use assay_core::runtime::engine::{CallOptions, Computed, EarlyEvents, Priority};
-use assay_core::runtime::prometheus;
-use assay_core::store::catalog::ExpectedModel;
-use assay_core::store::serving::{self, Charged, Key};
-use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
+use assay_core::{Code, Details, Error, Resource, Result};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
-use tokio::task::JoinHandle;
 
 use super::models;
+use super::serving_charge::{Charge, ChargedRequest};
 use super::submissions::idempotency_key_error;
 use crate::app::App;
 use crate::limits::concurrency::ConcurrencyPermit;
@@ -604,126 +601,6 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The units of a request, and the organization that they are charged to.
-struct ChargedRequest {
-    app: App,
-    org_id: OrgId,
-    /// The idempotency key, and the digest of the request.
-    idempotency: Option<(String, [u8; 32])>,
-    units: Units,
-    /// The plan's limit of the month.
-    max: i64,
-}
-
-impl ChargedRequest {
-    async fn charge(
-        self,
-        requested_version: Option<String>,
-        expected: Option<Arc<VisibleVersion>>,
-    ) -> Result<Option<Charge>> {
-        let expected = expected.as_deref().map(|expected| ExpectedModel {
-            id: &expected.published.file.id,
-            requested_version: requested_version.as_deref(),
-            version: &expected.published.file.version,
-            is_own: expected.is_own,
-        });
-        let charged = {
-            let pool = self.app.db.get();
-            let mut db = pool.acquire().await?;
-            let Self {
-                org_id, units, max, ..
-            } = &self;
-            match self.key() {
-                Some(key) => {
-                    serving::charge_once(&mut db, org_id, key, *units, *max, expected.as_ref())
-                        .await?
-                }
-                None => serving::charge(&mut db, org_id, *units, *max, expected.as_ref()).await?,
-            }
-        };
-        if charged == Charged::ModelChanged {
-            return Ok(None);
-        }
-        Ok(Some(match self.admit(charged)? {
-            Some(charged) => Charge::New(PendingCharge::new(self, charged)),
-            None => Charge::Before(self),
-        }))
-    }
-
-    /// Charges a repeated request that has a result, if the first request was refunded meanwhile.
-    /// Returns the charge, or `None` if that was not necessary.
-    ///
-    /// # Errors
-    /// 429 if the units left for the month do not suffice.
-    async fn charge_repeated(self) -> Result<Option<PendingCharge>> {
-        let Some(key) = self.key() else {
-            return Ok(None);
-        };
-        let charged = {
-            let pool = self.app.db.get();
-            let mut db = pool.acquire().await?;
-            serving::charge_repeated(&mut db, &self.org_id, key, self.units, self.max).await?
-        };
-        let charged = self.admit(charged)?;
-        Ok(charged.map(|charged| PendingCharge::new(self, charged)))
-    }
-
-    fn key(&self) -> Option<Key<'_>> {
-        let (key, request_sha256) = self.idempotency.as_ref()?;
-        Some(Key {
-            key,
-            request_sha256,
-        })
-    }
-
-    /// Returns the new charge, or `None` if an earlier request was charged.
-    fn admit(&self, charged: Charged) -> Result<Option<serving::Charge>> {
-        let Self { units, max, .. } = self;
-        let decision = |decision| {
-            metrics::counter!(
-                prometheus::QUOTA_DECISIONS,
-                "limit" => units.unit.limit(),
-                "decision" => decision
-            )
-            .increment(1);
-        };
-        match charged {
-            Charged::New(charge) => {
-                decision("admitted");
-                Ok(Some(charge))
-            }
-            Charged::Before { is_same: true } => Ok(None),
-            Charged::Before { is_same: false } => Err(Error::field(
-                "Idempotency-Key",
-                "conflict",
-                "was used for a different request; use a new key",
-            )),
-            Charged::ModelChanged => Err(Error::internal("the model of a charge has changed")),
-            Charged::MonthFull { resets_at, seconds } => {
-                decision("refused");
-                let details = Details::Quota {
-                    limit: units.unit.limit(),
-                    max: *max,
-                    active: None,
-                    resets_at,
-                };
-                let message = format!(
-                    "This request would exceed the plan's {max} {} a month.",
-                    units.unit.as_str().replace('_', " ")
-                );
-                Err(Error::quota(message, details, seconds))
-            }
-        }
-    }
-}
-
-/// The charge of a request.
-enum Charge {
-    New(PendingCharge),
-    /// An earlier request with the same idempotency key was charged.
-    Before(ChargedRequest),
-}
-
 /// A request that can call the engine.
 pub(super) struct Started {
     /// The options of the engine's call.
@@ -764,14 +641,8 @@ pub(super) struct Unfinished {
 impl Unfinished {
     /// Keeps the charge although the client disconnects, because it gets a part of the result.
     /// Returns whether an earlier request was charged instead.
-    pub(super) fn keep_charge(&mut self) -> bool {
-        match &mut self.charge {
-            Charge::New(charge) => {
-                charge.is_kept = true;
-                false
-            }
-            Charge::Before(_) => true,
-        }
+    pub(super) const fn keep_charge(&mut self) -> bool {
+        self.charge.keep()
     }
 
     /// Returns the results, the time that the engine took, and whether an earlier request was
@@ -788,29 +659,16 @@ impl Unfinished {
             } = computed;
             Ok((complete(sequences, results)?, engine_time))
         });
-        let replayed = match (&finished, self.charge) {
-            (Ok(_), Charge::New(mut charge)) => {
-                charge.is_kept = true;
-                false
+        match finished {
+            Ok((results, engine_time)) => {
+                let replayed = self.charge.settle().await?;
+                Ok((results, engine_time, replayed))
             }
-            (Ok(_), Charge::Before(request)) => {
-                let tasks = request.app.request_tasks.clone();
-                let charge = tasks.spawn(request.charge_repeated());
-                match charge.await.map_err(Error::internal)?? {
-                    Some(mut charge) => {
-                        charge.is_kept = true;
-                        false
-                    }
-                    None => true,
-                }
+            Err(error) => {
+                self.charge.refund().await;
+                Err(error)
             }
-            (Err(_), Charge::New(charge)) => {
-                charge.refund().await;
-                false
-            }
-            (Err(_), Charge::Before(_)) => true,
-        };
-        finished.map(|(results, engine_time)| (results, engine_time, replayed))
+        }
     }
 }
 
@@ -841,56 +699,5 @@ fn complete<T>(sequences: &[Sequence<'_>], results: Vec<Result<T, Refusal>>) -> 
         Ok(complete)
     } else {
         Err(Error::fields(errors))
-    }
-}
-
-/// A charge that is refunded when it is dropped, unless it is kept: an error, or a client that
-/// disconnects, drops it.
-struct PendingCharge {
-    request: ChargedRequest,
-    charged: Option<serving::Charge>,
-    is_kept: bool,
-}
-
-impl PendingCharge {
-    fn new(request: ChargedRequest, charged: serving::Charge) -> Self {
-        Self {
-            request,
-            charged: Some(charged),
-            is_kept: false,
-        }
-    }
-
-    /// Refunds the charge, so that the usage is right when the client reads the response.
-    async fn refund(mut self) {
-        if let Some(refund) = self.spawn_refund() {
-            let _ = refund.await;
-        }
-    }
-
-    /// Starts the refund as a task of its own: a client that disconnects does not stop it.
-    fn spawn_refund(&mut self) -> Option<JoinHandle<()>> {
-        let charged = self.charged.take()?;
-        let ChargedRequest {
-            app,
-            org_id,
-            idempotency,
-            ..
-        } = &mut self.request;
-        let (app, org_id, idempotency) = (app.clone(), org_id.clone(), idempotency.take());
-        Some(self.request.app.request_tasks.spawn(async move {
-            let key = idempotency.as_ref().map(|(key, _)| key.as_str());
-            serving::refund(&app.db.get(), &org_id, &charged, key)
-                .await
-                .best_effort("refunding a serving request");
-        }))
-    }
-}
-
-impl Drop for PendingCharge {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.spawn_refund();
-        }
     }
 }
