@@ -14,7 +14,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::serving::{Generation, ServeFields, Unfinished};
+use super::serving::{Generation, ServeFields, Started};
 use crate::app::App;
 use crate::limits::concurrency::ConcurrencyPermit;
 
@@ -41,11 +41,11 @@ pub async fn stream_generate(
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<GenerationStream> {
-    let (generation, started) = Generation::start(app, submitter, fields, generate, true).await?;
+    let (generation, started, permit) =
+        Generation::start(app, submitter, fields, generate, true).await?;
     let generation = generation.into_owned();
     let model_version = generation.model_version().to_owned();
     let sequence_ids: Vec<Arc<str>> = generation.sequence_ids().collect();
-    let (unfinished, permit) = started.split();
     let (first, has_first) = oneshot::channel();
     let (sender, received) = unbounded_channel();
     app.request_tasks.spawn({
@@ -55,7 +55,7 @@ pub async fn stream_generate(
             tokio::select! {
                 // The client has disconnected.
                 () = receiver_is_gone.closed() => {}
-                () = compute(&app, generation, unfinished, first, &sender) => {}
+                () = compute(&app, generation, started, first, &sender) => {}
             }
         }
     });
@@ -86,20 +86,20 @@ enum Message {
 async fn compute(
     app: &App,
     generation: Generation<'static>,
-    mut unfinished: Unfinished,
+    mut started: Started,
     first: oneshot::Sender<Result<bool>>,
     messages: &UnboundedSender<Result<Message>>,
 ) {
     let mut first = Some(first);
     let (early, mut events) = unbounded_channel();
     let computed = {
-        let call = unfinished.call;
+        let call = started.call;
         let mut computing = pin!(generation.compute(app, call, Some(&early)));
         loop {
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => {
-                    let replayed = unfinished.keep_charge();
+                    let replayed = started.keep_charge();
                     if let Some(first) = first.take() {
                         let _ = first.send(Ok(replayed));
                     }
@@ -110,7 +110,7 @@ async fn compute(
         }
     };
     // Events that are still in the queue are part of the result as well.
-    let result = generation.finish(unfinished, computed).await;
+    let result = generation.finish(started, computed).await;
     // Without a receiver, the client has disconnected.
     let _ = match (result, first) {
         (Ok(served), Some(first)) => {

@@ -84,7 +84,7 @@ pub async fn predict(
         Ok(())
     };
     let caller = submitter.proof().caller();
-    let (model, started) = request.start(app, caller, work, ranks_options).await?;
+    let (model, started, _permit) = request.start(app, caller, work, ranks_options).await?;
     let computed = app
         .engines
         .predict(&model.served, &request.sequences, &options, started.call)
@@ -118,10 +118,10 @@ pub async fn generate(
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<Served<Generations>> {
-    let (generation, started) = Generation::start(app, submitter, fields, generate, false).await?;
-    let (unfinished, _permit) = started.split();
-    let computed = generation.compute(app, unfinished.call, None).await;
-    generation.finish(unfinished, computed).await
+    let (generation, started, _permit) =
+        Generation::start(app, submitter, fields, generate, false).await?;
+    let computed = generation.compute(app, started.call, None).await;
+    generation.finish(started, computed).await
 }
 
 /// A valid request to continue sequences.
@@ -139,7 +139,7 @@ impl<'a> Generation<'a> {
         fields: ServeFields<'a>,
         generate: GenerateFields,
         is_streamed: bool,
-    ) -> Result<(Self, Started)> {
+    ) -> Result<(Self, Started, ConcurrencyPermit)> {
         let mut errors = Vec::new();
         let seed = match &fields.idempotency_key {
             // A repetition draws the same seed.
@@ -178,14 +178,14 @@ impl<'a> Generation<'a> {
             Ok(())
         };
         let caller = submitter.proof().caller();
-        let (model, started) = request.start(app, caller, work, samples).await?;
+        let (model, started, permit) = request.start(app, caller, work, samples).await?;
         let generation = Self {
             sequences: request.sequences,
             options,
             model,
             units,
         };
-        Ok((generation, started))
+        Ok((generation, started, permit))
     }
 
     /// Copies what the request borrows.
@@ -230,10 +230,10 @@ impl<'a> Generation<'a> {
     /// Returns the result for the caller, or refunds the charge.
     pub(super) async fn finish(
         self,
-        unfinished: Unfinished,
+        started: Started,
         computed: Result<Computed<Continuations>>,
     ) -> Result<Served<Generations>> {
-        let finished = unfinished.finish(&self.sequences, computed);
+        let finished = started.finish(&self.sequences, computed);
         let (results, engine_time, replayed) = finished.await?;
         let data = self.sequences.iter().zip(results);
         Ok(Served {
@@ -282,7 +282,7 @@ pub async fn embed(
         Ok(())
     };
     let caller = submitter.proof().caller();
-    let (model, started) = request.start(app, caller, work, pools).await?;
+    let (model, started, _permit) = request.start(app, caller, work, pools).await?;
     let computed = app
         .engines
         .embed(&model.served, &request.sequences, &options, started.call)
@@ -492,6 +492,8 @@ impl<'a> Request<'a> {
     }
 
     /// Prepares the call of the engine: finds the model, waits for a permit, and charges the units.
+    /// Returns the model, the charge, and the permit, which is for the time of the call.
+    ///
     /// `check` returns the error of a model that does not offer the variant of the operation.
     ///
     /// # Errors
@@ -504,7 +506,7 @@ impl<'a> Request<'a> {
         caller: &Caller,
         work: Work,
         check: impl Fn(&Servable) -> Result<()>,
-    ) -> Result<(Servable, Started)> {
+    ) -> Result<(Servable, Started, ConcurrencyPermit)> {
         let prepare = |found: &VisibleVersion| {
             let model = ensure_servable(&found.published, self.endpoint, work.needs_items)?;
             check(&model)?;
@@ -514,13 +516,12 @@ impl<'a> Request<'a> {
         let (org_id, version) = (caller.org_id(), self.model_version.as_deref());
         // Before the charge, so that a request that is refused costs no statement.
         let permit = async || app.serving.acquire(org_id.as_str()).await;
-        let started = |charge, permit| Started {
+        let started = |charge| Started {
             call: CallOptions {
                 priority: Priority::Synchronous,
                 deadline: app.settings.serve_deadline,
             },
             charge,
-            permit,
         };
         let mut early_permit = None;
         // If the cached version fails, the current one may not.
@@ -529,7 +530,7 @@ impl<'a> Request<'a> {
         {
             let permit = permit().await?;
             match self.charge(app, caller, work.units, Some(cached)).await? {
-                Some(charge) => return Ok((model, started(charge, permit))),
+                Some(charge) => return Ok((model, started(charge), permit)),
                 None => early_permit = Some(permit),
             }
         }
@@ -542,7 +543,7 @@ impl<'a> Request<'a> {
             None => permit().await?,
         };
         match self.charge(app, caller, work.units, None).await? {
-            Some(charge) => Ok((model, started(charge, permit))),
+            Some(charge) => Ok((model, started(charge), permit)),
             None => Err(Error::internal("a charge without a model failed for it")),
         }
     }
@@ -601,44 +602,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request that can call the engine.
+/// A request that is charged, and can call the engine.
 pub(super) struct Started {
     /// The options of the engine's call.
     pub(super) call: CallOptions,
     charge: Charge,
-    permit: ConcurrencyPermit,
 }
 
 impl Started {
-    /// Splits off the permit, for a response that needs it longer than the call does.
-    pub(super) fn split(self) -> (Unfinished, ConcurrencyPermit) {
-        let Self {
-            call,
-            charge,
-            permit,
-        } = self;
-        (Unfinished { call, charge }, permit)
-    }
-
-    /// As [`Unfinished::finish`].
-    async fn finish<T>(
-        self,
-        sequences: &[Sequence<'_>],
-        computed: Result<Computed<T>>,
-    ) -> Result<(Vec<T>, Duration, bool)> {
-        let (unfinished, _permit) = self.split();
-        unfinished.finish(sequences, computed).await
-    }
-}
-
-/// A request that is charged, and has no complete result yet.
-pub(super) struct Unfinished {
-    /// The options of the engine's call.
-    pub(super) call: CallOptions,
-    charge: Charge,
-}
-
-impl Unfinished {
     /// Keeps the charge although the client disconnects, because it gets a part of the result.
     /// Returns whether an earlier request was charged instead.
     pub(super) const fn keep_charge(&mut self) -> bool {
