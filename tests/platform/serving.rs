@@ -423,6 +423,9 @@ async fn stream_has_the_events_of_the_response() {
             8 * n_continuations
         );
     }
+    let nobody = with_token(v1::GenerateRequest::default(), "nobody");
+    let refused = grpc.stream_generate(nobody).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unauthenticated);
     let beams = json!({"sequences": sequences, "n_continuations": 2});
     let unknown = json!({"sequences": [sequence("p", &["haggis"])], "on_unknown": "refuse"});
     for (body, field) in [
