@@ -230,6 +230,45 @@ async fn jobs_wait_for_a_saturated_engine() {
 }
 
 #[tokio::test]
+async fn waiting_job_does_not_keep_circuit_open() {
+    const FAILS: usize = 0;
+    const EXHAUSTED: usize = 1;
+    let state = Arc::new(AtomicUsize::new(FAILS));
+    let engine = FakeEngine::start({
+        let state = Arc::clone(&state);
+        move |request| match state.load(Ordering::SeqCst) {
+            FAILS => Reply::Now(Ok(response(request, |_| {}))),
+            EXHAUSTED => Reply::Now(Err(Status::resource_exhausted("text"))),
+            _ => Reply::Now(Ok(one_row(request))),
+        }
+    });
+    let client = engine.client(1).await;
+    for _ in 0..5 {
+        call(&client, CALL).await.unwrap_err();
+    }
+    assert!(is_open(&client));
+    state.store(EXHAUSTED, Ordering::SeqCst);
+    // The circuit lets a trial through after a second: that of a job, which waits then.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let job = CallOptions {
+        priority: Priority::Job,
+        ..CALL
+    };
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { call(&client, job).await }
+    });
+    while engine.requests().len() < 6 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    state.store(2, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    call(&client, CALL).await.unwrap();
+    assert!(!is_open(&client));
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn cancelled_trial_does_not_keep_circuit_open() {
     let hangs = Arc::new(AtomicBool::new(true));
     let engine = FakeEngine::start({

@@ -265,7 +265,7 @@ impl Admitted {
         let mut started = Instant::now();
         let pass = engine.breaker().admit(started);
         let pass = pass.ok_or_else(|| engine.refuse(Failure::CircuitOpen))?;
-        let in_progress = InProgress { engine, pass };
+        let mut in_progress = InProgress { engine, pass };
         request.id = engine.next_id.fetch_add(1, Ordering::Relaxed).to_string();
         let (id, version) = (request.id.clone(), request.model_version.clone());
         // A job waits until the engine has permits for it.
@@ -279,9 +279,14 @@ impl Admitted {
                 (Err(Failure::Exhausted(_)), Some(again))
                     if Instant::now() + JOB_RETRY_DELAY < self.deadline =>
                 {
+                    // Not during the wait: other calls may try the circuit.
+                    in_progress.pause();
                     tokio::time::sleep(JOB_RETRY_DELAY).await;
-                    request = again.clone();
                     started = Instant::now();
+                    let pass = engine.breaker().admit(started);
+                    let pass = pass.ok_or_else(|| engine.refuse(Failure::CircuitOpen))?;
+                    in_progress = InProgress { engine, pass };
+                    request = again.clone();
                 }
                 (response, _) => break (response, is_late),
             }
@@ -331,6 +336,12 @@ struct InProgress<'e> {
 }
 
 impl InProgress<'_> {
+    /// Ends the call without an outcome, because it will be sent again.
+    fn pause(self) {
+        self.engine.breaker().release(self.pass, Instant::now());
+        std::mem::forget(self);
+    }
+
     fn finish(self, failure: Option<&Failure>, is_late: bool, time: Duration) {
         let Self { engine, pass } = self;
         std::mem::forget(self);
