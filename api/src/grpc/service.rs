@@ -8,7 +8,6 @@ use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::http::error_response;
-use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
 use crate::layers::telemetry;
 
@@ -77,11 +76,10 @@ impl Service {
         Fut: Future<Output = Result<S>>,
     {
         let context = request.extensions().get::<RequestContext>().cloned();
-        let protocol = Protocol::of(request.metadata().as_ref());
         let response = self.respond(request, operation).await?;
         let to_status = move |error| match &context {
             Some(context) => {
-                telemetry::record_stream_error(protocol, &error, context);
+                telemetry::record_stream_error(&error, context);
                 error_response::status(&error, &context.request_id)
             }
             None => Status::internal("the request has no context"),

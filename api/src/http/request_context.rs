@@ -8,6 +8,7 @@ use assay_core::model::session::Origin;
 use assay_core::runtime::trace_export::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
 
+use super::protocol::Protocol;
 use super::traceparent::Trace;
 
 /// The context of a request, stored in the extensions of every request.
@@ -15,6 +16,8 @@ use super::traceparent::Trace;
 pub struct RequestContext {
     /// The id that this API assigned to the request.
     pub request_id: RequestId,
+    /// The protocol of the request.
+    pub protocol: Protocol,
     /// The time at which its headers had arrived.
     pub received_at: Instant,
     /// The trace that the request belongs to.

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use crate::http::client_address;
+use crate::http::protocol::Protocol;
 use crate::http::request_context::{ChildSpans, Peer, RequestContext};
 use crate::http::traceparent::Trace;
 
@@ -31,6 +32,7 @@ pub(super) fn new_context(request: &Request, trusted_proxies: &[IpNet]) -> Resul
     let client = |peer: IpAddr| client_address::client(peer, headers, trusted_proxies);
     Ok(RequestContext {
         request_id,
+        protocol: Protocol::of(headers),
         received_at,
         trace: Trace::of(headers),
         address: request

@@ -32,7 +32,6 @@ const OTHER_METHOD: &str = "_OTHER";
 pub(super) struct RequestObserver {
     spans: Spans,
     context: RequestContext,
-    protocol: Protocol,
     method: Method,
     route: Route,
     client_request_id: Option<String>,
@@ -79,11 +78,10 @@ impl RequestObserver {
     /// Starts to observe a request.
     pub(super) fn new(spans: Spans, request: &Request, context: RequestContext) -> Self {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).increment(1.0);
-        let protocol = Protocol::of(request.headers());
+        let protocol = context.protocol;
         Self {
             spans,
             context,
-            protocol,
             method: request.method().clone(),
             route: Route::of(request, protocol),
             client_request_id: client_request_id(request.headers()),
@@ -95,7 +93,7 @@ impl RequestObserver {
 
     /// Returns the protocol of the request.
     pub(super) const fn protocol(&self) -> Protocol {
-        self.protocol
+        self.context.protocol
     }
 
     /// Sets the outcome from the rendered response and the error's code (or `ok`).
@@ -169,7 +167,7 @@ impl Drop for RequestObserver {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).decrement(1.0);
         let outcome = self.outcome.take().unwrap_or_else(Outcome::client_gone);
         let operation = self.route.operation(&self.method, outcome.status);
-        let protocol = self.protocol.as_str();
+        let protocol = self.context.protocol.as_str();
         let elapsed = self.context.received_at.elapsed();
         let seconds = elapsed.as_secs_f64();
         let class = outcome.classify(
@@ -198,13 +196,13 @@ impl Drop for RequestObserver {
 
 /// Counts and logs an error that ends a stream. The request itself was recorded when the stream
 /// began.
-pub fn record_stream_error(protocol: Protocol, error: &Error, context: &RequestContext) {
-    let code = error.code.as_str();
-    metrics::counter!(prometheus::REQUEST_ERRORS, "protocol" => protocol.as_str(), "code" => code)
+pub fn record_stream_error(error: &Error, context: &RequestContext) {
+    let (protocol, code) = (context.protocol.as_str(), error.code.as_str());
+    metrics::counter!(prometheus::REQUEST_ERRORS, "protocol" => protocol, "code" => code)
         .increment(1);
     let request_id = &context.request_id;
     let trace_id = context.trace.context().span_context.trace_id;
-    tracing::info!(%request_id, %trace_id, protocol = protocol.as_str(), code, "stream ended with an error");
+    tracing::info!(%request_id, %trace_id, protocol, code, "stream ended with an error");
     error_response::log_cause(error, context);
 }
 

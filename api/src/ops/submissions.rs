@@ -52,6 +52,7 @@ impl Origin {
     pub fn from_context(context: RequestContext) -> Self {
         let RequestContext {
             request_id,
+            protocol: _,
             received_at,
             trace,
             child_spans,

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use futures_util::TryStreamExt as _;
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
@@ -17,6 +18,8 @@ use super::input::Query;
 use crate::app::App;
 use crate::http::byte_range::RequestedRange;
 use crate::http::error_response::Failure;
+use crate::http::request_context::RequestContext;
+use crate::layers::telemetry;
 use crate::ops::job_output;
 use crate::ops::jobs::{self, Filter};
 use crate::ops::trace_document::TraceDocument;
@@ -272,6 +275,7 @@ pub(super) async fn output(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
     Id(job_id): Id,
+    context: RequestContext,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let output = job_output::find(&app, &caller, &job_id).await?;
@@ -306,7 +310,10 @@ pub(super) async fn output(
         let content_range = format!("bytes {}-{}/{bytes}", range.start, range.end - 1);
         headers.insert(CONTENT_RANGE, header(content_range)?);
     }
-    *response.body_mut() = Body::from_stream(output.stream(&app, range));
+    let pieces = output
+        .stream(&app, range)
+        .inspect_err(move |error| telemetry::record_stream_error(error, &context));
+    *response.body_mut() = Body::from_stream(pieces);
     Ok(response)
 }
 

@@ -23,7 +23,6 @@ use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_j
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::{self, Failure};
-use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
 use crate::layers::telemetry;
 use crate::ops::generation_stream::{self, GenerationStream};
@@ -312,7 +311,7 @@ fn events(stream: GenerationStream, context: RequestContext) -> Result<Response>
         Ok(GeneratedPart::Event(event)) => Event::default().event("event").json_data(event),
         Ok(GeneratedPart::Done(served)) => Event::default().event("done").json_data(served.result),
         Err(error) => {
-            telemetry::record_stream_error(Protocol::Rest, &error, &context);
+            telemetry::record_stream_error(&error, &context);
             let body = error_response::json(&error, &context.request_id);
             Ok(Event::default().event("error").data(body))
         }
