@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use assay_core::model::prediction::OutputId;
+use assay_core::model::prediction::{CHUNK_DEADLINE, OutputId};
 use assay_core::model::sequence::Sequence;
 use assay_core::model::serving::{EventCounts, Ranking, Refusal};
 use assay_core::runtime::engine::{CallOptions, Computed, Engines, Priority};
@@ -22,9 +22,6 @@ use crate::outcome::{Outcome, Predicted, PredictedCounts};
 use crate::output::{FinishedOutput, OutputWriter};
 use crate::phases::Phases;
 use crate::sequence_source::{Chunk, SequenceSource};
-
-/// The longest time of one call of an engine, with the wait for a permit.
-const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The waits before a chunk is sent again because its engine is unavailable: an engine that is
 /// restarted, or saturated for a short time, costs no attempt.

@@ -1,13 +1,16 @@
 //! Submission of prediction jobs: `POST /v1/predictions`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use assay_core::model::catalog::Endpoint;
 use assay_core::model::job::charged_items;
 use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::prediction::CHUNK_DEADLINE;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::sequence_list::{self, CheckedSequences};
-use assay_core::model::serving::PredictOptions;
+use assay_core::model::served_model::Profile;
+use assay_core::model::serving::{PredictOptions, SEQUENCES_MAX};
 use assay_core::model::serving_options::{HistoryFields, PredictFields};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
@@ -151,25 +154,32 @@ pub async fn submit(
 }
 
 /// Checks that an attempt has the time for all sequences, if each has the context's full length and
-/// the engine has as many cores as this machine.
+/// the engine has as many cores as this machine. The time of an external engine is not known: it may
+/// compute the sequences of a call at once.
 ///
 /// # Errors
-/// 413 if not: every attempt would end at its timeout.
+/// 413 if not: every attempt would end at a timeout.
 fn ensure_finishes(model: &Servable, n: i64, cores: usize) -> Result<()> {
-    let sequence_us = u128::from(model.sequence_us.unsigned_abs().max(1));
-    let n_max = ATTEMPT_TIMEOUT.as_micros() * cores as u128 / sequence_us;
-    let n = u128::from(n.unsigned_abs());
-    if n <= n_max {
+    if model.served.profile != Profile::Embedded {
         return Ok(());
     }
-    let micros_per_minute = 60_000_000 * cores as u128;
-    let minutes = (n * sequence_us).div_ceil(micros_per_minute);
+    let sequence_us = u128::from(model.sequence_us.unsigned_abs().max(1));
+    let n_within = |time: Duration| time.as_micros() * cores as u128 / sequence_us;
+    let n_of_chunk = n_within(CHUNK_DEADLINE);
+    let n_max = match n_of_chunk < SEQUENCES_MAX as u128 {
+        true => n_of_chunk,
+        false => n_within(ATTEMPT_TIMEOUT),
+    };
+    if u128::from(n.unsigned_abs()) <= n_max {
+        return Ok(());
+    }
     Err(Error::new(
         Code::PayloadTooLarge,
         format!(
-            "The job could take {minutes} minutes, and a job has {}. Send at most {n_max} sequences \
-             in one job.",
-            ATTEMPT_TIMEOUT.as_secs() / 60
+            "The job could take longer than the {} minutes of an attempt, or a part of it longer than \
+             its {} s. Send at most {n_max} sequences in one job.",
+            ATTEMPT_TIMEOUT.as_secs() / 60,
+            CHUNK_DEADLINE.as_secs()
         ),
     ))
 }

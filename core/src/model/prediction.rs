@@ -1,5 +1,7 @@
 //! Prediction jobs: the request, the result, and the lines of the output.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, Type};
@@ -13,6 +15,9 @@ use crate::model::serving::{OnLong, OnUnknown, Ranking, SequenceCreate};
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
+
+/// The longest time of one call of an engine for a job, with the wait for a permit.
+pub const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Number of days after which the output of a job is deleted.
 pub const OUTPUT_DAYS: i32 = 7;
