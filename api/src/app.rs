@@ -104,6 +104,8 @@ pub struct Inner {
     pub job_lists: ConcurrencyLimit,
     /// The limit of outputs that are streamed: each holds a connection to the artifact store.
     pub job_outputs: ConcurrencyLimit,
+    /// The limit of streams of generated events: each holds its result until the client has read it.
+    pub generation_streams: ConcurrencyLimit,
     /// The limit of comparisons: each uses a core.
     pub comparisons: ConcurrencyLimit,
     /// The admitted requests, counted for usage.
@@ -259,6 +261,7 @@ impl App {
             upload_completions: ConcurrencyLimit::new(1, 2, Duration::from_secs(600)),
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
+            generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),
             usage: UsageCounter::default(),
             mailer,

@@ -477,6 +477,51 @@ async fn repeated_stream_is_charged_once() {
     world.stack.engines[0].guarded.signal(libc::SIGCONT);
 }
 
+/// Streams that clients do not read hold neither the engine nor its permits, and their number is
+/// limited.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_streams_leave_the_engine_free() {
+    let world = serving_world().await;
+    world.widen_plans().await;
+    // The estimate of a busy machine would refuse so many events.
+    let fast = "update models set package = jsonb_set(package, '{sequence_us}', '1')";
+    sqlx::raw_sql(fast)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let sequences: Vec<Value> = (0..16)
+        .map(|at| sequence(&format!("{at:0>250}"), &["dish-03"]))
+        .collect();
+    let message = v1::GenerateRequest {
+        model_id: MODEL.into(),
+        sequences: sequences.iter().map(sequence_message).collect(),
+        n_events: Some(50),
+        n_continuations: Some(10),
+        mode: Some("sample".into()),
+        ..v1::GenerateRequest::default()
+    };
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        // The streams of one connection share its flow control.
+        let mut grpc = ServingServiceClient::new(world.channel().await);
+        let request = with_token(message.clone(), &world.org.key);
+        let mut parts = grpc.stream_generate(request).await.unwrap().into_inner();
+        assert!(parts.message().await.unwrap().is_some());
+        unread.push(parts);
+    }
+    let mut grpc = ServingServiceClient::new(world.channel().await);
+    let request = || with_token(message.clone(), &world.org.key);
+    let refused = grpc.stream_generate(request()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    let body = json!({"sequences": [some_sequence()]});
+    served(&world.key(), "predict", &body).await;
+    drop(unread);
+    wait_until("another stream", WAIT_TIMEOUT, async || {
+        grpc.clone().stream_generate(request()).await.is_ok()
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn new_versions_take_effect_at_once() {
     let world = serving_world().await;
@@ -502,20 +547,36 @@ async fn new_versions_take_effect_at_once() {
     // Of two versions with one name, the organization's own counts.
     let pinned = json!({"sequences": [some_sequence()], "model_version": "2"});
     assert_eq!(version(&pinned).await, "2");
-    publish(&world, &next("2"), Some(&world.org.id))
+    let keyed = async || {
+        let path = format!("/v1/models/{MODEL}/predict");
+        let client = world.key();
+        let request = client.request("POST", &path).json(&body);
+        let request = request.header("Idempotency-Key", "k");
+        let response = client.send(request).await.unwrap();
+        let version = response.header("x-model-version").to_owned();
+        (version, response.header("idempotency-replayed").to_owned())
+    };
+    assert_eq!(keyed().await, ("own".into(), String::new()));
+    publish(&world, &next("own-2"), Some(&world.org.id))
         .await
         .unwrap();
-    assert_eq!(version(&pinned).await, "2");
-    let card = with_model(&world, "embedded", |model| {
-        model["version"] = json!("4");
-        model["endpoints"] = json!(["embed"]);
-    });
-    publish(&world, &card, Some(&world.org.id)).await.unwrap();
-    let refused = call(&world.key(), "predict", &body).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".into())
-    );
+    assert_eq!(keyed().await, ("own-2".into(), "true".into()));
+    assert_eq!(totals(&world).await.0, 6);
+    let only_embeds = |version: &'static str| {
+        with_model(&world, "embedded", |model| {
+            model["version"] = json!(version);
+            model["endpoints"] = json!(["embed"]);
+        })
+    };
+    for (own, body) in [("2", &pinned), ("4", &body)] {
+        let published = publish(&world, &only_embeds(own), Some(&world.org.id)).await;
+        published.unwrap();
+        let refused = call(&world.key(), "predict", body).await;
+        assert_eq!(
+            (refused.status, error_code(&refused)),
+            (409, "invalid_state".into())
+        );
+    }
     assert_eq!(totals(&world).await.0, 6);
 }
 

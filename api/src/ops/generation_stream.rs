@@ -41,6 +41,8 @@ pub async fn stream_generate(
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<GenerationStream> {
+    let org_id = submitter.proof().caller().org_id().as_str();
+    let open_stream = app.generation_streams.acquire(org_id).await?;
     let (generation, started, permit) =
         Generation::start(app, submitter, fields, generate, true).await?;
     let generation = generation.into_owned();
@@ -51,6 +53,7 @@ pub async fn stream_generate(
     app.request_tasks.spawn({
         let app = app.clone();
         async move {
+            let _permit = permit;
             let receiver_is_gone = sender.clone();
             tokio::select! {
                 // The client has disconnected.
@@ -65,7 +68,7 @@ pub async fn stream_generate(
         n_sent: vec![Vec::new(); sequence_ids.len()],
         sequence_ids,
         rest: None,
-        _permit: permit,
+        _open_stream: open_stream,
     };
     Ok(GenerationStream {
         model_version,
@@ -99,9 +102,13 @@ async fn compute(
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => {
-                    let replayed = started.keep_charge();
                     if let Some(first) = first.take() {
-                        let _ = first.send(Ok(replayed));
+                        let kept = started.keep_charge().await;
+                        let is_charged = kept.is_ok();
+                        let _ = first.send(kept);
+                        if !is_charged {
+                            return;
+                        }
                     }
                     let _ = messages.send(Ok(Message::Early(event)));
                 }
@@ -135,7 +142,7 @@ struct Parts {
     /// The result, and the index of the sequence that is sent.
     rest: Option<(Served<Generations>, usize)>,
     /// Held until the client has read everything, because the result is in memory until then.
-    _permit: ConcurrencyPermit,
+    _open_stream: ConcurrencyPermit,
 }
 
 impl Parts {

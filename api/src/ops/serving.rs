@@ -612,14 +612,17 @@ pub(super) struct Started {
 impl Started {
     /// Keeps the charge although the client disconnects, because it gets a part of the result.
     /// Returns whether an earlier request was charged instead.
-    pub(super) const fn keep_charge(&mut self) -> bool {
-        self.charge.keep()
+    ///
+    /// # Errors
+    /// As [`Charge::keep`].
+    pub(super) async fn keep_charge(&mut self) -> Result<bool> {
+        self.charge.keep().await
     }
 
     /// Returns the results, the time that the engine took, and whether an earlier request was
     /// charged. Refunds the charge if there are no results.
     pub(super) async fn finish<T>(
-        self,
+        mut self,
         sequences: &[Sequence<'_>],
         computed: Result<Computed<T>>,
     ) -> Result<(Vec<T>, Duration, bool)> {
@@ -632,7 +635,7 @@ impl Started {
         });
         match finished {
             Ok((results, engine_time)) => {
-                let replayed = self.charge.settle().await?;
+                let replayed = self.charge.keep().await?;
                 Ok((results, engine_time, replayed))
             }
             Err(error) => {

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::app::App;
 
 /// The units of a request, and the organization that they are charged to.
+#[derive(Clone)]
 pub(super) struct ChargedRequest {
     /// The state of the process.
     pub(super) app: App,
@@ -134,41 +135,36 @@ impl ChargedRequest {
 /// The charge of a request.
 pub(super) enum Charge {
     New(PendingCharge),
-    /// An earlier request with the same idempotency key was charged.
+    /// An earlier request with the same idempotency key was charged, and may be refunded yet.
     Before(ChargedRequest),
+    /// The charge of an earlier request is for this one as well.
+    Earlier,
 }
 
 impl Charge {
-    /// Keeps the charge when it is dropped. Returns whether an earlier request was charged instead.
-    pub(super) const fn keep(&mut self) -> bool {
-        match self {
+    /// Keeps the charge when it is dropped, because the request has a result. A repeated request is
+    /// charged now if the first one was refunded meanwhile. Returns whether an earlier request was
+    /// charged.
+    ///
+    /// # Errors
+    /// 429 if the units left for the month do not suffice.
+    pub(super) async fn keep(&mut self) -> Result<bool> {
+        if let Self::Before(request) = self {
+            let tasks = request.app.request_tasks.clone();
+            // A task of its own, as the first charge.
+            let charge = tasks.spawn(request.clone().charge_repeated());
+            *self = charge
+                .await
+                .map_err(Error::internal)??
+                .map_or(Self::Earlier, Self::New);
+        }
+        Ok(match self {
             Self::New(charge) => {
                 charge.is_kept = true;
                 false
             }
-            Self::Before(_) => true,
-        }
-    }
-
-    /// Keeps the charge of a request that has its result. A repeated request is charged now if the
-    /// first one was refunded meanwhile. Returns whether an earlier request was charged.
-    ///
-    /// # Errors
-    /// 429 if the units left for the month do not suffice.
-    pub(super) async fn settle(self) -> Result<bool> {
-        let charge = match self {
-            Self::New(charge) => Some(charge),
-            Self::Before(request) => {
-                let tasks = request.app.request_tasks.clone();
-                let charge = tasks.spawn(request.charge_repeated());
-                charge.await.map_err(Error::internal)??
-            }
-        };
-        let Some(mut charge) = charge else {
-            return Ok(true);
-        };
-        charge.is_kept = true;
-        Ok(false)
+            Self::Before(_) | Self::Earlier => true,
+        })
     }
 
     /// Refunds the charge, so that the usage is right when the client reads the response. The charge
