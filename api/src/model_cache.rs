@@ -18,6 +18,14 @@ type Key = (OrgId, String, Option<String>);
 #[derive(Default)]
 pub struct ModelCache(Mutex<HashMap<Key, Arc<VisibleVersion>>>);
 
+fn key(org_id: &OrgId, model_id: &str, version: Option<&str>) -> Key {
+    (
+        org_id.clone(),
+        model_id.to_owned(),
+        version.map(str::to_owned),
+    )
+}
+
 impl ModelCache {
     /// Returns what the organization has last seen as this version of the model.
     pub fn get(
@@ -26,13 +34,8 @@ impl ModelCache {
         model_id: &str,
         version: Option<&str>,
     ) -> Option<Arc<VisibleVersion>> {
-        let key = (
-            org_id.clone(),
-            model_id.to_owned(),
-            version.map(str::to_owned),
-        );
         let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        models.get(&key).map(Arc::clone)
+        models.get(&key(org_id, model_id, version)).map(Arc::clone)
     }
 
     /// Stores a model that was looked up. A full cache is emptied first.
@@ -43,15 +46,10 @@ impl ModelCache {
         version: Option<&str>,
         found: Arc<VisibleVersion>,
     ) {
-        let key = (
-            org_id.clone(),
-            model_id.to_owned(),
-            version.map(str::to_owned),
-        );
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if models.len() >= MODELS_MAX {
             models.clear();
         }
-        models.insert(key, found);
+        models.insert(key(org_id, model_id, version), found);
     }
 }
