@@ -1,7 +1,6 @@
 //! The stream of `generate`: the events as soon as they are known, then the complete result.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::model::serving::{
@@ -47,7 +46,7 @@ pub async fn stream_generate(
         Generation::start(app, submitter, fields, generate, true).await?;
     let generation = generation.into_owned();
     let model_version = generation.model_version().to_owned();
-    let sequence_ids: Vec<Arc<str>> = generation.sequence_ids().collect();
+    let sequence_ids: Vec<String> = generation.sequence_ids().collect();
     let (first, has_first) = oneshot::channel();
     let (sender, received) = unbounded_channel();
     app.request_tasks.spawn({
@@ -136,7 +135,7 @@ async fn compute(
 /// The state of the stream.
 struct Parts {
     received: UnboundedReceiver<Result<Message>>,
-    sequence_ids: Vec<Arc<str>>,
+    sequence_ids: Vec<String>,
     /// The number of events sent, by the indexes of the sequence and of the continuation.
     n_sent: Vec<Vec<usize>>,
     /// The result, and the index of the sequence that is sent.
@@ -204,7 +203,7 @@ impl Parts {
         }
         let sequence_id = self.sequence_ids.get(sequence);
         GeneratedPart::Event(StreamedEvent {
-            sequence_id: sequence_id.map(ToString::to_string).unwrap_or_default(),
+            sequence_id: sequence_id.cloned().unwrap_or_default(),
             continuation: u32::try_from(continuation).unwrap_or(u32::MAX),
             event,
         })

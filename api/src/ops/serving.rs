@@ -203,10 +203,10 @@ impl<'a> Generation<'a> {
     }
 
     /// Returns the ids of the sequences, in their order.
-    pub(super) fn sequence_ids(&self) -> impl Iterator<Item = Arc<str>> {
+    pub(super) fn sequence_ids(&self) -> impl Iterator<Item = String> {
         self.sequences
             .iter()
-            .map(|sequence| sequence.sequence_id.as_ref().into())
+            .map(|sequence| sequence.sequence_id.to_string())
     }
 
     /// Returns the version of the model.
