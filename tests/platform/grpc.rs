@@ -97,6 +97,7 @@ async fn keys_match() {
         .create_key(with_token(
             v1::CreateKeyRequest {
                 name: "grpc".into(),
+                ..Default::default()
             },
             &world.org.session,
         ))

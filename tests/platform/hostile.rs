@@ -83,7 +83,7 @@ async fn open_world() -> World {
 fn caller(world: &World, route: &Route) -> Client {
     match route.class {
         Class::Session | Class::Member | Class::Owner | Class::Person => world.owner(),
-        Class::Open | Class::Any | Class::Submitter => world.key(),
+        Class::Open | Class::Any | Class::Reader(_) | Class::Submitter(_) => world.key(),
     }
 }
 

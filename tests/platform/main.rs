@@ -62,6 +62,7 @@ mod redis_troubles;
 mod rehearsal;
 mod routes;
 mod schemathesis;
+mod scopes;
 mod sealed;
 mod serve;
 mod serving;

@@ -26,7 +26,7 @@ fn rpcs() -> BTreeMap<String, MethodDescriptor> {
 }
 
 /// Returns the rpcs that fit by the REST line that they mirror.
-fn mirrored(fits: fn(&MethodDescriptor) -> bool) -> BTreeMap<String, MethodDescriptor> {
+pub fn mirrored(fits: fn(&MethodDescriptor) -> bool) -> BTreeMap<String, MethodDescriptor> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let mut rpcs = BTreeMap::new();
     let protos = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -112,13 +112,13 @@ impl Decoder for Raw {
 }
 
 /// REST and gRPC clients of one API process.
-struct Protocols {
+pub struct Protocols {
     rpcs: BTreeMap<String, MethodDescriptor>,
     channel: Channel,
 }
 
 impl Protocols {
-    async fn of(world: &World) -> Self {
+    pub async fn of(world: &World) -> Self {
         Self {
             rpcs: rpcs(),
             channel: world.channel().await,
@@ -126,7 +126,7 @@ impl Protocols {
     }
 
     /// Returns the routes whose rpc does not stream its responses.
-    fn routes(&self) -> impl Iterator<Item = &'static Route> {
+    pub fn routes(&self) -> impl Iterator<Item = &'static Route> {
         ROUTES.iter().filter(|route| {
             let line = format!("{} {}", route.method, route.path);
             self.rpcs.contains_key(&line)
@@ -138,14 +138,25 @@ impl Protocols {
     }
 
     /// Makes the same call over gRPC: path parameters and body become the fields of one message.
-    async fn call(
+    pub async fn call(
         &self,
         route: &Route,
         token: Option<&str>,
         id: &str,
         body: &Value,
     ) -> Result<Value, Status> {
-        let rpc = self.rpc(route);
+        self.call_rpc(self.rpc(route), route, token, id, body).await
+    }
+
+    /// Makes the call of a route by this rpc.
+    pub async fn call_rpc(
+        &self,
+        rpc: &MethodDescriptor,
+        route: &Route,
+        token: Option<&str>,
+        id: &str,
+        body: &Value,
+    ) -> Result<Value, Status> {
         let message = DynamicMessage::deserialize(rpc.input(), message(route, id, body)).unwrap();
         let mut request = tonic::Request::new(prost::Message::encode_to_vec(&message));
         if let Some(token) = token {
@@ -555,7 +566,7 @@ async fn rejections_match_on_both_protocols() {
 async fn caller(world: &World, route: &Route) -> Client {
     match route.class {
         Class::Open => world.anonymous(),
-        Class::Any | Class::Submitter => world.key(),
+        Class::Any | Class::Reader(_) | Class::Submitter(_) => world.key(),
         Class::Session | Class::Member | Class::Owner => world.owner(),
         // The call may end the caller's session.
         Class::Person => world.member("member").await,
@@ -675,6 +686,10 @@ async fn invalid_fields_match_on_both_protocols() {
             !parameters(route.path).contains(&field.name()) && field.name() != "idempotency_key"
         }) {
             for value in invalid_values(rpc, field.name()) {
+                // 0 hours are a valid overlap, and the second call would find the key rotated.
+                if route.path.ends_with("/rotate") && value == 0 {
+                    continue;
+                }
                 // Each call has its own resource, because a value may turn out to be valid.
                 let mut body = fields.clone();
                 body.insert(field.name().to_owned(), value);
@@ -692,7 +707,7 @@ async fn invalid_fields_match_on_both_protocols() {
                 );
             }
             // In gRPC, an absent string equals an empty one.
-            if field.kind() == Kind::String && !field.supports_presence() {
+            if field.kind() == Kind::String && !field.is_list() && !field.supports_presence() {
                 let mut body = fields.clone();
                 body.remove(field.name());
                 let id = world.create_resource(&world.org, route.resource).await;

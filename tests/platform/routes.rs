@@ -1,6 +1,7 @@
 //! A table of all routes: permitted callers, the resource in the path, and a valid request. Tests
 //! iterate over it.
 
+use assay_core::model::scope::Scope;
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -17,8 +18,10 @@ pub enum Class {
     Open,
     /// Any credential of an organization.
     Any,
-    /// A key, or the session of a member or owner.
-    Submitter,
+    /// A key with this scope, or any session of an organization.
+    Reader(Scope),
+    /// A key with this scope, or the session of a member or owner.
+    Submitter(Scope),
     /// Any session of an organization.
     Session,
     /// The session of a member or owner.
@@ -64,6 +67,16 @@ impl Who {
 }
 
 impl Class {
+    /// Returns the scope that a key must have.
+    pub const fn scope(self) -> Option<Scope> {
+        match self {
+            Self::Reader(scope) | Self::Submitter(scope) => Some(scope),
+            Self::Open | Self::Any | Self::Session | Self::Member | Self::Owner | Self::Person => {
+                None
+            }
+        }
+    }
+
     /// Returns `Ok` if the caller is permitted, otherwise the status and code of the error.
     pub fn verdict(self, who: Who) -> Result<(), (u16, &'static str)> {
         let is_session = matches!(
@@ -78,7 +91,7 @@ impl Class {
             Who::Key if is_session => Err((403, "session_required")),
             Who::UserWithoutOrg if self == Self::Person => Ok(()),
             Who::UserWithoutOrg => Err((403, "org_required")),
-            Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => {
+            Who::Viewer if matches!(self, Self::Submitter(_) | Self::Member | Self::Owner) => {
                 Err((403, "forbidden"))
             }
             Who::Member if self == Self::Owner => Err((403, "forbidden")),
@@ -214,6 +227,22 @@ pub const ROUTES: &[Route] = &[
         201,
     ),
     call(
+        "PATCH",
+        "/v1/keys/{key_id}",
+        Class::Member,
+        Resource::Key,
+        || json!({"name": "renamed"}),
+        200,
+    ),
+    call(
+        "POST",
+        "/v1/keys/{key_id}/rotate",
+        Class::Member,
+        Resource::Key,
+        || json!({"overlap_hours": 1}),
+        201,
+    ),
+    call(
         "DELETE",
         "/v1/keys/{key_id}",
         Class::Member,
@@ -221,8 +250,16 @@ pub const ROUTES: &[Route] = &[
         no_body,
         200,
     ),
-    get("/v1/suites", Class::Any, Resource::None),
-    get("/v1/suites/{suite_id}/items", Class::Any, Resource::Suite),
+    get(
+        "/v1/suites",
+        Class::Reader(Scope::SuitesRead),
+        Resource::None,
+    ),
+    get(
+        "/v1/suites/{suite_id}/items",
+        Class::Reader(Scope::SuitesRead),
+        Resource::Suite,
+    ),
     get("/v1/members", Class::Session, Resource::None),
     call(
         "PATCH",
@@ -332,12 +369,20 @@ pub const ROUTES: &[Route] = &[
         || json!({"token": "svc_link_none"}),
         401,
     ),
-    get("/v1/models", Class::Any, Resource::None),
-    get("/v1/models/{model_id}", Class::Any, Resource::Model),
+    get(
+        "/v1/models",
+        Class::Reader(Scope::ModelsRead),
+        Resource::None,
+    ),
+    get(
+        "/v1/models/{model_id}",
+        Class::Reader(Scope::ModelsRead),
+        Resource::Model,
+    ),
     call(
         "POST",
         "/v1/models/{model_id}/predict",
-        Class::Submitter,
+        Class::Submitter(Scope::ModelsRun),
         Resource::ServedModel,
         sequences,
         200,
@@ -345,7 +390,7 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/models/{model_id}/generate",
-        Class::Submitter,
+        Class::Submitter(Scope::ModelsRun),
         Resource::ServedModel,
         sequences,
         200,
@@ -353,7 +398,7 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/models/{model_id}/embed",
-        Class::Submitter,
+        Class::Submitter(Scope::ModelsRun),
         Resource::ServedModel,
         sequences,
         200,
@@ -361,26 +406,34 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/predictions",
-        Class::Submitter,
+        Class::Submitter(Scope::ModelsRun),
         Resource::None,
         prediction,
         202,
     ),
-    get("/v1/jobs/{job_id}/output", Class::Any, Resource::Predicted),
-    get("/v1/usage", Class::Any, Resource::None),
+    get(
+        "/v1/jobs/{job_id}/output",
+        Class::Reader(Scope::JobsRead),
+        Resource::Predicted,
+    ),
+    get("/v1/usage", Class::Reader(Scope::UsageRead), Resource::None),
     call(
         "POST",
         "/v1/uploads",
-        Class::Submitter,
+        Class::Submitter(Scope::UploadsWrite),
         Resource::None,
         upload,
         201,
     ),
-    get("/v1/uploads/{upload_id}", Class::Any, Resource::Upload),
+    get(
+        "/v1/uploads/{upload_id}",
+        Class::Reader(Scope::UploadsWrite),
+        Resource::Upload,
+    ),
     call(
         "PUT",
         "/v1/uploads/{upload_id}/parts/{number}",
-        Class::Submitter,
+        Class::Submitter(Scope::UploadsWrite),
         Resource::Upload,
         part,
         200,
@@ -388,7 +441,7 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/uploads/{upload_id}/complete",
-        Class::Submitter,
+        Class::Submitter(Scope::UploadsWrite),
         Resource::Upload,
         no_body,
         200,
@@ -396,7 +449,7 @@ pub const ROUTES: &[Route] = &[
     call(
         "DELETE",
         "/v1/uploads/{upload_id}",
-        Class::Submitter,
+        Class::Submitter(Scope::UploadsWrite),
         Resource::Upload,
         no_body,
         204,
@@ -404,7 +457,7 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/evals",
-        Class::Submitter,
+        Class::Submitter(Scope::EvalsWrite),
         Resource::None,
         eval,
         202,
@@ -412,17 +465,21 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/comparisons",
-        Class::Any,
+        Class::Reader(Scope::JobsRead),
         Resource::Scored,
         comparison,
         200,
     ),
-    get("/v1/jobs", Class::Any, Resource::None),
-    get("/v1/jobs/{job_id}", Class::Any, Resource::Job),
+    get("/v1/jobs", Class::Reader(Scope::JobsRead), Resource::None),
+    get(
+        "/v1/jobs/{job_id}",
+        Class::Reader(Scope::JobsRead),
+        Resource::Job,
+    ),
     call(
         "POST",
         "/v1/jobs/{job_id}/cancel",
-        Class::Submitter,
+        Class::Submitter(Scope::JobsCancel),
         Resource::Job,
         no_body,
         200,
@@ -430,17 +487,21 @@ pub const ROUTES: &[Route] = &[
     call(
         "POST",
         "/v1/jobs/{job_id}/final",
-        Class::Submitter,
+        Class::Submitter(Scope::EvalsWrite),
         Resource::ScoredWithSealed,
         no_body,
         200,
     ),
     get(
         "/v1/jobs/{job_id}/items",
-        Class::Any,
+        Class::Reader(Scope::JobsRead),
         Resource::ScoredWithFeedback,
     ),
-    get("/v1/jobs/{job_id}/trace", Class::Any, Resource::Scored),
+    get(
+        "/v1/jobs/{job_id}/trace",
+        Class::Reader(Scope::JobsRead),
+        Resource::Scored,
+    ),
     get("/v1/sessions", Class::Person, Resource::None),
     call(
         "DELETE",

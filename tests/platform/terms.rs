@@ -258,7 +258,10 @@ async fn terms_match_over_grpc() {
     );
     let key = KeyServiceClient::new(channel.clone())
         .create_key(with_token(
-            v1::CreateKeyRequest { name: "x".into() },
+            v1::CreateKeyRequest {
+                name: "x".into(),
+                ..Default::default()
+            },
             &world.org.session,
         ))
         .await;

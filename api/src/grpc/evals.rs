@@ -1,6 +1,6 @@
 //! The rpc of `EvalService`. tonic does not decode its message: see `raw`.
 
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{EvalSubmitter, TermsAccepted};
 use assay_proto::convert::CreateEvalFields;
 use assay_proto::v1;
 use axum::Router;
@@ -42,7 +42,7 @@ impl UnaryService<Bytes> for CreateEval {
         async move {
             let reservation = memory::reservation(request.extensions());
             let operation = |app,
-                             submitter: TermsAccepted<Submitter>,
+                             submitter: TermsAccepted<EvalSubmitter>,
                              input: Input<Bytes>| async move {
                 let CreateEvalFields {
                     suite_id,

@@ -1,6 +1,6 @@
 //! The rpcs of `JobService`.
 
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{EvalSubmitter, JobCanceller, JobReader};
 use assay_proto::convert::object;
 use assay_proto::v1;
 use assay_proto::v1::job_service_server::JobService;
@@ -17,7 +17,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: JobReader, input| async move {
             let v1::ListJobsRequest {
                 r#type,
                 status,
@@ -39,10 +39,10 @@ impl JobService for Service {
         &self,
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, canceller: JobCanceller, input| async move {
             let v1::CancelJobRequest { job_id } = input.message;
             Ok(v1::CancelJobResponse {
-                job: Some(jobs::cancel(&app, &submitter, &job_id).await?.into()),
+                job: Some(jobs::cancel(&app, &canceller, &job_id).await?.into()),
             })
         })
         .await
@@ -52,7 +52,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::FinalizeJobRequest>,
     ) -> Result<Response<v1::FinalizeJobResponse>, Status> {
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: EvalSubmitter, input| async move {
             let v1::FinalizeJobRequest { job_id } = input.message;
             Ok(v1::FinalizeJobResponse {
                 job: Some(jobs::finalize(&app, &submitter, &job_id).await?.into()),
@@ -65,7 +65,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: JobReader, input| async move {
             let v1::GetJobRequest { job_id, wait } = input.message;
             Ok(v1::GetJobResponse {
                 job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()),
@@ -80,7 +80,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::WatchJobRequest>,
     ) -> Result<Response<Self::WatchJobStream>, Status> {
-        self.stream(request, |app, caller: Caller, input| async move {
+        self.stream(request, |app, caller: JobReader, input| async move {
             let changes = jobs::watch(app, caller, &input.message.job_id).await?;
             Ok(changes.map_ok(|job| v1::WatchJobResponse {
                 job: job.map(Into::into),
@@ -93,7 +93,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::ListJobItemsRequest>,
     ) -> Result<Response<v1::ListJobItemsResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: JobReader, input| async move {
             let v1::ListJobItemsRequest {
                 job_id,
                 cursor,
@@ -112,7 +112,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::GetJobTraceRequest>,
     ) -> Result<Response<v1::GetJobTraceResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: JobReader, input| async move {
             let v1::GetJobTraceRequest { job_id } = input.message;
             Ok(v1::GetJobTraceResponse {
                 trace: Some(object(jobs::trace(&app, &caller, &job_id).await?)),

@@ -1,6 +1,6 @@
 //! The rpcs of `ModelService`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::ModelReader;
 use assay_proto::v1;
 use assay_proto::v1::model_service_server::ModelService;
 use tonic::{Request, Response, Status};
@@ -14,7 +14,7 @@ impl ModelService for Service {
         &self,
         request: Request<v1::ListModelsRequest>,
     ) -> Result<Response<v1::ListModelsResponse>, Status> {
-        self.respond(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: ModelReader, _| async move {
             Ok(models::list(&app, &caller).await?.into())
         })
         .await
@@ -24,7 +24,7 @@ impl ModelService for Service {
         &self,
         request: Request<v1::GetModelRequest>,
     ) -> Result<Response<v1::GetModelResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: ModelReader, input| async move {
             let v1::GetModelRequest { model_id } = input.message;
             Ok(v1::GetModelResponse {
                 model: Some(models::get(&app, &caller, &model_id).await?.into()),

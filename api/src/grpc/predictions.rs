@@ -1,6 +1,6 @@
 //! The rpc `ServingService.CreatePrediction`. tonic does not decode its message: see `raw`.
 
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{ModelRunner, TermsAccepted};
 use assay_core::model::serving_options::{HistoryFields, PredictFields};
 use assay_proto::convert::CreatePredictionFields;
 use assay_proto::v1;
@@ -46,7 +46,7 @@ impl UnaryService<Bytes> for CreatePrediction {
         async move {
             let reservation = memory::reservation(request.extensions());
             let operation = |app,
-                             submitter: TermsAccepted<Submitter>,
+                             submitter: TermsAccepted<ModelRunner>,
                              input: Input<Bytes>| async move {
                 let CreatePredictionFields {
                     model_id,

@@ -1,6 +1,6 @@
 //! The rpcs of `ServingService`.
 
-use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::permissions::{JobReader, ModelRunner, TermsAccepted};
 use assay_core::model::sequence::Sequence;
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -22,7 +22,7 @@ use crate::ops::generation_stream;
 use crate::ops::job_output;
 use crate::ops::serving::{self, ServeFields};
 
-type Proof = TermsAccepted<Submitter>;
+type Proof = TermsAccepted<ModelRunner>;
 
 /// Returns the sequences of a message. `None` if it has none, as if the field were missing: an
 /// encoded message does not distinguish them.
@@ -197,7 +197,7 @@ impl ServingService for Service {
         &self,
         request: Request<v1::StreamJobOutputRequest>,
     ) -> Result<Response<Self::StreamJobOutputStream>, Status> {
-        self.stream(request, |app, caller: Caller, input| async move {
+        self.stream(request, |app, caller: JobReader, input| async move {
             let v1::StreamJobOutputRequest { job_id, offset } = input.message;
             let output = job_output::find(&app, &caller, &job_id).await?;
             let bytes = output.bytes;

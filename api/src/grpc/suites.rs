@@ -1,6 +1,6 @@
 //! The rpcs of `SuiteService`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::SuiteReader;
 use assay_proto::v1;
 use assay_proto::v1::suite_service_server::SuiteService;
 use tonic::{Request, Response, Status};
@@ -14,7 +14,7 @@ impl SuiteService for Service {
         &self,
         request: Request<v1::ListSuitesRequest>,
     ) -> Result<Response<v1::ListSuitesResponse>, Status> {
-        self.respond(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: SuiteReader, _| async move {
             Ok(suites::list(&app, &caller).await?.into())
         })
         .await
@@ -24,7 +24,7 @@ impl SuiteService for Service {
         &self,
         request: Request<v1::ListSuiteItemsRequest>,
     ) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: SuiteReader, input| async move {
             let v1::ListSuiteItemsRequest {
                 suite_id,
                 cursor,

@@ -1,6 +1,6 @@
 //! The rpcs of `UploadService`.
 
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{UploadReader, Uploader};
 use assay_core::{Code, Error};
 use assay_proto::v1;
 use assay_proto::v1::upload_service_server::UploadService;
@@ -19,7 +19,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::CreateUploadRequest>,
     ) -> Result<Response<v1::CreateUploadResponse>, Status> {
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Uploader, input| async move {
             let v1::CreateUploadRequest {
                 kind,
                 content_type,
@@ -45,7 +45,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::GetUploadRequest>,
     ) -> Result<Response<v1::GetUploadResponse>, Status> {
-        self.respond(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: UploadReader, input| async move {
             Ok(v1::GetUploadResponse {
                 upload: Some(
                     uploads::get(&app, &caller, &input.message.upload_id)
@@ -61,7 +61,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::CompleteUploadRequest>,
     ) -> Result<Response<v1::CompleteUploadResponse>, Status> {
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Uploader, input| async move {
             let upload =
                 complete_upload::complete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::CompleteUploadResponse {
@@ -75,7 +75,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::DeleteUploadRequest>,
     ) -> Result<Response<v1::DeleteUploadResponse>, Status> {
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Uploader, input| async move {
             uploads::delete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::DeleteUploadResponse {})
         })
@@ -87,7 +87,7 @@ impl UploadService for Service {
         request: Request<Streaming<v1::UploadPredictionsRequest>>,
     ) -> Result<Response<v1::UploadPredictionsResponse>, Status> {
         let reservation = memory::reservation(request.extensions());
-        self.respond(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Uploader, input| async move {
             let mut messages = input.message;
             let first = messages.message().await.map_err(stream_error)?;
             let v1::UploadPredictionsRequest {

@@ -1,6 +1,6 @@
 //! The rpcs of `UsageService`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::UsageReader;
 use assay_proto::v1;
 use assay_proto::v1::usage_service_server::UsageService;
 use tonic::{Request, Response, Status};
@@ -14,7 +14,7 @@ impl UsageService for Service {
         &self,
         request: Request<v1::GetUsageRequest>,
     ) -> Result<Response<v1::GetUsageResponse>, Status> {
-        self.respond(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: UsageReader, _| async move {
             Ok(v1::GetUsageResponse {
                 usage: Some(usage::get(&app, &caller).await?.into()),
             })

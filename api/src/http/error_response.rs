@@ -212,6 +212,24 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
                 .map(own),
             );
         }
+        Some(Details::Scope { reason, required }) => {
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("required", required.to_string()),
+                ]
+                .map(own),
+            );
+        }
+        Some(Details::KeyExpired { reason, expired_at }) => {
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("expired_at", expired_at.to_string()),
+                ]
+                .map(own),
+            );
+        }
         Some(Details::OrgSuspended { reason }) => {
             let subject = assay_core::Resource::Organization.as_str();
             details.set_precondition_failure(vec![PreconditionViolation::new(

@@ -7,7 +7,7 @@ use assay_core::runtime::prometheus;
 use assay_core::store;
 use assay_core::store::combined_statements::LOOKUP_TIMEOUT;
 use assay_core::store::credential::{self, FoundKey};
-use assay_core::{BestEffort as _, Code, Error, OrgId, Result};
+use assay_core::{BestEffort as _, Code, Error, OrgId, Result, Timestamp};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -19,7 +19,12 @@ use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
 use crate::limits::Allowance;
-use crate::limits::rejections::Caller;
+use crate::limits::rejections::{Caller, Rejection};
+
+/// The time at which the caller's key expires, in the extensions of responses to keys that expire
+/// soon.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExpiresSoonAt(pub(super) Timestamp);
 
 /// Authenticates a request. Later layers and handlers find its [`Credential`] in the extensions.
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -32,8 +37,11 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
     .await
     {
         Ok(credential) => {
+            let expires_soon_at = credential.expires_soon_at.map(ExpiresSoonAt);
             request.extensions_mut().insert(credential);
-            next.run(request).await
+            let mut response = next.run(request).await;
+            expires_soon_at.map(|expiry| response.extensions_mut().insert(expiry));
+            response
         }
         Err(refusal) => refuse(&app, request.extensions().get(), refusal).await,
     }
@@ -70,8 +78,8 @@ pub(super) async fn identify(
             allowance: Some(verdict.allowance),
         });
     }
-    if let Some(code) = app.rejections.rejection(&hash) {
-        return Err(rejection(code).into());
+    if let Some(rejection) = app.rejections.rejection(&hash) {
+        return Err(Error::from(rejection).into());
     }
     if let Some((context, (error, allowance))) =
         context.and_then(|context| Some((context, app.limits.throttled(&context.address)?)))
@@ -105,10 +113,11 @@ pub(super) async fn identify(
             app.rejections.record_valid(hash);
             record_decision(plan(credential), "accepted");
         }
-        Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => {
-            app.rejections.record_rejection(hash, error.code);
+        Err(error) => {
+            if let Some(rejection) = Rejection::of(error) {
+                app.rejections.record_rejection(hash, rejection);
+            }
         }
-        Err(_) => {}
     }
     Ok(found?)
 }
@@ -126,16 +135,7 @@ pub fn caller(headers: &HeaderMap) -> Option<Caller> {
 }
 
 fn invalid_token() -> Error {
-    rejection(Code::InvalidToken)
-}
-
-/// Returns the 401 of a credential that is not valid.
-fn rejection(code: Code) -> Error {
-    let message = match code {
-        Code::KeyRevoked => "This key was revoked. Create another one.",
-        _ => "The key or session token is not valid.",
-    };
-    Error::new(code, message)
+    Rejection::InvalidToken.into()
 }
 
 /// Returns the plan of the caller's organization as a label of Prometheus metrics, or `none`.
@@ -162,20 +162,27 @@ async fn look_up_credential(
     match kind {
         // A sign-in link creates a session. It is not a credential.
         SecretKind::Link => Err(invalid_token()),
-        SecretKind::ApiKey => look_up_key(app, headers, hash).await,
+        SecretKind::ApiKey => look_up_key(app, headers, hash, context).await,
         SecretKind::Session => look_up_session(app, traffic_class, headers, hash, context).await,
     }
 }
 
-async fn look_up_key(app: &App, headers: &HeaderMap, hash: &SecretHash) -> Result<Credential> {
+async fn look_up_key(
+    app: &App,
+    headers: &HeaderMap,
+    hash: &SecretHash,
+    context: Option<&RequestContext>,
+) -> Result<Credential> {
     match app.keys.execute(*hash).await? {
         None => Err(invalid_token()),
-        Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
+        Some(FoundKey::Revoked) => Err(Rejection::KeyRevoked.into()),
+        Some(FoundKey::Expired { expired_at }) => Err(Rejection::KeyExpired { expired_at }.into()),
         Some(FoundKey::Live { credential, stale }) => {
-            if let (true, Principal::ApiKey { key_id }, Some(membership)) =
+            if let (true, Principal::ApiKey { key_id, .. }, Some(membership)) =
                 (stale, &credential.principal, &credential.membership)
             {
-                credential::touch_key(&app.jobs_db.get(), &membership.org.id, key_id)
+                let address = context.map(|context| &*context.address);
+                credential::touch_key(&app.jobs_db.get(), &membership.org.id, key_id, address)
                     .await
                     .best_effort("recording the use of a key");
             }

@@ -28,11 +28,12 @@ const REQUEST_HEADERS: [&str; 7] = [
 ];
 
 /// Response headers that pages may read, in addition to `Allow` and `Retry-After`.
-const RESPONSE_HEADERS: [&str; 12] = [
+const RESPONSE_HEADERS: [&str; 13] = [
     "x-request-id",
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
+    "x-key-expires-at",
     "idempotency-replayed",
     "x-model-version",
     "x-engine-time-ms",

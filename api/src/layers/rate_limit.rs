@@ -73,7 +73,7 @@ fn caller_limit(credential: &Credential) -> (&str, u32) {
             membership.plan.requests_per_minute,
         ),
         (None, Principal::Session { user_id, .. }) => (user_id.as_str(), LIMIT_WITHOUT_ORG),
-        (None, Principal::ApiKey { key_id }) => (key_id.as_str(), LIMIT_WITHOUT_ORG),
+        (None, Principal::ApiKey { key_id, .. }) => (key_id.as_str(), LIMIT_WITHOUT_ORG),
     }
 }
 

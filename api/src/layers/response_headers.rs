@@ -1,9 +1,11 @@
-//! The headers of every response: the request id, the rate limit and `Cache-Control`.
+//! The headers of every response: the request id, the rate limit, the expiry of the caller's key
+//! and `Cache-Control`.
 
 use axum::response::Response;
 use http::header::CACHE_CONTROL;
 use http::{HeaderName, HeaderValue};
 
+use super::auth::ExpiresSoonAt;
 use super::request_id::X_REQUEST_ID;
 use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
@@ -12,6 +14,7 @@ use crate::limits::{Allowance, Limits};
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const KEY_EXPIRES_AT: HeaderName = HeaderName::from_static("x-key-expires-at");
 
 /// Sets the headers. The allowance is the one that a layer stored in the extensions, otherwise the
 /// client address's.
@@ -25,7 +28,12 @@ pub(super) async fn set(
         Some(allowance) => *allowance,
         None => limits.address_allowance(&context.address).await,
     };
+    let expires_soon_at = response.extensions().get::<ExpiresSoonAt>();
+    let expires_soon_at = expires_soon_at.map(|ExpiresSoonAt(at)| at.to_string());
     let headers = response.headers_mut();
+    if let Some(at) = expires_soon_at.and_then(|at| HeaderValue::try_from(at).ok()) {
+        headers.insert(KEY_EXPIRES_AT, at);
+    }
     if let Ok(value) = HeaderValue::from_str(context.request_id.as_str()) {
         headers.insert(X_REQUEST_ID, value);
     }

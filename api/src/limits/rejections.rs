@@ -7,8 +7,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use assay_core::Code;
 use assay_core::model::secret::SecretHash;
+use assay_core::{Code, Details, Error, Timestamp};
 
 use super::verdict::Verdict;
 
@@ -28,15 +28,60 @@ const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
 /// A caller by its headers: the credential, and the organization that `X-Org-Id` names.
 pub type Caller = (SecretHash, Option<Box<str>>);
 
+/// Why a credential was rejected. The reason is permanent: a secret is random, so nobody can send
+/// it before it exists; a revoked key or an ended session stays invalid; and the expiry of a key is
+/// only ever brought forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// There is no such credential, or its session has ended.
+    InvalidToken,
+    /// The key was revoked.
+    KeyRevoked,
+    /// The key has expired.
+    KeyExpired {
+        /// The time at which it expired.
+        expired_at: Timestamp,
+    },
+}
+
+impl Rejection {
+    /// Returns the rejection that an error states, if it is one.
+    pub fn of(error: &Error) -> Option<Self> {
+        match (error.code, &error.details) {
+            (Code::InvalidToken, _) => Some(Self::InvalidToken),
+            (Code::KeyRevoked, Some(Details::KeyExpired { expired_at, .. })) => {
+                Some(Self::KeyExpired {
+                    expired_at: *expired_at,
+                })
+            }
+            (Code::KeyRevoked, _) => Some(Self::KeyRevoked),
+            _ => None,
+        }
+    }
+}
+
+impl From<Rejection> for Error {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::InvalidToken => {
+                Self::new(Code::InvalidToken, "The key or session token is not valid.")
+            }
+            Rejection::KeyRevoked => Self::new(
+                Code::KeyRevoked,
+                "This key was revoked. Create another one.",
+            ),
+            Rejection::KeyExpired { expired_at } => Self::key_expired(expired_at),
+        }
+    }
+}
+
 /// A cache of rejections and refusals, which save look-ups of credentials.
 #[derive(Default)]
 pub struct RejectionCache(Mutex<Inner>);
 
 struct Inner {
-    /// Credentials that do not exist or are revoked. Neither changes: a secret is random, so nobody
-    /// can send it before it exists, and a revoked key or an ended session stays invalid. A
-    /// rejection that can be undone must have another code than `invalid_token` and `key_revoked`.
-    rejected: Recent<SecretHash, Code>,
+    /// Credentials that were rejected.
+    rejected: Recent<SecretHash, Rejection>,
     /// Credentials that were valid recently. They are looked up nevertheless.
     accepted: Recent<SecretHash, ()>,
     /// The number of look-ups for each throttled address.
@@ -67,19 +112,19 @@ impl RejectionCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the code with which this credential was rejected recently.
-    pub fn rejection(&self, credential: &SecretHash) -> Option<Code> {
+    /// Returns the reason for which this credential was rejected recently.
+    pub fn rejection(&self, credential: &SecretHash) -> Option<Rejection> {
         self.inner()
             .rejected
             .get(credential, Instant::now())
             .copied()
     }
 
-    /// Records a rejection with `invalid_token` or `key_revoked`.
-    pub fn record_rejection(&self, credential: SecretHash, code: Code) {
+    /// Records a rejection.
+    pub fn record_rejection(&self, credential: SecretHash, rejection: Rejection) {
         self.inner()
             .rejected
-            .insert(credential, code, Instant::now());
+            .insert(credential, rejection, Instant::now());
     }
 
     /// Records that a credential is valid.

@@ -23,11 +23,13 @@ pub fn finish(document: &mut Value) {
             operation["security"] = json!([]);
         } else {
             forbidden.extend(add_forbidden(operation));
+            state_scope(operation);
             add_org_parameter(operation);
         }
         add_error_responses(operation);
         complete_responses(operation);
         add_replay_header(operation);
+        add_expiry_header(operation);
     }
     let responses = &mut document["components"]["responses"];
     for (name, response) in forbidden {
@@ -115,6 +117,40 @@ fn add_forbidden(operation: &mut Value) -> Option<(&'static str, Value)> {
     .into();
     operation["responses"]["403"] = forbidden;
     None
+}
+
+/// Moves the scope that a handler names with `api_key` to `x-required-scope` and to the description.
+/// Tools that compare documents take a new scope in `security` for a change that breaks clients, but
+/// keys that exist have all scopes.
+fn state_scope(operation: &mut Value) {
+    for one in operation["security"].as_array_mut().into_iter().flatten() {
+        if let Some(scopes) = one.get_mut("api_key")
+            && let [scope] = scopes.as_array().map_or(&[][..], Vec::as_slice)
+        {
+            let scope = scope.clone();
+            *scopes = json!([]);
+            let sentence = format!(
+                "An API key must have the scope `{}`.",
+                scope.as_str().unwrap_or_default()
+            );
+            let description = operation["description"].as_str().unwrap_or_default();
+            operation["description"] = format!("{description}\n\n{sentence}").trim().into();
+            operation["x-required-scope"] = scope;
+            return;
+        }
+    }
+}
+
+/// Adds the header `X-Key-Expires-At` to the success responses of operations that accept keys.
+fn add_expiry_header(operation: &mut Value) {
+    let security = operation["security"].as_array();
+    let accepts_keys =
+        security.is_some_and(|all| all.iter().any(|one| one.get("api_key").is_some()));
+    for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        if accepts_keys && status.starts_with('2') {
+            response["headers"]["X-Key-Expires-At"] = header("X-Key-Expires-At");
+        }
+    }
 }
 
 /// Adds the parameter `X-Org-Id` and its errors, except to operations on the user alone.
@@ -221,7 +257,8 @@ fn security() -> Value {
         "api_key": {
             "type": "http", "scheme": "bearer", "bearerFormat": "svc_live_…",
             "description": "An API key, for programs. It acts for its organization with the role \
-                            `member`.",
+                            `member`. `x-required-scope` of an operation is \
+                            the scope that the key must have.",
         },
         "session": {
             "type": "http", "scheme": "bearer", "bearerFormat": "svc_sess_…",
@@ -267,6 +304,12 @@ fn headers() -> Value {
             0,
             1_769_904_000
         ),
+        "X-Key-Expires-At": {
+            "description": "The time at which the API key of the request expires. Present during \
+                            the last 14 days before.",
+            "schema": {"type": "string", "format": "date-time"},
+            "example": "2027-01-31T00:00:00.000000Z",
+        },
         "Retry-After": count("The number of seconds after which to retry.", 1, 12),
         "WWW-Authenticate": {
             "description": "The authentication scheme of the credential.",

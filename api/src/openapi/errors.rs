@@ -1,5 +1,6 @@
 //! The error responses that operations share.
 
+use assay_core::model::scope::Scope;
 use assay_core::{Code, Error};
 use serde_json::{Value, json};
 
@@ -171,6 +172,15 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
         suspended.details.map(|details| json!(details)),
     );
     examples.push((String::from("org_suspended"), org_suspended));
+    if !session {
+        let refused = Error::out_of_scope(Scope::JobsRead);
+        let (_, scope) = example(
+            refused.code,
+            &refused.message,
+            refused.details.map(|details| json!(details)),
+        );
+        examples.push((String::from("scope"), scope));
+    }
     if let Some(role) = role {
         let message =
             format!("Your role in this organization is viewer; this operation requires {role}.");
@@ -179,12 +189,13 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
     let (name, description) = match (session, role) {
         (false, None) => (
             "Forbidden",
-            "The credential resolves to no organization, or the organization is suspended.",
+            "The credential resolves to no organization, the key does not have the scope, or the \
+             organization is suspended.",
         ),
         (false, Some(_)) => (
             "ForbiddenBelowMember",
-            "The credential resolves to no organization, the role of the user does not suffice, or \
-             the organization is suspended.",
+            "The credential resolves to no organization, the role of the user does not suffice, the \
+             key does not have the scope, or the organization is suspended.",
         ),
         (true, None) => (
             "ForbiddenWithoutSession",

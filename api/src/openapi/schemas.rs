@@ -13,6 +13,7 @@ const PARTS_OF_BODIES: [&str; 3] = ["PredictionParameters", "Sequence", "Sequenc
 pub fn finish(document: &mut Value) {
     let mut bodies = Vec::new();
     for (_, _, operation) in operations(document) {
+        mark_optional_body(operation);
         bodies.extend(
             operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
                 .as_str()
@@ -26,6 +27,10 @@ pub fn finish(document: &mut Value) {
     schemas["TraceDocument"] = trace();
     exactly_one(&mut schemas["EvalCreate"], "predictions", "input_ref");
     at_least_one(&mut schemas["OrgUpdate"], ["name", "data_use"]);
+    at_least_one(
+        &mut schemas["ApiKeyUpdate"],
+        ["name", "scopes", "expires_at"],
+    );
     merge(schemas);
     let scalars = take_scalars(schemas);
     for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
@@ -48,6 +53,21 @@ pub fn finish(document: &mut Value) {
             .into_iter()
             .flatten();
         parameters.for_each(parameter);
+    }
+}
+
+/// Replaces the schema of a body that may be absent by that of the body. `utoipa` describes it as a
+/// body that may be `null`.
+fn mark_optional_body(operation: &mut Value) {
+    let schema = operation.pointer_mut("/requestBody/content/application~1json/schema");
+    let Some(schema) = schema else { return };
+    let present = schema
+        .get("oneOf")
+        .and_then(Value::as_array)
+        .and_then(|either| either.iter().find(|one| one.get("$ref").is_some()));
+    if let Some(present) = present.cloned() {
+        *schema = present;
+        operation["requestBody"]["required"] = false.into();
     }
 }
 
@@ -306,8 +326,9 @@ fn details() -> Value {
             },
             "reason": {
                 "type": "string",
-                "description": "`forbidden`: `terms_not_accepted` (the organization must accept \
-                                the terms first), `org_suspended` (the operator has suspended the \
+                "description": "`forbidden`: `scope` (the API key does not have the scope that \
+                                the operation requires), `terms_not_accepted` (the organization \
+                                must accept the terms first), `org_suspended` (the operator has suspended the \
                                 organization), `suite_access` (the organization may not submit to \
                                 the suite) or `submissions_used_up` (the submissions that the \
                                 suite allows are used up permanently). `conflict`: \
@@ -316,7 +337,17 @@ fn details() -> Value {
                                 `endpoint_not_offered` (the model does not offer the operation), \
                                 `no_engine` (the model was published without a package) or \
                                 `tokenizer_not_fitted` (the model cannot return items of a \
-                                catalog yet).",
+                                catalog yet). `key_revoked`: `expired` (the API key has \
+                                expired).",
+            },
+            "required": {
+                "$ref": "#/components/schemas/Scope",
+                "description": "`forbidden` with `scope`: the scope that the operation requires.",
+            },
+            "expired_at": {
+                "$ref": "#/components/schemas/Timestamp",
+                "description": "`key_revoked` with `expired`: the time at which the API key \
+                                expired.",
             },
             "endpoints": {
                 "type": "array",

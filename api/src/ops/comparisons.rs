@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use assay_core::model::comparison::Comparison;
 use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::{Caller, JobReader};
 use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
 use assay_core::store::item_scores::ItemScoresIn;
@@ -29,7 +29,7 @@ struct ScoredJob {
 
 /// Compares two jobs of the organization. The result depends only on the jobs and is not stored, so
 /// that a repeated comparison returns the same.
-pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Result<Comparison> {
+pub async fn create(app: &App, caller: &JobReader, job_a: &str, job_b: &str) -> Result<Comparison> {
     let fields = [("job_a", job_a), ("job_b", job_b)];
     let missing: Vec<_> = fields
         .iter()

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use assay_core::model::org::FREE;
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{Caller, Uploader};
 use assay_core::model::sequence_list::{SequenceSurvey, read_checked};
 use assay_core::model::upload;
 use assay_core::model::upload::PartObject;
@@ -29,7 +29,7 @@ use crate::app::App;
 /// Reads and validates an upload. Afterwards it is `ready` or `failed`, or stays `pending` if a
 /// part is missing or the announced size or checksum does not match. Completing a ready upload
 /// again changes nothing.
-pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<Upload> {
+pub async fn complete(app: &App, submitter: &Uploader, upload_id: &str) -> Result<Upload> {
     let caller = submitter.caller();
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let row = store::upload::find(&app.db.get(), caller.org_id(), &upload_id)

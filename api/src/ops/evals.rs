@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use assay_core::model::job::charged_items;
-use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::permissions::{Caller, EvalSubmitter, TermsAccepted};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
@@ -45,7 +45,7 @@ pub struct Submission {
 /// charged.
 pub async fn submit(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<EvalSubmitter>,
     submission: Submission,
     origin: Origin,
 ) -> Result<Accepted> {

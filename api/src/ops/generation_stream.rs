@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{ModelRunner, TermsAccepted};
 use assay_core::model::serving::{
     GeneratedEvent, GeneratedPart, Generations, Served, StreamedEvent,
 };
@@ -36,7 +36,7 @@ pub struct GenerationStream {
 /// continuation.
 pub async fn stream_generate(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<ModelRunner>,
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<GenerationStream> {

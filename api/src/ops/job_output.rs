@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use assay_core::model::job::{JobStatus, JobType};
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::JobReader;
 use assay_core::model::upload::PartObject;
 use assay_core::store::job::OutputRow;
 use assay_core::{Error, JobId, Resource, Result, store};
@@ -32,7 +32,7 @@ pub struct StoredOutput {
 ///
 /// # Errors
 /// 404 if there is no such job, or no output any more, 409 if the job has not succeeded.
-pub async fn find(app: &App, caller: &Caller, job_id: &str) -> Result<StoredOutput> {
+pub async fn find(app: &App, caller: &JobReader, job_id: &str) -> Result<StoredOutput> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let org_id = caller.org_id();
     let permit = app.job_outputs.acquire(org_id.as_str()).await?;

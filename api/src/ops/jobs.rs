@@ -7,7 +7,7 @@ use assay_core::model::job::{
     FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobRow, JobStatus,
     JobType, Jobs, Trigger,
 };
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{Caller, EvalSubmitter, JobCanceller, JobReader};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
@@ -40,7 +40,7 @@ pub struct Filter {
 }
 
 /// Returns a page of the jobs of the organization, the newest first.
-pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
+pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs> {
     let Filter {
         r#type,
         status,
@@ -100,8 +100,8 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
 
 /// Cancels a queued or running job at once. Its worker stops, and a late result of the worker is
 /// rejected.
-pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
-    let caller = submitter.caller();
+pub async fn cancel(app: &App, canceller: &JobCanceller, job_id: &str) -> Result<Job> {
+    let caller = canceller.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let cancelled = store::job::cancel(&app.jobs_db.get(), caller.org_id(), &job_id).await?;
     let job = find(app, caller, &job_id).await?;
@@ -134,7 +134,7 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
 
 /// Marks a succeeded job as final: its sealed figures are disclosed after its suite has closed.
 /// Marking it again changes nothing.
-pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
+pub async fn finalize(app: &App, submitter: &EvalSubmitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let cannot_finalize = |why: String| {
@@ -144,7 +144,10 @@ pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<
         ))
     };
     match store::job::finalize(&app.jobs_db.get(), caller.org_id(), &job_id).await? {
-        Finalized::Done => get(app, caller, job_id.as_str(), None).await,
+        Finalized::Done => {
+            let job = find(app, caller, &job_id).await?;
+            Ok(job.into_job(&app.settings.public_url))
+        }
         Finalized::Missing => Err(not_found()),
         Finalized::NotEval => cannot_finalize("it is no eval".into()),
         Finalized::NotSucceeded(status) => cannot_finalize(format!(
@@ -165,7 +168,7 @@ const WAIT_MAX: i64 = 30;
 
 /// Returns a job of the organization. With `wait`, returns when the job has finished, at the latest
 /// after that many seconds.
-pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) -> Result<Job> {
+pub async fn get(app: &App, caller: &JobReader, job_id: &str, wait: Option<i64>) -> Result<Job> {
     let wait = match wait.unwrap_or(0) {
         seconds @ 0..=WAIT_MAX => Duration::from_secs(seconds.unsigned_abs()),
         _ => {
@@ -232,7 +235,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// quickly can be skipped; the final state never is.
 pub async fn watch(
     app: App,
-    caller: Caller,
+    caller: JobReader,
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
@@ -254,7 +257,7 @@ pub async fn watch(
 /// The state of the stream of [`watch`].
 struct Watch {
     app: App,
-    caller: Caller,
+    caller: JobReader,
     job_id: JobId,
     subscription: JobSubscription,
     /// The status and the attempts of the job as it was last sent.
@@ -294,7 +297,7 @@ impl Watch {
 /// contain no answer.
 pub async fn items(
     app: &App,
-    caller: &Caller,
+    caller: &JobReader,
     job_id: &str,
     cursor: Option<&str>,
     limit: Option<i64>,
@@ -361,7 +364,7 @@ pub async fn items(
 }
 
 /// Returns the trace of a job that has succeeded or failed.
-pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocument> {
+pub async fn trace(app: &App, caller: &JobReader, job_id: &str) -> Result<TraceDocument> {
     let job = get(app, caller, job_id, None).await?;
     if job.trace_url.is_none() {
         return Err(Error::not_found_with(

@@ -1,12 +1,61 @@
 //! API keys of an organization: `/v1/keys`.
 
 use assay_core::model::cursor::{Listing, PageQuery};
-use assay_core::model::key::{ApiKey, ApiKeyCreated, ApiKeys, LIVE_MAX, NewKey};
+use assay_core::model::key::{
+    ApiKey, ApiKeyCreated, ApiKeys, KeyChange, LIVE_MAX, NewKey, check_expiry, overlap_hours,
+};
 use assay_core::model::permissions::{Member, Session, TermsAccepted};
-use assay_core::model::validation;
-use assay_core::{Code, Error, Resource, Result, store};
+use assay_core::model::scope::Scopes;
+use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::{Code, Error, KeyId, Resource, Result, Timestamp, store};
+use assay_eval::FieldError;
 
 use crate::app::App;
+
+/// The fields that an owner sets of a key, not validated yet.
+pub struct KeyFields {
+    /// The name.
+    pub name: Option<String>,
+    /// The scopes.
+    pub scopes: Option<Vec<String>>,
+    /// The expiry, in RFC 3339.
+    pub expires_at: Option<String>,
+}
+
+impl KeyFields {
+    /// Validates the fields that are present.
+    fn read(self) -> Result<KeyChange, Vec<FieldError>> {
+        let Self {
+            name,
+            scopes,
+            expires_at,
+        } = self;
+        let mut errors = Vec::new();
+        let name = name.map(|name| validation::text("name", &name)).transpose();
+        let name = ok_or_collect(&mut errors, name);
+        let scopes = scopes
+            .map(|scopes| Scopes::parse(Some(scopes)))
+            .transpose()
+            .unwrap_or_else(|faults| {
+                errors.extend(faults);
+                None
+            });
+        let expires_at = expires_at
+            .map(|text| validation::timestamp("expires_at", &text))
+            .transpose();
+        let expires_at = ok_or_collect(&mut errors, expires_at);
+        if errors.is_empty() {
+            Ok(KeyChange {
+                name,
+                scopes,
+                expires_at,
+                ..KeyChange::default()
+            })
+        } else {
+            Err(errors)
+        }
+    }
+}
 
 /// Returns a page of the API keys of the organization, the newest first. Revoked keys are included.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKeys> {
@@ -20,19 +69,97 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKe
 pub async fn create(
     app: &App,
     member: &TermsAccepted<Member>,
-    name: &str,
+    fields: KeyFields,
 ) -> Result<ApiKeyCreated> {
-    let name = validation::text("name", name)?;
+    let fields = KeyFields {
+        name: Some(fields.name.unwrap_or_default()),
+        ..fields
+    };
+    let KeyChange {
+        name,
+        scopes,
+        expires_at,
+        ..
+    } = fields.read().map_err(Error::fields)?;
     let session = member.proof().session();
-    let new = NewKey::random(name, session.user_id().clone())?;
+    let new = NewKey {
+        scopes: scopes.unwrap_or(Scopes::All),
+        expires_at,
+        ..NewKey::random(name.unwrap_or_default(), session.user_id().clone())?
+    };
     let mut transaction = app.db.get().begin().await?;
-    if store::key::lock_live(&mut transaction, session.org_id()).await? >= LIVE_MAX {
-        let message = format!(
-            "The organization has {LIVE_MAX} live keys, the maximum. Revoke a key that is not used."
-        );
-        return Err(Error::new(Code::Conflict, message));
-    }
+    let live = store::key::lock_live(&mut transaction, session.org_id()).await?;
+    check_expiry(expires_at, live.now)?;
+    ensure_room(live.count)?;
     let api_key = store::key::insert(&mut *transaction, session.org_id(), &new).await?;
+    transaction.commit().await?;
+    Ok(ApiKeyCreated {
+        api_key,
+        key: new.secret.into_text(),
+    })
+}
+
+/// Renames an API key, or restricts it further. Absent fields remain unchanged.
+pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields) -> Result<ApiKey> {
+    let change = fields.read().map_err(Error::fields)?;
+    if change == KeyChange::default() {
+        return Err(Error::field(
+            "body",
+            "required",
+            "give at least one of name, scopes and expires_at",
+        ));
+    }
+    let org_id = member.session().org_id();
+    let key_id = parse(key_id)?;
+    let mut transaction = app.db.get().begin().await?;
+    let (key, now) = lock(&mut transaction, member.session(), &key_id).await?;
+    key.ensure_live(now, "changed")?;
+    let mut errors = key.check_restriction(&change);
+    errors.extend(check_expiry(change.expires_at, now).err());
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
+    }
+    let key = store::key::update(&mut transaction, org_id, &key_id, &change).await?;
+    transaction.commit().await?;
+    Ok(key)
+}
+
+/// Replaces an API key by a new one with the same name, scopes and lifetime. The old key keeps
+/// working for the overlap.
+pub async fn rotate(
+    app: &App,
+    member: &TermsAccepted<Member>,
+    key_id: &str,
+    overlap: Option<i64>,
+) -> Result<ApiKeyCreated> {
+    let overlap_hours = overlap_hours(overlap)?;
+    let session = member.proof().session();
+    let org_id = session.org_id();
+    let key_id = parse(key_id)?;
+    let mut transaction = app.db.get().begin().await?;
+    let live = store::key::lock_live(&mut transaction, org_id).await?;
+    let (old, now) = lock(&mut transaction, session, &key_id).await?;
+    old.ensure_live(now, "rotated")?;
+    if let Some(replacement) = &old.replaced_by {
+        let message =
+            format!("The key has been rotated: {replacement} replaced it. Rotate that one.");
+        return Err(Error::invalid_state(Resource::Key, message));
+    }
+    let end = old.expiry_if_replaced(now, overlap_hours);
+    ensure_room(live.count - i64::from(end <= now))?;
+    let new = NewKey {
+        scopes: old.scopes.clone(),
+        expires_at: old.expiry_of_replacement(now),
+        replaces: Some(old.id.clone()),
+        ..NewKey::random(old.name.clone(), session.user_id().clone())?
+    };
+    let api_key = store::key::insert(&mut *transaction, org_id, &new).await?;
+    let replaced = KeyChange {
+        expires_at: Some(end),
+        replaced_by: Some(new.id.clone()),
+        ..KeyChange::default()
+    };
+    store::key::update(&mut transaction, org_id, &key_id, &replaced).await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -42,9 +169,47 @@ pub async fn create(
 
 /// Revokes an API key. Revoking it again changes nothing.
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
-    let not_found = || Error::not_found(Resource::Key);
-    let key_id = key_id.parse().map_err(|_| not_found())?;
-    store::key::revoke(&app.db.get(), member.session().org_id(), &key_id)
+    let org_id = member.session().org_id();
+    let key_id = parse(key_id)?;
+    let mut transaction = app.db.get().begin().await?;
+    let (key, _) = lock(&mut transaction, member.session(), &key_id).await?;
+    if key.revoked_at.is_some() {
+        return Ok(key);
+    }
+    let revoked = KeyChange {
+        revoke: true,
+        ..KeyChange::default()
+    };
+    let key = store::key::update(&mut transaction, org_id, &key_id, &revoked).await?;
+    transaction.commit().await?;
+    Ok(key)
+}
+
+fn not_found() -> Error {
+    Error::not_found(Resource::Key)
+}
+
+fn parse(key_id: &str) -> Result<KeyId> {
+    key_id.parse().map_err(|_| not_found())
+}
+
+/// Locks a key until the transaction ends, and returns it with the time of the database.
+async fn lock(
+    db: &mut store::PgConnection,
+    session: &Session,
+    key_id: &KeyId,
+) -> Result<(ApiKey, Timestamp)> {
+    store::key::lock(db, session.org_id(), key_id)
         .await?
         .ok_or_else(not_found)
+}
+
+fn ensure_room(live: i64) -> Result<()> {
+    if live < LIVE_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "The organization has {LIVE_MAX} live keys, the maximum. Revoke a key that is not used."
+    );
+    Err(Error::new(Code::Conflict, message))
 }

@@ -1,14 +1,14 @@
 //! The catalog of models: `/v1/models`.
 
 use assay_core::model::catalog::{ModelCard, ModelFile, Models};
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::{Caller, ModelReader};
 use assay_core::model::published_model::VisibleVersion;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
 /// Returns the catalog: the platform's models, and those of the caller's organization.
-pub async fn list(app: &App, caller: &Caller) -> Result<Models> {
+pub async fn list(app: &App, caller: &ModelReader) -> Result<Models> {
     Ok(Models {
         models: store::catalog::list(&app.db.get(), caller.org_id())
             .await?
@@ -19,7 +19,7 @@ pub async fn list(app: &App, caller: &Caller) -> Result<Models> {
 }
 
 /// Returns the card of a model in its current version.
-pub async fn get(app: &App, caller: &Caller, model_id: &str) -> Result<ModelCard> {
+pub async fn get(app: &App, caller: &ModelReader, model_id: &str) -> Result<ModelCard> {
     let found = find(app, caller, model_id, None).await?;
     Ok(found.published.file.into_card())
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use assay_core::model::catalog::Endpoint;
 use assay_core::model::job::charged_items;
-use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::permissions::{Caller, ModelRunner, TermsAccepted};
 use assay_core::model::prediction::CHUNK_DEADLINE;
 use assay_core::model::published_model::ServedVersion;
+use assay_core::model::scope::Scope;
 use assay_core::model::sequence_list::{self, CheckedSequences};
 use assay_core::model::served_model::Profile;
 use assay_core::model::serving::{PredictOptions, SEQUENCES_MAX};
@@ -67,11 +68,14 @@ pub struct PredictionFields {
 /// If the request is invalid or a limit is reached. Then no job is stored and nothing is charged.
 pub async fn submit(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<ModelRunner>,
     fields: PredictionFields,
     origin: Origin,
 ) -> Result<Accepted> {
     let caller = submitter.proof().caller();
+    if fields.evaluate == Some(true) {
+        caller.require_scope(Scope::EvalsWrite)?;
+    }
     // The sequences have arrived. A permit before that would be held by slow clients.
     let permit = app
         .submission_bodies

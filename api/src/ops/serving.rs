@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::model::catalog::Endpoint;
-use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::permissions::{Caller, ModelRunner, TermsAccepted};
 use assay_core::model::published_model::{ServedVersion, VisibleVersion};
 use assay_core::model::random;
 use assay_core::model::sequence::{Sequence, check_sequences};
@@ -56,7 +56,7 @@ pub struct ServeFields<'a> {
 /// nothing is charged.
 pub async fn predict(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<ModelRunner>,
     fields: ServeFields<'_>,
     predict: PredictFields,
 ) -> Result<Served<Predictions>> {
@@ -114,7 +114,7 @@ pub async fn predict(
 /// As [`predict`].
 pub async fn generate(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<ModelRunner>,
     fields: ServeFields<'_>,
     generate: GenerateFields,
 ) -> Result<Served<Generations>> {
@@ -135,7 +135,7 @@ pub(super) struct Generation<'a> {
 impl<'a> Generation<'a> {
     pub(super) async fn start(
         app: &App,
-        submitter: &TermsAccepted<Submitter>,
+        submitter: &TermsAccepted<ModelRunner>,
         fields: ServeFields<'a>,
         generate: GenerateFields,
         is_streamed: bool,
@@ -262,7 +262,7 @@ impl<'a> Generation<'a> {
 /// As [`predict`].
 pub async fn embed(
     app: &App,
-    submitter: &TermsAccepted<Submitter>,
+    submitter: &TermsAccepted<ModelRunner>,
     fields: ServeFields<'_>,
     embed: EmbedFields,
 ) -> Result<Served<Embeddings>> {

@@ -1,7 +1,7 @@
 //! Suites and their items: `/v1/suites`.
 
 use assay_core::model::cursor::bad_cursor;
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::SuiteReader;
 use assay_core::model::suite::{LadderGrid, Suite, SuiteId, SuiteSequence, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
@@ -11,7 +11,7 @@ use assay_core::{Error, Resource, Result, store};
 use crate::app::App;
 
 /// Returns the current version of each suite. Every organization sees all suites.
-pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
+pub async fn list(app: &App, _: &SuiteReader) -> Result<Suites> {
     let suite = |row: SuiteRow| {
         let ladder = row.ladder().map(LadderGrid::from);
         let SuiteRow {
@@ -69,7 +69,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
 /// current one.
 pub async fn items(
     app: &App,
-    _: &Caller,
+    _: &SuiteReader,
     suite_id: &str,
     cursor: Option<&str>,
     limit: Option<i64>,

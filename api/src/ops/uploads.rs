@@ -1,6 +1,6 @@
 //! Uploads and their parts: `/v1/uploads`.
 
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{Caller, UploadReader, Uploader};
 use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{
     BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload,
@@ -38,7 +38,7 @@ pub(super) fn not_found() -> Error {
 }
 
 /// Creates an upload, which waits for its parts.
-pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -> Result<Upload> {
+pub async fn create(app: &App, submitter: &Uploader, fields: NewUploadFields) -> Result<Upload> {
     let NewUploadFields {
         kind,
         content_type,
@@ -130,7 +130,7 @@ fn hex_digest(text: &str) -> Result<String, FieldError> {
 }
 
 /// Returns an upload with its parts.
-pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> {
+pub async fn get(app: &App, caller: &UploadReader, upload_id: &str) -> Result<Upload> {
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let row = store::upload::find(&app.db.get(), caller.org_id(), &upload_id)
         .await?
@@ -148,7 +148,7 @@ pub(super) async fn upload_response(app: &App, caller: &Caller, row: UploadRow) 
 /// replaces the earlier one, once it was received completely.
 pub async fn put_part(
     app: &App,
-    submitter: &Submitter,
+    submitter: &Uploader,
     upload_id: &str,
     number: i64,
     content_length: Option<u64>,
@@ -319,7 +319,7 @@ async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> 
 }
 
 /// Deletes an upload and its parts, unless a queued or running job needs it.
-pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<()> {
+pub async fn delete(app: &App, submitter: &Uploader, upload_id: &str) -> Result<()> {
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let org_id = submitter.caller().org_id();
     let mut transaction = app.db.get().begin().await?;

@@ -1,6 +1,6 @@
 //! The usage of an organization: `GET /v1/usage`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::UsageReader;
 use assay_core::model::usage::{Usage, UsageLimits, UsageTotals};
 use assay_core::store::usage::MonthRow;
 use assay_core::{Result, store};
@@ -8,7 +8,7 @@ use assay_core::{Result, store};
 use crate::app::App;
 
 /// Returns the usage of the organization in the current month, and the limits of its plan.
-pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
+pub async fn get(app: &App, caller: &UsageReader) -> Result<Usage> {
     let (
         MonthRow {
             period_start,

@@ -1,7 +1,7 @@
 //! Handler of `POST /v1/comparisons`.
 
 use assay_core::model::comparison::{Comparison, ComparisonCreate};
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::JobReader;
 use axum::Json;
 use axum::extract::{Request, State};
 
@@ -27,7 +27,7 @@ use crate::ops::comparisons;
     path = "/v1/comparisons",
     operation_id = "createComparison",
     tag = "comparisons",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     request_body = ComparisonCreate,
     responses(
         (status = 200, description = "The comparison.", body = Comparison),
@@ -51,7 +51,7 @@ use crate::ops::comparisons;
 )]
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     request: Request,
 ) -> Result<Json<Comparison>, Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;

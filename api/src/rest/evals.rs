@@ -2,7 +2,7 @@
 
 use assay_core::model::eval::EvalCreate;
 use assay_core::model::job::Job;
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{EvalSubmitter, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::header::HeaderName;
@@ -34,7 +34,7 @@ use crate::ops::submissions::{Accepted, Origin};
     path = "/v1/evals",
     operation_id = "createEval",
     tag = "evals",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["evals:write"]), ("session" = ["member"])),
     params(
         (
             "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
@@ -61,7 +61,7 @@ use crate::ops::submissions::{Accepted, Origin};
 )]
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Permitted(submitter): Permitted<TermsAccepted<EvalSubmitter>>,
     context: RequestContext,
     key: Option<IdempotencyKey>,
     request: Request,

@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use mime::Mime;
 use utoipa::openapi::{RefOr, Schema};
@@ -150,6 +151,14 @@ fn body_too_large(max: usize) -> Error {
 /// Returns the length that the header `Content-Length` announces, if it is a number.
 pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Reads a JSON body as [`read_json_body`] does, or returns an empty object if there is no body.
+pub async fn read_optional_json_body(app: &App, request: Request, max: usize) -> Result<Bytes> {
+    if request.body().is_end_stream() {
+        return Ok(Bytes::from_static(b"{}"));
+    }
+    read_json_body(app, request, max).await
 }
 
 /// Reads a JSON body of at most `max` bytes. A larger `Content-Length` is rejected before the body

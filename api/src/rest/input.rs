@@ -139,6 +139,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns an array of strings, or `None` if the field is absent or not such an array.
+    pub fn optional_strings(&mut self, name: &'static str) -> Option<Vec<String>> {
+        let raw = self.raw(name)?;
+        match serde_json::from_str(raw) {
+            Ok(texts) => Some(texts),
+            Err(_) => self.fail(FieldError::new(name, "type", "must be an array of strings")),
+        }
+    }
+
     /// Returns a boolean, or `None` if the field is absent or not a boolean.
     pub fn optional_boolean(&mut self, name: &'static str) -> Option<bool> {
         let raw = self.raw(name)?;

@@ -1,7 +1,7 @@
 //! Handlers of `/v1/jobs`.
 
 use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{EvalSubmitter, JobCanceller, JobReader};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation::PageSize;
 use assay_core::{Code, Error, JobId, Timestamp};
@@ -36,7 +36,7 @@ use crate::ops::trace_document::TraceDocument;
     path = "/v1/jobs",
     operation_id = "listJobs",
     tag = "jobs",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("type" = inline(Option<JobType>), Query, description = "Return only jobs of this type."),
         (
@@ -63,7 +63,7 @@ use crate::ops::trace_document::TraceDocument;
 )]
 pub(super) async fn list(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     uri: Uri,
 ) -> Result<Json<Jobs>, Failure> {
     let mut query = Query::read(&uri);
@@ -88,7 +88,7 @@ pub(super) async fn list(
     path = "/v1/jobs/{job_id}/cancel",
     operation_id = "cancelJob",
     tag = "jobs",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["jobs:cancel"]), ("session" = ["member"])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
     ),
@@ -100,10 +100,10 @@ pub(super) async fn list(
 )]
 pub(super) async fn cancel(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(canceller): Permitted<JobCanceller>,
     Id(job_id): Id,
 ) -> Result<Json<Job>, Failure> {
-    Ok(Json(jobs::cancel(&app, &submitter, &job_id).await?))
+    Ok(Json(jobs::cancel(&app, &canceller, &job_id).await?))
 }
 
 /// Mark a job as final
@@ -120,7 +120,7 @@ pub(super) async fn cancel(
     path = "/v1/jobs/{job_id}/final",
     operation_id = "finalizeJob",
     tag = "jobs",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["evals:write"]), ("session" = ["member"])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
     ),
@@ -137,7 +137,7 @@ pub(super) async fn cancel(
 )]
 pub(super) async fn finalize(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<EvalSubmitter>,
     Id(job_id): Id,
 ) -> Result<Json<Job>, Failure> {
     Ok(Json(jobs::finalize(&app, &submitter, &job_id).await?))
@@ -154,7 +154,7 @@ pub(super) async fn finalize(
     path = "/v1/jobs/{job_id}",
     operation_id = "getJob",
     tag = "jobs",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
         (
@@ -172,7 +172,7 @@ pub(super) async fn finalize(
 )]
 pub(super) async fn get(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     Id(job_id): Id,
     uri: Uri,
 ) -> Result<Json<Job>, Failure> {
@@ -194,7 +194,7 @@ pub(super) async fn get(
     path = "/v1/jobs/{job_id}/trace",
     operation_id = "getJobTrace",
     tag = "jobs",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
     ),
@@ -213,7 +213,7 @@ pub(super) async fn get(
 )]
 pub(super) async fn trace(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     Id(job_id): Id,
 ) -> Result<Json<TraceDocument>, Failure> {
     Ok(Json(jobs::trace(&app, &caller, &job_id).await?))
@@ -235,7 +235,7 @@ pub(super) async fn trace(
     path = "/v1/jobs/{job_id}/output",
     operation_id = "getJobOutput",
     tag = "jobs",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
         (
@@ -273,7 +273,7 @@ pub(super) async fn trace(
 )]
 pub(super) async fn output(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     Id(job_id): Id,
     context: RequestContext,
     headers: HeaderMap,
@@ -333,7 +333,7 @@ fn header(value: String) -> Result<HeaderValue, Error> {
     path = "/v1/jobs/{job_id}/items",
     operation_id = "listJobItems",
     tag = "jobs",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("job_id" = JobId, Path, description = "The id of the job."),
         (
@@ -363,7 +363,7 @@ fn header(value: String) -> Result<HeaderValue, Error> {
 )]
 pub(super) async fn items(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<JobReader>,
     Id(job_id): Id,
     uri: Uri,
 ) -> Result<Json<JobItems>, Failure> {

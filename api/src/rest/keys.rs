@@ -2,18 +2,20 @@
 
 use assay_core::KeyId;
 use assay_core::model::cursor::{Cursor, PAGE};
-use assay_core::model::key::{ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeys};
+use assay_core::model::key::{
+    ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeyRotate, ApiKeyUpdate, ApiKeys,
+};
 use assay_core::model::permissions::{Member, Session, TermsAccepted};
 use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};
 
-use super::extract::{Id, Permitted, SMALL_BODY_MAX, read_json_body};
+use super::extract::{Id, Permitted, SMALL_BODY_MAX, read_json_body, read_optional_json_body};
 use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::ops::keys;
+use crate::ops::keys::{self, KeyFields};
 
 /// List API keys
 ///
@@ -58,6 +60,9 @@ pub(super) async fn list(
 /// to the user who creates it. If the connection fails before the response arrives, the key may
 /// exist although nobody knows its secret: revoke it with `DELETE /v1/keys/{key_id}`.
 ///
+/// A key can have less than all scopes and a time at which it expires. Members of the organization
+/// can restrict it further later, but never extend it.
+///
 /// Requires the session token of a member. The organization must have accepted the terms.
 #[utoipa::path(
     post,
@@ -82,11 +87,106 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<ApiKeyCreated>), Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let name = fields.string("name");
+    let key = KeyFields {
+        name: Some(fields.string("name")),
+        scopes: fields.optional_strings("scopes"),
+        expires_at: fields.optional_string("expires_at"),
+    };
     fields.finish()?;
     Ok((
         StatusCode::CREATED,
-        Json(keys::create(&app, &member, &name).await?),
+        Json(keys::create(&app, &member, key).await?),
+    ))
+}
+
+/// Update an API key
+///
+/// Renames a live key, narrows its scopes, or brings its expiry forward. At least one field is
+/// required. Scopes cannot be added and the expiry cannot be postponed: create another key, or
+/// rotate this one.
+///
+/// Requires the session token of a member.
+#[utoipa::path(
+    patch,
+    path = "/v1/keys/{key_id}",
+    operation_id = "updateKey",
+    tag = "keys",
+    security(("session" = ["member"])),
+    params(
+        ("key_id" = KeyId, Path, description = "The id of the key."),
+    ),
+    request_body = ApiKeyUpdate,
+    responses(
+        (status = 200, description = "The key after the update.", body = ApiKey),
+        (status = 404, description = "The organization has no such key."),
+        (status = 409, description = "The key was revoked or has expired."),
+    ),
+)]
+pub(super) async fn update(
+    State(app): State<App>,
+    Permitted(member): Permitted<Member>,
+    Id(key_id): Id,
+    request: Request,
+) -> Result<Json<ApiKey>, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let key = KeyFields {
+        name: fields.optional_string("name"),
+        scopes: fields.optional_strings("scopes"),
+        expires_at: fields.optional_string("expires_at"),
+    };
+    fields.finish()?;
+    Ok(Json(keys::update(&app, &member, &key_id, key).await?))
+}
+
+/// Rotate an API key
+///
+/// Creates a key with the same name and scopes, which replaces this key. The response is the only
+/// one that contains its secret. This key keeps working for `overlap_hours`, so that programs can be
+/// changed one after the other, and expires then. If this key expires, the new key does too: it
+/// lives as long as this key from its creation to its expiry.
+///
+/// If the connection fails before the response arrives, rotate the key in `replaced_by`.
+///
+/// Requires the session token of a member. The organization must have accepted the terms.
+#[utoipa::path(
+    post,
+    path = "/v1/keys/{key_id}/rotate",
+    operation_id = "rotateKey",
+    tag = "keys",
+    security(("session" = ["member"])),
+    params(
+        ("key_id" = KeyId, Path, description = "The id of the key."),
+    ),
+    request_body = Option<ApiKeyRotate>,
+    responses(
+        (status = 201, description = "The new key with its secret.", body = ApiKeyCreated),
+        (
+            status = 403,
+            description = "It is also returned if the organization has not accepted the terms.",
+        ),
+        (status = 404, description = "The organization has no such key."),
+        (
+            status = 409,
+            description =
+                "The key was revoked, has expired or has been replaced, or the organization has \
+                 100 live keys.",
+        ),
+    ),
+)]
+pub(super) async fn rotate(
+    State(app): State<App>,
+    Permitted(member): Permitted<TermsAccepted<Member>>,
+    Id(key_id): Id,
+    request: Request,
+) -> Result<(StatusCode, Json<ApiKeyCreated>), Failure> {
+    let body = read_optional_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let overlap_hours = fields.optional_integer("overlap_hours");
+    fields.finish()?;
+    Ok((
+        StatusCode::CREATED,
+        Json(keys::rotate(&app, &member, &key_id, overlap_hours).await?),
     ))
 }
 

@@ -39,7 +39,11 @@ pub fn routes(app: &App) -> Router<App> {
     let v1 = Router::new()
         .route("/v1/me", get(me::get))
         .route("/v1/keys", get(keys::list).post(keys::create))
-        .route("/v1/keys/{key_id}", delete(keys::revoke))
+        .route(
+            "/v1/keys/{key_id}",
+            patch(keys::update).delete(keys::revoke),
+        )
+        .route("/v1/keys/{key_id}/rotate", post(keys::rotate))
         .route("/v1/suites", get(suites::list))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
         .route("/v1/members", get(members::list))
@@ -113,6 +117,8 @@ pub fn routes(app: &App) -> Router<App> {
     me::get,
     keys::list,
     keys::create,
+    keys::update,
+    keys::rotate,
     keys::revoke,
     suites::list,
     suites::items,

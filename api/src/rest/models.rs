@@ -1,7 +1,7 @@
 //! Handlers of `/v1/models`.
 
 use assay_core::model::catalog::{ModelCard, Models};
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::ModelReader;
 use axum::Json;
 use axum::extract::State;
 
@@ -21,14 +21,14 @@ use crate::ops::models;
     path = "/v1/models",
     operation_id = "listModels",
     tag = "models",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["models:read"]), ("session" = [])),
     responses(
         (status = 200, description = "All models, by id.", body = Models),
     ),
 )]
 pub(super) async fn list(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<ModelReader>,
 ) -> Result<Json<Models>, Failure> {
     Ok(Json(models::list(&app, &caller).await?))
 }
@@ -44,7 +44,7 @@ pub(super) async fn list(
     path = "/v1/models/{model_id}",
     operation_id = "getModel",
     tag = "models",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["models:read"]), ("session" = [])),
     params(
         ("model_id" = String, Path, description = "The id of the model.", example = "next-small"),
     ),
@@ -55,7 +55,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn get(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<ModelReader>,
     Id(model_id): Id,
 ) -> Result<Json<ModelCard>, Failure> {
     Ok(Json(models::get(&app, &caller, &model_id).await?))

@@ -1,7 +1,7 @@
 //! Handler of `POST /v1/predictions`.
 
 use assay_core::model::job::Job;
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{ModelRunner, TermsAccepted};
 use assay_core::model::prediction::PredictionCreate;
 use assay_core::model::serving_options::{HistoryFields, PredictFields};
 use axum::Json;
@@ -42,7 +42,7 @@ use crate::ops::submissions::Origin;
     path = "/v1/predictions",
     operation_id = "createPrediction",
     tag = "serving",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["models:run"]), ("session" = ["member"])),
     params(
         (
             "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
@@ -75,7 +75,7 @@ use crate::ops::submissions::Origin;
 )]
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Permitted(submitter): Permitted<TermsAccepted<ModelRunner>>,
     context: RequestContext,
     key: Option<IdempotencyKey>,
     request: Request,

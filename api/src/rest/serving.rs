@@ -1,6 +1,6 @@
 //! Handlers of the serving operations of `/v1/models/{model_id}`.
 
-use assay_core::model::permissions::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{ModelRunner, TermsAccepted};
 use assay_core::model::sequence::{Sequence, read_sequences};
 use assay_core::model::serving::{
     BODY_MAX, EmbedCreate, Embeddings, GenerateCreate, GeneratedPart, Generations, PredictCreate,
@@ -45,7 +45,7 @@ use crate::ops::serving::{self, ServeFields};
     path = "/v1/models/{model_id}/predict",
     operation_id = "predict",
     tag = "serving",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["models:run"]), ("session" = ["member"])),
     params(
         ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
         (
@@ -88,7 +88,7 @@ use crate::ops::serving::{self, ServeFields};
 )]
 pub(super) async fn predict(
     State(app): State<App>,
-    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Permitted(submitter): Permitted<TermsAccepted<ModelRunner>>,
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     request: Request,
@@ -125,7 +125,7 @@ pub(super) async fn predict(
     path = "/v1/models/{model_id}/generate",
     operation_id = "generate",
     tag = "serving",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["models:run"]), ("session" = ["member"])),
     params(
         ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
         (
@@ -168,7 +168,7 @@ pub(super) async fn predict(
 )]
 pub(super) async fn generate(
     State(app): State<App>,
-    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Permitted(submitter): Permitted<TermsAccepted<ModelRunner>>,
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     context: RequestContext,
@@ -207,7 +207,7 @@ pub(super) async fn generate(
     path = "/v1/models/{model_id}/embed",
     operation_id = "embed",
     tag = "serving",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["models:run"]), ("session" = ["member"])),
     params(
         ("model_id" = String, Path, description = "The id of the model.", example = "playlist-1"),
         (
@@ -250,7 +250,7 @@ pub(super) async fn generate(
 )]
 pub(super) async fn embed(
     State(app): State<App>,
-    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
+    Permitted(submitter): Permitted<TermsAccepted<ModelRunner>>,
     Id(model_id): Id,
     key: Option<IdempotencyKey>,
     request: Request,

@@ -1,6 +1,6 @@
 //! Handlers of `/v1/suites`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::SuiteReader;
 use assay_core::model::suite::{SuiteId, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation::PageSize;
@@ -25,14 +25,14 @@ use crate::ops::suites;
     path = "/v1/suites",
     operation_id = "listSuites",
     tag = "suites",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["suites:read"]), ("session" = [])),
     responses(
         (status = 200, description = "All suites, by id.", body = Suites),
     ),
 )]
 pub(super) async fn list(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<SuiteReader>,
 ) -> Result<Json<Suites>, Failure> {
     Ok(Json(suites::list(&app, &caller).await?))
 }
@@ -50,7 +50,7 @@ pub(super) async fn list(
     path = "/v1/suites/{suite_id}/items",
     operation_id = "listSuiteItems",
     tag = "suites",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["suites:read"]), ("session" = [])),
     params(
         ("suite_id" = SuiteId, Path, description = "The id of the suite."),
         (
@@ -72,7 +72,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn items(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<SuiteReader>,
     Id(suite_id): Id,
     uri: Uri,
 ) -> Result<Json<SuiteItems>, Failure> {

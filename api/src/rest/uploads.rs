@@ -1,6 +1,6 @@
 //! Handlers of `/v1/uploads`.
 
-use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::permissions::{UploadReader, Uploader};
 use assay_core::model::upload::{Part, Upload, UploadCreate};
 use assay_core::{Code, Error, Result, UploadId};
 use axum::Json;
@@ -31,7 +31,7 @@ use crate::ops::uploads::{self, NewUploadFields};
     path = "/v1/uploads",
     operation_id = "createUpload",
     tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["uploads:write"]), ("session" = ["member"])),
     request_body = UploadCreate,
     responses(
         (status = 201, description = "The new upload, which waits for its parts.", body = Upload),
@@ -39,7 +39,7 @@ use crate::ops::uploads::{self, NewUploadFields};
 )]
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<Uploader>,
     request: Request,
 ) -> Result<(StatusCode, Json<Upload>), Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
@@ -69,7 +69,7 @@ pub(super) async fn create(
     path = "/v1/uploads/{upload_id}",
     operation_id = "getUpload",
     tag = "uploads",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["uploads:write"]), ("session" = [])),
     params(
         ("upload_id" = UploadId, Path, description = "The id of the upload."),
     ),
@@ -80,7 +80,7 @@ pub(super) async fn create(
 )]
 pub(super) async fn get(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<UploadReader>,
     Id(id): Id,
 ) -> Result<Json<Upload>, Failure> {
     Ok(Json(uploads::get(&app, &caller, &id).await?))
@@ -102,7 +102,7 @@ pub(super) async fn get(
     path = "/v1/uploads/{upload_id}/complete",
     operation_id = "completeUpload",
     tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["uploads:write"]), ("session" = ["member"])),
     params(
         ("upload_id" = UploadId, Path, description = "The id of the upload."),
     ),
@@ -120,7 +120,7 @@ pub(super) async fn get(
 )]
 pub(super) async fn complete(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<Uploader>,
     Id(id): Id,
 ) -> Result<Json<Upload>, Failure> {
     Ok(Json(
@@ -139,7 +139,7 @@ pub(super) async fn complete(
     path = "/v1/uploads/{upload_id}",
     operation_id = "deleteUpload",
     tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["uploads:write"]), ("session" = ["member"])),
     params(
         ("upload_id" = UploadId, Path, description = "The id of the upload."),
     ),
@@ -151,7 +151,7 @@ pub(super) async fn complete(
 )]
 pub(super) async fn delete(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<Uploader>,
     Id(id): Id,
 ) -> Result<StatusCode, Failure> {
     uploads::delete(&app, &submitter, &id).await?;
@@ -171,7 +171,7 @@ pub(super) async fn delete(
     path = "/v1/uploads/{upload_id}/parts/{number}",
     operation_id = "putUploadPart",
     tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])),
+    security(("api_key" = ["uploads:write"]), ("session" = ["member"])),
     params(
         ("upload_id" = UploadId, Path, description = "The id of the upload."),
         (
@@ -200,7 +200,7 @@ pub(super) async fn delete(
 )]
 pub(super) async fn put_part(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<Uploader>,
     Ids([upload_id, number]): Ids<2>,
     request: Request,
 ) -> Result<Json<Part>, Failure> {

@@ -1,6 +1,6 @@
 //! Handler of `GET /v1/usage`.
 
-use assay_core::model::permissions::Caller;
+use assay_core::model::permissions::UsageReader;
 use assay_core::model::usage::Usage;
 use axum::Json;
 use axum::extract::State;
@@ -21,14 +21,14 @@ use crate::ops::usage;
     path = "/v1/usage",
     operation_id = "getUsage",
     tag = "usage",
-    security(("api_key" = []), ("session" = [])),
+    security(("api_key" = ["usage:read"]), ("session" = [])),
     responses(
         (status = 200, description = "The usage of the current month.", body = Usage),
     ),
 )]
 pub(super) async fn get(
     State(app): State<App>,
-    Permitted(caller): Permitted<Caller>,
+    Permitted(caller): Permitted<UsageReader>,
 ) -> Result<Json<Usage>, Failure> {
     Ok(Json(usage::get(&app, &caller).await?))
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::model::catalog::Endpoint;
 use crate::model::ids::JobId;
 use crate::model::org::OrgChoice;
+use crate::model::scope::Scope;
 use crate::model::suite::SuiteAccess;
 use crate::model::timestamp::Timestamp;
 
@@ -86,6 +87,20 @@ pub enum Details {
         version: String,
         /// The URL of the terms.
         url: String,
+    },
+    /// The API key does not have the scope of the operation.
+    Scope {
+        /// The reason, always `scope`.
+        reason: &'static str,
+        /// The scope that the operation requires.
+        required: Scope,
+    },
+    /// The API key has expired.
+    KeyExpired {
+        /// The reason, always `expired`.
+        reason: &'static str,
+        /// The time at which the key expired.
+        expired_at: Timestamp,
     },
     /// The operator has suspended the organization.
     OrgSuspended {

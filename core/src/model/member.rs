@@ -21,7 +21,7 @@ pub struct Member {
     pub role: Role,
     /// The time at which the user joined.
     pub created_at: Timestamp,
-    /// The ids of the API keys that the user created and that are not revoked, the oldest first.
+    /// The ids of the API keys that the user created and that are live, the oldest first.
     /// The keys belong to the organization and keep working after the member is removed.
     pub live_keys: Vec<KeyId>,
 }

@@ -23,6 +23,7 @@ pub mod prediction;
 pub mod published_model;
 pub mod random;
 mod refusals;
+pub mod scope;
 pub mod secret;
 pub mod sequence;
 pub mod sequence_list;

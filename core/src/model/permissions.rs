@@ -3,13 +3,17 @@
 //! Operations take a proof as a parameter. Only this module creates proofs, so neither REST nor
 //! gRPC can skip a check, and the signature of an operation shows the credential that it requires.
 
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::model::error::{Code, Error, Result};
 use crate::model::error_details::Resource;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::{Org, OrgChoice, Plan, Role};
+use crate::model::scope::{Scope, Scopes};
 use crate::model::terms::CurrentTerms;
+use crate::model::timestamp::Timestamp;
 
 /// The caller that a credential identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub enum Principal {
     ApiKey {
         /// The id of the key.
         key_id: KeyId,
+        /// The operations that the key may be used for.
+        scopes: Scopes,
     },
     /// A user who has signed in.
     Session {
@@ -53,6 +59,8 @@ pub struct Credential {
     /// `true` if the request names an organization. Without a membership, that organization does
     /// not exist for the caller.
     pub is_org_requested: bool,
+    /// The time at which the credential expires, if it is a key that expires soon.
+    pub expires_soon_at: Option<Timestamp>,
 }
 
 /// A proof of a permission, which a credential may or may not have.
@@ -92,6 +100,16 @@ fn signed_in(credential: &Credential) -> Result<(&SessionId, &UserId)> {
             Code::SessionRequired,
             "This operation requires a session token; an API key cannot be used.",
         )),
+    }
+}
+
+/// Returns an error if the caller is a key without this scope. Sessions have all scopes.
+fn require_scope(scope: Scope, principal: &Principal) -> Result<()> {
+    match principal {
+        Principal::ApiKey { scopes, .. } if !scopes.contains(scope) => {
+            Err(Error::out_of_scope(scope))
+        }
+        Principal::ApiKey { .. } | Principal::Session { .. } => Ok(()),
     }
 }
 
@@ -142,6 +160,15 @@ impl Caller {
     pub fn submitter(&self) -> Result<Submitter> {
         require_role(Role::Member, &self.membership)?;
         Ok(Submitter(self.clone()))
+    }
+
+    /// Returns an error unless the caller has this scope, for operations that require it only
+    /// sometimes.
+    ///
+    /// # Errors
+    /// 403 if the caller is a key without the scope.
+    pub fn require_scope(&self, scope: Scope) -> Result<()> {
+        require_scope(scope, &self.principal)
     }
 }
 
@@ -270,6 +297,85 @@ impl Proof for Owner {
     }
 }
 
+/// The proof `P` of a caller that has the scope `S`.
+#[derive(Debug, Clone)]
+pub struct InScope<P, S> {
+    proof: P,
+    scope: PhantomData<S>,
+}
+
+/// A scope as a type, which a proof names.
+pub trait RequiredScope {
+    /// The scope.
+    const SCOPE: Scope;
+}
+
+impl<P, S> Deref for InScope<P, S> {
+    type Target = P;
+    fn deref(&self) -> &P {
+        &self.proof
+    }
+}
+
+impl<P: Proof, S: RequiredScope> Proof for InScope<P, S> {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        let proof = P::from_credential(credential)?;
+        require_scope(S::SCOPE, &credential.principal)?;
+        Ok(Self {
+            proof,
+            scope: PhantomData,
+        })
+    }
+}
+
+/// Declares each scope as a type of the same name.
+macro_rules! scope_types {
+    ($($scope:ident)*) => {
+        /// The scopes as types.
+        pub mod scopes {
+            use super::{RequiredScope, Scope};
+            $(
+                #[doc = concat!("The scope `Scope::", stringify!($scope), "`.")]
+                #[derive(Debug, Clone)]
+                pub struct $scope;
+
+                impl RequiredScope for $scope {
+                    const SCOPE: Scope = Scope::$scope;
+                }
+            )*
+        }
+    };
+}
+
+scope_types! { SuitesRead EvalsWrite UploadsWrite JobsRead JobsCancel UsageRead ModelsRead ModelsRun }
+
+/// Proof of a credential that can read suites.
+pub type SuiteReader = InScope<Caller, scopes::SuitesRead>;
+
+/// Proof of a credential that can read jobs and compare them.
+pub type JobReader = InScope<Caller, scopes::JobsRead>;
+
+/// Proof of a credential that can cancel jobs.
+pub type JobCanceller = InScope<Submitter, scopes::JobsCancel>;
+
+/// Proof of a credential that can read the usage of the organization.
+pub type UsageReader = InScope<Caller, scopes::UsageRead>;
+
+/// Proof of a credential that can read the catalog of models.
+pub type ModelReader = InScope<Caller, scopes::ModelsRead>;
+
+/// Proof of a credential that can call models.
+pub type ModelRunner = InScope<Submitter, scopes::ModelsRun>;
+
+/// Proof of a credential that can submit evals and choose final jobs.
+pub type EvalSubmitter = InScope<Submitter, scopes::EvalsWrite>;
+
+/// Proof of a credential that can read uploads.
+pub type UploadReader = InScope<Caller, scopes::UploadsWrite>;
+
+/// Proof of a credential that can create and delete uploads.
+pub type Uploader = InScope<Submitter, scopes::UploadsWrite>;
+
 /// The proof `P` of a caller whose organization has accepted the current terms, if there are any.
 #[derive(Debug, Clone)]
 pub struct TermsAccepted<P>(P);
@@ -296,13 +402,13 @@ mod tests {
     use super::*;
     use crate::model::error_details::Details;
     use crate::model::org::DataUse;
-    use crate::model::timestamp::Timestamp;
 
     fn credential(key: bool, role: Option<Role>) -> Credential {
         let user_id = UserId::random().unwrap();
         let principal = if key {
             Principal::ApiKey {
                 key_id: KeyId::random().unwrap(),
+                scopes: Scopes::All,
             }
         } else {
             Principal::Session {
@@ -337,6 +443,7 @@ mod tests {
             membership,
             choices: Vec::new(),
             is_org_requested: false,
+            expires_soon_at: None,
         }
     }
 
@@ -375,6 +482,43 @@ mod tests {
         assert_eq!(codes(&member), [None, None, None, None, None, forbidden]);
         assert_eq!(codes(&owner), [None; 6]);
         assert_eq!(codes(&stranger), [org, org, None, org, org, org]);
+    }
+
+    #[test]
+    fn key_without_scope_is_refused() {
+        let narrow = |mut credential: Credential| {
+            if let Principal::ApiKey { scopes, .. } = &mut credential.principal {
+                *scopes = Scopes::Only(vec![Scope::JobsRead]);
+            }
+            credential
+        };
+        let key = narrow(credential(true, Some(Role::Member)));
+        assert_eq!(code::<Caller>(&key), None);
+        assert_eq!(code::<JobReader>(&key), None);
+        let refused = EvalSubmitter::from_credential(&key).unwrap_err();
+        assert_eq!(refused.code, Code::Forbidden);
+        assert_eq!(
+            refused.details,
+            Some(Details::Scope {
+                reason: "scope",
+                required: Scope::EvalsWrite
+            })
+        );
+        let session = narrow(credential(false, Some(Role::Member)));
+        assert_eq!(code::<EvalSubmitter>(&session), None);
+        let suspended = |mut credential: Credential| {
+            credential.membership.as_mut().unwrap().is_suspended = true;
+            credential
+        };
+        assert!(
+            matches!(
+                EvalSubmitter::from_credential(&suspended(key))
+                    .unwrap_err()
+                    .details,
+                Some(Details::OrgSuspended { .. })
+            ),
+            "the organization's state goes first"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::model::error::{Code, Error};
 use crate::model::error_details::Details;
 use crate::model::org::OrgChoice;
+use crate::model::scope::Scope;
 use crate::model::suite::{SuiteAccess, SuiteId};
 use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
@@ -14,6 +15,27 @@ impl Error {
         Self::new(Code::QuotaExceeded, message)
             .with_details(details)
             .with_retry_after(seconds.max(1))
+    }
+
+    /// Returns the 403 of an API key without the scope that the operation requires.
+    pub fn out_of_scope(required: Scope) -> Self {
+        let message = format!(
+            "This key does not have the scope {required}, which the operation requires. Use a key \
+             that has it."
+        );
+        Self::new(Code::Forbidden, message).with_details(Details::Scope {
+            reason: "scope",
+            required,
+        })
+    }
+
+    /// Returns the 401 of an API key that has expired.
+    pub fn key_expired(expired_at: Timestamp) -> Self {
+        let message = format!("This key expired at {expired_at}. Create another one.");
+        Self::new(Code::KeyRevoked, message).with_details(Details::KeyExpired {
+            reason: "expired",
+            expired_at,
+        })
     }
 
     /// Returns the 403 of an organization that the operator has suspended.

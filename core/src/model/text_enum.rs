@@ -64,6 +64,12 @@ macro_rules! text_enum {
             }
         }
 
+        impl sqlx::postgres::PgHasArrayType for $name {
+            fn array_type_info() -> sqlx::postgres::PgTypeInfo {
+                <&str as sqlx::postgres::PgHasArrayType>::array_type_info()
+            }
+        }
+
         impl<'r> sqlx::Decode<'r, sqlx::Postgres> for $name {
             fn decode(value: sqlx::postgres::PgValueRef<'r>) -> Result<Self, sqlx::error::BoxDynError> {
                 Ok(<&str as sqlx::Decode<'r, sqlx::Postgres>>::decode(value)?.parse::<Self>()?)

@@ -570,8 +570,8 @@ async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
         where id in (
             select id
             from api_keys
-            where revoked_at < now() - $1::float8 * interval '1 day'
-            order by revoked_at
+            where least(revoked_at, expires_at) < now() - $1::float8 * interval '1 day'
+            order by least(revoked_at, expires_at)
             limit $2
             for update skip locked
         )

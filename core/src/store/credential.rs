@@ -10,8 +10,10 @@ use super::PgConnection;
 use super::session::IDLE_DAYS;
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
+use crate::model::key::EXPIRY_ANNOUNCED;
 use crate::model::org::{DataUse, Org, Plan, Role, default_storage_bytes};
 use crate::model::permissions::{Credential, Membership, Principal};
+use crate::model::scope::Scopes;
 use crate::model::secret::SecretHash;
 use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
@@ -31,6 +33,11 @@ pub enum FoundKey {
     },
     /// The key was revoked.
     Revoked,
+    /// The key has expired.
+    Expired {
+        /// The time at which it expired.
+        expired_at: Timestamp,
+    },
 }
 
 /// The terms in force, if there are any.
@@ -54,6 +61,10 @@ pub async fn keys(
             wanted.place as "place!",
             k.id as "id: KeyId",
             k.revoked_at is not null as "revoked!",
+            k.scopes as "scopes!: Scopes",
+            k.expires_at as "expires_at: Timestamp",
+            coalesce(k.expires_at <= now(), false) as "expired!",
+            coalesce(k.expires_at < now() + $4::float8 * interval '1 second', false) as "expires_soon!",
             coalesce(k.last_used_at < now() - $3::float8 * interval '1 second', true) as "stale!",
             o.id as "org_id: OrgId",
             o.name,
@@ -81,7 +92,8 @@ pub async fn keys(
         "#,
         &bytes as &[&[u8]],
         version(terms),
-        LAST_USED_RESOLUTION.as_secs_f64()
+        LAST_USED_RESOLUTION.as_secs_f64(),
+        EXPIRY_ANNOUNCED.as_secs_f64()
     )
     .fetch_all(db)
     .await?;
@@ -90,6 +102,9 @@ pub async fn keys(
         let hash = *hashes.get(usize::try_from(row.place).ok()?.checked_sub(1)?)?;
         if row.revoked {
             return Some((hash, FoundKey::Revoked));
+        }
+        if let (true, Some(expired_at)) = (row.expired, row.expires_at) {
+            return Some((hash, FoundKey::Expired { expired_at }));
         }
         // A key acts as a member of its organization, whatever the role of the user who created it.
         let org = Org {
@@ -113,7 +128,10 @@ pub async fn keys(
             embeddings_per_month: row.embeddings_per_month,
         };
         let credential = Credential {
-            principal: Principal::ApiKey { key_id: row.id },
+            principal: Principal::ApiKey {
+                key_id: row.id,
+                scopes: row.scopes,
+            },
             membership: Some(Membership {
                 org,
                 plan,
@@ -122,6 +140,7 @@ pub async fn keys(
             }),
             choices: Vec::new(),
             is_org_requested: false,
+            expires_soon_at: row.expires_at.filter(|_| row.expires_soon),
         };
         let key = FoundKey::Live {
             credential: Box::new(credential),
@@ -256,6 +275,7 @@ pub async fn session(
                 membership: None,
                 choices,
                 is_org_requested: false,
+                expires_soon_at: None,
             },
             stale: row.stale,
         }));
@@ -297,6 +317,7 @@ pub async fn session(
         membership,
         choices: Vec::new(),
         is_org_requested: requested.is_some(),
+        expires_soon_at: None,
     };
     Ok(Some(FoundSession {
         credential,
@@ -323,7 +344,7 @@ pub async fn credential_status(
     principal: &Principal,
 ) -> Result<CredentialStatus> {
     let (key_id, session_id) = match principal {
-        Principal::ApiKey { key_id } => (Some(key_id.as_str()), None),
+        Principal::ApiKey { key_id, .. } => (Some(key_id.as_str()), None),
         Principal::Session { session_id, .. } => (None, Some(session_id.as_str())),
     };
     let row = sqlx::query!(
@@ -334,6 +355,7 @@ pub async fn credential_status(
                 where org_id = $1
                   and id = $2
                   and revoked_at is null
+                  and coalesce(expires_at > now(), true)
             )
             or exists(
                 select from sessions s
@@ -360,17 +382,25 @@ pub async fn credential_status(
     })
 }
 
-/// Records a use of a key.
-pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<()> {
+/// Records a use of a key from a client address, if that is known.
+pub async fn touch_key(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    key_id: &KeyId,
+    address: Option<&str>,
+) -> Result<()> {
     sqlx::query!(
         "
         update api_keys
-        set last_used_at = now()
+        set
+            last_used_at = now(),
+            last_used_address = coalesce($3, last_used_address)
         where org_id = $1
           and id = $2
         ",
         org_id.as_str(),
-        key_id.as_str()
+        key_id.as_str(),
+        address
     )
     .execute(db)
     .await?;

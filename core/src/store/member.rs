@@ -30,6 +30,7 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
             from api_keys
             where org_id = $1
               and revoked_at is null
+              and coalesce(expires_at > now(), true)
             group by created_by
         ) k on k.created_by = m.user_id
         where m.org_id = $1
@@ -116,6 +117,7 @@ pub async fn set_role(
                 where k.org_id = $1
                   and k.created_by = $2
                   and k.revoked_at is null
+                  and coalesce(k.expires_at > now(), true)
                 order by k.created_at, k.id
             ) as "live_keys!: Vec<KeyId>"
         "#,

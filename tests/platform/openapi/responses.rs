@@ -332,6 +332,24 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
         )
         .await;
     let path = format!("/v1/keys/{}", string(&made.body["id"]));
+    let narrower = json!({"scopes": ["jobs:read"], "expires_at": "2100-01-01T00:00:00Z"});
+    assert_eq!(
+        conformance
+            .call(owner, "PATCH", "/v1/keys/{key_id}", &path, Some(&narrower))
+            .await
+            .status,
+        200
+    );
+    let rotate = format!("{path}/rotate");
+    for status in [201, 409] {
+        assert_eq!(
+            conformance
+                .call(owner, "POST", "/v1/keys/{key_id}/rotate", &rotate, None)
+                .await
+                .status,
+            status
+        );
+    }
     assert_eq!(
         conformance
             .call(owner, "DELETE", "/v1/keys/{key_id}", &path, None)
