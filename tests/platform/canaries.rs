@@ -682,7 +682,13 @@ async fn people(world: &World, planted: &mut Planted, responses: &Responses) {
     let owner = world.owner();
     let invited = planted.only_in(
         "address of an invited person",
-        &["responses", "mails", "table invites", "table mailed"],
+        &[
+            "responses",
+            "mails",
+            "table invites",
+            "table mailed",
+            "table audit_entries",
+        ],
     );
     responses.rest(
         &owner

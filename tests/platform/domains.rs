@@ -848,6 +848,16 @@ async fn new_proof_takes_over_orphaned_domain() {
     );
     // The former owner can claim the domain only after the new owner's record is gone.
     assert_eq!(claim(&former, "acme.example").await.status, 409);
+    let released = former.get("/v1/audit?type=domain.released").await.unwrap();
+    let entry = &released.body["entries"][0];
+    assert_eq!(
+        json!([
+            entry["actor"]["type"],
+            entry["target"]["id"],
+            entry["request_id"]
+        ]),
+        json!(["platform", "acme.example", null])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod adversary;
 mod allowances;
 mod answers;
 mod artifacts;
+mod audit;
 mod auth;
 mod browser;
 mod canaries;

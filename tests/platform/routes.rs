@@ -217,6 +217,7 @@ const fn call(
 pub const ROUTES: &[Route] = &[
     get("/health", Class::Open, Resource::None),
     get("/v1/me", Class::Any, Resource::None),
+    get("/v1/audit", Class::Owner, Resource::None),
     get("/v1/keys", Class::Session, Resource::None),
     call(
         "POST",

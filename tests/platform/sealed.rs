@@ -663,7 +663,7 @@ fn without_identity(word: &str) -> String {
             || (digits(0..2) && bytes.get(2) == Some(&b':') && digits(3..5))
     };
     let prefixes = [
-        "org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "wrk_", "svc_",
+        "org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "aud_", "wrk_", "svc_",
     ];
     let is_id = prefixes.iter().any(|prefix| word.starts_with(prefix)) && word.len() > 20;
     match word {

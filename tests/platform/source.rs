@@ -94,7 +94,8 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 23] = [
+const TENANTS: [&str; 24] = [
+    "audit_entries",
     "api_keys",
     "jobs",
     "job_attempts",
@@ -122,8 +123,9 @@ const TENANTS: [&str; 23] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 54] = [
+const ALL_TENANTS: [&str; 55] = [
     "allowance::used",
+    "audit::record_in_orgs_of",
     "auth::accept_invites",
     "auth::join_by_domain",
     "auth::may_sign_in",
@@ -153,8 +155,8 @@ const ALL_TENANTS: [&str; 54] = [
     "job_rows::insert",
     "leases::orphan_unknown_claims",
     "leases::sweep",
-    "operator::erase_address",
-    "operator::erase_user (2)",
+    "operator::erase_address (2)",
+    "operator::erase_user (3)",
     "operator::lock_user",
     "operator::revoke_key",
     "operator::sole_ownerships",

@@ -3,12 +3,13 @@
 //! They act on the database as the owner of the schema, without the API. Each returns a JSON
 //! object.
 
+use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
 use assay_core::model::key::NewKey;
 use assay_core::model::org::{PlanChange, PlanRow, Role, default_storage_bytes};
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::store::operator::{self as commands, OrgState};
+use assay_core::store::operator::{self as commands, OrgState, RevokedKey};
 use assay_core::store::{self, PgConnection, PgPool, PoolProfile};
 use assay_core::{BestEffort as _, KeyId, OrgId, SessionId, UserId};
 use serde_json::{Value, json};
@@ -81,6 +82,9 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
     store::org::insert(&mut *transaction, &org_id, &name, plan, None).await?;
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
+    let added = Change::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str());
+    let added = added.field("role", (), Role::Owner);
+    store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[added]).await?;
     transaction.commit().await?;
     Ok(
         json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}),
@@ -102,9 +106,20 @@ pub async fn org_set(url: &str, org: &str, plan: &str) -> Result<Value> {
     let org = org_id(org)?;
     let pool = pool(url)?;
     ensure_plan_exists(&pool, plan).await?;
-    let name = store::plan::set(&pool, &org, plan)
+    let mut transaction = pool.begin().await?;
+    let (name, before) = store::plan::set(&mut *transaction, &org, plan)
         .await?
         .ok_or_else(|| unknown_org(&org))?;
+    if before != plan {
+        let changed = Change::new(
+            AuditType::PlanChanged,
+            TargetType::Organization,
+            org.as_str(),
+        );
+        let changed = changed.field("plan", before, plan);
+        store::audit::record(&mut transaction, &org, &Actor::OPERATOR, &[changed]).await?;
+    }
+    transaction.commit().await?;
     Ok(json!({"org_id": org, "name": name, "plan": plan}))
 }
 
@@ -172,9 +187,18 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
     }
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
-    let expires_at =
-        store::org::insert_session(&pool, org.as_ref(), &session_id, &user_id, &token.hash())
-            .await?;
+    let mut transaction = pool.begin().await?;
+    let expires_at = store::org::insert_session(
+        &mut *transaction,
+        org.as_ref(),
+        &session_id,
+        &user_id,
+        &token.hash(),
+    )
+    .await?;
+    let started = [session_change(AuditType::SessionStarted, &session_id)];
+    store::audit::record_in_orgs_of(&mut transaction, &user_id, &Actor::OPERATOR, &started).await?;
+    transaction.commit().await?;
     Ok(
         json!({"session_id": session_id, "user_id": user_id, "org_id": org, "expires_at": expires_at, "token": token.into_text()}),
     )
@@ -189,7 +213,13 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
         .await?
         .ok_or_else(|| unknown_org(&org))?;
     let new = NewKey::random(name, owner)?;
-    let key = store::key::insert(&pool, &org, &new).await?;
+    let mut transaction = pool.begin().await?;
+    let key = store::key::insert(&mut *transaction, &org, &new).await?;
+    let created = Change::new(AuditType::KeyCreated, TargetType::Key, key.id.as_str())
+        .field("name", (), &key.name)
+        .field("scopes", (), &key.scopes);
+    store::audit::record(&mut transaction, &org, &Actor::OPERATOR, &[created]).await?;
+    transaction.commit().await?;
     Ok(
         json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}),
     )
@@ -301,21 +331,45 @@ pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
     let key: KeyId = key
         .parse()
         .map_err(|_| refused(format!("{key:?} is not the id of a key")))?;
-    let mut db = pool(url)?.acquire().await?;
-    let revoked = commands::revoke_key(&mut db, &key).await?;
-    let (org_id, revoked_at) = revoked.ok_or_else(|| refused(format!("there is no key {key}")))?;
+    let mut transaction = pool(url)?.begin().await?;
+    let revoked = commands::revoke_key(&mut transaction, &key).await?;
+    let RevokedKey {
+        org_id,
+        revoked_at,
+        was_live,
+    } = revoked.ok_or_else(|| refused(format!("there is no key {key}")))?;
+    if was_live {
+        let revoked = Change::new(AuditType::KeyRevoked, TargetType::Key, key.as_str()).field(
+            "revoked_at",
+            (),
+            revoked_at,
+        );
+        store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[revoked]).await?;
+    }
+    transaction.commit().await?;
     Ok(json!({"key_id": key, "org_id": org_id, "revoked_at": revoked_at}))
+}
+
+/// Returns a change of a session.
+fn session_change(r#type: AuditType, session_id: &SessionId) -> Change {
+    Change::new(r#type, TargetType::Session, session_id.as_str())
 }
 
 /// `session end --email`: ends all sessions of a user.
 pub async fn session_end_all(url: &str, address: &str) -> Result<Value> {
     let email = email(address)?;
-    let mut db = pool(url)?.acquire().await?;
-    let user_id = store::org::find_user(&mut *db, &email)
+    let mut transaction = pool(url)?.begin().await?;
+    let user_id = store::org::find_user(&mut *transaction, &email)
         .await?
         .ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
-    let ended = commands::end_sessions(&mut db, &user_id).await?;
-    Ok(json!({"user_id": user_id, "ended": ended}))
+    let ended = commands::end_sessions(&mut transaction, &user_id).await?;
+    let changes: Vec<_> = ended
+        .iter()
+        .map(|id| session_change(AuditType::SessionEnded, id))
+        .collect();
+    store::audit::record_in_orgs_of(&mut transaction, &user_id, &Actor::OPERATOR, &changes).await?;
+    transaction.commit().await?;
+    Ok(json!({"user_id": user_id, "ended": ended.len()}))
 }
 
 /// `session end --session`: ends a session.
@@ -323,10 +377,16 @@ pub async fn session_end(url: &str, session: &str) -> Result<Value> {
     let session: SessionId = session
         .parse()
         .map_err(|_| refused(format!("{session:?} is not the id of a session")))?;
-    let mut db = pool(url)?.acquire().await?;
-    let ended = commands::end_session(&mut db, &session).await?;
+    let mut transaction = pool(url)?.begin().await?;
+    let ended = commands::end_session(&mut transaction, &session).await?;
     let (user_id, was_open) =
         ended.ok_or_else(|| refused(format!("there is no session {session}")))?;
+    if was_open {
+        let ended = [session_change(AuditType::SessionEnded, &session)];
+        let actor = Actor::OPERATOR;
+        store::audit::record_in_orgs_of(&mut transaction, &user_id, &actor, &ended).await?;
+    }
+    transaction.commit().await?;
     Ok(json!({"session_id": session, "user_id": user_id, "ended": u64::from(was_open)}))
 }
 

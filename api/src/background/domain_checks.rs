@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
+use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
 use assay_core::model::email_domain::DomainRecord;
+use assay_core::store::audit;
 use assay_core::store::email_domain::{self, DueCheck};
 use assay_core::store::within_response_timeout;
 use assay_core::{BestEffort as _, Result};
@@ -47,6 +49,25 @@ async fn round(app: &App) -> Result<usize> {
     Ok(due.len())
 }
 
+/// Records the result of a check, and in the audit log that it disabled `auto_join`.
+async fn record_result(app: &App, due: &DueCheck, is_found: bool) -> Result<Option<(i32, bool)>> {
+    let (org_id, days) = (&due.org_id, app.settings.domain_check_days);
+    let mut transaction = app.db.get().begin().await?;
+    let recorded =
+        email_domain::record_check(&mut *transaction, org_id, due, is_found, days).await?;
+    if let Some((_, true)) = recorded {
+        let domain = due.domain.as_str();
+        let disabled = Change::new(AuditType::OrgUpdated, TargetType::Domain, domain).field(
+            "auto_join",
+            true,
+            false,
+        );
+        audit::record(&mut transaction, org_id, &Actor::PLATFORM, &[disabled]).await?;
+    }
+    transaction.commit().await?;
+    Ok(recorded)
+}
+
 /// Looks one domain up and records the result.
 async fn check(app: &App, due: &DueCheck) -> Result<()> {
     let DueCheck {
@@ -62,14 +83,7 @@ async fn check(app: &App, due: &DueCheck) -> Result<()> {
             .await;
     };
     let is_found = records.contains(&record.value);
-    let recorded = within_response_timeout(email_domain::record_check(
-        &app.db.get(),
-        org_id,
-        due,
-        is_found,
-        app.settings.domain_check_days,
-    ))
-    .await?;
+    let recorded = within_response_timeout(record_result(app, due, is_found)).await?;
     if let Some((misses, is_disabled)) = recorded
         && !is_found
     {

@@ -1,6 +1,7 @@
 //! The gRPC adapter, one file per resource: reads the message, calls the operation, returns the
 //! response. Decisions belong to the operations.
 
+mod audit;
 mod auth;
 mod comparisons;
 mod domains;
@@ -24,6 +25,7 @@ mod uploads;
 mod usage;
 
 use assay_core::{Code, Error, Result};
+use assay_proto::v1::audit_service_server::AuditServiceServer;
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
 use assay_proto::v1::domain_service_server::DomainServiceServer;
@@ -70,6 +72,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
     let small = SMALL_MESSAGE_MAX;
     let with_credential = Routes::from(Router::new())
         .add_service(MeServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(AuditServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ComparisonServiceServer::new(service.clone()).max_decoding_message_size(small))

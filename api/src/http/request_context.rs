@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use assay_core::model::audit::RequestOrigin;
 use assay_core::model::session::Origin;
 use assay_core::runtime::trace_export::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
@@ -51,9 +52,18 @@ impl ChildSpans {
 }
 
 impl RequestContext {
+    /// Returns the request as the audit log names it.
+    pub fn request_origin(&self) -> RequestOrigin {
+        RequestOrigin {
+            request_id: self.request_id.clone(),
+            address: Arc::clone(&self.address),
+        }
+    }
+
     /// Returns the client's address and user agent, as sessions store them.
     pub fn origin(&self) -> Origin<'_> {
         Origin {
+            request_id: &self.request_id,
             address: &self.address,
             user_agent: self.user_agent.as_deref(),
         }

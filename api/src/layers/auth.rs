@@ -104,12 +104,13 @@ pub(super) async fn identify(
         }
         found
     };
-    let found = match context {
+    let mut found = match context {
         Some(context) => context.in_span(&app.spans, "authenticate", look_up).await,
         None => look_up.await,
     };
-    match &found {
+    match &mut found {
         Ok(credential) => {
+            credential.request = context.map(RequestContext::request_origin);
             app.rejections.record_valid(hash);
             record_decision(plan(credential), "accepted");
         }

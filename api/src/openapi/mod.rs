@@ -84,6 +84,10 @@ fn tags() -> Value {
             "The API keys of the organization. Users manage them with a session token.",
         ),
         (
+            "audit",
+            "The audit log: who changed what in the organization.",
+        ),
+        (
             "members",
             "The members of the organization, and their roles.",
         ),

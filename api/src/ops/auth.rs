@@ -1,7 +1,9 @@
 //! Sign-in with a link that is sent by email: `/v1/auth/email`. The operations require no
 //! credential.
 
+use assay_core::model::audit::{Actor, AuditType, Change, RequestOrigin, TargetType};
 use assay_core::model::auth::{SignInRequested, SignedIn};
+use assay_core::model::org::Role;
 use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
 use assay_core::model::session::Origin;
 use assay_core::model::validation;
@@ -91,8 +93,30 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
         return Ok(None);
     }
     let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
-    store::auth::accept_invites(&mut transaction, &email, domain, &user_id).await?;
-    store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
+    let request = RequestOrigin {
+        request_id: origin.request_id.clone(),
+        address: origin.address.into(),
+    };
+    let actor = Actor::user(user_id.clone(), Some(request));
+    let accepted = store::auth::accept_invites(&mut transaction, &email, domain, &user_id).await?;
+    for invite in accepted {
+        let mut changes = vec![Change::new(
+            AuditType::InviteAccepted,
+            TargetType::Invite,
+            invite.id,
+        )];
+        changes.extend(
+            invite
+                .is_new_member
+                .then(|| member_added(&user_id, invite.role)),
+        );
+        store::audit::record(&mut transaction, &invite.org_id, &actor, &changes).await?;
+    }
+    let joined = store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
+    if let Some(org_id) = joined {
+        let added = [member_added(&user_id, Role::Member)];
+        store::audit::record(&mut transaction, &org_id, &actor, &added).await?;
+    }
     // The session of a user with one organization keeps acting for it, even if the user is invited
     // to others later. Other users choose.
     let orgs = store::org::choices(&mut *transaction, &user_id).await?;
@@ -110,11 +134,30 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     )
     .await?;
     store::session::touch(&mut *transaction, &session_id, None, origin).await?;
-    store::session::end_excess(&mut transaction, &user_id).await?;
+    let started = Change::new(
+        AuditType::SessionStarted,
+        TargetType::Session,
+        session_id.as_str(),
+    );
+    let ended = store::session::end_excess(&mut transaction, &user_id).await?;
+    let ended = ended
+        .into_iter()
+        .map(|id| Change::new(AuditType::SessionEnded, TargetType::Session, id));
+    let changes: Vec<_> = std::iter::once(started).chain(ended).collect();
+    store::audit::record_in_orgs_of(&mut transaction, &user_id, &actor, &changes).await?;
     transaction.commit().await?;
     Ok(Some(SignedIn {
         token: token.into_text(),
         expires_at,
         user_id,
     }))
+}
+
+/// Returns the change of a user who became a member.
+fn member_added(user_id: &UserId, role: Role) -> Change {
+    Change::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str()).field(
+        "role",
+        (),
+        role,
+    )
 }

@@ -1,5 +1,6 @@
 //! Domain claims of an organization, and their verification: `/v1/domains`.
 
+use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::email_domain::{
     self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX,
@@ -64,8 +65,9 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
     {
         return Err(already_verified(&domain));
     }
+    let mut transaction = app.db.get().begin().await?;
     let claim = store::email_domain::claim(
-        &app.db.get(),
+        &mut *transaction,
         session.org_id(),
         &domain,
         &email_domain::token()?,
@@ -73,6 +75,15 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
     )
     .await?;
     let Claim { token, expires_at } = claim.ok_or_else(|| already_verified(&domain))?;
+    let claimed = change(AuditType::DomainClaimed, &domain).field("expires_at", (), expires_at);
+    store::audit::record(
+        &mut transaction,
+        session.org_id(),
+        session.actor(),
+        &[claimed],
+    )
+    .await?;
+    transaction.commit().await?;
     Ok(DomainClaim {
         record: DomainRecord::new(&domain, &token),
         domain,
@@ -85,19 +96,22 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
 /// record.
 pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVerification> {
     let domain = parse_domain(domain)?;
-    let org_id = owner.session().org_id();
-    let token = match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
-        None => return Err(not_found()),
-        Some(ClaimStatus::Verified {
-            domain, misses: 0, ..
-        }) => {
-            return Ok(DomainVerification {
-                verified: true,
-                domain: Some(domain),
-            });
-        }
-        Some(ClaimStatus::Verified { token, .. } | ClaimStatus::Pending(token)) => token,
-    };
+    let session = owner.session();
+    let org_id = session.org_id();
+    let (token, was_verified) =
+        match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
+            None => return Err(not_found()),
+            Some(ClaimStatus::Verified {
+                domain, misses: 0, ..
+            }) => {
+                return Ok(DomainVerification {
+                    verified: true,
+                    domain: Some(domain),
+                });
+            }
+            Some(ClaimStatus::Verified { token, .. }) => (token, true),
+            Some(ClaimStatus::Pending(token)) => (token, false),
+        };
     let record = DomainRecord::new(&domain, &token);
     let records = app.dns.txt_records(&record.name).await?;
     if !records.contains(&record.value) {
@@ -113,17 +127,30 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
         if records.contains(&DomainRecord::new(&domain, &holder.token).value) {
             return Err(already_verified(&domain));
         }
-        store::email_domain::remove_verified(
+        let is_removed = store::email_domain::remove_verified(
             &mut transaction,
             &holder.org_id,
             &domain,
             &holder.token,
         )
         .await?;
+        if is_removed {
+            let released = [change(AuditType::DomainReleased, &domain)];
+            let holder = &holder.org_id;
+            store::audit::record(&mut transaction, holder, &Actor::PLATFORM, &released).await?;
+        }
         tracing::warn!(from = %holder.org_id, to = %org_id, "domain taken over by a new proof");
     }
     let verified = store::email_domain::verify(&mut *transaction, org_id, &domain, &token).await?;
-    if matches!(verified, Verified::Owned(_)) {
+    if let Verified::Owned(claimed) = &verified {
+        if !was_verified {
+            let verified = change(AuditType::DomainVerified, &domain).field(
+                "verified_at",
+                (),
+                claimed.verified_at,
+            );
+            store::audit::record(&mut transaction, org_id, session.actor(), &[verified]).await?;
+        }
         transaction.commit().await?;
     }
     match verified {
@@ -145,12 +172,20 @@ pub async fn update(
 ) -> Result<ClaimedDomain> {
     let auto_join = auto_join.ok_or_else(|| FieldError::required("auto_join"))?;
     let domain = parse_domain(domain)?;
-    let org_id = owner.session().org_id();
-    if let Some(changed) =
-        store::email_domain::set_auto_join(&app.db.get(), org_id, &domain, auto_join).await?
+    let session = owner.session();
+    let org_id = session.org_id();
+    let mut transaction = app.db.get().begin().await?;
+    if let Some((changed, joined_before)) =
+        store::email_domain::set_auto_join(&mut *transaction, org_id, &domain, auto_join).await?
     {
+        if joined_before != auto_join {
+            let updated = auto_join_changed(&domain, joined_before, auto_join);
+            store::audit::record(&mut transaction, org_id, session.actor(), &[updated]).await?;
+        }
+        transaction.commit().await?;
         return Ok(changed);
     }
+    drop(transaction);
     match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
         Some(ClaimStatus::Verified { .. }) => {
             let message = format!(
@@ -166,8 +201,28 @@ pub async fn update(
 /// Releases a domain claim, verified or not. Users who joined through the domain remain members.
 pub async fn release(app: &App, owner: &Owner, domain: &str) -> Result<()> {
     let domain = parse_domain(domain)?;
-    match store::email_domain::remove(&app.db.get(), owner.session().org_id(), &domain).await? {
-        true => Ok(()),
-        false => Err(not_found()),
+    let session = owner.session();
+    let mut transaction = app.db.get().begin().await?;
+    if !store::email_domain::remove(&mut *transaction, session.org_id(), &domain).await? {
+        return Err(not_found());
     }
+    store::audit::record(
+        &mut transaction,
+        session.org_id(),
+        session.actor(),
+        &[change(AuditType::DomainReleased, &domain)],
+    )
+    .await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Returns a change of a domain.
+fn change(r#type: AuditType, domain: &str) -> Change {
+    Change::new(r#type, TargetType::Domain, domain)
+}
+
+/// Returns the change of the setting whether users of a domain become members.
+fn auto_join_changed(domain: &str, before: bool, after: bool) -> Change {
+    change(AuditType::OrgUpdated, domain).field("auto_join", before, after)
 }

@@ -1,5 +1,6 @@
 //! Invites to an organization: `/v1/invites`.
 
+use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::invite::{Invite, Invites, OPEN_MAX};
 use assay_core::model::org::Role;
@@ -92,6 +93,20 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
         );
         return Err(Error::quota(message, details, seconds.unsigned_abs()));
     }
+    let created = Change::new(
+        AuditType::InviteCreated,
+        TargetType::Invite,
+        invite.id.as_str(),
+    )
+    .field("email", (), &invite.email)
+    .field("role", (), invite.role);
+    store::audit::record(
+        &mut transaction,
+        session.org_id(),
+        session.actor(),
+        &[created],
+    )
+    .await?;
     let sends = store::auth::count_invite_mail(&mut *transaction, &email).await?;
     let org = store::org::name(&mut *transaction, session.org_id()).await?;
     let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
@@ -112,15 +127,28 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
 pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite> {
     let not_found = || Error::not_found(Resource::Invite);
     let invite_id: InviteId = invite_id.parse().map_err(|_| not_found())?;
-    let org_id = owner.session().org_id();
-    if let Some(invite) = store::invite::revoke(&app.db.get(), org_id, &invite_id).await? {
-        return Ok(invite);
-    }
-    if store::invite::exists(&app.db.get(), org_id, &invite_id).await? {
+    let session = owner.session();
+    let org_id = session.org_id();
+    let mut transaction = app.db.get().begin().await?;
+    let was_revoked = store::invite::lock_revoked(&mut transaction, org_id, &invite_id)
+        .await?
+        .ok_or_else(not_found)?;
+    let revoked = store::invite::revoke(&mut *transaction, org_id, &invite_id).await?;
+    let Some(invite) = revoked else {
         return Err(Error::not_found_with(
             Resource::Invite,
             "This invite was already accepted. To end the membership, remove the member.",
         ));
+    };
+    if !was_revoked {
+        let revoked = Change::new(
+            AuditType::InviteRevoked,
+            TargetType::Invite,
+            invite.id.as_str(),
+        )
+        .field("revoked_at", (), invite.revoked_at);
+        store::audit::record(&mut transaction, org_id, session.actor(), &[revoked]).await?;
     }
-    Err(not_found())
+    transaction.commit().await?;
+    Ok(invite)
 }

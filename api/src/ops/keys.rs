@@ -1,5 +1,6 @@
 //! API keys of an organization: `/v1/keys`.
 
+use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::key::{
     ApiKey, ApiKeyCreated, ApiKeys, KeyChange, LIVE_MAX, NewKey, check_expiry, overlap_hours,
@@ -92,6 +93,17 @@ pub async fn create(
     check_expiry(expires_at, live.now)?;
     ensure_room(live.count)?;
     let api_key = store::key::insert(&mut *transaction, session.org_id(), &new).await?;
+    let created = change(AuditType::KeyCreated, &api_key.id)
+        .field("name", (), &api_key.name)
+        .field("scopes", (), &api_key.scopes)
+        .field("expires_at", (), api_key.expires_at);
+    store::audit::record(
+        &mut transaction,
+        session.org_id(),
+        session.actor(),
+        &[created],
+    )
+    .await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -101,27 +113,35 @@ pub async fn create(
 
 /// Renames an API key, or restricts it further. Absent fields remain unchanged.
 pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields) -> Result<ApiKey> {
-    let change = fields.read().map_err(Error::fields)?;
-    if change == KeyChange::default() {
+    let new = fields.read().map_err(Error::fields)?;
+    if new == KeyChange::default() {
         return Err(Error::field(
             "body",
             "required",
             "give at least one of name, scopes and expires_at",
         ));
     }
-    let org_id = member.session().org_id();
+    let session = member.session();
+    let org_id = session.org_id();
     let key_id = parse(key_id)?;
     let mut transaction = app.db.get().begin().await?;
-    let (key, now) = lock(&mut transaction, member.session(), &key_id).await?;
-    key.ensure_live(now, "changed")?;
-    let mut errors = key.check_restriction(&change);
-    errors.extend(check_expiry(change.expires_at, now).err());
+    let (before, now) = lock(&mut transaction, session, &key_id).await?;
+    before.ensure_live(now, "changed")?;
+    let mut errors = before.check_restriction(&new);
+    errors.extend(check_expiry(new.expires_at, now).err());
     if !errors.is_empty() {
         return Err(Error::fields(errors));
     }
-    let key = store::key::update(&mut transaction, org_id, &key_id, &change).await?;
+    let after = store::key::update(&mut transaction, org_id, &key_id, &new).await?;
+    let updated = change(AuditType::KeyUpdated, &key_id)
+        .field("name", &before.name, &after.name)
+        .field("scopes", &before.scopes, &after.scopes)
+        .field("expires_at", before.expires_at, after.expires_at);
+    if !updated.fields.is_empty() {
+        store::audit::record(&mut transaction, org_id, session.actor(), &[updated]).await?;
+    }
     transaction.commit().await?;
-    Ok(key)
+    Ok(after)
 }
 
 /// Replaces an API key by a new one with the same name, scopes and lifetime. The old key keeps
@@ -159,7 +179,11 @@ pub async fn rotate(
         replaced_by: Some(new.id.clone()),
         ..KeyChange::default()
     };
-    store::key::update(&mut transaction, org_id, &key_id, &replaced).await?;
+    let replaced = store::key::update(&mut transaction, org_id, &key_id, &replaced).await?;
+    let rotated = change(AuditType::KeyRotated, &key_id)
+        .field("replaced_by", (), &replaced.replaced_by)
+        .field("expires_at", old.expires_at, replaced.expires_at);
+    store::audit::record(&mut transaction, org_id, session.actor(), &[rotated]).await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -169,10 +193,11 @@ pub async fn rotate(
 
 /// Revokes an API key. Revoking it again changes nothing.
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
-    let org_id = member.session().org_id();
+    let session = member.session();
+    let org_id = session.org_id();
     let key_id = parse(key_id)?;
     let mut transaction = app.db.get().begin().await?;
-    let (key, _) = lock(&mut transaction, member.session(), &key_id).await?;
+    let (key, _) = lock(&mut transaction, session, &key_id).await?;
     if key.revoked_at.is_some() {
         return Ok(key);
     }
@@ -181,8 +206,15 @@ pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> 
         ..KeyChange::default()
     };
     let key = store::key::update(&mut transaction, org_id, &key_id, &revoked).await?;
+    let revoked = change(AuditType::KeyRevoked, &key_id).field("revoked_at", (), key.revoked_at);
+    store::audit::record(&mut transaction, org_id, session.actor(), &[revoked]).await?;
     transaction.commit().await?;
     Ok(key)
+}
+
+/// Returns a change of a key.
+fn change(r#type: AuditType, key_id: &KeyId) -> Change {
+    Change::new(r#type, TargetType::Key, key_id.as_str())
 }
 
 fn not_found() -> Error {

@@ -1,5 +1,6 @@
 //! Members of an organization: `/v1/members`.
 
+use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::member::{Member, Members};
 use assay_core::model::org::Role;
@@ -41,12 +42,25 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
     if role != Role::Owner {
         ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
     }
+    let before = store::member::lock_role(&mut transaction, org_id, &user_id)
+        .await?
+        .ok_or_else(not_found)?;
     let member = store::member::set_role(&mut transaction, org_id, &user_id, role)
         .await?
         .ok_or_else(not_found)?;
-    if role != Role::Owner {
-        store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
+    let mut changes = Vec::new();
+    if before != role {
+        let changed = Change::new(
+            AuditType::MemberRoleChanged,
+            TargetType::Member,
+            user_id.as_str(),
+        );
+        changes.push(changed.field("role", before, role));
     }
+    if role != Role::Owner {
+        changes.extend(revoke_invites(&mut transaction, org_id, &user_id).await?);
+    }
+    store::audit::record(&mut transaction, org_id, owner.session().actor(), &changes).await?;
     transaction.commit().await?;
     Ok(member)
 }
@@ -58,12 +72,36 @@ pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
     let org_id = owner.session().org_id();
     let mut transaction = app.db.get().begin().await?;
     ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
-    if !store::member::remove(&mut transaction, org_id, &user_id).await? {
-        return Err(not_found());
-    }
-    store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
+    let role = store::member::remove(&mut transaction, org_id, &user_id)
+        .await?
+        .ok_or_else(not_found)?;
+    let removed = Change::new(
+        AuditType::MemberRemoved,
+        TargetType::Member,
+        user_id.as_str(),
+    );
+    let mut changes = vec![removed.field("role", role, ())];
+    changes.extend(revoke_invites(&mut transaction, org_id, &user_id).await?);
+    store::audit::record(&mut transaction, org_id, owner.session().actor(), &changes).await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// Revokes the open invites by which a member could return, and returns the changes.
+async fn revoke_invites(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    user_id: &UserId,
+) -> Result<Vec<Change>> {
+    let revoked = store::invite::revoke_of_member(db, org_id, user_id).await?;
+    let changes = revoked.into_iter().map(|(invite_id, revoked_at)| {
+        Change::new(AuditType::InviteRevoked, TargetType::Invite, invite_id).field(
+            "revoked_at",
+            (),
+            revoked_at,
+        )
+    });
+    Ok(changes.collect())
 }
 
 /// Locks the owners of the organization until the transaction ends.

@@ -1,6 +1,7 @@
 //! The operations of the platform, which both protocols share. Each is one function
 //! `(&App, proof, input) -> Result<T>`. This module uses neither axum nor tonic.
 
+pub mod audit;
 pub mod auth;
 pub mod comparisons;
 pub mod complete_upload;

@@ -1,5 +1,6 @@
 //! Organizations: `/v1/orgs`.
 
+use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::auth::SignUp;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::model::permissions::{Owner, User};
@@ -39,6 +40,13 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     )
     .await?;
     store::org::add_member(&mut *transaction, &org_id, user.user_id(), Role::Owner).await?;
+    let added = Change::new(
+        AuditType::MemberAdded,
+        TargetType::Member,
+        user.user_id().as_str(),
+    );
+    let added = added.field("role", (), Role::Owner);
+    store::audit::record(&mut transaction, &org_id, user.actor(), &[added]).await?;
     transaction.commit().await?;
     Ok(org)
 }
@@ -84,7 +92,24 @@ pub async fn update(
     if org_id != own.as_str() {
         return Err(not_found());
     }
-    store::org::update(&app.db.get(), own, new_name.as_deref(), new_use)
+    let mut transaction = app.db.get().begin().await?;
+    let before = store::org::lock_settings(&mut *transaction, own)
         .await?
-        .ok_or_else(not_found)
+        .ok_or_else(not_found)?;
+    let org = store::org::update(&mut *transaction, own, new_name.as_deref(), new_use)
+        .await?
+        .ok_or_else(not_found)?;
+    let updated = Change::new(
+        AuditType::OrgUpdated,
+        TargetType::Organization,
+        own.as_str(),
+    )
+    .field("name", &before.name, &org.name)
+    .field("data_use", before.data_use, org.data_use);
+    if !updated.fields.is_empty() {
+        let actor = owner.session().actor();
+        store::audit::record(&mut transaction, own, actor, &[updated]).await?;
+    }
+    transaction.commit().await?;
+    Ok(org)
 }

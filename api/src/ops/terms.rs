@@ -1,5 +1,6 @@
 //! The terms of the installation, and their acceptance: `/v1/terms`.
 
+use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::permissions::{Caller, Owner};
 use assay_core::model::terms::{CurrentTerms, Terms};
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
@@ -26,13 +27,29 @@ pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
         return Err(Error::new(Code::Conflict, message));
     }
     let session = owner.session();
-    store::terms::accept(
-        &app.db.get(),
+    let mut transaction = app.db.get().begin().await?;
+    let is_first = store::terms::accept(
+        &mut *transaction,
         session.org_id(),
         &current.version,
         session.user_id(),
     )
     .await?;
+    if is_first {
+        let accepted = Change::new(
+            AuditType::TermsAccepted,
+            TargetType::Terms,
+            &*current.version,
+        );
+        store::audit::record(
+            &mut transaction,
+            session.org_id(),
+            session.actor(),
+            &[accepted],
+        )
+        .await?;
+    }
+    transaction.commit().await?;
     with_acceptance(app, current, session.org_id()).await
 }
 

@@ -9,7 +9,7 @@ use assay_core::{BestEffort as _, Code, Error, Result};
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body::Body as _;
@@ -151,6 +151,19 @@ fn body_too_large(max: usize) -> Error {
 /// Returns the length that the header `Content-Length` announces, if it is a number.
 pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Returns `true` if a request names this media type in `Accept`, and does not name JSON.
+pub fn prefers(headers: &HeaderMap, media_type: &str) -> bool {
+    let names = |media_type: &str| {
+        let accepted = headers.get_all(ACCEPT).into_iter();
+        accepted
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|range| range.split(';').next())
+            .any(|range| range.trim().eq_ignore_ascii_case(media_type))
+    };
+    names(media_type) && !names("application/json")
 }
 
 /// Reads a JSON body as [`read_json_body`] does, or returns an empty object if there is no body.

@@ -1,6 +1,7 @@
 //! The REST adapter, one file per resource: extracts the input, calls the operation, returns the
 //! response. Decisions belong to the operations.
 
+mod audit;
 mod auth;
 mod comparisons;
 mod domains;
@@ -38,6 +39,7 @@ pub use extract::Id;
 pub fn routes(app: &App) -> Router<App> {
     let v1 = Router::new()
         .route("/v1/me", get(me::get))
+        .route("/v1/audit", get(audit::list))
         .route("/v1/keys", get(keys::list).post(keys::create))
         .route(
             "/v1/keys/{key_id}",
@@ -115,6 +117,7 @@ pub fn routes(app: &App) -> Router<App> {
 #[openapi(paths(
     health::get,
     me::get,
+    audit::list,
     keys::list,
     keys::create,
     keys::update,

@@ -15,11 +15,13 @@ use axum::extract::{Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
-use http::header::{ACCEPT, CACHE_CONTROL, HeaderName};
+use http::header::{CACHE_CONTROL, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
 use super::evals::mark_replayed;
-use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_json_body};
+use super::extract::{
+    Id, IdempotencyKey, IdempotencyKeySchema, Permitted, prefers, read_json_body,
+};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::{self, Failure};
@@ -174,7 +176,7 @@ pub(super) async fn generate(
     context: RequestContext,
     request: Request,
 ) -> Result<Response, Failure> {
-    let is_streamed = prefers_stream(request.headers());
+    let is_streamed = prefers(request.headers(), "text/event-stream");
     let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let options = GenerateFields {
@@ -324,19 +326,6 @@ fn events(stream: GenerationStream, context: RequestContext) -> Result<Response>
     // Proxies that collect responses, as nginx does, would delay the events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
-}
-
-/// Returns `true` if a request names the media type of streams in `Accept`, and does not name JSON.
-fn prefers_stream(headers: &HeaderMap) -> bool {
-    let names = |media_type: &str| {
-        let accepted = headers.get_all(ACCEPT).into_iter();
-        accepted
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|range| range.split(';').next())
-            .any(|range| range.trim().eq_ignore_ascii_case(media_type))
-    };
-    names("text/event-stream") && !names("application/json")
 }
 
 /// Returns the headers of a response: the version of the model, the time of the engine, and whether

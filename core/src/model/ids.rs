@@ -74,15 +74,27 @@ fn random_characters() -> Result<String, RandomError> {
 /// Returns the time in milliseconds as 8 characters, and 14 random characters: 83 bits. Byte by byte,
 /// later ones are greater.
 fn ordered_characters() -> Result<String, RandomError> {
-    let millis = Timestamp::now().unix_micros() / 1000;
-    let mut rest = usize::try_from(millis).unwrap_or(0);
-    let mut time = [BASE62[0]; 8];
-    for place in time.iter_mut().rev() {
+    time_and_random::<8, 14>(Timestamp::now().unix_micros() / 1000)
+}
+
+/// Returns the time in microseconds as 9 characters, and 13 random characters: 77 bits. Byte by byte,
+/// later ones are greater.
+fn precisely_ordered_characters() -> Result<String, RandomError> {
+    time_and_random::<9, 13>(Timestamp::now().unix_micros())
+}
+
+/// Returns a time as `TIME` characters, the highest digit first, and `RANDOM` random characters.
+fn time_and_random<const TIME: usize, const RANDOM: usize>(
+    time: i64,
+) -> Result<String, RandomError> {
+    let mut rest = usize::try_from(time).unwrap_or(0);
+    let mut digits = [BASE62[0]; TIME];
+    for place in digits.iter_mut().rev() {
         *place = BASE62[rest % BASE62.len()];
         rest /= BASE62.len();
     }
-    let time = time.iter().copied().map(char::from);
-    Ok(time.chain(random::base62(14)?.chars()).collect())
+    let time = digits.iter().copied().map(char::from);
+    Ok(time.chain(random::base62(RANDOM)?.chars()).collect())
 }
 
 ids! {
@@ -100,6 +112,8 @@ ids! {
     /// on their ids. With random ids, each job would change pages of its own in the indexes of
     /// millions of jobs.
     JobId = "job_", ordered_characters;
+    /// The id of an entry of the audit log. It begins with the time, which orders the log.
+    AuditId = "aud_", precisely_ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", random_characters;
     /// The id of a worker process, from its start to its exit.
@@ -122,6 +136,18 @@ mod tests {
         .collect();
         assert!(ids.is_sorted(), "{ids:?}");
         assert!(ids.iter().all(|id| id.as_str().len() == "job_".len() + 22));
+    }
+
+    #[test]
+    fn later_audit_entries_have_greater_ids() {
+        let ids: Vec<_> = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_micros(2));
+            AuditId::random().unwrap()
+        })
+        .take(100)
+        .collect();
+        assert!(ids.is_sorted(), "{ids:?}");
+        assert!(ids.iter().all(|id| id.as_str().len() == "aud_".len() + 22));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The resources of the platform: ids, the error and its codes, permissions, and one file per
 //! resource, whose structs are the JSON bodies. Pure rules only: no SQL and no I/O.
 
+pub mod audit;
 pub mod auth;
 pub mod catalog;
 pub mod comparison;

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::model::audit::{Actor, RequestOrigin};
 use crate::model::error::{Code, Error, Result};
 use crate::model::error_details::Resource;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
@@ -61,6 +62,8 @@ pub struct Credential {
     pub is_org_requested: bool,
     /// The time at which the credential expires, if it is a key that expires soon.
     pub expires_soon_at: Option<Timestamp>,
+    /// The request that carries the credential.
+    pub request: Option<RequestOrigin>,
 }
 
 /// A proof of a permission, which a credential may or may not have.
@@ -205,6 +208,7 @@ impl Proof for Submitter {
 pub struct User {
     session_id: SessionId,
     user_id: UserId,
+    actor: Actor,
 }
 
 impl User {
@@ -217,6 +221,11 @@ impl User {
     pub fn user_id(&self) -> &UserId {
         &self.user_id
     }
+
+    /// Returns the actor of changes that the user makes.
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
 }
 
 impl Proof for User {
@@ -225,6 +234,7 @@ impl Proof for User {
         Ok(Self {
             session_id: session_id.clone(),
             user_id: user_id.clone(),
+            actor: Actor::user(user_id.clone(), credential.request.clone()),
         })
     }
 }
@@ -234,6 +244,7 @@ impl Proof for User {
 pub struct Session {
     user_id: UserId,
     org_id: OrgId,
+    actor: Actor,
 }
 
 impl Session {
@@ -246,6 +257,11 @@ impl Session {
     pub fn org_id(&self) -> &OrgId {
         &self.org_id
     }
+
+    /// Returns the actor of changes that the user makes.
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
 }
 
 impl Proof for Session {
@@ -254,6 +270,7 @@ impl Proof for Session {
         Ok(Self {
             user_id: user_id.clone(),
             org_id: membership(credential)?.org.id.clone(),
+            actor: Actor::user(user_id.clone(), credential.request.clone()),
         })
     }
 }
@@ -444,6 +461,7 @@ mod tests {
             choices: Vec::new(),
             is_org_requested: false,
             expires_soon_at: None,
+            request: None,
         }
     }
 

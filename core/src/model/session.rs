@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::model::ids::SessionId;
+use crate::model::ids::{RequestId, SessionId};
 use crate::model::timestamp::Timestamp;
 
 /// A session of the caller without its token.
@@ -39,6 +39,8 @@ pub struct Sessions {
 /// The client of a request, as its session records it.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
+    /// The id of the request.
+    pub request_id: &'a RequestId,
     /// The network address of the client.
     pub address: &'a str,
     /// The `User-Agent` of the client, if it sent one.

@@ -7,7 +7,8 @@ use sqlx::PgExecutor;
 use super::PgConnection;
 use crate::model::auth::SignUp;
 use crate::model::error::Result;
-use crate::model::ids::{OrgId, UserId};
+use crate::model::ids::{InviteId, OrgId, UserId};
+use crate::model::org::Role;
 use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
 
@@ -239,6 +240,18 @@ pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Optio
     Ok(Some(email))
 }
 
+/// An invite that a sign-in has accepted.
+pub struct AcceptedInvite {
+    /// The id of the invite.
+    pub id: InviteId,
+    /// The organization that invited the user.
+    pub org_id: OrgId,
+    /// The role that the invite offers.
+    pub role: Role,
+    /// `true` if the user was no member before.
+    pub is_new_member: bool,
+}
+
 /// Accepts the open invites of an address: its user becomes a member of each organization that
 /// invited them. An existing membership does not change. A new membership is recorded as begun by
 /// an invite unless the organization owns the domain of the address.
@@ -247,9 +260,10 @@ pub async fn accept_invites(
     email: &str,
     domain: &str,
     user_id: &UserId,
-) -> Result<()> {
-    sqlx::query!(
-        "
+) -> Result<Vec<AcceptedInvite>> {
+    let accepted = sqlx::query_as!(
+        AcceptedInvite,
+        r#"
         /* all tenants: a sign-in accepts the invites of every organization */
         with accepted as (
             update invites
@@ -261,29 +275,38 @@ pub async fn accept_invites(
               and revoked_at is null
               and replaced_at is null
               and expires_at > now()
-            returning org_id, role
+            returning id, org_id, role
+        ), joined as (
+            insert into memberships (org_id, user_id, role, by_invite)
+            select
+                org_id,
+                $2,
+                role,
+                not exists (
+                    select from domain_claims c
+                    where c.org_id = a.org_id
+                      and c.domain = $3
+                      and c.verified_at is not null
+                )
+            from accepted a
+            on conflict (org_id, user_id) do nothing
+            returning org_id
         )
-        insert into memberships (org_id, user_id, role, by_invite)
         select
-            org_id,
-            $2,
-            role,
-            not exists (
-                select from domain_claims c
-                where c.org_id = a.org_id
-                  and c.domain = $3
-                  and c.verified_at is not null
-            )
+            a.id as "id: InviteId",
+            a.org_id as "org_id: OrgId",
+            a.role as "role: Role",
+            exists(select from joined j where j.org_id = a.org_id) as "is_new_member!"
         from accepted a
-        on conflict (org_id, user_id) do nothing
-        ",
+        order by a.org_id
+        "#,
         email,
         user_id.as_str(),
         domain
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    Ok(accepted)
 }
 
 /// Makes a user a member of the organization that owns the domain of their address, if it lets

@@ -492,6 +492,8 @@ pub enum OldRows {
     DomainClaims,
     /// Uploads whose objects were removed and that no stored job names.
     Uploads,
+    /// Entries of the audit log.
+    AuditEntries,
 }
 
 impl OldRows {
@@ -503,6 +505,7 @@ impl OldRows {
             Self::Invites => "invites",
             Self::DomainClaims => "domain_claims",
             Self::Uploads => "uploads",
+            Self::AuditEntries => "audit_entries",
         }
     }
 }
@@ -515,6 +518,7 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
         OldRows::Invites => delete_invites(db, days).await,
         OldRows::DomainClaims => delete_domain_claims(db, days).await,
         OldRows::Uploads => delete_uploads(db, days).await,
+        OldRows::AuditEntries => super::audit::delete_old(db, days, BATCH as i64).await,
     }
 }
 

@@ -141,6 +141,7 @@ pub async fn keys(
             choices: Vec::new(),
             is_org_requested: false,
             expires_soon_at: row.expires_at.filter(|_| row.expires_soon),
+            request: None,
         };
         let key = FoundKey::Live {
             credential: Box::new(credential),
@@ -276,6 +277,7 @@ pub async fn session(
                 choices,
                 is_org_requested: false,
                 expires_soon_at: None,
+                request: None,
             },
             stale: row.stale,
         }));
@@ -318,6 +320,7 @@ pub async fn session(
         choices: Vec::new(),
         is_org_requested: requested.is_some(),
         expires_soon_at: None,
+        request: None,
     };
     Ok(Some(FoundSession {
         credential,

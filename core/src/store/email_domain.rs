@@ -187,14 +187,14 @@ pub async fn other_holder(
 }
 
 /// Removes the verified claim of an organization whose record is gone. A claim with a newer token
-/// stays.
+/// stays: then `false` is returned.
 pub async fn remove_verified(
     db: &mut PgConnection,
     holder: &OrgId,
     domain: &str,
     token: &str,
-) -> Result<()> {
-    sqlx::query!(
+) -> Result<bool> {
+    let done = sqlx::query!(
         "
         delete from domain_claims
         where org_id = $1
@@ -208,7 +208,7 @@ pub async fn remove_verified(
     )
     .execute(db)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// The result of a verification.
@@ -261,7 +261,8 @@ pub async fn verify(
     }
 }
 
-/// Sets whether users with an address of the domain become members. Returns `None` if the
+/// Sets whether users with an address of the domain become members. Returns the domain, and whether
+/// they became members before. Returns `None` if the
 /// organization has no such verified domain, or if its record was missing too often for `auto_join`
 /// to be enabled.
 pub async fn set_auto_join(
@@ -269,23 +270,31 @@ pub async fn set_auto_join(
     org_id: &OrgId,
     domain: &str,
     auto_join: bool,
-) -> Result<Option<ClaimedDomain>> {
-    let domain = sqlx::query_as!(
-        ClaimedDomain,
+) -> Result<Option<(ClaimedDomain, bool)>> {
+    let row = sqlx::query!(
         r#"
-        update domain_claims
+        with before as (
+            select auto_join
+            from domain_claims
+            where org_id = $1
+              and domain = $2
+            for update
+        )
+        update domain_claims c
         set auto_join = $3
-        where org_id = $1
-          and domain = $2
-          and verified_at is not null
-          and (not $3 or misses < $4)
+        from before b
+        where c.org_id = $1
+          and c.domain = $2
+          and c.verified_at is not null
+          and (not $3 or c.misses < $4)
         returning
-            org_id as "org_id: OrgId",
-            domain,
-            claimed_by as "claimed_by: UserId",
-            verified_at as "verified_at!: Timestamp",
-            created_at as "created_at: Timestamp",
-            auto_join
+            c.org_id as "org_id: OrgId",
+            c.domain,
+            c.claimed_by as "claimed_by: UserId",
+            c.verified_at as "verified_at!: Timestamp",
+            c.created_at as "created_at: Timestamp",
+            c.auto_join,
+            b.auto_join as joined_before
         "#,
         org_id.as_str(),
         domain,
@@ -294,7 +303,17 @@ pub async fn set_auto_join(
     )
     .fetch_optional(db)
     .await?;
-    Ok(domain)
+    Ok(row.map(|row| {
+        let domain = ClaimedDomain {
+            org_id: row.org_id,
+            domain: row.domain,
+            claimed_by: row.claimed_by,
+            verified_at: row.verified_at,
+            created_at: row.created_at,
+            auto_join: row.auto_join,
+        };
+        (domain, row.joined_before)
+    }))
 }
 
 /// Releases a domain claim, verified or not. Returns `false` if the organization has no such claim.

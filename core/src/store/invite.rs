@@ -289,14 +289,14 @@ pub async fn revoke(
 }
 
 /// Revokes the open invites that a member created and those to the member's own address, because
-/// the member could return by any of them.
+/// the member could return by any of them. Returns them, with the time.
 pub async fn revoke_of_member(
     db: &mut PgConnection,
     org_id: &OrgId,
     user_id: &UserId,
-) -> Result<()> {
-    sqlx::query!(
-        "
+) -> Result<Vec<(InviteId, Timestamp)>> {
+    let revoked = sqlx::query!(
+        r#"
         update invites
         set revoked_at = now()
         where org_id = $1
@@ -304,23 +304,36 @@ pub async fn revoke_of_member(
           and accepted_at is null
           and revoked_at is null
           and replaced_at is null
-        ",
+        returning
+            id as "id: InviteId",
+            revoked_at as "revoked_at!: Timestamp"
+        "#,
         org_id.as_str(),
         user_id.as_str()
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    let revoked = revoked.into_iter().map(|row| (row.id, row.revoked_at));
+    Ok(revoked.collect())
 }
 
-/// Returns `true` if the organization has such an invite.
-pub async fn exists(db: impl PgExecutor<'_>, org_id: &OrgId, invite_id: &InviteId) -> Result<bool> {
-    let found = sqlx::query_scalar!(
-        r#"select exists(select from invites where org_id = $1 and id = $2) as "found!""#,
+/// Locks an invite until the transaction ends. Returns `true` if it was revoked, or `None` if the
+/// organization has no such invite.
+pub async fn lock_revoked(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    invite_id: &InviteId,
+) -> Result<Option<bool>> {
+    let is_revoked = sqlx::query_scalar!(
+        r#"
+        select revoked_at is not null as "is_revoked!"
+        from invites
+        where org_id = $1
+          and id = $2
+        for no key update
+        "#,
         org_id.as_str(),
         invite_id.as_str()
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(found)
+    );
+    Ok(is_revoked.fetch_optional(db).await?)
 }

@@ -90,6 +90,27 @@ pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId)
     Ok(locked.fetch_optional(db).await?.is_some())
 }
 
+/// Returns the role of a member, and locks it until the transaction ends. Returns `None` if the
+/// organization has no such member.
+pub async fn lock_role(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    user_id: &UserId,
+) -> Result<Option<Role>> {
+    let role = sqlx::query_scalar!(
+        r#"
+        select role as "role: Role"
+        from memberships
+        where org_id = $1
+          and user_id = $2
+        for no key update
+        "#,
+        org_id.as_str(),
+        user_id.as_str()
+    );
+    Ok(role.fetch_optional(db).await?)
+}
+
 /// Changes a member's role. Returns `None` if the organization has no such member.
 pub async fn set_role(
     db: &mut PgConnection,
@@ -130,15 +151,20 @@ pub async fn set_role(
     Ok(member)
 }
 
-/// Ends a membership and records the offboarding. Returns `false` if the user was not a member.
-pub async fn remove(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
-    let done = sqlx::query!(
-        "
+/// Ends a membership and records the offboarding. Returns the role of the member, or `None` if the
+/// user was not a member.
+pub async fn remove(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    user_id: &UserId,
+) -> Result<Option<Role>> {
+    let role = sqlx::query_scalar!(
+        r#"
         with gone as (
             delete from memberships
             where org_id = $1
               and user_id = $2
-            returning org_id, user_id
+            returning org_id, user_id, role
         )
         insert into offboardings (org_id, user_id)
         select
@@ -147,11 +173,12 @@ pub async fn remove(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> 
         from gone
         on conflict (org_id, user_id) do update
             set created_at = excluded.created_at
-        ",
+        returning (select role from gone) as "role!: Role"
+        "#,
         org_id.as_str(),
         user_id.as_str()
     )
-    .execute(db)
+    .fetch_optional(db)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(role)
 }

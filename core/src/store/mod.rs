@@ -10,6 +10,7 @@
 //! locked. [`work`] and [`cleanup`] open transactions of their own for the same reason.
 
 pub mod allowance;
+pub mod audit;
 pub mod auth;
 pub mod catalog;
 pub mod cleanup;

@@ -3,9 +3,11 @@
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, usage};
+use super::{PgConnection, audit, usage};
+use crate::model::audit::{Actor, AuditType, Change, TargetType};
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
+use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 
 /// Records the start of a command, and returns the number of its log entry.
@@ -302,6 +304,9 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .execute(&mut *db)
         .await?
         .rows_affected();
+    sqlx::query!("delete from audit_entries where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("delete from suite_grants where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -332,40 +337,57 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     })
 }
 
+/// A key that the operator revoked.
+pub struct RevokedKey {
+    /// The organization of the key.
+    pub org_id: OrgId,
+    /// The time at which it was first revoked.
+    pub revoked_at: Timestamp,
+    /// `true` if it was not revoked before.
+    pub was_live: bool,
+}
+
 /// Revokes a key of any organization. Idempotent. Returns `None` if there is no such key.
-pub async fn revoke_key(
-    db: &mut PgConnection,
-    key_id: &KeyId,
-) -> Result<Option<(OrgId, Timestamp)>> {
-    let row = sqlx::query!(
+pub async fn revoke_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<RevokedKey>> {
+    let key = sqlx::query_as!(
+        RevokedKey,
         r#"
         /* all tenants: the operator revokes a key by its id alone */
-        update api_keys
-        set revoked_at = coalesce(revoked_at, clock_timestamp())
-        where id = $1
+        with before as (
+            select id, revoked_at
+            from api_keys
+            where id = $1
+            for no key update
+        )
+        update api_keys k
+        set revoked_at = coalesce(k.revoked_at, clock_timestamp())
+        from before b
+        where k.id = b.id
         returning
-            org_id as "org_id: OrgId",
-            revoked_at as "revoked_at!: Timestamp"
+            k.org_id as "org_id: OrgId",
+            k.revoked_at as "revoked_at!: Timestamp",
+            b.revoked_at is null as "was_live!"
         "#,
         key_id.as_str()
     )
     .fetch_optional(db)
     .await?;
-    Ok(row.map(|row| (row.org_id, row.revoked_at)))
+    Ok(key)
 }
 
-/// Ends all live sessions of a user, and returns their number.
-pub async fn end_sessions(db: &mut PgConnection, user_id: &UserId) -> Result<u64> {
-    let done = sqlx::query!(
-        "
+/// Ends all live sessions of a user, and returns them.
+pub async fn end_sessions(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<SessionId>> {
+    let ended = sqlx::query_scalar!(
+        r#"
         update sessions
         set ended_at = clock_timestamp()
         where user_id = $1
           and ended_at is null
-        ",
+        returning id as "id: SessionId"
+        "#,
         user_id.as_str()
     );
-    Ok(done.execute(db).await?.rows_affected())
+    Ok(ended.fetch_all(db).await?)
 }
 
 /// Ends a session. Returns its user, and whether this call ended it, or `None` if there is no such
@@ -522,6 +544,17 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
     .execute(&mut *db)
     .await?
     .rows_affected();
+    sqlx::query!(
+        "
+        /* all tenants: the operator erases the address in the audit log of every organization */
+        update audit_entries
+        set changes = changes - 'email'
+        where changes -> 'email' ->> 'after' = $1
+        ",
+        email
+    )
+    .execute(&mut *db)
+    .await?;
     sqlx::query!("delete from mailed where email = $1", email)
         .execute(db)
         .await?;
@@ -537,15 +570,39 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
     let user = user_id.as_str();
     let memberships = sqlx::query!(
+        r#"
+        /* all tenants: the operator erases a user in every organization */
+        delete from memberships
+        where user_id = $1
+        returning
+            org_id as "org_id: OrgId",
+            role as "role: Role"
+        "#,
+        user
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    for membership in &memberships {
+        let removed = Change::new(AuditType::MemberRemoved, TargetType::Member, user).field(
+            "role",
+            membership.role,
+            (),
+        );
+        audit::record(db, &membership.org_id, &Actor::OPERATOR, &[removed]).await?;
+    }
+    sqlx::query!(
         "
         /* all tenants: the operator erases a user in every organization */
-        delete from memberships where user_id = $1
+        update audit_entries
+        set
+            email = null,
+            address = null
+        where user_id = $1
         ",
         user
     )
     .execute(&mut *db)
-    .await?
-    .rows_affected();
+    .await?;
     sqlx::query!(
         "
         /* all tenants: the operator erases a user in every organization */
@@ -567,7 +624,7 @@ pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erase
     .execute(db)
     .await?;
     Ok(Erased {
-        memberships,
+        memberships: memberships.len() as u64,
         sessions,
         ..Erased::default()
     })

@@ -98,6 +98,33 @@ pub async fn insert(
     Ok(org)
 }
 
+/// The settings of an organization that its owners can change.
+pub struct OrgSettings {
+    /// The name.
+    pub name: String,
+    /// The permitted use of the organization's data.
+    pub data_use: DataUse,
+}
+
+/// Returns the settings of an organization, and locks them until the transaction ends.
+pub async fn lock_settings(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<OrgSettings>> {
+    let settings = sqlx::query_as!(
+        OrgSettings,
+        r#"
+        select
+            name,
+            data_use as "data_use: DataUse"
+        from orgs
+        where id = $1
+        for no key update
+        "#,
+        org_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(settings)
+}
+
 /// Changes an organization, and returns it as its owner sees it. `None` leaves a column unchanged.
 /// Returns `None` if there is no such organization.
 pub async fn update(

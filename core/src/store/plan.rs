@@ -159,21 +159,32 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
     Ok(())
 }
 
-/// Moves an organization to a plan, and returns its name. Returns `None` if there is no such
+/// Moves an organization to a plan, and returns its name and its plan before. Returns `None` if there is no such
 /// organization, or if it was deleted.
-pub async fn set(db: impl PgExecutor<'_>, org_id: &OrgId, plan: &str) -> Result<Option<String>> {
-    let name = sqlx::query_scalar!(
+pub async fn set(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    plan: &str,
+) -> Result<Option<(String, String)>> {
+    let row = sqlx::query!(
         "
-        update orgs
+        with before as (
+            select id, plan
+            from orgs
+            where id = $1
+              and deleted_at is null
+            for no key update
+        )
+        update orgs o
         set plan = $2
-        where id = $1
-          and deleted_at is null
-        returning name
+        from before b
+        where o.id = b.id
+        returning o.name, b.plan as plan_before
         ",
         org_id.as_str(),
         plan
     )
     .fetch_optional(db)
     .await?;
-    Ok(name)
+    Ok(row.map(|row| (row.name, row.plan_before)))
 }

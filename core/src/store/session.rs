@@ -54,49 +54,64 @@ pub async fn list(
     Ok(sessions)
 }
 
-/// Ends a session of a user. Idempotent. Returns `false` if the user has no such session.
+/// Ends a session of a user. Idempotent. Returns whether this call ended it, or `None` if the user
+/// has no such session.
 pub async fn end(
     db: impl PgExecutor<'_>,
     user_id: &UserId,
     session_id: &SessionId,
-) -> Result<bool> {
-    let done = sqlx::query!(
-        "
-        update sessions
-        set ended_at = coalesce(ended_at, now())
-        where user_id = $1
-          and id = $2
-        ",
+) -> Result<Option<bool>> {
+    let was_open = sqlx::query_scalar!(
+        r#"
+        with before as (
+            select id, ended_at
+            from sessions
+            where user_id = $1
+              and id = $2
+            for update
+        )
+        update sessions s
+        set ended_at = coalesce(s.ended_at, now())
+        from before b
+        where s.id = b.id
+        returning b.ended_at is null as "was_open!"
+        "#,
         user_id.as_str(),
         session_id.as_str()
     )
-    .execute(db)
+    .fetch_optional(db)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(was_open)
 }
 
-/// Ends all sessions of a user except one.
-pub async fn end_others(db: impl PgExecutor<'_>, user_id: &UserId, kept: &SessionId) -> Result<()> {
-    sqlx::query!(
-        "
+/// Ends all sessions of a user except one, and returns those that it ended.
+pub async fn end_others(
+    db: impl PgExecutor<'_>,
+    user_id: &UserId,
+    kept: &SessionId,
+) -> Result<Vec<SessionId>> {
+    let ended = sqlx::query_scalar!(
+        r#"
         update sessions
         set ended_at = now()
         where user_id = $1
           and id <> $2
           and ended_at is null
-        ",
+        returning id as "id: SessionId"
+        "#,
         user_id.as_str(),
         kept.as_str()
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    Ok(ended)
 }
 
-/// Ends the live sessions of a user beyond `SESSIONS_MAX`, the longest unused first.
-pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<()> {
-    sqlx::query!(
-        "
+/// Ends the live sessions of a user beyond `SESSIONS_MAX`, the longest unused first. Returns
+/// those that it ended.
+pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<SessionId>> {
+    let ended = sqlx::query_scalar!(
+        r#"
         update sessions
         set ended_at = now()
         where id in (
@@ -109,14 +124,15 @@ pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<()> {
             order by last_used_at desc, created_at desc
             offset $2
         )
-        ",
+        returning id as "id: SessionId"
+        "#,
         user_id.as_str(),
         SESSIONS_MAX,
         IDLE_DAYS
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    Ok(ended)
 }
 
 /// Records the use of a session: its time, its origin, and the organization that was chosen, if

@@ -38,14 +38,15 @@ pub async fn find(
     Ok(acceptance)
 }
 
-/// Records the acceptance of a version. The first acceptance stays.
+/// Records the acceptance of a version. The first acceptance stays: returns `false` if there is one
+/// already.
 pub async fn accept(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     version: &str,
     accepted_by: &UserId,
-) -> Result<()> {
-    sqlx::query!(
+) -> Result<bool> {
+    let done = sqlx::query!(
         "
         insert into terms_acceptances (org_id, version, accepted_by)
         values ($1, $2, $3)
@@ -57,5 +58,5 @@ pub async fn accept(
     )
     .execute(db)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }

@@ -1,6 +1,7 @@
 //! Conversions of resources to messages, field by field. Each one destructures the resource by
 //! name, so that a new field does not compile until it is handled. No decisions are made here.
 
+mod audit;
 mod auth;
 mod comparisons;
 mod domains;

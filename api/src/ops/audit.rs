@@ -1,0 +1,109 @@
+//! The audit log of an organization: `/v1/audit`.
+
+use assay_core::model::audit::{AuditEntries, AuditEntry};
+use assay_core::model::cursor::PAGE;
+use assay_core::model::ids::AuditId;
+use assay_core::model::permissions::Owner;
+use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::store::audit::AuditFilter;
+use assay_core::{Error, Result, store};
+use assay_eval::FieldError;
+use futures_util::{Stream, TryStreamExt as _, stream};
+
+use crate::app::App;
+
+/// Number of entries that an export reads at once.
+const EXPORT_BATCH: i64 = 1000;
+
+/// The filter of a listing of the audit log, not validated yet.
+pub struct AuditQuery {
+    /// The kind of the changes.
+    pub r#type: Option<String>,
+    /// The id of the user or key that made them.
+    pub actor_id: Option<String>,
+    /// The id of the changed resource.
+    pub target_id: Option<String>,
+    /// The size of the page.
+    pub limit: Option<i64>,
+    /// The id of the entry that the page follows.
+    pub before: Option<String>,
+}
+
+impl AuditQuery {
+    /// Validates the fields, and returns the filter and the size of the page.
+    fn read(self) -> Result<(AuditFilter, u32)> {
+        let Self {
+            r#type,
+            actor_id,
+            target_id,
+            limit,
+            before,
+        } = self;
+        let mut errors = Vec::new();
+        let r#type = r#type.map(|text| validation::one_of("type", &text));
+        let r#type = ok_or_collect(&mut errors, r#type.transpose());
+        let actor_id = actor_id.map(|text| validation::text("actor_id", &text));
+        let actor_id = ok_or_collect(&mut errors, actor_id.transpose());
+        let target_id = target_id.map(|text| validation::text("target_id", &text));
+        let target_id = ok_or_collect(&mut errors, target_id.transpose());
+        let before: Option<Result<AuditId, _>> = before.map(|text| {
+            text.parse().map_err(|_| {
+                FieldError::new("before", "format", "must be the id of an entry, aud_…")
+            })
+        });
+        let before = ok_or_collect(&mut errors, before.transpose());
+        let limit = ok_or_collect(&mut errors, validation::limit(limit, PAGE.0, PAGE.1));
+        if !errors.is_empty() {
+            return Err(Error::fields(errors));
+        }
+        let filter = AuditFilter {
+            r#type,
+            actor_id,
+            target_id,
+            before,
+        };
+        Ok((filter, limit))
+    }
+}
+
+/// Returns a page of the audit log of the organization, the newest entry first.
+pub async fn list(app: &App, owner: &Owner, query: AuditQuery) -> Result<AuditEntries> {
+    let (filter, limit) = query.read()?;
+    let org_id = owner.session().org_id();
+    let rows = i64::from(limit) + 1;
+    let mut entries = store::audit::list(&app.db.get(), org_id, &filter, rows).await?;
+    let has_more = entries.len() > limit as usize;
+    entries.truncate(limit as usize);
+    let last = entries.last().filter(|_| has_more);
+    Ok(AuditEntries {
+        next_before: last.map(|entry| entry.id.clone()),
+        entries,
+    })
+}
+
+/// Returns all entries of the filter as a stream, the newest first. The size of the page is
+/// ignored.
+pub fn export(
+    app: App,
+    owner: &Owner,
+    query: AuditQuery,
+) -> Result<impl Stream<Item = Result<AuditEntry>> + Send + use<>> {
+    let (filter, _) = query.read()?;
+    let org_id = owner.session().org_id().clone();
+    let batches = stream::try_unfold(Some(filter), move |rest| {
+        let (app, org_id) = (app.clone(), org_id.clone());
+        async move {
+            let Some(filter) = rest else { return Ok(None) };
+            let entries = store::audit::list(&app.db.get(), &org_id, &filter, EXPORT_BATCH).await?;
+            let last = entries
+                .last()
+                .filter(|_| entries.len() as i64 == EXPORT_BATCH);
+            let rest = last.map(|entry| AuditFilter {
+                before: Some(entry.id.clone()),
+                ..filter
+            });
+            Ok::<_, Error>(Some((stream::iter(entries.into_iter().map(Ok)), rest)))
+        }
+    });
+    Ok(batches.try_flatten())
+}

@@ -1,0 +1,247 @@
+//! The audit log of an organization: what was changed, by whom, and from where.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, UserId};
+use crate::model::text_enum::text_enum;
+use crate::model::timestamp::Timestamp;
+
+text_enum! {
+    /// The kind of a change.
+    pub enum AuditType {
+        /// A key was created.
+        KeyCreated = "key.created",
+        /// A key was replaced by a new one.
+        KeyRotated = "key.rotated",
+        /// A key was renamed or restricted.
+        KeyUpdated = "key.updated",
+        /// A key was revoked.
+        KeyRevoked = "key.revoked",
+        /// A user became a member.
+        MemberAdded = "member.added",
+        /// A membership ended.
+        MemberRemoved = "member.removed",
+        /// The role of a member was changed.
+        MemberRoleChanged = "member.role_changed",
+        /// A user was invited.
+        InviteCreated = "invite.created",
+        /// An invited user joined.
+        InviteAccepted = "invite.accepted",
+        /// An invite was revoked.
+        InviteRevoked = "invite.revoked",
+        /// A domain was claimed.
+        DomainClaimed = "domain.claimed",
+        /// A claimed domain was verified.
+        DomainVerified = "domain.verified",
+        /// A claim to a domain ended.
+        DomainReleased = "domain.released",
+        /// A setting of the organization, or of one of its domains, was changed.
+        OrgUpdated = "org.updated",
+        /// The terms were accepted.
+        TermsAccepted = "terms.accepted",
+        /// A member signed in.
+        SessionStarted = "session.started",
+        /// A session of a member was ended.
+        SessionEnded = "session.ended",
+        /// The operator changed the plan of the organization.
+        PlanChanged = "plan.changed",
+    }
+}
+
+text_enum! {
+    /// The kind of an actor.
+    pub enum ActorType {
+        /// A user, with a session.
+        Session = "session",
+        /// A program, with an API key.
+        ApiKey = "api_key",
+        /// The operator of the installation.
+        Operator = "operator",
+        /// The platform itself, for example because the DNS record of a domain is gone.
+        Platform = "platform",
+    }
+}
+
+text_enum! {
+    /// The kind of a changed resource.
+    pub enum TargetType {
+        /// An API key.
+        Key = "key",
+        /// A member, by the id of the user.
+        Member = "member",
+        /// An invite.
+        Invite = "invite",
+        /// A domain.
+        Domain = "domain",
+        /// The organization.
+        Organization = "organization",
+        /// The terms, by their version.
+        Terms = "terms",
+        /// A session of a member.
+        Session = "session",
+    }
+}
+
+/// The source of a change, with the request that made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The kind of the actor.
+    pub r#type: ActorType,
+    /// The user, if a session made the change.
+    pub user_id: Option<UserId>,
+    /// The key, if a key made the change.
+    pub key_id: Option<KeyId>,
+    /// The request, unless the operator or the platform made the change.
+    pub request: Option<RequestOrigin>,
+}
+
+impl Actor {
+    /// The operator of the installation.
+    pub const OPERATOR: Self = Self {
+        r#type: ActorType::Operator,
+        user_id: None,
+        key_id: None,
+        request: None,
+    };
+
+    /// The platform itself.
+    pub const PLATFORM: Self = Self {
+        r#type: ActorType::Platform,
+        ..Self::OPERATOR
+    };
+
+    /// Returns a user who acts with a session.
+    pub const fn user(user_id: UserId, request: Option<RequestOrigin>) -> Self {
+        Self {
+            r#type: ActorType::Session,
+            user_id: Some(user_id),
+            key_id: None,
+            request,
+        }
+    }
+}
+
+/// The request that made a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestOrigin {
+    /// The id of the request.
+    pub request_id: RequestId,
+    /// The address of the client: of IPv6 the first 64 bits.
+    pub address: Arc<str>,
+}
+
+/// A change to be recorded in the audit log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The kind of the change.
+    pub r#type: AuditType,
+    /// The kind of the changed resource.
+    pub target_type: TargetType,
+    /// The id of the changed resource.
+    pub target_id: String,
+    /// The changed fields: `{"field": {"before": …, "after": …}}`.
+    pub fields: Map<String, Value>,
+}
+
+impl Change {
+    /// Creates a change without fields.
+    pub fn new(r#type: AuditType, target_type: TargetType, target_id: impl Into<String>) -> Self {
+        Self {
+            r#type,
+            target_type,
+            target_id: target_id.into(),
+            fields: Map::new(),
+        }
+    }
+
+    /// Adds a field, unless its value remains the same.
+    #[must_use]
+    pub fn field(mut self, name: &str, before: impl Serialize, after: impl Serialize) -> Self {
+        let (before, after) = (json!(before), json!(after));
+        if before != after {
+            let values = json!({"before": before, "after": after});
+            self.fields.insert(name.to_owned(), values);
+        }
+        self
+    }
+}
+
+/// An entry of the audit log.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct AuditEntry {
+    /// The id of the entry.
+    pub id: AuditId,
+    /// The id of the organization.
+    pub org_id: OrgId,
+    /// The kind of the change.
+    pub r#type: AuditType,
+    /// The time of the change.
+    pub created_at: Timestamp,
+    /// The source of the change.
+    pub actor: AuditActor,
+    /// The id of the request that made the change. Null if the operator or the platform made it.
+    pub request_id: Option<RequestId>,
+    /// The address of the client: of IPv6 the first 64 bits. Null if the operator or the platform
+    /// made the change.
+    pub address: Option<String>,
+    /// The changed resource.
+    pub target: AuditTarget,
+    /// The changed fields, each with its value before and after: null stands for none. Null if the
+    /// change has no fields.
+    #[schema(value_type = Option<Object>)]
+    pub changes: Option<Map<String, Value>>,
+}
+
+/// The source of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuditActor {
+    /// The kind of the actor.
+    pub r#type: ActorType,
+    /// The id of the user. Null unless a session made the change.
+    pub user_id: Option<UserId>,
+    /// The email address of the user at the time of the change. Null unless a session made the
+    /// change, and after the user was erased.
+    pub email: Option<String>,
+    /// The id of the API key. Null unless a key made the change.
+    pub key_id: Option<KeyId>,
+}
+
+/// A changed resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuditTarget {
+    /// The kind of the resource.
+    pub r#type: TargetType,
+    /// The id of the resource: of a member the id of the user, of a domain its name, of terms their
+    /// version.
+    pub id: String,
+}
+
+/// A page of the audit log, the newest entry first.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct AuditEntries {
+    /// The entries of the page.
+    #[schema(max_items = 200)]
+    pub entries: Vec<AuditEntry>,
+    /// The `before` of the next page. Null on the last page.
+    pub next_before: Option<AuditId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unchanged_field_is_left_out() {
+        let change = Change::new(AuditType::OrgUpdated, TargetType::Organization, "org_1")
+            .field("name", "Acme", "Acme")
+            .field("data_use", None::<&str>, "scoring_only");
+        assert_eq!(
+            Value::Object(change.fields),
+            json!({"data_use": {"before": null, "after": "scoring_only"}})
+        );
+    }
+}
