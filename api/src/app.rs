@@ -108,6 +108,10 @@ pub struct Inner {
     pub generation_streams: ConcurrencyLimit,
     /// The limit of comparisons: each uses a core.
     pub comparisons: ConcurrencyLimit,
+    /// The requests that wait for events.
+    pub event_waits: ConcurrencyLimit,
+    /// The exports of audit logs.
+    pub audit_exports: ConcurrencyLimit,
     /// The admitted requests, counted for usage.
     pub usage: UsageCounter,
     /// The queue of emails to send.
@@ -263,6 +267,8 @@ impl App {
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),
+            event_waits: ConcurrencyLimit::new(32, usize::MAX, CONCURRENCY_TIMEOUT),
+            audit_exports: ConcurrencyLimit::new(1, 4, CONCURRENCY_TIMEOUT),
             usage: UsageCounter::default(),
             mailer,
             dns: Dns::new(settings.dns_server),

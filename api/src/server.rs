@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::background::mail::{self, DeliveryWorker};
-use crate::background::{cleanup, dispatcher, domain_checks, reconciliation};
+use crate::background::{cleanup, dispatcher, domain_checks, notices, reconciliation};
 use crate::http::connections::Connections;
 use crate::http::not_found;
 use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
@@ -152,6 +152,7 @@ fn start_background_tasks(
     );
     tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
     tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
+    tasks.spawn_infallible("notices", notices::run(app.clone()));
     let admitting = app.clone();
     tasks.spawn_infallible("admissions", async move {
         admitting.limits.keep_admitting().await;
@@ -264,6 +265,7 @@ mod tests {
                 "job_lookups",
                 "job_updates",
                 "key_lookups",
+                "notices",
                 "primary_for_combined",
                 "primary_for_jobs",
                 "primary_for_requests",

@@ -66,6 +66,17 @@ async fn comparison_counts_once_per_pair() {
     );
     // A viewer must not consume the allowance of members, but may read a comparison that was made.
     let viewer = world.member("viewer").await;
+    let reader = json!({"name": "reader", "scopes": ["jobs:read"]});
+    let reader = world.owner().post("/v1/keys", &reader).await.unwrap();
+    let reader = world.client(&string(&reader.body["key"]));
+    let refused = compare(&reader, &a, &b).await;
+    assert_eq!(
+        (
+            refused.status,
+            &refused.body["error"]["details"]["required"]
+        ),
+        (403, &json!("evals:write"))
+    );
     let refused = compare(&viewer, &a, &b).await;
     assert_eq!(
         (refused.status, error_code(&refused)),
@@ -74,6 +85,7 @@ async fn comparison_counts_once_per_pair() {
     let first = compare(&key, &a, &b).await;
     assert_eq!(first.status, 200, "{}", first.body);
     assert_eq!(compare(&viewer, &b, &a).await.status, 200);
+    assert_eq!(compare(&reader, &b, &a).await.status, 200);
     let c = submit_and_wait(&key, &suite_id, 10).await;
     assert_used_up(&submit(&key, &suite_id).await, 4);
     assert_used_up(&compare(&key, &a, &c).await, 4);

@@ -7,7 +7,7 @@ use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use serde_json::{Value, json};
 
-use crate::harness::{error_code, string, world};
+use crate::harness::{error_code, org, string, world};
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
 /// The operations that write entries, and the kinds of these entries.
@@ -289,6 +289,14 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
         .find(|session| session["current"] == false)
         .map(|session| string(&session["id"]))
         .unwrap();
+    // An organization that invites somebody does not learn where they sign in, until they act for it.
+    let stranger = org(&world.stack, "team").await;
+    let stranger = world.client(&stranger.session);
+    let invite = json!({"email": "ada@example.org"});
+    assert_eq!(
+        stranger.post("/v1/invites", &invite).await.unwrap().status,
+        201
+    );
     let delete = async |client: &Client, path: &str| -> Response {
         client.send(client.request("DELETE", path)).await.unwrap()
     };
@@ -329,6 +337,20 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
         string(&entries[8]["request_id"]),
         last.header("x-request-id")
     );
+    let strangers = types(&log(&stranger).await);
+    assert!(
+        strangers.contains(&"invite.accepted".to_owned()),
+        "{strangers:?}"
+    );
+    let sessions = log(&stranger)
+        .await
+        .iter()
+        .filter(|entry| {
+            entry["type"].as_str().unwrap().starts_with("session.")
+                && entry["actor"]["email"] == "ada@example.org"
+        })
+        .count();
+    assert_eq!(sessions, 0);
     for entry in &entries[1..] {
         assert_eq!(entry["actor"]["email"], "ada@example.org", "{entry}");
         assert_eq!(entry["address"], "127.0.0.1");

@@ -151,9 +151,16 @@ impl External {
             .collect()
     }
 
-    /// Waits until no process of the engine is left.
+    /// Waits until no process of the engine is left. Kills those that outlive the first one, as the end
+    /// of a container does: a process of Triton's Python backend sometimes does not notice it.
     async fn wait_until_gone(&self) {
         assert!(self.guarded.wait(WAIT_TIMEOUT).is_some(), "{}", self.log());
+        for pid in self.processes() {
+            let killed = std::process::Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .output();
+            assert!(killed.is_ok(), "{killed:?}");
+        }
         wait_until("end of all processes", WAIT_TIMEOUT, async || {
             self.processes().is_empty()
         })

@@ -214,6 +214,42 @@ async fn expiry_ends_a_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn narrowed_key_loses_its_running_requests() {
+    let world = world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    let made = create(&world, json!({"name": "wide"})).await;
+    let client = world.client(&string(&made["key"]));
+    let first = client.get("/v1/events").await.unwrap();
+    let path = format!(
+        "/v1/events?wait=20&cursor={}",
+        string(&first.body["next_cursor"])
+    );
+    let job_path = format!("/v1/jobs/{job_id}?wait=20");
+    let narrow = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let patch = format!("/v1/keys/{}", string(&made["id"]));
+        let narrowed = send(&world, "PATCH", &patch, &json!({"scopes": ["usage:read"]})).await;
+        assert_eq!(narrowed.status, 200, "{}", narrowed.body);
+        // The end of the job wakes both requests up.
+        let cancel = world
+            .key()
+            .request("POST", &format!("/v1/jobs/{job_id}/cancel"));
+        assert_eq!(world.key().send(cancel).await.unwrap().status, 200);
+    };
+    let (events, job, ()) = tokio::join!(client.get(&path), client.get(&job_path), narrow);
+    let (events, job) = (events.unwrap(), job.unwrap());
+    assert_eq!((events.status, &events.body["events"]), (200, &json!([])));
+    assert_eq!(
+        (job.status, &job.body["error"]["details"]),
+        (403, &json!({"reason": "scope", "required": "jobs:read"}))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn key_may_only_be_restricted() {
     let world = world().await;
     let wide = create(&world, json!({"name": "wide"})).await;

@@ -22,6 +22,7 @@ mod domains;
 mod erasure;
 mod errors;
 mod evals;
+mod events;
 mod external_engines;
 mod failover;
 mod feedback;

@@ -218,6 +218,7 @@ pub const ROUTES: &[Route] = &[
     get("/health", Class::Open, Resource::None),
     get("/v1/me", Class::Any, Resource::None),
     get("/v1/audit", Class::Owner, Resource::None),
+    get("/v1/events", Class::Any, Resource::None),
     get("/v1/keys", Class::Session, Resource::None),
     call(
         "POST",

@@ -663,9 +663,12 @@ fn without_identity(word: &str) -> String {
             || (digits(0..2) && bytes.get(2) == Some(&b':') && digits(3..5))
     };
     let prefixes = [
-        "org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "aud_", "wrk_", "svc_",
+        "org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "aud_", "evt_", "wrk_",
+        "svc_",
     ];
-    let is_id = prefixes.iter().any(|prefix| word.starts_with(prefix)) && word.len() > 20;
+    let is_id = prefixes
+        .iter()
+        .any(|prefix| word.starts_with(prefix) && (word.len() > 20 || *prefix == "svc_"));
     match word {
         _ if is_id => word[..4].to_owned(),
         _ if is_hex(word) || word.split('-').all(is_hex) => "HEX".to_owned(),
@@ -894,6 +897,8 @@ async fn readable_rows(world: &World) -> String {
                    from information_schema.columns
                    where table_schema = 'public' and has_column_privilege(quote_ident(table_name), column_name, 'select')
                      and table_name not in ('workers', '_sqlx_migrations', 'usage_requests', 'sessions', 'api_keys')
+                     -- The numbers of transactions and their order differ.
+                     and (table_name <> 'events' or column_name not in ('xid', 'position'))
                    group by table_name order by table_name";
     let mut rows = String::new();
     for table in sqlx::query(columns).fetch_all(&mut api).await.unwrap() {

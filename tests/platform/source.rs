@@ -94,8 +94,10 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 24] = [
+const TENANTS: [&str; 26] = [
     "audit_entries",
+    "events",
+    "usage_thresholds",
     "api_keys",
     "jobs",
     "job_attempts",
@@ -123,7 +125,7 @@ const TENANTS: [&str; 24] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 55] = [
+const ALL_TENANTS: [&str; 60] = [
     "allowance::used",
     "audit::record_in_orgs_of",
     "auth::accept_invites",
@@ -149,14 +151,19 @@ const ALL_TENANTS: [&str; 55] = [
     "dependent_evals::ended_by",
     "email_domain::lease_due",
     "email_domain::other_holder",
+    "event::adopt_restored",
+    "event::delete_old",
+    "event::insert_suite_published",
+    "event::insert_usage_thresholds (2)",
     "job::finalize",
     "job_notifications::pick_jobs_to_notify",
     "job_notifications::reset_notifications",
     "job_rows::insert",
+    "key::take_expiring",
     "leases::orphan_unknown_claims",
     "leases::sweep",
     "operator::erase_address (2)",
-    "operator::erase_user (3)",
+    "operator::erase_user (5)",
     "operator::lock_user",
     "operator::revoke_key",
     "operator::sole_ownerships",

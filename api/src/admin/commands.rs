@@ -4,6 +4,7 @@
 //! object.
 
 use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
+use assay_core::model::event::EventType;
 use assay_core::model::key::NewKey;
 use assay_core::model::org::{PlanChange, PlanRow, Role, default_storage_bytes};
 use assay_core::model::secret::{Secret, SecretKind};
@@ -85,6 +86,8 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     let added = Change::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str());
     let added = added.field("role", (), Role::Owner);
     store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[added]).await?;
+    let event = EventType::MemberAdded;
+    store::event::insert_member(&mut transaction, &org_id, event, &user_id).await?;
     transaction.commit().await?;
     Ok(
         json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}),
@@ -219,6 +222,7 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
         .field("name", (), &key.name)
         .field("scopes", (), &key.scopes);
     store::audit::record(&mut transaction, &org, &Actor::OPERATOR, &[created]).await?;
+    store::event::insert(&mut transaction, &org, EventType::KeyCreated, &key).await?;
     transaction.commit().await?;
     Ok(
         json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}),
@@ -345,6 +349,9 @@ pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
             revoked_at,
         );
         store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[revoked]).await?;
+        if let Some((key, _)) = store::key::lock(&mut transaction, &org_id, &key).await? {
+            store::event::insert(&mut transaction, &org_id, EventType::KeyRevoked, &key).await?;
+        }
     }
     transaction.commit().await?;
     Ok(json!({"key_id": key, "org_id": org_id, "revoked_at": revoked_at}))

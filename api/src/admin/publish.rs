@@ -104,6 +104,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             )
             .await?;
         }
+        store::event::insert_suite_published(&mut transaction, suite_id, version).await?;
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version)
         .await?

@@ -1,13 +1,13 @@
-//! Updates of jobs: forwards the database's notifications of changed jobs to the requests that wait
-//! for them.
+//! Updates of jobs: forwards the database's notifications of changed jobs, and of events, to the
+//! requests that wait for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::JobId;
 use assay_core::store::job_notifications::CHANGED_CHANNEL;
 use assay_core::store::{PrimaryPool, notifications::Notifications};
+use assay_core::{JobId, OrgId};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -25,7 +25,7 @@ enum Progress {
     MayHaveFinished,
 }
 
-/// The jobs for which requests wait, by their ids.
+/// The jobs for which requests wait, by their ids, and the organizations whose events they wait for.
 type Awaited = Mutex<HashMap<String, watch::Sender<Progress>>>;
 
 /// The notifications of changed jobs, for the requests that wait for them.
@@ -73,13 +73,23 @@ impl JobUpdates {
     /// Subscribes to updates of a job. Subscribe before reading the job: then no later change is
     /// missed.
     pub fn subscribe(&self, job_id: &JobId) -> JobSubscription {
+        self.subscribe_to(job_id.as_str())
+    }
+
+    /// Subscribes to the events of an organization: each is as the end of a job. Subscribe before
+    /// reading the events.
+    pub fn subscribe_to_org(&self, org_id: &OrgId) -> JobSubscription {
+        self.subscribe_to(org_id.as_str())
+    }
+
+    fn subscribe_to(&self, id: &str) -> JobSubscription {
         let progress = lock(&self.awaited)
-            .entry(job_id.to_string())
+            .entry(id.to_owned())
             .or_insert_with(|| watch::Sender::new(Progress::None))
             .subscribe();
         JobSubscription {
             awaited: Arc::clone(&self.awaited),
-            job_id: job_id.to_string(),
+            id: id.to_owned(),
             progress,
             stopped: self.stopped.clone(),
         }
@@ -99,7 +109,7 @@ fn advance(job: &watch::Sender<Progress>, progress: Progress) {
 /// A request's subscription to updates of a job.
 pub struct JobSubscription {
     awaited: Arc<Awaited>,
-    job_id: String,
+    id: String,
     progress: watch::Receiver<Progress>,
     stopped: watch::Receiver<bool>,
 }
@@ -143,10 +153,10 @@ impl Drop for JobSubscription {
     fn drop(&mut self) {
         let mut awaited = lock(&self.awaited);
         let is_last = awaited
-            .get(&self.job_id)
+            .get(&self.id)
             .is_some_and(|job| job.receiver_count() == 1);
         if is_last {
-            awaited.remove(&self.job_id);
+            awaited.remove(&self.id);
         }
     }
 }

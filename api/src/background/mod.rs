@@ -6,6 +6,7 @@ pub mod dns;
 pub mod domain_checks;
 pub mod job_updates;
 pub mod mail;
+pub mod notices;
 pub mod reconciliation;
 pub mod stored_jobs;
 pub mod usage_counter;

@@ -6,6 +6,7 @@ mod auth;
 mod comparisons;
 mod domains;
 mod evals;
+mod events;
 mod health;
 mod invites;
 mod jobs;
@@ -29,6 +30,7 @@ use assay_proto::v1::audit_service_server::AuditServiceServer;
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
 use assay_proto::v1::domain_service_server::DomainServiceServer;
+use assay_proto::v1::event_service_server::EventServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
 use assay_proto::v1::invite_service_server::InviteServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
@@ -72,6 +74,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
     let small = SMALL_MESSAGE_MAX;
     let with_credential = Routes::from(Router::new())
         .add_service(MeServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(EventServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(AuditServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))

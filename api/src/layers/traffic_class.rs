@@ -10,7 +10,7 @@ use axum::extract::{MatchedPath, Request};
 /// The traffic class of a request, chosen by its route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficClass {
-    /// Reads or cancels jobs. Has connections of its own, so that clients can follow their jobs
+    /// Reads or cancels jobs, or reads events. Has connections of its own, so that clients can follow their jobs
     /// while everything else is overloaded. A request that waits for a job holds none meanwhile.
     Jobs,
     /// Submits a job. Gets its permit when its body has arrived.
@@ -26,6 +26,13 @@ pub enum TrafficClass {
 
 /// The start of the routes and gRPC methods that read or cancel jobs.
 const JOBS_PREFIX: [&str; 2] = ["/v1/jobs/", "/assay.v1.JobService/"];
+
+/// The other routes and gRPC methods that read jobs: lists, and events, which are jobs mostly.
+const JOBS: [&str; 3] = [
+    "/v1/jobs",
+    "/v1/events",
+    "/assay.v1.EventService/ListEvents",
+];
 
 /// The routes and gRPC methods that submit jobs.
 const SUBMISSION: [&str; 4] = [
@@ -71,7 +78,10 @@ impl TrafficClass {
         // Before jobs, because the output of a job is large.
         if LARGE.contains(&route) || LARGE.contains(&path) {
             Self::Large
-        } else if route == "/v1/jobs" || route.starts_with(rest_jobs) || path.starts_with(grpc_jobs)
+        } else if JOBS.contains(&route)
+            || JOBS.contains(&path)
+            || route.starts_with(rest_jobs)
+            || path.starts_with(grpc_jobs)
         {
             Self::Jobs
         } else if SUBMISSION.contains(&route) || SUBMISSION.contains(&path) {
@@ -96,7 +106,7 @@ mod tests {
             .into_iter()
             .chain(LARGE)
             .chain(SERVING)
-            .chain(["/v1/jobs"])
+            .chain(JOBS)
         {
             let exists = match path.starts_with("/v1/") {
                 true => routes.contains(&format!("\"{path}\"")),

@@ -83,6 +83,7 @@ fn tags() -> Value {
             "keys",
             "The API keys of the organization. Users manage them with a session token.",
         ),
+        ("events", "What happened in the organization."),
         (
             "audit",
             "The audit log: who changed what in the organization.",

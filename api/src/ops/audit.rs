@@ -1,12 +1,15 @@
 //! The audit log of an organization: `/v1/audit`.
 
+use std::sync::Arc;
+
 use assay_core::model::audit::{AuditEntries, AuditEntry};
 use assay_core::model::cursor::PAGE;
 use assay_core::model::ids::AuditId;
+use assay_core::model::org::Role;
 use assay_core::model::permissions::Owner;
 use assay_core::model::validation::{self, ok_or_collect};
 use assay_core::store::audit::AuditFilter;
-use assay_core::{Error, Result, store};
+use assay_core::{Code, Error, Result, store};
 use assay_eval::FieldError;
 use futures_util::{Stream, TryStreamExt as _, stream};
 
@@ -83,18 +86,33 @@ pub async fn list(app: &App, owner: &Owner, query: AuditQuery) -> Result<AuditEn
 
 /// Returns all entries of the filter as a stream, the newest first. The size of the page is
 /// ignored.
-pub fn export(
+///
+/// # Errors
+/// 503 if other exports are in progress. The stream ends with 403 if the caller is no longer an
+/// owner.
+pub async fn export(
     app: App,
     owner: &Owner,
     query: AuditQuery,
 ) -> Result<impl Stream<Item = Result<AuditEntry>> + Send + use<>> {
     let (filter, _) = query.read()?;
     let org_id = owner.session().org_id().clone();
+    let user_id = owner.session().user_id().clone();
+    let permit = Arc::new(app.audit_exports.acquire(org_id.as_str()).await?);
     let batches = stream::try_unfold(Some(filter), move |rest| {
-        let (app, org_id) = (app.clone(), org_id.clone());
+        let (app, org_id, user_id) = (app.clone(), org_id.clone(), user_id.clone());
+        // Held until the stream ends.
+        let permit = Arc::clone(&permit);
         async move {
+            let _permit = permit;
             let Some(filter) = rest else { return Ok(None) };
-            let entries = store::audit::list(&app.db.get(), &org_id, &filter, EXPORT_BATCH).await?;
+            let db = app.db.get();
+            let member = store::member::find(&db, &org_id, &user_id).await?;
+            if member.is_none_or(|member| member.role != Role::Owner) {
+                let message = "You are no longer an owner of this organization.";
+                return Err(Error::new(Code::Forbidden, message));
+            }
+            let entries = store::audit::list(&db, &org_id, &filter, EXPORT_BATCH).await?;
             let last = entries
                 .last()
                 .filter(|_| entries.len() as i64 == EXPORT_BATCH);

@@ -3,6 +3,7 @@
 
 use assay_core::model::audit::{Actor, AuditType, Change, RequestOrigin, TargetType};
 use assay_core::model::auth::{SignInRequested, SignedIn};
+use assay_core::model::event::EventType;
 use assay_core::model::org::Role;
 use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
 use assay_core::model::session::Origin;
@@ -111,11 +112,17 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
                 .then(|| member_added(&user_id, invite.role)),
         );
         store::audit::record(&mut transaction, &invite.org_id, &actor, &changes).await?;
+        if invite.is_new_member {
+            let event = EventType::MemberAdded;
+            store::event::insert_member(&mut transaction, &invite.org_id, event, &user_id).await?;
+        }
     }
     let joined = store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
     if let Some(org_id) = joined {
         let added = [member_added(&user_id, Role::Member)];
         store::audit::record(&mut transaction, &org_id, &actor, &added).await?;
+        let event = EventType::MemberAdded;
+        store::event::insert_member(&mut transaction, &org_id, event, &user_id).await?;
     }
     // The session of a user with one organization keeps acting for it, even if the user is invited
     // to others later. Other users choose.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use assay_core::model::comparison::Comparison;
 use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
 use assay_core::model::permissions::{Caller, JobReader};
+use assay_core::model::scope::Scope;
 use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
 use assay_core::store::item_scores::ItemScoresIn;
@@ -93,6 +94,7 @@ async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &Compared
     }
     // A caller who can only read must not use up the submissions of others.
     caller.submitter()?;
+    caller.require_scope(Scope::EvalsWrite)?;
     let at = store::now(&mut *transaction).await?;
     let max_submissions = *max_submissions;
     let max_submissions_per_day = *max_submissions_per_day;

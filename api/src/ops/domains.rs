@@ -98,20 +98,18 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
     let domain = parse_domain(domain)?;
     let session = owner.session();
     let org_id = session.org_id();
-    let (token, was_verified) =
-        match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
-            None => return Err(not_found()),
-            Some(ClaimStatus::Verified {
-                domain, misses: 0, ..
-            }) => {
-                return Ok(DomainVerification {
-                    verified: true,
-                    domain: Some(domain),
-                });
-            }
-            Some(ClaimStatus::Verified { token, .. }) => (token, true),
-            Some(ClaimStatus::Pending(token)) => (token, false),
-        };
+    let token = match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
+        None => return Err(not_found()),
+        Some(ClaimStatus::Verified {
+            domain, misses: 0, ..
+        }) => {
+            return Ok(DomainVerification {
+                verified: true,
+                domain: Some(domain),
+            });
+        }
+        Some(ClaimStatus::Verified { token, .. } | ClaimStatus::Pending(token)) => token,
+    };
     let record = DomainRecord::new(&domain, &token);
     let records = app.dns.txt_records(&record.name).await?;
     if !records.contains(&record.value) {
@@ -121,6 +119,8 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
         });
     }
     let mut transaction = app.db.get().begin().await?;
+    let was_verified =
+        store::email_domain::lock_verified(&mut transaction, org_id, &domain).await?;
     if let Some(holder) =
         store::email_domain::other_holder(&mut *transaction, org_id, &domain).await?
     {

@@ -107,7 +107,7 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
         &[created],
     )
     .await?;
-    let sends = store::auth::count_invite_mail(&mut *transaction, &email).await?;
+    let sends = store::auth::count_notice(&mut *transaction, &email).await?;
     let org = store::org::name(&mut *transaction, session.org_id()).await?;
     let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
     transaction.commit().await?;

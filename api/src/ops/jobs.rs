@@ -8,6 +8,7 @@ use assay_core::model::job::{
     JobType, Jobs, Trigger,
 };
 use assay_core::model::permissions::{Caller, EvalSubmitter, JobCanceller, JobReader};
+use assay_core::model::scope::{Scope, Scopes};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use crate::background::job_updates::JobSubscription;
+use crate::limits::rejections::Rejection;
 use crate::ops::trace_document::{self, TraceDocument};
 
 pub(super) fn not_found() -> Error {
@@ -164,7 +166,7 @@ pub async fn finalize(app: &App, submitter: &EvalSubmitter, job_id: &str) -> Res
 }
 
 /// Longest time that a request waits for a job, in seconds.
-const WAIT_MAX: i64 = 30;
+pub(super) const WAIT_MAX: i64 = 30;
 
 /// Returns a job of the organization. With `wait`, returns when the job has finished, at the latest
 /// after that many seconds.
@@ -203,14 +205,19 @@ async fn find(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
 
 /// Returns a job as [`find`] does, unless the caller may no longer read it.
 async fn find_if_still_valid(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
-    let (row, valid) = tokio::join!(find(app, caller, job_id), ensure_still_valid(app, caller));
-    valid?;
-    row
+    let (row, scopes) = tokio::join!(find(app, caller, job_id), current_scopes(app, caller));
+    if scopes?.contains(Scope::JobsRead) {
+        row
+    } else {
+        Err(Error::out_of_scope(Scope::JobsRead))
+    }
 }
 
-/// Rejects a caller whose credential was revoked, or whose organization was suspended, while it
-/// waited for the response.
-async fn ensure_still_valid(app: &App, caller: &Caller) -> Result<()> {
+/// Returns the scopes that the caller has now, after it waited for the response.
+///
+/// # Errors
+/// If its credential is no longer valid, or its organization was suspended.
+pub(super) async fn current_scopes(app: &App, caller: &Caller) -> Result<Scopes> {
     match store::credential::credential_status(
         &app.jobs_db.get(),
         caller.org_id(),
@@ -218,8 +225,10 @@ async fn ensure_still_valid(app: &App, caller: &Caller) -> Result<()> {
     )
     .await?
     {
-        CredentialStatus::Valid => Ok(()),
+        CredentialStatus::Valid { scopes } => Ok(scopes),
         CredentialStatus::Suspended => Err(Error::org_suspended()),
+        CredentialStatus::Revoked => Err(Rejection::KeyRevoked.into()),
+        CredentialStatus::Expired { expired_at } => Err(Error::key_expired(expired_at)),
         CredentialStatus::Invalid => Err(Error::new(
             Code::InvalidToken,
             "The key or session token is no longer valid.",

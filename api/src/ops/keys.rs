@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::event::EventType;
 use assay_core::model::key::{
     ApiKey, ApiKeyCreated, ApiKeys, KeyChange, LIVE_MAX, NewKey, check_expiry, overlap_hours,
 };
@@ -104,6 +105,8 @@ pub async fn create(
         &[created],
     )
     .await?;
+    let event = EventType::KeyCreated;
+    store::event::insert(&mut transaction, session.org_id(), event, &api_key).await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -113,7 +116,7 @@ pub async fn create(
 
 /// Renames an API key, or restricts it further. Absent fields remain unchanged.
 pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields) -> Result<ApiKey> {
-    let new = fields.read().map_err(Error::fields)?;
+    let mut new = fields.read().map_err(Error::fields)?;
     if new == KeyChange::default() {
         return Err(Error::field(
             "body",
@@ -127,6 +130,9 @@ pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields)
     let mut transaction = app.db.get().begin().await?;
     let (before, now) = lock(&mut transaction, session, &key_id).await?;
     before.ensure_live(now, "changed")?;
+    // All scopes by name would exclude those of later releases, without a visible change.
+    new.scopes
+        .take_if(|scopes| scopes.list() == before.scopes.list());
     let mut errors = before.check_restriction(&new);
     errors.extend(check_expiry(new.expires_at, now).err());
     if !errors.is_empty() {
@@ -184,6 +190,7 @@ pub async fn rotate(
         .field("replaced_by", (), &replaced.replaced_by)
         .field("expires_at", old.expires_at, replaced.expires_at);
     store::audit::record(&mut transaction, org_id, session.actor(), &[rotated]).await?;
+    store::event::insert(&mut transaction, org_id, EventType::KeyCreated, &api_key).await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -208,6 +215,7 @@ pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> 
     let key = store::key::update(&mut transaction, org_id, &key_id, &revoked).await?;
     let revoked = change(AuditType::KeyRevoked, &key_id).field("revoked_at", (), key.revoked_at);
     store::audit::record(&mut transaction, org_id, session.actor(), &[revoked]).await?;
+    store::event::insert(&mut transaction, org_id, EventType::KeyRevoked, &key).await?;
     transaction.commit().await?;
     Ok(key)
 }

@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::event::EventType;
 use assay_core::model::member::{Member, Members};
 use assay_core::model::org::Role;
 use assay_core::model::permissions::{Owner, Session};
@@ -61,6 +62,10 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
         changes.extend(revoke_invites(&mut transaction, org_id, &user_id).await?);
     }
     store::audit::record(&mut transaction, org_id, owner.session().actor(), &changes).await?;
+    if before != role {
+        let event = EventType::MemberRoleChanged;
+        store::event::insert(&mut transaction, org_id, event, &member).await?;
+    }
     transaction.commit().await?;
     Ok(member)
 }
@@ -72,6 +77,8 @@ pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
     let org_id = owner.session().org_id();
     let mut transaction = app.db.get().begin().await?;
     ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
+    let event = EventType::MemberRemoved;
+    store::event::insert_member(&mut transaction, org_id, event, &user_id).await?;
     let role = store::member::remove(&mut transaction, org_id, &user_id)
         .await?
         .ok_or_else(not_found)?;

@@ -7,6 +7,7 @@ pub mod comparisons;
 pub mod complete_upload;
 pub mod domains;
 pub mod evals;
+pub mod events;
 pub mod generation_stream;
 pub mod health;
 pub mod invites;

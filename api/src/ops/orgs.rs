@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::auth::SignUp;
+use assay_core::model::event::EventType;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::model::permissions::{Owner, User};
 use assay_core::model::validation;
@@ -47,6 +48,8 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     );
     let added = added.field("role", (), Role::Owner);
     store::audit::record(&mut transaction, &org_id, user.actor(), &[added]).await?;
+    let event = EventType::MemberAdded;
+    store::event::insert_member(&mut transaction, &org_id, event, user.user_id()).await?;
     transaction.commit().await?;
     Ok(org)
 }

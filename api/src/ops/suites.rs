@@ -2,65 +2,20 @@
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::permissions::SuiteReader;
-use assay_core::model::suite::{LadderGrid, Suite, SuiteId, SuiteSequence, Suites};
+use assay_core::model::suite::{SuiteId, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
-use assay_core::store::suite::SuiteRow;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
 /// Returns the current version of each suite. Every organization sees all suites.
 pub async fn list(app: &App, _: &SuiteReader) -> Result<Suites> {
-    let suite = |row: SuiteRow| {
-        let ladder = row.ladder().map(LadderGrid::from);
-        let SuiteRow {
-            suite_id,
-            version,
-            metric,
-            n_items,
-            per_item_feedback,
-            description,
-            release,
-            max_submissions_per_day,
-            max_submissions,
-            access,
-            clip,
-            ladder_start: _,
-            ladder_step: _,
-            ladder_levels: _,
-            n_sealed,
-            closes_at,
-            sequence_events,
-            sequence_options,
-        } = row;
-        Suite {
-            suite_id,
-            version,
-            metric,
-            n_items: i64::from(n_items),
-            per_item_feedback,
-            description,
-            hfm_sha: app.settings.common.hfm_sha.clone(),
-            release,
-            max_submissions_per_day: max_submissions_per_day.map(i64::from),
-            max_submissions: max_submissions.map(i64::from),
-            access,
-            clip: clip.and_then(|clip| clip.try_into().ok()),
-            ladder,
-            n_sealed: i64::from(n_sealed),
-            closes_at,
-            sequence: sequence_events.map(|events| SuiteSequence {
-                events,
-                options: sequence_options,
-            }),
-        }
-    };
     Ok(Suites {
         suites: store::suite::list(&app.db.get())
             .await?
             .into_iter()
-            .map(suite)
+            .map(|row| row.into_suite(&app.settings.common.hfm_sha))
             .collect(),
     })
 }

@@ -91,7 +91,8 @@ pub(super) async fn list(
     if !prefers(&headers, NDJSON) {
         return Ok(Json(audit::list(&app, &owner, filter).await?).into_response());
     }
-    let lines = audit::export(app, &owner, filter)?
+    let lines = audit::export(app, &owner, filter)
+        .await?
         .and_then(|entry| async move {
             let mut line = serde_json::to_vec(&entry).map_err(Error::internal)?;
             line.push(b'\n');

@@ -6,6 +6,7 @@ mod auth;
 mod comparisons;
 mod domains;
 mod evals;
+mod events;
 pub mod extract;
 mod health;
 pub mod input;
@@ -40,6 +41,7 @@ pub fn routes(app: &App) -> Router<App> {
     let v1 = Router::new()
         .route("/v1/me", get(me::get))
         .route("/v1/audit", get(audit::list))
+        .route("/v1/events", get(events::list))
         .route("/v1/keys", get(keys::list).post(keys::create))
         .route(
             "/v1/keys/{key_id}",
@@ -118,6 +120,7 @@ pub fn routes(app: &App) -> Router<App> {
     health::get,
     me::get,
     audit::list,
+    events::list,
     keys::list,
     keys::create,
     keys::update,

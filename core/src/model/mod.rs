@@ -10,6 +10,7 @@ pub mod email_domain;
 pub mod error;
 pub mod error_details;
 pub mod eval;
+pub mod event;
 pub mod ids;
 pub mod invite;
 pub mod item_sequence;

@@ -144,8 +144,11 @@ impl sqlx::Type<Postgres> for Scopes {
 
 impl<'r> sqlx::Decode<'r, Postgres> for Scopes {
     fn decode(value: PgValueRef<'r>) -> Result<Self, sqlx::error::BoxDynError> {
-        let scopes = <Option<Vec<Scope>> as sqlx::Decode<'r, Postgres>>::decode(value)?;
-        Ok(scopes.map_or(Self::All, Self::Only))
+        let names = <Option<Vec<String>> as sqlx::Decode<'r, Postgres>>::decode(value)?;
+        // A later release may have stored other scopes, which this one does not check.
+        Ok(names.map_or(Self::All, |names| {
+            Self::Only(names.iter().filter_map(|name| name.parse().ok()).collect())
+        }))
     }
 }
 

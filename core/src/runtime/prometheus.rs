@@ -122,7 +122,7 @@ metrics! {
     UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count, Api, [outcome = "ready" | "failed"]; "Uploads completed, by outcome."
     ARTIFACTS_ORPHANED = "assay_artifacts_orphaned_total", Counter, Count, Api, []; "Objects that the daily reconciliation removed because they were a day old and no row named them."
     ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
-    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries"]; "Rows deleted at the end of their retention, by kind."
+    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries" | "events"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
     ENGINE_PERMITS = "assay_engine_permits", Gauge, Count, Engine, []; "Sequences that this engine accepts at once."
     ENGINE_PERMITS_USED = "assay_engine_permits_used", Gauge, Count, Engine, []; "Sequences that this engine has accepted and not finished."

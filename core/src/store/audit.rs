@@ -13,6 +13,9 @@ use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, UserId};
 use crate::model::timestamp::Timestamp;
 
 /// Records a change of a user, such as a sign-in, in each organization that the user belongs to.
+///
+/// An organization that invited the user is left out until a session of the user has acted for it:
+/// an invite is accepted by the next sign-in, and must not disclose where the user signs in.
 pub async fn record_in_orgs_of(
     db: &mut PgConnection,
     user_id: &UserId,
@@ -22,10 +25,18 @@ pub async fn record_in_orgs_of(
     let orgs = sqlx::query_scalar!(
         r#"
         /* all tenants: each organization of a user sees the user's sessions */
-        select org_id as "org_id: OrgId"
-        from memberships
-        where user_id = $1
-        order by org_id
+        select m.org_id as "org_id: OrgId"
+        from memberships m
+        where m.user_id = $1
+          and (
+              not m.by_invite
+              or exists(
+                  select from sessions s
+                  where s.user_id = $1
+                    and s.org_id = m.org_id
+              )
+          )
+        order by m.org_id
         "#,
         user_id.as_str()
     )
@@ -89,7 +100,8 @@ pub async fn record(
             c.changes,
             $7,
             $8,
-            (select u.email from users u where u.id = $8),
+            -- The lock makes the erasure of the user wait, which then finds this entry.
+            (select u.email from users u where u.id = $8 for key share),
             $9,
             $10,
             $11
@@ -144,6 +156,7 @@ pub async fn list(
         target_id,
         before,
     } = filter;
+    let known: Vec<&str> = AuditType::ALL.iter().map(|one| one.as_str()).collect();
     let rows = sqlx::query!(
         r#"
         select
@@ -163,6 +176,8 @@ pub async fn list(
         from audit_entries
         where org_id = $1
           and ($2::text is null or type = $2)
+          -- A later release may have stored other types.
+          and type = any($7)
           and ($3::text is null or user_id = $3 or key_id = $3)
           and ($4::text is null or target_id = $4)
           and ($5::text is null or id < $5)
@@ -174,7 +189,8 @@ pub async fn list(
         actor_id.as_deref(),
         target_id.as_deref(),
         before.as_ref().map(AuditId::as_str),
-        limit
+        limit,
+        &known as &[&str]
     )
     .fetch_all(db)
     .await?;

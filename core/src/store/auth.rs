@@ -26,11 +26,11 @@ const LINK_INTERVAL: Duration = Duration::from_secs(30);
 /// Days for which an expired link is stored.
 const EXPIRED_LINK_DAYS: i32 = 1;
 
-/// The largest number of invite emails to an address in `INVITE_MAILS_WINDOW`.
-const INVITE_MAILS_MAX: i64 = 5;
+/// The largest number of invites and notices that are sent to an address in `NOTICES_WINDOW`.
+const NOTICES_MAX: i64 = 5;
 
-/// The time over which invite emails to an address are counted.
-const INVITE_MAILS_WINDOW: Duration = Duration::from_secs(60 * 60);
+/// The time over which invites and notices to an address are counted.
+const NOTICES_WINDOW: Duration = Duration::from_secs(60 * 60);
 
 /// The result of a request for a link.
 pub struct Link {
@@ -162,9 +162,9 @@ pub async fn insert_link(
     })
 }
 
-/// Counts an invite email to an address. Returns `false` if `INVITE_MAILS_MAX` were sent to it
-/// within `INVITE_MAILS_WINDOW`.
-pub async fn count_invite_mail(db: impl PgExecutor<'_>, email: &str) -> Result<bool> {
+/// Counts an email to an address that another user can cause: an invite, or the notice of a key.
+/// Returns `false` if `NOTICES_MAX` were sent to it within `NOTICES_WINDOW`.
+pub async fn count_notice(db: impl PgExecutor<'_>, email: &str) -> Result<bool> {
     // One statement: a concurrent one waits for the row and then sees the committed count.
     let done = sqlx::query!(
         "
@@ -185,8 +185,8 @@ pub async fn count_invite_mail(db: impl PgExecutor<'_>, email: &str) -> Result<b
             ) < $3
         ",
         email,
-        INVITE_MAILS_WINDOW.as_secs_f64(),
-        INVITE_MAILS_MAX
+        NOTICES_WINDOW.as_secs_f64(),
+        NOTICES_MAX
     )
     .execute(db)
     .await?;

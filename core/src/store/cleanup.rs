@@ -494,6 +494,8 @@ pub enum OldRows {
     Uploads,
     /// Entries of the audit log.
     AuditEntries,
+    /// Events.
+    Events,
 }
 
 impl OldRows {
@@ -506,6 +508,7 @@ impl OldRows {
             Self::DomainClaims => "domain_claims",
             Self::Uploads => "uploads",
             Self::AuditEntries => "audit_entries",
+            Self::Events => "events",
         }
     }
 }
@@ -518,6 +521,7 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
         OldRows::Invites => delete_invites(db, days).await,
         OldRows::DomainClaims => delete_domain_claims(db, days).await,
         OldRows::Uploads => delete_uploads(db, days).await,
+        OldRows::Events => super::event::delete_old(db, days, BATCH as i64).await,
         OldRows::AuditEntries => super::audit::delete_old(db, days, BATCH as i64).await,
     }
 }
@@ -574,8 +578,8 @@ async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
         where id in (
             select id
             from api_keys
-            where least(revoked_at, expires_at) < now() - $1::float8 * interval '1 day'
-            order by least(revoked_at, expires_at)
+            where revoked_at < now() - $1::float8 * interval '1 day'
+               or expires_at < now() - $1::float8 * interval '1 day'
             limit $2
             for update skip locked
         )

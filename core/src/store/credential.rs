@@ -329,13 +329,23 @@ pub async fn session(
 }
 
 /// The current status of a credential that was valid when its request started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialStatus {
     /// The credential is valid.
-    Valid,
+    Valid {
+        /// The scopes of the key, or all for a session.
+        scopes: Scopes,
+    },
     /// The credential is valid, but its organization is suspended.
     Suspended,
-    /// The credential is no longer valid.
+    /// The key was revoked.
+    Revoked,
+    /// The key has expired.
+    Expired {
+        /// The time at which it expired.
+        expired_at: Timestamp,
+    },
+    /// The credential is no longer valid for the organization.
     Invalid,
 }
 
@@ -353,14 +363,11 @@ pub async fn credential_status(
     let row = sqlx::query!(
         r#"
         select
+            k.id is not null as "is_key!",
+            k.scopes as "scopes!: Scopes",
+            k.revoked_at is not null as "is_revoked!",
+            case when k.expires_at <= now() then k.expires_at end as "expired_at: Timestamp",
             exists(
-                select from api_keys
-                where org_id = $1
-                  and id = $2
-                  and revoked_at is null
-                  and coalesce(expires_at > now(), true)
-            )
-            or exists(
                 select from sessions s
                 join memberships m on m.user_id = s.user_id
                 where m.org_id = $1
@@ -368,8 +375,13 @@ pub async fn credential_status(
                   and s.ended_at is null
                   and s.expires_at > now()
                   and s.last_used_at > now() - $4::integer * interval '1 day'
-            ) as "is_valid!",
-            exists(select from orgs where id = $1 and suspended_at is not null) as "is_suspended!"
+            ) as "is_session!",
+            o.suspended_at is not null as "is_suspended!"
+        from (select 1) one
+        left join api_keys k
+            on k.org_id = $1
+            and k.id = $2
+        left join orgs o on o.id = $1
         "#,
         org_id.as_str(),
         key_id,
@@ -378,10 +390,16 @@ pub async fn credential_status(
     )
     .fetch_one(db)
     .await?;
-    Ok(match (row.is_valid, row.is_suspended) {
+    if row.is_revoked {
+        return Ok(CredentialStatus::Revoked);
+    }
+    if let Some(expired_at) = row.expired_at {
+        return Ok(CredentialStatus::Expired { expired_at });
+    }
+    Ok(match (row.is_key || row.is_session, row.is_suspended) {
         (false, _) => CredentialStatus::Invalid,
         (true, true) => CredentialStatus::Suspended,
-        (true, false) => CredentialStatus::Valid,
+        (true, false) => CredentialStatus::Valid { scopes: row.scopes },
     })
 }
 

@@ -211,6 +211,22 @@ pub async fn remove_verified(
     Ok(done.rows_affected() == 1)
 }
 
+/// Locks a claim until the transaction ends. Returns `true` if the organization has verified it.
+pub async fn lock_verified(db: &mut PgConnection, org_id: &OrgId, domain: &str) -> Result<bool> {
+    let is_verified = sqlx::query_scalar!(
+        r#"
+        select verified_at is not null as "is_verified!"
+        from domain_claims
+        where org_id = $1
+          and domain = $2
+        for update
+        "#,
+        org_id.as_str(),
+        domain
+    );
+    Ok(is_verified.fetch_optional(db).await?.unwrap_or(false))
+}
+
 /// The result of a verification.
 pub enum Verified {
     /// The domain is the organization's.

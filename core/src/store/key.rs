@@ -6,16 +6,17 @@ use super::PgConnection;
 use crate::model::cursor::Page;
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, UserId};
-use crate::model::key::{ApiKey, KeyChange, NewKey};
+use crate::model::key::{ApiKey, EXPIRY_ANNOUNCED, KeyChange, NewKey};
 use crate::model::scope::{Scope, Scopes};
 use crate::model::timestamp::Timestamp;
 
-/// Returns a page of the keys of an organization, newest first.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {
-    let keys = sqlx::query_as!(
-        ApiKey,
-        r#"
-        select
+/// Queries keys as their organization sees them. The columns stand between `$before` and `$after`.
+macro_rules! query_keys {
+    ($before:literal, $after:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            ApiKey,
+            $before
+                + r#"
             id as "id: KeyId",
             org_id as "org_id: OrgId",
             name,
@@ -29,6 +30,19 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
             replaces as "replaces: KeyId",
             replaced_by as "replaced_by: KeyId",
             revoked_at as "revoked_at: Timestamp"
+            "# + $after,
+            $($argument),+
+        )
+    };
+}
+
+/// Returns a page of the keys of an organization, newest first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {
+    let keys = query_keys!(
+        r#"
+        select
+            "#,
+        r#"
         from api_keys
         where org_id = $1
           and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
@@ -85,8 +99,7 @@ pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<LiveKeys
 /// Stores a new key, of which only the prefix and the hash are stored.
 pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Result<ApiKey> {
     let hash = new.secret.hash();
-    let key = sqlx::query_as!(
-        ApiKey,
+    let key = query_keys!(
         r#"
         insert into api_keys (
             id,
@@ -101,20 +114,8 @@ pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Re
         )
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         returning
-            id as "id: KeyId",
-            org_id as "org_id: OrgId",
-            name,
-            prefix,
-            scopes as "scopes!: Scopes",
-            created_by as "created_by: UserId",
-            created_at as "created_at: Timestamp",
-            expires_at as "expires_at: Timestamp",
-            last_used_at as "last_used_at: Timestamp",
-            last_used_address,
-            replaces as "replaces: KeyId",
-            replaced_by as "replaced_by: KeyId",
-            revoked_at as "revoked_at: Timestamp"
-        "#,
+            "#,
+        "",
         new.id.as_str(),
         org_id.as_str(),
         new.name,
@@ -137,23 +138,11 @@ pub async fn lock(
     org_id: &OrgId,
     key_id: &KeyId,
 ) -> Result<Option<(ApiKey, Timestamp)>> {
-    let key = sqlx::query_as!(
-        ApiKey,
+    let key = query_keys!(
         r#"
         select
-            id as "id: KeyId",
-            org_id as "org_id: OrgId",
-            name,
-            prefix,
-            scopes as "scopes!: Scopes",
-            created_by as "created_by: UserId",
-            created_at as "created_at: Timestamp",
-            expires_at as "expires_at: Timestamp",
-            last_used_at as "last_used_at: Timestamp",
-            last_used_address,
-            replaces as "replaces: KeyId",
-            replaced_by as "replaced_by: KeyId",
-            revoked_at as "revoked_at: Timestamp"
+            "#,
+        r#"
         from api_keys
         where org_id = $1
           and id = $2
@@ -166,10 +155,7 @@ pub async fn lock(
     .await?;
     let Some(key) = key else { return Ok(None) };
     // A second statement, because the first one may have waited for the lock.
-    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#)
-        .fetch_one(db)
-        .await?;
-    Ok(Some((key, now)))
+    Ok(Some((key, super::now(db).await?)))
 }
 
 /// Changes a key. The caller holds the lock on it.
@@ -186,8 +172,7 @@ pub async fn update(
         replaced_by,
         revoke,
     } = change;
-    let key = sqlx::query_as!(
-        ApiKey,
+    let key = query_keys!(
         r#"
         update api_keys
         set
@@ -199,20 +184,8 @@ pub async fn update(
         where org_id = $1
           and id = $2
         returning
-            id as "id: KeyId",
-            org_id as "org_id: OrgId",
-            name,
-            prefix,
-            scopes as "scopes!: Scopes",
-            created_by as "created_by: UserId",
-            created_at as "created_at: Timestamp",
-            expires_at as "expires_at: Timestamp",
-            last_used_at as "last_used_at: Timestamp",
-            last_used_address,
-            replaces as "replaces: KeyId",
-            replaced_by as "replaced_by: KeyId",
-            revoked_at as "revoked_at: Timestamp"
-        "#,
+            "#,
+        "",
         org_id.as_str(),
         key_id.as_str(),
         name.as_deref(),
@@ -225,4 +198,76 @@ pub async fn update(
     .fetch_one(db)
     .await?;
     Ok(key)
+}
+
+/// The numbers of days before the expiry of a key at which notices are sent.
+const NOTICE_DAYS: [i32; 3] = [14, 7, 1];
+
+/// Records that notices of expiring keys are sent, and returns these keys; at most `limit`. A notice
+/// is sent once, and only if its day came after the creation of the key. Keys that were replaced or
+/// revoked have none.
+pub async fn take_expiring(db: &mut PgConnection, limit: i64) -> Result<Vec<(OrgId, KeyId)>> {
+    let rows = sqlx::query!(
+        r#"
+        /* all tenants: sends the notices of every organization */
+        with due as (
+            select k.id, d.days
+            from api_keys k
+            join orgs o on o.id = k.org_id
+            cross join lateral (
+                select min(days) as days
+                from unnest($1::integer[]) as n (days)
+                where k.expires_at <= now() + days * interval '1 day'
+                  and k.created_at < k.expires_at - days * interval '1 day'
+            ) d
+            where k.expires_at between now() and now() + $3::float8 * interval '1 second'
+              and k.revoked_at is null
+              and k.replaced_by is null
+              and o.suspended_at is null
+              and d.days < coalesce(k.expiry_notice_days, d.days + 1)
+            order by k.id
+            limit $2
+            for update of k skip locked
+        )
+        update api_keys k
+        set expiry_notice_days = d.days
+        from due d
+        where k.id = d.id
+        returning
+            k.org_id as "org_id: OrgId",
+            k.id as "id: KeyId"
+        "#,
+        &NOTICE_DAYS,
+        limit,
+        EXPIRY_ANNOUNCED.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    let keys = rows.into_iter().map(|row| (row.org_id, row.id));
+    Ok(keys.collect())
+}
+
+/// Returns the addresses that get the notices of keys: those of the owners of the organization, and
+/// those of the creators of the keys that are members.
+pub async fn notified_addresses(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    creators: &[&UserId],
+) -> Result<Vec<String>> {
+    let creators: Vec<&str> = creators.iter().map(|user_id| user_id.as_str()).collect();
+    let addresses = sqlx::query_scalar!(
+        "
+        select u.email
+        from memberships m
+        join users u on u.id = m.user_id
+        where m.org_id = $1
+          and (m.role = 'owner' or m.user_id = any($2))
+        order by u.email
+        ",
+        org_id.as_str(),
+        &creators as &[&str]
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(addresses)
 }

@@ -48,6 +48,42 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
     Ok(members)
 }
 
+/// Returns a member of an organization, or `None` if the user is none.
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    user_id: &UserId,
+) -> Result<Option<Member>> {
+    let member = sqlx::query_as!(
+        Member,
+        r#"
+        select
+            m.user_id as "user_id: UserId",
+            u.email,
+            m.role as "role: Role",
+            m.created_at as "created_at: Timestamp",
+            array(
+                select k.id
+                from api_keys k
+                where k.org_id = $1
+                  and k.created_by = $2
+                  and k.revoked_at is null
+                  and coalesce(k.expires_at > now(), true)
+                order by k.created_at, k.id
+            ) as "live_keys!: Vec<KeyId>"
+        from memberships m
+        join users u on u.id = m.user_id
+        where m.org_id = $1
+          and m.user_id = $2
+        "#,
+        org_id.as_str(),
+        user_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(member)
+}
+
 /// Locks the organization until the transaction ends, and returns its owners. The lock serializes
 /// concurrent demotions. Locking the membership rows instead could deadlock, and would lock rows
 /// that are no longer owners'.

@@ -50,12 +50,13 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
         }
     }
     build_indexes(pool).await?;
+    super::event::adopt_restored(&mut *pool.acquire().await?).await?;
     Ok(MIGRATIONS.iter().count() as u64)
 }
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. Without
 /// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 2] = [
+const INDEXES: [(&str, &str); 3] = [
     (
         "jobs_status_idx",
         "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
@@ -63,6 +64,10 @@ const INDEXES: [(&str, &str); 2] = [
     (
         "jobs_predict_idx",
         "create index concurrently if not exists jobs_predict_idx on jobs (org_id, created_at) where type = 'predict'",
+    ),
+    (
+        "api_keys_expires_at_idx",
+        "create index concurrently if not exists api_keys_expires_at_idx on api_keys (expires_at) where expires_at is not null",
     ),
 ];
 

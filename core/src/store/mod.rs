@@ -19,6 +19,7 @@ pub mod combined_submissions;
 pub mod credential;
 pub mod dependent_evals;
 pub mod email_domain;
+pub mod event;
 pub mod invite;
 pub mod item_scores;
 pub mod job;

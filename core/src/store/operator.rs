@@ -3,9 +3,10 @@
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, audit, usage};
+use super::{PgConnection, audit, event, usage};
 use crate::model::audit::{Actor, AuditType, Change, TargetType};
 use crate::model::error::Result;
+use crate::model::event::EventType;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
@@ -304,9 +305,6 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .execute(&mut *db)
         .await?
         .rows_affected();
-    sqlx::query!("delete from audit_entries where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
     sqlx::query!("delete from suite_grants where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -320,6 +318,16 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .execute(&mut *db)
         .await?
         .rows_affected();
+    // After the memberships, whose users could cause further ones.
+    sqlx::query!("delete from events where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from usage_thresholds where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from audit_entries where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!(
         "update orgs set name = 'Deleted organization' where id = $1",
         org
@@ -569,6 +577,20 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
 /// the locks of [`lock_user`].
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
     let user = user_id.as_str();
+    let orgs = sqlx::query_scalar!(
+        r#"
+        /* all tenants: the operator erases a user in every organization */
+        select org_id as "org_id: OrgId"
+        from memberships
+        where user_id = $1
+        "#,
+        user
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    for org_id in &orgs {
+        event::insert_member(db, org_id, EventType::MemberRemoved, user_id).await?;
+    }
     let memberships = sqlx::query!(
         r#"
         /* all tenants: the operator erases a user in every organization */
@@ -598,6 +620,19 @@ pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erase
             email = null,
             address = null
         where user_id = $1
+        ",
+        user
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "
+        /* all tenants: the operator erases a user in every organization */
+        update events
+        set data = data || jsonb_build_object('email', 'erased ' || $1::text)
+        where data is not null
+          and data ->> 'user_id' = $1
+          and data ? 'email'
         ",
         user
     )

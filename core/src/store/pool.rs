@@ -90,7 +90,8 @@ impl PoolProfile {
     };
     /// For the operator's commands, which have no time limits.
     pub const OPERATOR: Self = Self {
-        settings: &[],
+        // A command that hangs in a transaction would hold its locks, and all events.
+        settings: &[("idle_in_transaction_session_timeout", "60s")],
         open_eagerly: false,
     };
 }

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::suite::{Allowance, SuiteAccess, SuiteId};
+use crate::model::suite::{Allowance, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence};
 use crate::model::suite_items::SuiteItem;
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
@@ -77,6 +77,52 @@ pub(super) fn ladder(start: Option<f64>, step: Option<f64>, levels: Option<i32>)
 }
 
 impl SuiteRow {
+    /// Returns the suite as its callers see it. `hfm_sha` is the build that scores it.
+    pub fn into_suite(self, hfm_sha: &str) -> Suite {
+        let ladder = self.ladder().map(LadderGrid::from);
+        let SuiteRow {
+            suite_id,
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder_start: _,
+            ladder_step: _,
+            ladder_levels: _,
+            n_sealed,
+            closes_at,
+            sequence_events,
+            sequence_options,
+        } = self;
+        Suite {
+            suite_id,
+            version,
+            metric,
+            n_items: i64::from(n_items),
+            per_item_feedback,
+            description,
+            hfm_sha: hfm_sha.to_owned(),
+            release,
+            max_submissions_per_day: max_submissions_per_day.map(i64::from),
+            max_submissions: max_submissions.map(i64::from),
+            access,
+            clip: clip.and_then(|clip| clip.try_into().ok()),
+            ladder,
+            n_sealed: i64::from(n_sealed),
+            closes_at,
+            sequence: sequence_events.map(|events| SuiteSequence {
+                events,
+                options: sequence_options,
+            }),
+        }
+    }
+
     /// Returns the grid of the version's ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         ladder(self.ladder_start, self.ladder_step, self.ladder_levels)

@@ -6,6 +6,7 @@ mod auth;
 mod comparisons;
 mod domains;
 mod evals;
+mod events;
 mod invites;
 mod jobs;
 mod keys;

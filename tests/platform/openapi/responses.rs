@@ -371,6 +371,13 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
             .status,
         200
     );
+    assert_eq!(
+        conformance
+            .call(owner, "GET", "/v1/events", "/v1/events", None)
+            .await
+            .status,
+        200
+    );
     let members = conformance
         .call(owner, "GET", "/v1/members", "/v1/members", None)
         .await;

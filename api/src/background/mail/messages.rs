@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use assay_core::Timestamp;
+use assay_core::model::key::ApiKey;
 use assay_core::model::validation;
 use assay_core::store::auth::LINK_LIFETIME;
 use assay_core::store::invite::LIFETIME_DAYS;
@@ -84,6 +85,39 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
             ),
         ],
     )
+}
+
+/// Returns the notice that keys of an organization expire soon, to an owner or to their creator.
+///
+/// Members choose the names of keys and organizations. So both are quoted, and left out if they look
+/// like links.
+pub fn keys_expiring(to: &str, org: &str, keys: &[ApiKey]) -> Email {
+    let named = |what: &str, name: &str| match validation::has_link(name) {
+        true => what.to_owned(),
+        false => format!("{what} “{}”", name.replace(['“', '”', '„', '"'], "'")),
+    };
+    let intro = format!(
+        "These API keys of {} on Assay expire soon. From then on, programs that use them fail.",
+        named("the organization", org)
+    );
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|key| {
+            let expires_at = key.expires_at.map_or_else(String::new, |at| at.to_string());
+            let key_name = named("The key", &key.name);
+            format!(
+                "{key_name} ({}…, {}) expires at {expires_at}.",
+                key.prefix, key.id
+            )
+        })
+        .collect();
+    let mut paragraphs = vec![Paragraph::Text("Hello,"), Paragraph::Text(&intro)];
+    paragraphs.extend(keys.iter().map(|key| Paragraph::Text(key)));
+    paragraphs.push(Paragraph::Text(
+        "To replace a key without an interruption, rotate it with POST /v1/keys/{key_id}/rotate: the old key keeps working for a while. If \
+         nobody needs a key any more, there is nothing to do.",
+    ));
+    email(Kind::Notice, to, "API keys expire soon", &paragraphs)
 }
 
 /// A paragraph of an email.

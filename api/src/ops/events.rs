@@ -1,0 +1,205 @@
+//! Events of an organization: `/v1/events`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use assay_core::model::cursor::PAGE;
+use assay_core::model::event::{Event, EventCursor, EventType, Events};
+use assay_core::model::job::JobRow;
+use assay_core::model::permissions::{Caller, Principal};
+use assay_core::model::scope::{Scope, Scopes};
+use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::store::event::{EventData, EventRow};
+use assay_core::{Code, Error, JobId, OrgId, Result, store};
+use assay_eval::FieldError;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::app::App;
+use crate::ops::jobs::{WAIT_MAX, current_scopes};
+
+/// Time after which events are read again that a notification has announced, but that are not shown
+/// yet, because an earlier transaction is open.
+const REREAD_DELAY: Duration = Duration::from_millis(50);
+
+/// Longest time between a notification and the reading of its event.
+const REREAD_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// The parameters of a listing of events, not validated yet.
+pub struct EventQuery {
+    /// The type of the events.
+    pub r#type: Option<String>,
+    /// The size of the page.
+    pub limit: Option<i64>,
+    /// The `next_cursor` of the previous page.
+    pub cursor: Option<String>,
+    /// The number of seconds to wait for the first event.
+    pub wait: Option<i64>,
+}
+
+/// Returns a page of the events that the caller may see, the oldest first. With `wait`, an empty
+/// page is returned only after that many seconds.
+pub async fn list(app: &App, caller: &Caller, query: EventQuery) -> Result<Events> {
+    let EventQuery {
+        r#type,
+        limit,
+        cursor,
+        wait,
+    } = query;
+    let mut errors = Vec::new();
+    let r#type = r#type.map(|text| validation::one_of("type", &text));
+    let r#type: Option<EventType> = ok_or_collect(&mut errors, r#type.transpose());
+    let limit = ok_or_collect(&mut errors, validation::limit(limit, PAGE.0, PAGE.1));
+    let cursor = cursor.map(|text| {
+        let malformed = || {
+            let message = "must be the next_cursor of a page of events";
+            FieldError::new("cursor", "format", message)
+        };
+        EventCursor::parse(&text).ok_or_else(malformed)
+    });
+    let after = ok_or_collect(&mut errors, cursor.transpose()).unwrap_or_default();
+    let wait = wait.unwrap_or(0);
+    if !(0..=WAIT_MAX).contains(&wait) {
+        let message = format!("must be an integer from 0 to {WAIT_MAX}, in seconds");
+        errors.push(FieldError::new("wait", "range", message));
+    }
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
+    }
+    let scopes = match caller.principal() {
+        Principal::ApiKey { scopes, .. } => scopes.clone(),
+        Principal::Session { .. } => Scopes::All,
+    };
+    let visible = |scopes: &Scopes| -> Vec<EventType> {
+        let all = EventType::ALL.iter().copied();
+        all.filter(|one| r#type.is_none_or(|wanted| wanted == *one) && may_see(scopes, *one))
+            .collect()
+    };
+    if let Some(r#type) = r#type.filter(|one| !may_see(&scopes, *one)) {
+        return Err(hidden(r#type));
+    }
+    let org_id = caller.org_id();
+    let deadline = Instant::now() + Duration::from_secs(wait.unsigned_abs());
+    let _permit = match wait {
+        0 => None,
+        _ => Some(app.event_waits.acquire(org_id.as_str()).await?),
+    };
+    let db = app.jobs_db.get();
+    if store::event::is_from_before_a_restore(&db, after).await? {
+        let message = "is from before the database was restored; begin without a cursor";
+        return Err(Error::field("cursor", "not_available", message));
+    }
+    let mut subscription = (wait > 0).then(|| app.job_updates.subscribe_to_org(org_id));
+    let mut types = visible(&scopes);
+    let mut position = after;
+    let mut delay = REREAD_DELAY;
+    loop {
+        let db = app.jobs_db.get();
+        let page = store::event::list(&db, org_id, &types, position, i64::from(limit)).await?;
+        let is_empty = page.rows.is_empty();
+        position = page.next;
+        let events = render(app, org_id, page.rows).await?;
+        // All events of a page can be about jobs that no longer exist.
+        if !events.is_empty() || (is_empty && Instant::now() >= deadline) {
+            return Ok(Events {
+                events,
+                next_cursor: position,
+            });
+        }
+        if !is_empty {
+            continue;
+        }
+        // An event wakes up all requests of the organization, also those that wait for another type.
+        // The longer a request waits, the rarer it reads.
+        if let Some(subscription) = &mut subscription
+            && subscription.finished_before(deadline).await
+        {
+            tokio::time::sleep_until(deadline.min(Instant::now() + delay)).await;
+            delay = (delay * 2).min(REREAD_DELAY_MAX);
+        }
+        types = visible(&current_scopes(app, caller).await?);
+    }
+}
+
+/// Returns `true` if a caller with these scopes may see events of this type.
+fn may_see(scopes: &Scopes, r#type: EventType) -> bool {
+    match r#type.scope() {
+        Some(scope) => scopes.contains(scope),
+        None => Scope::ALL.iter().all(|scope| scopes.contains(*scope)),
+    }
+}
+
+/// Returns the error of a caller that asks for a type that it may not see.
+fn hidden(r#type: EventType) -> Error {
+    match r#type.scope() {
+        Some(scope) => Error::out_of_scope(scope),
+        None => {
+            let message = format!(
+                "Events of the type {type} require a session token, or a key with all scopes."
+            );
+            Error::new(Code::SessionRequired, message)
+        }
+    }
+}
+
+/// Returns events with their data. An event about a job or suite that no longer exists is left out.
+async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Vec<Event>> {
+    let ids = rows.iter().filter_map(|row| match &row.data {
+        EventData::Job(job_id) => Some((org_id.clone(), job_id.clone())),
+        EventData::Suite(..) | EventData::Object(_) => None,
+    });
+    let ids: Vec<(OrgId, JobId)> = ids.collect();
+    let mut jobs: HashMap<(OrgId, JobId), JobRow> = match ids.as_slice() {
+        [] => HashMap::new(),
+        ids => store::job::find_all(&app.jobs_db.get(), ids).await?,
+    };
+    let mut suites = HashMap::new();
+    let mut events = Vec::with_capacity(rows.len());
+    for row in rows {
+        let EventRow {
+            id,
+            r#type,
+            timestamp,
+            cursor: _,
+            data,
+        } = row;
+        let data = match data {
+            EventData::Object(data) => Some(data),
+            EventData::Job(job_id) => {
+                let job = jobs.remove(&(org_id.clone(), job_id));
+                job.map(|job| object(&job.into_job(&app.settings.public_url)))
+                    .transpose()?
+            }
+            EventData::Suite(suite_id, version) => {
+                let key = (suite_id.to_string(), version);
+                if !suites.contains_key(&key) {
+                    let db = app.jobs_db.get();
+                    let suite = store::suite::find(&db, &suite_id, Some(&key.1)).await?;
+                    let suite = suite
+                        .map(|row| object(&row.into_suite(&app.settings.common.hfm_sha)))
+                        .transpose()?;
+                    suites.insert(key.clone(), suite);
+                }
+                suites.get(&key).cloned().flatten()
+            }
+        };
+        events.extend(data.map(|data| Event {
+            id,
+            r#type,
+            timestamp,
+            org_id: org_id.clone(),
+            data,
+        }));
+    }
+    Ok(events)
+}
+
+/// Returns a resource as a JSON object.
+fn object(resource: &impl Serialize) -> Result<Map<String, Value>> {
+    match serde_json::to_value(resource) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::internal("the data of an event is no object")),
+        Err(error) => Err(Error::internal(error)),
+    }
+}
