@@ -85,11 +85,6 @@ pub async fn list(app: &App, caller: &Caller, query: EventQuery) -> Result<Event
         0 => None,
         _ => Some(app.event_waits.acquire(org_id.as_str()).await?),
     };
-    let db = app.jobs_db.get();
-    if store::event::is_from_before_a_restore(&db, after).await? {
-        let message = "is from before the database was restored; begin without a cursor";
-        return Err(Error::field("cursor", "not_available", message));
-    }
     let mut subscription = (wait > 0).then(|| app.job_updates.subscribe_to_org(org_id));
     let mut types = visible(&scopes);
     let mut position = after;
@@ -97,6 +92,10 @@ pub async fn list(app: &App, caller: &Caller, query: EventQuery) -> Result<Event
     loop {
         let db = app.jobs_db.get();
         let page = store::event::list(&db, org_id, &types, position, i64::from(limit)).await?;
+        if position > page.horizon {
+            let message = "is from before the database was restored; begin without a cursor";
+            return Err(Error::field("cursor", "not_available", message));
+        }
         let is_empty = page.rows.is_empty();
         position = page.next;
         let events = render(app, org_id, page.rows).await?;

@@ -121,6 +121,9 @@ pub struct EventPage {
     /// The position after the last event. If there are no more events, it is after all events of
     /// ended transactions, so that nobody searches again for a type that is rare.
     pub next: EventCursor,
+    /// The position after all events of ended transactions. Positions that were returned never exceed
+    /// it, unless the database was restored from a dump, which begins to count transactions again.
+    pub horizon: EventCursor,
 }
 
 /// Returns at most `limit` events of these types after a position, the oldest first.
@@ -199,22 +202,11 @@ pub async fn list(
         Some(last) if rows.len() as i64 >= limit => last.cursor,
         _ => horizon.max(after),
     };
-    Ok(EventPage { rows, next })
-}
-
-/// Returns `true` if a position is later than every transaction so far, because the database was
-/// restored from a dump, which begins to count transactions again.
-pub async fn is_from_before_a_restore(
-    db: impl PgExecutor<'_>,
-    position: EventCursor,
-) -> Result<bool> {
-    let is_later = sqlx::query_scalar!(
-        r#"
-        select $1::bigint::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()) as "is_later!"
-        "#,
-        position.xid
-    );
-    Ok(is_later.fetch_one(db).await?)
+    Ok(EventPage {
+        rows,
+        next,
+        horizon,
+    })
 }
 
 /// Moves the events of a restored database before all new ones, in their order.
