@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use assay_core::model::event::EventCursor;
 use assay_tests::client::{Client, Response};
 use prost_reflect::{
     DescriptorPool, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor, SerializeOptions,
@@ -635,12 +636,20 @@ async fn response_fields_match_on_both_protocols() {
             );
             continue;
         };
-        let ours = if rest.status == 204 {
+        let mut ours = if rest.status == 204 {
             json!({})
         } else {
             comparable(rest.body)
         };
-        let theirs = unwrapped(comparable(grpc), &both.rpc(route).output());
+        let mut theirs = unwrapped(comparable(grpc), &both.rpc(route).output());
+        if route.path == "/v1/events" {
+            // The position after all ended transactions, and one may have ended between the calls.
+            for page in [&mut ours, &mut theirs] {
+                let next = string(&page["next_cursor"]);
+                assert!(EventCursor::parse(&next).is_some(), "{context}");
+                page["next_cursor"] = json!("position");
+            }
+        }
         assert_eq!(
             masked(ours, "", !is_read),
             masked(theirs, "", !is_read),
