@@ -165,7 +165,7 @@ const ALL_TENANTS: [&str; 60] = [
     "operator::erase_address (2)",
     "operator::erase_user (5)",
     "operator::lock_user",
-    "operator::revoke_key",
+    "operator::org_of_key",
     "operator::sole_ownerships",
     "org::choices",
     "org::of_user",

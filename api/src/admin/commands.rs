@@ -10,7 +10,7 @@ use assay_core::model::org::{PlanChange, PlanRow, Role, default_storage_bytes};
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::store::operator::{self as commands, OrgState, RevokedKey};
+use assay_core::store::operator::{self as commands, OrgState};
 use assay_core::store::{self, PgConnection, PgPool, PoolProfile};
 use assay_core::{BestEffort as _, KeyId, OrgId, SessionId, UserId};
 use serde_json::{Value, json};
@@ -83,8 +83,7 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
     store::org::insert(&mut *transaction, &org_id, &name, plan, None).await?;
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
-    let added = Change::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str());
-    let added = added.field("role", (), Role::Owner);
+    let added = Change::member_added(&user_id, Role::Owner);
     store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[added]).await?;
     let event = EventType::MemberAdded;
     store::event::insert_member(&mut transaction, &org_id, event, &user_id).await?;
@@ -199,7 +198,7 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
         &token.hash(),
     )
     .await?;
-    let started = [session_change(AuditType::SessionStarted, &session_id)];
+    let started = [Change::session(AuditType::SessionStarted, &session_id)];
     store::audit::record_in_orgs_of(&mut transaction, &user_id, &Actor::OPERATOR, &started).await?;
     transaction.commit().await?;
     Ok(
@@ -217,12 +216,7 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
         .ok_or_else(|| unknown_org(&org))?;
     let new = NewKey::random(name, owner)?;
     let mut transaction = pool.begin().await?;
-    let key = store::key::insert(&mut *transaction, &org, &new).await?;
-    let created = Change::new(AuditType::KeyCreated, TargetType::Key, key.id.as_str())
-        .field("name", (), &key.name)
-        .field("scopes", (), &key.scopes);
-    store::audit::record(&mut transaction, &org, &Actor::OPERATOR, &[created]).await?;
-    store::event::insert(&mut transaction, &org, EventType::KeyCreated, &key).await?;
+    let key = store::key::create(&mut transaction, &org, &new, &Actor::OPERATOR).await?;
     transaction.commit().await?;
     Ok(
         json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}),
@@ -336,30 +330,15 @@ pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
         .parse()
         .map_err(|_| refused(format!("{key:?} is not the id of a key")))?;
     let mut transaction = pool(url)?.begin().await?;
-    let revoked = commands::revoke_key(&mut transaction, &key).await?;
-    let RevokedKey {
-        org_id,
-        revoked_at,
-        was_live,
-    } = revoked.ok_or_else(|| refused(format!("there is no key {key}")))?;
-    if was_live {
-        let revoked = Change::new(AuditType::KeyRevoked, TargetType::Key, key.as_str()).field(
-            "revoked_at",
-            (),
-            revoked_at,
-        );
-        store::audit::record(&mut transaction, &org_id, &Actor::OPERATOR, &[revoked]).await?;
-        if let Some((key, _)) = store::key::lock(&mut transaction, &org_id, &key).await? {
-            store::event::insert(&mut transaction, &org_id, EventType::KeyRevoked, &key).await?;
-        }
-    }
+    let unknown = || refused(format!("there is no key {key}"));
+    let org_id = commands::org_of_key(&mut transaction, &key)
+        .await?
+        .ok_or_else(unknown)?;
+    let revoked = store::key::revoke(&mut transaction, &org_id, &key, &Actor::OPERATOR)
+        .await?
+        .ok_or_else(unknown)?;
     transaction.commit().await?;
-    Ok(json!({"key_id": key, "org_id": org_id, "revoked_at": revoked_at}))
-}
-
-/// Returns a change of a session.
-fn session_change(r#type: AuditType, session_id: &SessionId) -> Change {
-    Change::new(r#type, TargetType::Session, session_id.as_str())
+    Ok(json!({"key_id": key, "org_id": org_id, "revoked_at": revoked.revoked_at}))
 }
 
 /// `session end --email`: ends all sessions of a user.
@@ -372,7 +351,7 @@ pub async fn session_end_all(url: &str, address: &str) -> Result<Value> {
     let ended = commands::end_sessions(&mut transaction, &user_id).await?;
     let changes: Vec<_> = ended
         .iter()
-        .map(|id| session_change(AuditType::SessionEnded, id))
+        .map(|id| Change::session(AuditType::SessionEnded, id))
         .collect();
     store::audit::record_in_orgs_of(&mut transaction, &user_id, &Actor::OPERATOR, &changes).await?;
     transaction.commit().await?;
@@ -389,7 +368,7 @@ pub async fn session_end(url: &str, session: &str) -> Result<Value> {
     let (user_id, was_open) =
         ended.ok_or_else(|| refused(format!("there is no session {session}")))?;
     if was_open {
-        let ended = [session_change(AuditType::SessionEnded, &session)];
+        let ended = [Change::session(AuditType::SessionEnded, &session)];
         let actor = Actor::OPERATOR;
         store::audit::record_in_orgs_of(&mut transaction, &user_id, &actor, &ended).await?;
     }

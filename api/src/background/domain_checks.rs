@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
+use assay_core::model::audit::{Actor, Change};
 use assay_core::model::email_domain::DomainRecord;
 use assay_core::store::audit;
 use assay_core::store::email_domain::{self, DueCheck};
@@ -56,12 +56,7 @@ async fn record_result(app: &App, due: &DueCheck, is_found: bool) -> Result<Opti
     let recorded =
         email_domain::record_check(&mut *transaction, org_id, due, is_found, days).await?;
     if let Some((_, true)) = recorded {
-        let domain = due.domain.as_str();
-        let disabled = Change::new(AuditType::OrgUpdated, TargetType::Domain, domain).field(
-            "auto_join",
-            true,
-            false,
-        );
+        let disabled = Change::auto_join(&due.domain, true, false);
         audit::record(&mut transaction, org_id, &Actor::PLATFORM, &[disabled]).await?;
     }
     transaction.commit().await?;

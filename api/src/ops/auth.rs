@@ -109,7 +109,7 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
         changes.extend(
             invite
                 .is_new_member
-                .then(|| member_added(&user_id, invite.role)),
+                .then(|| Change::member_added(&user_id, invite.role)),
         );
         store::audit::record(&mut transaction, &invite.org_id, &actor, &changes).await?;
         if invite.is_new_member {
@@ -119,7 +119,7 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     }
     let joined = store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
     if let Some(org_id) = joined {
-        let added = [member_added(&user_id, Role::Member)];
+        let added = [Change::member_added(&user_id, Role::Member)];
         store::audit::record(&mut transaction, &org_id, &actor, &added).await?;
         let event = EventType::MemberAdded;
         store::event::insert_member(&mut transaction, &org_id, event, &user_id).await?;
@@ -141,15 +141,11 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     )
     .await?;
     store::session::touch(&mut *transaction, &session_id, None, origin).await?;
-    let started = Change::new(
-        AuditType::SessionStarted,
-        TargetType::Session,
-        session_id.as_str(),
-    );
+    let started = Change::session(AuditType::SessionStarted, &session_id);
     let ended = store::session::end_excess(&mut transaction, &user_id).await?;
     let ended = ended
-        .into_iter()
-        .map(|id| Change::new(AuditType::SessionEnded, TargetType::Session, id));
+        .iter()
+        .map(|id| Change::session(AuditType::SessionEnded, id));
     let changes: Vec<_> = std::iter::once(started).chain(ended).collect();
     store::audit::record_in_orgs_of(&mut transaction, &user_id, &actor, &changes).await?;
     transaction.commit().await?;
@@ -158,13 +154,4 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
         expires_at,
         user_id,
     }))
-}
-
-/// Returns the change of a user who became a member.
-fn member_added(user_id: &UserId, role: Role) -> Change {
-    Change::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str()).field(
-        "role",
-        (),
-        role,
-    )
 }

@@ -1,6 +1,6 @@
 //! Domain claims of an organization, and their verification: `/v1/domains`.
 
-use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
+use assay_core::model::audit::{Actor, AuditType, Change};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::email_domain::{
     self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX,
@@ -75,7 +75,8 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
     )
     .await?;
     let Claim { token, expires_at } = claim.ok_or_else(|| already_verified(&domain))?;
-    let claimed = change(AuditType::DomainClaimed, &domain).field("expires_at", (), expires_at);
+    let claimed =
+        Change::domain(AuditType::DomainClaimed, &domain).field("expires_at", (), expires_at);
     store::audit::record(
         &mut transaction,
         session.org_id(),
@@ -135,7 +136,7 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
         )
         .await?;
         if is_removed {
-            let released = [change(AuditType::DomainReleased, &domain)];
+            let released = [Change::domain(AuditType::DomainReleased, &domain)];
             let holder = &holder.org_id;
             store::audit::record(&mut transaction, holder, &Actor::PLATFORM, &released).await?;
         }
@@ -144,7 +145,7 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
     let verified = store::email_domain::verify(&mut *transaction, org_id, &domain, &token).await?;
     if let Verified::Owned(claimed) = &verified {
         if !was_verified {
-            let verified = change(AuditType::DomainVerified, &domain).field(
+            let verified = Change::domain(AuditType::DomainVerified, &domain).field(
                 "verified_at",
                 (),
                 claimed.verified_at,
@@ -179,7 +180,7 @@ pub async fn update(
         store::email_domain::set_auto_join(&mut *transaction, org_id, &domain, auto_join).await?
     {
         if joined_before != auto_join {
-            let updated = auto_join_changed(&domain, joined_before, auto_join);
+            let updated = Change::auto_join(&domain, joined_before, auto_join);
             store::audit::record(&mut transaction, org_id, session.actor(), &[updated]).await?;
         }
         transaction.commit().await?;
@@ -210,19 +211,9 @@ pub async fn release(app: &App, owner: &Owner, domain: &str) -> Result<()> {
         &mut transaction,
         session.org_id(),
         session.actor(),
-        &[change(AuditType::DomainReleased, &domain)],
+        &[Change::domain(AuditType::DomainReleased, &domain)],
     )
     .await?;
     transaction.commit().await?;
     Ok(())
-}
-
-/// Returns a change of a domain.
-fn change(r#type: AuditType, domain: &str) -> Change {
-    Change::new(r#type, TargetType::Domain, domain)
-}
-
-/// Returns the change of the setting whether users of a domain become members.
-fn auto_join_changed(domain: &str, before: bool, after: bool) -> Change {
-    change(AuditType::OrgUpdated, domain).field("auto_join", before, after)
 }

@@ -1,6 +1,6 @@
 //! API keys of an organization: `/v1/keys`.
 
-use assay_core::model::audit::{AuditType, Change, TargetType};
+use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::event::EventType;
 use assay_core::model::key::{
@@ -93,20 +93,8 @@ pub async fn create(
     let live = store::key::lock_live(&mut transaction, session.org_id()).await?;
     check_expiry(expires_at, live.now)?;
     ensure_room(live.count)?;
-    let api_key = store::key::insert(&mut *transaction, session.org_id(), &new).await?;
-    let created = change(AuditType::KeyCreated, &api_key.id)
-        .field("name", (), &api_key.name)
-        .field("scopes", (), &api_key.scopes)
-        .field("expires_at", (), api_key.expires_at);
-    store::audit::record(
-        &mut transaction,
-        session.org_id(),
-        session.actor(),
-        &[created],
-    )
-    .await?;
-    let event = EventType::KeyCreated;
-    store::event::insert(&mut transaction, session.org_id(), event, &api_key).await?;
+    let (org_id, actor) = (session.org_id(), session.actor());
+    let api_key = store::key::create(&mut transaction, org_id, &new, actor).await?;
     transaction.commit().await?;
     Ok(ApiKeyCreated {
         api_key,
@@ -139,7 +127,7 @@ pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields)
         return Err(Error::fields(errors));
     }
     let after = store::key::update(&mut transaction, org_id, &key_id, &new).await?;
-    let updated = change(AuditType::KeyUpdated, &key_id)
+    let updated = Change::key(AuditType::KeyUpdated, &key_id)
         .field("name", &before.name, &after.name)
         .field("scopes", &before.scopes, &after.scopes)
         .field("expires_at", before.expires_at, after.expires_at);
@@ -186,7 +174,7 @@ pub async fn rotate(
         ..KeyChange::default()
     };
     let replaced = store::key::update(&mut transaction, org_id, &key_id, &replaced).await?;
-    let rotated = change(AuditType::KeyRotated, &key_id)
+    let rotated = Change::key(AuditType::KeyRotated, &key_id)
         .field("replaced_by", (), &replaced.replaced_by)
         .field("expires_at", old.expires_at, replaced.expires_at);
     store::audit::record(&mut transaction, org_id, session.actor(), &[rotated]).await?;
@@ -204,25 +192,11 @@ pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> 
     let org_id = session.org_id();
     let key_id = parse(key_id)?;
     let mut transaction = app.db.get().begin().await?;
-    let (key, _) = lock(&mut transaction, session, &key_id).await?;
-    if key.revoked_at.is_some() {
-        return Ok(key);
-    }
-    let revoked = KeyChange {
-        revoke: true,
-        ..KeyChange::default()
-    };
-    let key = store::key::update(&mut transaction, org_id, &key_id, &revoked).await?;
-    let revoked = change(AuditType::KeyRevoked, &key_id).field("revoked_at", (), key.revoked_at);
-    store::audit::record(&mut transaction, org_id, session.actor(), &[revoked]).await?;
-    store::event::insert(&mut transaction, org_id, EventType::KeyRevoked, &key).await?;
+    let key = store::key::revoke(&mut transaction, org_id, &key_id, session.actor())
+        .await?
+        .ok_or_else(not_found)?;
     transaction.commit().await?;
     Ok(key)
-}
-
-/// Returns a change of a key.
-fn change(r#type: AuditType, key_id: &KeyId) -> Change {
-    Change::new(r#type, TargetType::Key, key_id.as_str())
 }
 
 fn not_found() -> Error {

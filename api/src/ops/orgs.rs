@@ -41,12 +41,7 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     )
     .await?;
     store::org::add_member(&mut *transaction, &org_id, user.user_id(), Role::Owner).await?;
-    let added = Change::new(
-        AuditType::MemberAdded,
-        TargetType::Member,
-        user.user_id().as_str(),
-    );
-    let added = added.field("role", (), Role::Owner);
+    let added = Change::member_added(user.user_id(), Role::Owner);
     store::audit::record(&mut transaction, &org_id, user.actor(), &[added]).await?;
     let event = EventType::MemberAdded;
     store::event::insert_member(&mut transaction, &org_id, event, user.user_id()).await?;

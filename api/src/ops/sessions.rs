@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use assay_core::model::audit::{AuditType, Change, TargetType};
+use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::permissions::User;
 use assay_core::model::session::Sessions;
 use assay_core::store::PgConnection;
@@ -56,9 +56,9 @@ pub async fn end_others(app: &App, user: &User) -> Result<()> {
 
 /// Records the end of sessions of the caller.
 async fn record(db: &mut PgConnection, user: &User, ended: &[SessionId]) -> Result<()> {
-    let changes = ended.iter().map(SessionId::as_str);
+    let changes = ended.iter();
     let changes: Vec<_> = changes
-        .map(|id| Change::new(AuditType::SessionEnded, TargetType::Session, id))
+        .map(|id| Change::session(AuditType::SessionEnded, id))
         .collect();
     store::audit::record_in_orgs_of(db, user.user_id(), user.actor(), &changes).await
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, UserId};
+use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, SessionId, UserId};
+use crate::model::org::Role;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
@@ -156,6 +157,35 @@ impl Change {
             target_id: target_id.into(),
             fields: Map::new(),
         }
+    }
+
+    /// Creates a change of a key.
+    pub fn key(r#type: AuditType, key_id: &KeyId) -> Self {
+        Self::new(r#type, TargetType::Key, key_id.as_str())
+    }
+
+    /// Creates a change of a session.
+    pub fn session(r#type: AuditType, session_id: &SessionId) -> Self {
+        Self::new(r#type, TargetType::Session, session_id.as_str())
+    }
+
+    /// Creates a change of a domain.
+    pub fn domain(r#type: AuditType, domain: &str) -> Self {
+        Self::new(r#type, TargetType::Domain, domain)
+    }
+
+    /// Creates the change of the setting whether users of a domain become members.
+    pub fn auto_join(domain: &str, before: bool, after: bool) -> Self {
+        Self::domain(AuditType::OrgUpdated, domain).field("auto_join", before, after)
+    }
+
+    /// Creates the change of a user who becomes a member.
+    pub fn member_added(user_id: &UserId, role: Role) -> Self {
+        Self::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str()).field(
+            "role",
+            (),
+            role,
+        )
     }
 
     /// Adds a field, unless its value remains the same.

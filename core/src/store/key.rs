@@ -2,9 +2,11 @@
 
 use sqlx::PgExecutor;
 
-use super::PgConnection;
+use super::{PgConnection, audit, event};
+use crate::model::audit::{Actor, AuditType, Change};
 use crate::model::cursor::Page;
 use crate::model::error::Result;
+use crate::model::event::EventType;
 use crate::model::ids::{KeyId, OrgId, UserId};
 use crate::model::key::{ApiKey, EXPIRY_ANNOUNCED, KeyChange, NewKey};
 use crate::model::scope::{Scope, Scopes};
@@ -129,6 +131,49 @@ pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Re
     .fetch_one(db)
     .await?;
     Ok(key)
+}
+
+/// Stores a new key, with its entry of the audit log and its event.
+pub async fn create(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewKey,
+    actor: &Actor,
+) -> Result<ApiKey> {
+    let key = insert(&mut *db, org_id, new).await?;
+    let created = Change::key(AuditType::KeyCreated, &key.id)
+        .field("name", (), &key.name)
+        .field("scopes", (), &key.scopes)
+        .field("expires_at", (), key.expires_at);
+    audit::record(db, org_id, actor, &[created]).await?;
+    event::insert(db, org_id, EventType::KeyCreated, &key).await?;
+    Ok(key)
+}
+
+/// Revokes a key, with its entry of the audit log and its event. Revoking it again changes nothing.
+/// Returns `None` if the organization has no such key.
+pub async fn revoke(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    key_id: &KeyId,
+    actor: &Actor,
+) -> Result<Option<ApiKey>> {
+    let Some((key, _)) = lock(&mut *db, org_id, key_id).await? else {
+        return Ok(None);
+    };
+    if key.revoked_at.is_some() {
+        return Ok(Some(key));
+    }
+    let revoked = KeyChange {
+        revoke: true,
+        ..KeyChange::default()
+    };
+    let key = update(&mut *db, org_id, key_id, &revoked).await?;
+    let revoked =
+        Change::key(AuditType::KeyRevoked, key_id).field("revoked_at", (), key.revoked_at);
+    audit::record(db, org_id, actor, &[revoked]).await?;
+    event::insert(db, org_id, EventType::KeyRevoked, &key).await?;
+    Ok(Some(key))
 }
 
 /// Locks a key until the transaction ends. Returns the key and the time of the database after the

@@ -154,37 +154,20 @@ pub async fn set_role(
     user_id: &UserId,
     role: Role,
 ) -> Result<Option<Member>> {
-    let member = sqlx::query_as!(
-        Member,
-        r#"
-        update memberships m
+    sqlx::query!(
+        "
+        update memberships
         set role = $3
-        from users u
-        where m.org_id = $1
-          and m.user_id = $2
-          and u.id = m.user_id
-        returning
-            m.user_id as "user_id: UserId",
-            u.email,
-            m.role as "role: Role",
-            m.created_at as "created_at: Timestamp",
-            array(
-                select k.id
-                from api_keys k
-                where k.org_id = $1
-                  and k.created_by = $2
-                  and k.revoked_at is null
-                  and coalesce(k.expires_at > now(), true)
-                order by k.created_at, k.id
-            ) as "live_keys!: Vec<KeyId>"
-        "#,
+        where org_id = $1
+          and user_id = $2
+        ",
         org_id.as_str(),
         user_id.as_str(),
         role as Role
     )
-    .fetch_optional(db)
+    .execute(&mut *db)
     .await?;
-    Ok(member)
+    find(db, org_id, user_id).await
 }
 
 /// Ends a membership and records the offboarding. Returns the role of the member, or `None` if the

@@ -345,42 +345,18 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     })
 }
 
-/// A key that the operator revoked.
-pub struct RevokedKey {
-    /// The organization of the key.
-    pub org_id: OrgId,
-    /// The time at which it was first revoked.
-    pub revoked_at: Timestamp,
-    /// `true` if it was not revoked before.
-    pub was_live: bool,
-}
-
-/// Revokes a key of any organization. Idempotent. Returns `None` if there is no such key.
-pub async fn revoke_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<RevokedKey>> {
-    let key = sqlx::query_as!(
-        RevokedKey,
+/// Returns the organization of a key. Returns `None` if there is no such key.
+pub async fn org_of_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<OrgId>> {
+    let org_id = sqlx::query_scalar!(
         r#"
-        /* all tenants: the operator revokes a key by its id alone */
-        with before as (
-            select id, revoked_at
-            from api_keys
-            where id = $1
-            for no key update
-        )
-        update api_keys k
-        set revoked_at = coalesce(k.revoked_at, clock_timestamp())
-        from before b
-        where k.id = b.id
-        returning
-            k.org_id as "org_id: OrgId",
-            k.revoked_at as "revoked_at!: Timestamp",
-            b.revoked_at is null as "was_live!"
+        /* all tenants: the operator names a key by its id alone */
+        select org_id as "org_id: OrgId"
+        from api_keys
+        where id = $1
         "#,
         key_id.as_str()
-    )
-    .fetch_optional(db)
-    .await?;
-    Ok(key)
+    );
+    Ok(org_id.fetch_optional(db).await?)
 }
 
 /// Ends all live sessions of a user, and returns them.
