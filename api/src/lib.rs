@@ -7,6 +7,7 @@
 pub mod admin;
 mod app;
 mod background;
+pub mod deliver;
 mod grpc;
 mod http;
 mod layers;

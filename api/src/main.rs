@@ -1,10 +1,11 @@
-//! `assay-api`: serves REST and gRPC, and runs the operator's commands.
+//! `assay-api`: serves REST and gRPC, delivers webhooks, and runs the operator's commands.
 
 use std::process::ExitCode;
 
 use assay_api::admin::cli::{self, Arguments, Command, CommandError};
+use assay_api::deliver::process;
 use assay_api::serve;
-use assay_api::settings::Settings;
+use assay_api::settings::{DelivererSettings, Settings};
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use clap::Parser as _;
@@ -37,6 +38,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         .map_err(ProcessError::from)?;
     match command {
         Command::Serve => Ok(runtime.block_on(run_server())?),
+        Command::Deliver => Ok(runtime.block_on(run_deliverer())?),
         command => runtime.block_on(cli::run(command)),
     }
 }
@@ -46,4 +48,11 @@ async fn run_server() -> Result<(), ProcessError> {
     prometheus::init_logging(&settings.common.log, &settings.common.log_format)?;
     let metrics = prometheus::init_metrics(Binary::Api, &settings.common.git_sha)?;
     serve(settings, metrics).await
+}
+
+async fn run_deliverer() -> Result<(), ProcessError> {
+    let settings = DelivererSettings::from_env()?;
+    prometheus::init_logging(&settings.log, &settings.log_format)?;
+    let metrics = prometheus::init_metrics(Binary::Deliverer, env!("ASSAY_GIT_SHA"))?;
+    process::run(settings, metrics).await
 }

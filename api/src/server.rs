@@ -1,5 +1,6 @@
 //! The API process: start, background tasks, the layers around REST and gRPC, graceful shutdown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::runtime::background_tasks::BackgroundTasks;
@@ -16,8 +17,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::background::dns::Dns;
 use crate::background::mail::{self, DeliveryWorker};
-use crate::background::{cleanup, dispatcher, domain_checks, notices, reconciliation};
+use crate::background::{cleanup, dispatcher, domain_checks, notices, reconciliation, webhooks};
+use crate::deliver::attempts;
+use crate::deliver::sender::Sender;
 use crate::http::connections::Connections;
 use crate::http::not_found;
 use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
@@ -97,7 +101,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
         .join(EMAIL_DELIVERY, EMAIL_DRAIN_TIMEOUT)
         .await
         .best_effort("sending the last emails");
-    for name in [DISPATCHER, USAGE_COUNTER] {
+    for name in [DISPATCHER, USAGE_COUNTER, WEBHOOK_ATTEMPTS] {
         tasks
             .join(name, TASK_SHUTDOWN_TIMEOUT)
             .await
@@ -115,9 +119,14 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     Ok(())
 }
 
+/// Maximum number of attempts to deliver webhooks at once. Their statements share the connections of
+/// requests.
+const ATTEMPTS_MAX: usize = 64;
+
 const DISPATCHER: &str = "dispatcher";
 const EMAIL_DELIVERY: &str = "email_delivery";
 const USAGE_COUNTER: &str = "usage_counter";
+const WEBHOOK_ATTEMPTS: &str = "webhook_attempts";
 
 /// Starts the background tasks of the process, except those of pools and the admin port.
 fn start_background_tasks(
@@ -153,6 +162,8 @@ fn start_background_tasks(
     tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
     tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
     tasks.spawn_infallible("notices", notices::run(app.clone()));
+    tasks.spawn_infallible("webhooks", webhooks::run(app.clone()));
+    start_delivery(tasks, app, stopped)?;
     let admitting = app.clone();
     tasks.spawn_infallible("admissions", async move {
         admitting.limits.keep_admitting().await;
@@ -176,6 +187,29 @@ fn start_background_tasks(
             .flush_periodically(&flushing.db, stopped)
             .await;
     });
+    Ok(())
+}
+
+/// Starts the delivery of webhooks, unless another process delivers or there are none.
+fn start_delivery(
+    tasks: &mut BackgroundTasks,
+    app: &App,
+    stopped: &watch::Receiver<bool>,
+) -> Result<()> {
+    let settings = &app.settings;
+    let Some(key) = settings
+        .webhook_key
+        .clone()
+        .filter(|_| settings.delivers_webhooks)
+    else {
+        return Ok(());
+    };
+    let dns = Dns::new(settings.dns_server);
+    let sender = Sender::new(key, settings.webhook_targets.clone(), dns)?;
+    let db = app.db.clone();
+    let deliver = attempts::run(db.clone(), Arc::new(sender), ATTEMPTS_MAX, stopped.clone());
+    tasks.spawn_infallible(WEBHOOK_ATTEMPTS, deliver);
+    tasks.spawn_infallible("webhook_delay", attempts::measure_delay(db));
     Ok(())
 }
 
@@ -236,6 +270,10 @@ mod tests {
             ("ASSAY_REDIS_URL", "redis://127.0.0.1:9".to_owned()),
             ("ASSAY_ARTIFACTS", format!("{folder}/artifacts")),
             ("ASSAY_MAIL_FOLDER", format!("{folder}/mail")),
+            (
+                "ASSAY_WEBHOOK_KEY",
+                "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=".to_owned(),
+            ),
         ];
         let given = settings.map(|(name, value)| (name.to_owned(), value));
         let settings = Settings::read(Reader::new(given), "test").unwrap();
@@ -276,6 +314,9 @@ mod tests {
                 "submissions",
                 "suite_lookups",
                 "usage_counter",
+                "webhook_attempts",
+                "webhook_delay",
+                "webhooks",
             ]
         );
         drop(tasks);

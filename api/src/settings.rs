@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use assay_core::model::auth::SignUp;
 use assay_core::model::terms::CurrentTerms;
+use assay_core::model::webhook_secret::WebhookKey;
+use assay_core::model::webhook_target::TargetRules;
 use assay_core::runtime::engine::address::EngineAddress;
 use assay_core::runtime::settings::{self, BadSettings, Common, Reader};
 use ipnet::IpNet;
@@ -57,6 +59,12 @@ pub struct Settings {
     pub free_upload_hours: u32,
     /// The retention periods of rows.
     pub retention: Retention,
+    /// The key of the secrets of webhooks. Without it there are no webhooks.
+    pub webhook_key: Option<WebhookKey>,
+    /// The rules for the targets of webhooks.
+    pub webhook_targets: TargetRules,
+    /// `true` if this process delivers webhooks.
+    pub delivers_webhooks: bool,
 }
 
 /// Retention periods in days, after which rows are deleted.
@@ -138,9 +146,87 @@ impl Settings {
             terms: terms(&mut read),
             free_upload_hours: read.positive(&settings::FREE_UPLOAD_HOURS),
             retention: Retention::read(&mut read),
+            webhook_key: webhook_key(&mut read),
+            webhook_targets: webhook_targets(&mut read),
+            delivers_webhooks: read.get(&settings::WEBHOOK_DELIVERY),
         };
         read.finish()?;
         Ok(settings)
+    }
+}
+
+/// The settings of `deliver`.
+#[derive(Clone)]
+pub struct DelivererSettings {
+    /// The address of PostgreSQL, with a role in `assay_delivery`.
+    pub database_url: String,
+    /// The key of the secrets of webhooks.
+    pub key: WebhookKey,
+    /// The rules for the targets of webhooks.
+    pub targets: TargetRules,
+    /// The name server for look-ups; `None` for the system's.
+    pub dns_server: Option<SocketAddr>,
+    /// The private address of `/metrics`, `/livez` and `/readyz`.
+    pub admin_listen: SocketAddr,
+    /// The time in which the process finishes its attempts after a shutdown signal.
+    pub drain: Duration,
+    /// The log filter, such as `info,sqlx=debug`.
+    pub log: String,
+    /// The format of the logs: `json` or `text`.
+    pub log_format: String,
+}
+
+impl DelivererSettings {
+    /// Reads the settings from the environment.
+    pub fn from_env() -> Result<Self, BadSettings> {
+        Self::read(Reader::from_env())
+    }
+
+    /// Reads the settings from `read`, and checks that there are no others. The process connects to
+    /// addresses that users choose, so it must not have other credentials.
+    pub fn read(mut read: Reader) -> Result<Self, BadSettings> {
+        read.reject_secrets_except(&[settings::DATABASE_URL, settings::WEBHOOK_KEY]);
+        let database_url = read.get(&settings::DATABASE_URL);
+        let key = webhook_key(&mut read);
+        if key.is_none() {
+            read.reject(&settings::WEBHOOK_KEY, "is required: the key of the API");
+        }
+        let targets = webhook_targets(&mut read);
+        let dns_server = dns_server(&mut read);
+        let admin_listen = read.address(&settings::ADMIN_LISTEN);
+        let drain = Duration::from_secs(u64::from(read.positive(&settings::DRAIN_SECONDS)));
+        let log = read.get(&settings::LOG);
+        let log_format = read.get(&settings::LOG_FORMAT);
+        match key {
+            Some(key) => {
+                read.finish()?;
+                Ok(Self {
+                    database_url,
+                    key,
+                    targets,
+                    dns_server,
+                    admin_listen,
+                    drain,
+                    log,
+                    log_format,
+                })
+            }
+            None => Err(read.into_errors()),
+        }
+    }
+}
+
+fn webhook_key(read: &mut Reader) -> Option<WebhookKey> {
+    non_empty(read.get(&settings::WEBHOOK_KEY))?
+        .parse()
+        .map_err(|message: String| read.reject(&settings::WEBHOOK_KEY, &message))
+        .ok()
+}
+
+fn webhook_targets(read: &mut Reader) -> TargetRules {
+    TargetRules {
+        allows_http: read.get(&settings::WEBHOOK_HTTP),
+        networks: read.list(&settings::WEBHOOK_NETWORKS),
     }
 }
 

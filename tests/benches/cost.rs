@@ -123,12 +123,12 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
     let silent = ground.servers.folder().join(SILENT);
     std::fs::copy(&own, &silent).map_err(Trouble::because("cannot copy this program"))?;
     let mut processes = vec![
-        site.stack.launch_as_api(&silent)?,
-        site.stack.launch_as_api(&own)?,
+        site.stack.launch_as_api(&silent, &[])?,
+        site.stack.launch_as_api(&own, &[])?,
     ];
     site.stack
         .set("ASSAY_OTLP_ENDPOINT", &format!("http://{collector}"));
-    processes.push(site.stack.launch_as_api(&own)?);
+    processes.push(site.stack.launch_as_api(&own, &[])?);
     for process in &processes {
         process.ready().await?;
     }

@@ -11,7 +11,7 @@ use crate::harness::{error_code, org, string, world};
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
 /// The operations that write entries, and the kinds of these entries.
-const AUDITED: [(&str, &[&str]); 19] = [
+const AUDITED: [(&str, &[&str]); 23] = [
     ("POST /v1/keys", &["key.created"]),
     ("PATCH /v1/keys/{key_id}", &["key.updated"]),
     ("POST /v1/keys/{key_id}/rotate", &["key.rotated"]),
@@ -27,6 +27,13 @@ const AUDITED: [(&str, &[&str]); 19] = [
     ("POST /v1/domains/{domain}/verify", &["domain.verified"]),
     ("PATCH /v1/domains/{domain}", &["org.updated"]),
     ("DELETE /v1/domains/{domain}", &["domain.released"]),
+    ("POST /v1/webhooks", &["webhook.created"]),
+    ("PATCH /v1/webhooks/{webhook_id}", &["webhook.updated"]),
+    ("DELETE /v1/webhooks/{webhook_id}", &["webhook.deleted"]),
+    (
+        "POST /v1/webhooks/{webhook_id}/rotate",
+        &["webhook.updated"],
+    ),
     ("POST /v1/auth/email/verify", &["session.started"]),
     ("DELETE /v1/sessions/{session_id}", &["session.ended"]),
     ("DELETE /v1/sessions", &["session.ended"]),
@@ -34,7 +41,7 @@ const AUDITED: [(&str, &[&str]); 19] = [
 ];
 
 /// The operations other than reads that write no entry, and why.
-const EXEMPT: [(&str, &str); 13] = [
+const EXEMPT: [(&str, &str); 16] = [
     (
         "POST /v1/auth/email",
         "sends a link, and changes no organization",
@@ -80,6 +87,18 @@ const EXEMPT: [(&str, &str); 13] = [
     (
         "DELETE /v1/uploads/{upload_id}",
         "deletes data of the organization, not a right",
+    ),
+    (
+        "POST /v1/webhooks/{webhook_id}/test",
+        "sends an event to a receiver that is recorded",
+    ),
+    (
+        "POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/retry",
+        "sends an event to a receiver that is recorded",
+    ),
+    (
+        "POST /v1/webhooks/{webhook_id}/recover",
+        "sends events to a receiver that is recorded",
     ),
 ];
 

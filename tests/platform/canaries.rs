@@ -243,6 +243,10 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     if let Some(collector) = collector {
         stack.set("ASSAY_OTLP_ENDPOINT", &collector.grpc);
     }
+    let key = canary("webhooks");
+    let key = STANDARD.encode(format!("{key}{key}"));
+    planted.add("key of the secrets of webhooks", &key[..40], &[], &[]);
+    stack.set("ASSAY_WEBHOOK_KEY", &key);
     stack.keep_secrets_in_files();
     stack.apis.push(stack.launch_api().unwrap());
     stack.workers.push(stack.launch_worker().unwrap());
@@ -327,6 +331,33 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
     assert_eq!(made.status, 201, "{}", made.body);
     let key = string(&made.body["key"]);
     planted.add_generated("key", &key, &[]);
+    let new = json!({"url": "https://receiver.invalid/", "events": ["ping"]});
+    let webhook = owner.post("/v1/webhooks", &new).await.unwrap();
+    assert_eq!(webhook.status, 201, "{}", webhook.body);
+    let path = format!("/v1/webhooks/{}", string(&webhook.body["id"]));
+    let rotated = owner
+        .post(&format!("{path}/rotate"), &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(rotated.status, 201, "{}", rotated.body);
+    for created in [&webhook, &rotated] {
+        // Without its prefix, and the last characters, which the webhook shows.
+        let secret = string(&created.body["secret"]);
+        planted.add("secret of a webhook", &secret[6..46], &[], &[]);
+    }
+    let test = owner
+        .post(&format!("{path}/test"), &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(test.status, 202, "{}", test.body);
+    responses.rest(&test);
+    for path in [
+        path.clone(),
+        format!("{path}/deliveries"),
+        "/v1/audit".into(),
+    ] {
+        responses.rest(&owner.get(&path).await.unwrap());
+    }
     planted.add_generated("key created by the operator", &world.org.key, &[]);
     planted.add_generated("session created by the operator", &world.org.session, &[]);
     // A link is used over REST, then again over REST and over gRPC.

@@ -1,26 +1,30 @@
 //! A DNS server for tests, on the loopback interface.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::TXT;
-use hickory_proto::rr::{Name, RData, Record};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// A server of TXT records. Dropping it stops it.
+/// A server of TXT, A and AAAA records. Dropping it stops it.
 pub struct NameServer {
     /// The UDP address of the server.
     pub address: SocketAddr,
     texts: Texts,
+    hosts: Hosts,
     asked: Asked,
     serving: JoinHandle<()>,
 }
 
 /// TXT records by name; each record is a list of strings.
 type Texts = Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>;
+
+/// Addresses by name, for each query in turn; the last ones for all further queries.
+type Hosts = Arc<Mutex<HashMap<Name, Vec<Vec<IpAddr>>>>>;
 
 /// Number of queries by name.
 type Asked = Arc<Mutex<HashMap<Name, usize>>>;
@@ -31,11 +35,14 @@ impl NameServer {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let texts = Arc::new(Mutex::new(HashMap::new()));
+        let hosts = Hosts::default();
         let asked = Asked::default();
-        let serving = tokio::spawn(serve(socket, Arc::clone(&texts), Arc::clone(&asked)));
+        let records = (Arc::clone(&texts), Arc::clone(&hosts));
+        let serving = tokio::spawn(serve(socket, records, Arc::clone(&asked)));
         Self {
             address,
             texts,
+            hosts,
             asked,
             serving,
         }
@@ -59,6 +66,13 @@ impl NameServer {
             .unwrap_or(0)
     }
 
+    /// Sets the addresses of a name: the first ones for the first query, and so on.
+    pub fn resolve(&self, name: &str, addresses: &[&[IpAddr]]) {
+        let name = Name::from_ascii(format!("{name}.")).unwrap();
+        let addresses = addresses.iter().map(|one| one.to_vec()).collect();
+        self.hosts.lock().unwrap().insert(name, addresses);
+    }
+
     /// Adds a record that consists of these strings.
     pub fn show(&self, name: &str, pieces: &[&str]) {
         let name = Name::from_ascii(format!("{name}.")).unwrap();
@@ -78,7 +92,7 @@ impl Drop for NameServer {
     }
 }
 
-async fn serve(socket: UdpSocket, texts: Texts, counts: Asked) {
+async fn serve(socket: UdpSocket, (texts, hosts): (Texts, Hosts), counts: Asked) {
     let mut buffer = [0; 4096];
     loop {
         let (n, from) = socket.recv_from(&mut buffer).await.unwrap();
@@ -91,6 +105,24 @@ async fn serve(socket: UdpSocket, texts: Texts, counts: Asked) {
             *counts.lock().unwrap().entry(name.clone()).or_default() += 1;
             if name.to_ascii().contains("broken") {
                 answer.metadata.response_code = ResponseCode::ServFail;
+                continue;
+            }
+            if let Some(addresses) = hosts.lock().unwrap().get_mut(&name) {
+                let record = |address: &IpAddr| {
+                    let data = match address {
+                        IpAddr::V4(address) => RData::A((*address).into()),
+                        IpAddr::V6(address) => RData::AAAA((*address).into()),
+                    };
+                    Record::from_rdata(query.name().clone(), 0, data)
+                };
+                let records = addresses[0].iter().map(record);
+                let records: Vec<_> = records
+                    .filter(|record| record.record_type() == query.query_type())
+                    .collect();
+                if query.query_type() == RecordType::A && addresses.len() > 1 {
+                    addresses.remove(0);
+                }
+                answer.add_answers(records);
                 continue;
             }
             match texts.lock().unwrap().get(&name) {

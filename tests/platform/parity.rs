@@ -192,15 +192,14 @@ fn parameters(path: &str) -> Vec<&str> {
 /// Converts the path parameters and the body of a REST call into the fields of a message.
 fn message(route: &Route, id: &str, body: &Value) -> Value {
     let mut fields = Map::new();
+    // The id of a delivery begins with the one of its webhook.
+    let mut ids = id.split("/deliveries/");
     for name in parameters(route.path) {
-        fields.insert(
-            name.to_owned(),
-            if name == "number" {
-                json!(1)
-            } else {
-                json!(id)
-            },
-        );
+        let value = match name {
+            "number" => json!(1),
+            _ => json!(ids.next()),
+        };
+        fields.insert(name.to_owned(), value);
     }
     match body {
         // The body of an upload part is its raw content.
@@ -342,6 +341,7 @@ fn is_resource(kind: &Kind) -> bool {
 fn masked(value: Value, name: &str, makes: bool) -> Value {
     match value {
         _ if ["requests", "last_used_at"].contains(&name) => Value::Null,
+        _ if makes && ["secret", "secret_hint"].contains(&name) => "…".into(),
         Value::String(text) if makes => {
             let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_-.=".contains(letter);
             let is_chance = |word: &str| {

@@ -127,6 +127,10 @@ pub enum Resource {
     Domain,
     /// An upload with its first part.
     Upload,
+    /// A webhook whose receiver cannot be reached.
+    Webhook,
+    /// A delivery of such a webhook. Its id is `whk_…/deliveries/dlv_…`.
+    Delivery,
     /// The id of no session of the caller: sessions are visible to their user only.
     Session,
     /// A published resource, which belongs to no organization.
@@ -153,6 +157,8 @@ impl Resource {
             | Self::ScoredWithSealed
             | Self::Predicted => ["job_0", "nonsense"],
             Self::Upload => ["upl_0", "nonsense"],
+            Self::Webhook => ["whk_0", "nonsense"],
+            Self::Delivery => ["whk_0/deliveries/dlv_0", "nonsense/deliveries/nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model | Self::ServedModel => ["none", "%00"],
         }
@@ -504,6 +510,69 @@ pub const ROUTES: &[Route] = &[
         Class::Reader(Scope::JobsRead),
         Resource::Scored,
     ),
+    get("/v1/webhooks", Class::Owner, Resource::None),
+    call(
+        "POST",
+        "/v1/webhooks",
+        Class::Owner,
+        Resource::None,
+        webhook,
+        201,
+    ),
+    get("/v1/webhooks/{webhook_id}", Class::Owner, Resource::Webhook),
+    call(
+        "PATCH",
+        "/v1/webhooks/{webhook_id}",
+        Class::Owner,
+        Resource::Webhook,
+        || json!({"description": "changed"}),
+        200,
+    ),
+    call(
+        "DELETE",
+        "/v1/webhooks/{webhook_id}",
+        Class::Owner,
+        Resource::Webhook,
+        no_body,
+        204,
+    ),
+    call(
+        "POST",
+        "/v1/webhooks/{webhook_id}/rotate",
+        Class::Owner,
+        Resource::Webhook,
+        || json!({"overlap_hours": 1}),
+        201,
+    ),
+    call(
+        "POST",
+        "/v1/webhooks/{webhook_id}/test",
+        Class::Owner,
+        Resource::Webhook,
+        || json!({"type": "ping"}),
+        202,
+    ),
+    get(
+        "/v1/webhooks/{webhook_id}/deliveries",
+        Class::Owner,
+        Resource::Webhook,
+    ),
+    call(
+        "POST",
+        "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/retry",
+        Class::Owner,
+        Resource::Delivery,
+        no_body,
+        202,
+    ),
+    call(
+        "POST",
+        "/v1/webhooks/{webhook_id}/recover",
+        Class::Owner,
+        Resource::Webhook,
+        || json!({"since": assay_core::Timestamp::now()}),
+        202,
+    ),
     get("/v1/sessions", Class::Person, Resource::None),
     call(
         "DELETE",
@@ -585,6 +654,11 @@ fn upload() -> Value {
     json!({"kind": "predictions"})
 }
 
+/// Returns the body of a webhook. The name of its receiver does not exist.
+fn webhook() -> Value {
+    json!({"url": "https://receiver.invalid/", "events": ["ping"]})
+}
+
 /// Returns the content of a part: one line of predictions.
 fn part() -> Value {
     one_prediction()[0].clone()
@@ -594,7 +668,8 @@ impl Route {
     /// Returns the path with this id; a part number is 1.
     pub fn path_of(&self, id: &str) -> String {
         let path = self.path.replace("{number}", "1");
-        match (path.find('{'), path.find('}')) {
+        // The id of a delivery begins with the one of its webhook.
+        match (path.find('{'), path.rfind('}')) {
             (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
             _ => path,
         }
@@ -673,6 +748,8 @@ pub async fn world_for_routes() -> (World, NameServer) {
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
+        // An attempt between two calls would change the second response.
+        ("ASSAY_WEBHOOK_DELIVERY", "false".to_owned()),
         // Tests call as a thousand organizations, each with its own client address.
         ("ASSAY_CONNECTIONS_PER_ADDRESS", "5000".to_owned()),
     ];
@@ -772,6 +849,22 @@ impl World {
                     200
                 );
                 id
+            }
+            Resource::Webhook => {
+                // An organization has at most ten webhooks, and a test may need more in turn.
+                let sql = "delete from webhooks where org_id = $1 and id not in \
+                           (select id from webhooks where org_id = $1 order by created_at desc limit 5)";
+                let delete = sqlx::query(sql);
+                let delete = delete.bind(&org.id);
+                delete.execute(&mut self.database().await).await.unwrap();
+                let made = owner.post("/v1/webhooks", &webhook()).await.unwrap();
+                string(&made.body["id"])
+            }
+            Resource::Delivery => {
+                let id = Box::pin(self.create_resource(org, Resource::Webhook)).await;
+                let test = owner.request("POST", &format!("/v1/webhooks/{id}/test"));
+                let delivery = string(&owner.send(test).await.unwrap().body["id"]);
+                format!("{id}/deliveries/{delivery}")
             }
             Resource::Org => org.id.clone(),
             Resource::Invite => string(

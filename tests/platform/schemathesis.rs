@@ -223,7 +223,12 @@ async fn create_resources(world: &World, name_server: &NameServer) -> Value {
     let sequence = json!({"sequence_id": "1", "events": [{"item_id": "dish-03"}]});
     let sequences = predictions::uploaded_sequences(&owner, &[sequence]).await;
     let prediction = predictions::predicted(world, json!({"input_ref": sequences})).await;
+    let webhook = json!({"url": "https://receiver.invalid/", "events": ["ping"]});
+    let webhook = string(&create("/v1/webhooks", webhook).await["id"]);
+    let test = create(&format!("/v1/webhooks/{webhook}/test"), json!({})).await;
     json!({
+        "webhook_id": webhook,
+        "delivery_id": test["id"],
         "suite_id": demo_suite::SUITE_ID,
         "predicted_suite_id": predictions::DISHES,
         "sequences_ref": sequences,

@@ -73,6 +73,8 @@ fn telemetry_document_lists_every_metric() {
             Binary::Api => "api",
             Binary::Worker => "worker",
             Binary::Engine => "engine",
+            Binary::Deliverer => "deliverer",
+            Binary::Delivering => "api, deliverer",
             Binary::Both => "both",
             Binary::All => "all",
         };
@@ -94,7 +96,7 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 26] = [
+const TENANTS: [&str; 29] = [
     "audit_entries",
     "events",
     "usage_thresholds",
@@ -121,11 +123,14 @@ const TENANTS: [&str; 26] = [
     "org_storage",
     "org_models",
     "serve_keys",
+    "webhooks",
+    "webhook_payloads",
+    "webhook_deliveries",
 ];
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 60] = [
+const ALL_TENANTS: [&str; 65] = [
     "allowance::used",
     "audit::record_in_orgs_of",
     "auth::accept_invites",
@@ -148,10 +153,13 @@ const ALL_TENANTS: [&str; 60] = [
     "cleanup::withdraw_item_scores",
     "credential::keys",
     "credential::session",
+    "delivery::claim",
+    "delivery::delete_old",
+    "delivery::longest_delay",
     "dependent_evals::ended_by",
     "email_domain::lease_due",
     "email_domain::other_holder",
-    "event::adopt_restored",
+    "event::adopt_restored (2)",
     "event::delete_old",
     "event::insert_suite_published",
     "event::insert_usage_thresholds (2)",
@@ -163,7 +171,7 @@ const ALL_TENANTS: [&str; 60] = [
     "leases::orphan_unknown_claims",
     "leases::sweep",
     "operator::erase_address (2)",
-    "operator::erase_user (5)",
+    "operator::erase_user (7)",
     "operator::lock_user",
     "operator::org_of_key",
     "operator::sole_ownerships",
@@ -181,6 +189,8 @@ const ALL_TENANTS: [&str; 60] = [
     "submission::read_limits",
     "submission::record_predictions",
     "usage::add_requests",
+    "webhook::list_behind",
+    "webhook::list_unreachable",
     "work::claim_jobs",
     "work::fail",
     "work::owns_job",

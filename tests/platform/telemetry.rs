@@ -18,7 +18,9 @@ use crate::clients::{MissingTool, prepare};
 use crate::harness::{
     WAIT_TIMEOUT, World, one_prediction, scrape, string, wait_until, world, world_with,
 };
+use crate::receiver::Receiver;
 use crate::routes::{ROUTES, world_for_routes};
+use crate::webhooks::Webhook;
 
 /// Returns the folder with Prometheus and promtool.
 pub async fn prometheus() -> Option<PathBuf> {
@@ -156,7 +158,7 @@ pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 
 async fn scraped_metrics_match_table_and_promtool() {
     let world = world_with(Plan {
         engines: 1,
-        ..Plan::default()
+        ..Plan::default().with_local_receivers()
     })
     .await;
     assert_eq!(
@@ -186,9 +188,22 @@ async fn scraped_metrics_match_table_and_promtool() {
         sum(&world.stack.workers[0], "assay_redis_up", &[]).await == 1.0
     })
     .await;
+    // The API and the deliverer both deliver.
+    let deliverer = world.stack.launch_deliverer().unwrap();
+    deliverer.ready().await.unwrap();
+    let receiver = Receiver::start().await;
+    let webhook = Webhook::create(&world.owner(), &receiver.url("/"), &["ping"]).await;
+    for process in [&world.stack.apis[0], &deliverer] {
+        wait_until("an attempt of each process", WAIT_TIMEOUT, async || {
+            webhook.ping().await;
+            sum(process, "assay_webhook_attempts_total", &[]).await > 0.0
+        })
+        .await;
+    }
     for (process, binary) in [
         (&world.stack.apis[0], Binary::Api),
         (&world.stack.workers[0], Binary::Worker),
+        (&deliverer, Binary::Deliverer),
     ] {
         let metrics = scrape(process).await;
         assert_in_the_table(&metrics, binary);
@@ -370,7 +385,7 @@ async fn organizations(world: &World, count: usize) -> Vec<Client> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousand_orgs_stay_below_2500_series() {
+async fn thousand_orgs_stay_below_3000_series() {
     let (world, _name_server) = world_for_routes().await;
     let clients = organizations(&world, 1_000).await;
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
@@ -473,7 +488,7 @@ async fn thousand_orgs_stay_below_2500_series() {
         "more operations than routes and rpcs: {operations:?}"
     );
     assert!(
-        series.len() + to_come <= 2_500,
+        series.len() + to_come <= 3_000,
         "{} and {to_come}",
         series.len()
     );

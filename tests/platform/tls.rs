@@ -19,7 +19,7 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 /// Creates an authority. Returns the file of its certificate, and a TLS acceptor with a certificate
 /// for `localhost`.
-fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
+pub fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

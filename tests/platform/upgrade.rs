@@ -94,7 +94,21 @@ async fn previous_and_current_release_share_database() {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     // The previous release, with its own schema.
     let ground = std::sync::Arc::new(Ground::new(servers, old));
-    let mut world = world_on(&ground, Plan::default()).await;
+    let plan = Plan {
+        apis: 0,
+        workers: 0,
+        ..Plan::default()
+    };
+    let mut world = world_on(&ground, plan).await;
+    // Without the settings that it does not know.
+    let api = world.stack.launch_as_api(&ground.binaries.api, &[]);
+    world.stack.apis.push(api.unwrap());
+    world.stack.apis[0].ready().await.unwrap();
+    world
+        .stack
+        .workers
+        .push(world.stack.launch_worker().unwrap());
+    world.stack.workers[0].ready().await.unwrap();
     world.widen_plans().await;
     submit_jobs(&world, &world.stack.apis[0], 5).await;
     // Its processes continue on the current schema.
@@ -103,7 +117,7 @@ async fn previous_and_current_release_share_database() {
         .unwrap();
     submit_jobs(&world, &world.stack.apis[0], 5).await;
     // Current processes join them; any API process accepts a submission, any worker scores it.
-    let api = world.stack.launch_as_api(&new.api).unwrap();
+    let api = world.stack.launch_as_api(&new.api, &[]).unwrap();
     let worker = world.stack.launch_as_worker(&new.worker).unwrap();
     api.ready().await.unwrap();
     worker.ready().await.unwrap();

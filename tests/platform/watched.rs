@@ -19,10 +19,12 @@ use crate::harness::{
     World, ground, one_prediction, string, wait_until, with_token, world, world_with,
 };
 use crate::packages::publish;
+use crate::receiver::Receiver;
 use crate::routes::ROUTES;
 use crate::serving::package;
 use crate::telemetry::prometheus;
 use crate::uploads::{complete, open, put};
+use crate::webhooks::Webhook;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -473,6 +475,12 @@ async fn load(world: &World) {
     world
         .sign_in(&format!("{}@example.org", databases::fresh_name("watched")))
         .await;
+    let receiver = Receiver::start().await;
+    let webhook = Webhook::create(&world.owner(), &receiver.url("/"), &["ping"]).await;
+    for pings in 1..=5 {
+        webhook.ping().await;
+        receiver.wait_for("/", pings).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -482,7 +490,7 @@ async fn every_panel_shows_data() {
     };
     let world = world_with(Plan {
         engines: 1,
-        ..Plan::default()
+        ..Plan::default().with_local_receivers()
     })
     .await;
     publish(&world, &package("embedded"), None).await.unwrap();

@@ -16,6 +16,8 @@ pub struct Database {
     pub api_url: String,
     /// URL with a role in `assay_worker`.
     pub worker_url: String,
+    /// URL with a role in `assay_delivery`.
+    pub delivery_url: String,
 }
 
 /// Connects to the database at `url`.
@@ -72,17 +74,33 @@ pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Re
     ))
 }
 
-/// Creates login roles for the two kinds of processes, with exactly the privileges of `assay_api`
-/// and `assay_worker`.
+/// The kinds of processes with a role of their own: `assay_api` and so on.
+const KINDS: [&str; 3] = ["api", "worker", "delivery"];
+
+/// Creates login roles for the kinds of processes, with exactly the privileges of `assay_api`,
+/// `assay_worker` and `assay_delivery`.
 ///
-/// # Errors If the migrations, which create these two groups, have not run.
+/// # Errors If the migrations, which create these groups, have not run.
 pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     let password = fresh_name("password");
-    for kind in ["api", "worker"] {
+    for kind in KINDS {
+        let group = format!("assay_{kind}");
+        let exists = "select exists(select from pg_roles where rolname = $1)";
+        // An earlier release has fewer groups.
+        let exists: bool = sqlx::query_scalar(exists)
+            .bind(&group)
+            .fetch_one(&mut connection)
+            .await
+            .map_err(Trouble::because("cannot read the roles of PostgreSQL"))?;
+        let in_role = if exists {
+            format!(" in role {group}")
+        } else {
+            String::new()
+        };
         execute(
             &mut connection,
-            format!("create role {name}_{kind} login password '{password}' in role assay_{kind}"),
+            format!("create role {name}_{kind} login password '{password}'{in_role}"),
         )
         .await?;
     }
@@ -94,6 +112,7 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
         owner_url: servers.postgres_url(name),
         api_url: servers.postgres_url_as(&format!("{name}_api"), &password, name),
         worker_url: servers.postgres_url_as(&format!("{name}_worker"), &password, name),
+        delivery_url: servers.postgres_url_as(&format!("{name}_delivery"), &password, name),
     })
 }
 
@@ -108,7 +127,7 @@ pub async fn remove(servers: &Servers, name: &str) -> Result<(), Trouble> {
         format!("drop database if exists {name} with (force)"),
     )
     .await?;
-    for kind in ["api", "worker"] {
+    for kind in KINDS {
         execute(
             &mut connection,
             format!("drop role if exists {name}_{kind}"),

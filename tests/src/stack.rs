@@ -106,6 +106,20 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// Lets webhooks reach receivers on this machine, without TLS.
+    #[must_use]
+    pub fn with_local_receivers(mut self) -> Self {
+        let settings = [
+            ("ASSAY_WEBHOOK_HTTP", "true"),
+            ("ASSAY_WEBHOOK_NETWORKS", "127.0.0.0/8"),
+        ];
+        self.env
+            .extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        self
+    }
+}
+
 /// A launched API process, worker or embedded engine.
 pub struct Process {
     /// The handle of the process; dropping it ends the process.
@@ -138,7 +152,18 @@ pub struct Stack {
 }
 
 /// The settings that can be passed as files, because they contain passwords.
-const SECRETS: [&str; 3] = ["ASSAY_DATABASE_URL", "ASSAY_REDIS_URL", "ASSAY_SMTP_URL"];
+const SECRETS: [&str; 4] = [
+    "ASSAY_DATABASE_URL",
+    "ASSAY_REDIS_URL",
+    "ASSAY_SMTP_URL",
+    WEBHOOK_KEY.0,
+];
+
+/// The key of the secrets of webhooks, unless a plan has another one.
+const WEBHOOK_KEY: (&str, &str) = (
+    "ASSAY_WEBHOOK_KEY",
+    "YXNzYXkgdGVzdHMgZGVyaXZlIHNlY3JldHMgZnJvbSB0aGlz",
+);
 
 impl Stack {
     /// Starts a stack and waits until all its processes are ready.
@@ -204,22 +229,52 @@ impl Stack {
     /// # Errors
     /// If the process cannot be spawned.
     pub fn launch_api(&self) -> Result<Process, Trouble> {
-        self.launch_as_api(&self.ground.binaries.api)
+        let key = self.webhook_key();
+        self.launch_as_api(&self.ground.binaries.api, &[(WEBHOOK_KEY.0, key)])
     }
 
-    /// Launches `program` as another API process without waiting until it is ready.
+    /// Launches `program` as another API process without waiting until it is ready. `settings` are
+    /// those that earlier releases do not know.
     ///
     /// # Errors
     /// If the process cannot be spawned.
-    pub fn launch_as_api(&self, program: &Path) -> Result<Process, Trouble> {
+    pub fn launch_as_api(
+        &self,
+        program: &Path,
+        settings: &[(&str, String)],
+    ) -> Result<Process, Trouble> {
         let listen = free_address()?;
         let admin = free_address()?;
-        let own = [
+        let addresses = [
             ("ASSAY_DATABASE_URL", self.database.api_url.clone()),
             ("ASSAY_LISTEN", listen.to_string()),
             ("ASSAY_ADMIN_LISTEN", admin.to_string()),
         ];
+        let own: Vec<_> = addresses
+            .into_iter()
+            .chain(settings.iter().cloned())
+            .collect();
         self.launch("api", program, "serve", &own, Some(listen), admin)
+    }
+
+    /// Launches a deliverer of webhooks without waiting until it is ready.
+    ///
+    /// # Errors
+    /// If the process cannot be spawned.
+    pub fn launch_deliverer(&self) -> Result<Process, Trouble> {
+        let admin = free_address()?;
+        let own = [
+            ("ASSAY_DATABASE_URL", self.database.delivery_url.clone()),
+            (WEBHOOK_KEY.0, self.webhook_key()),
+            ("ASSAY_ADMIN_LISTEN", admin.to_string()),
+        ];
+        let program = &self.ground.binaries.api;
+        self.launch("deliverer", program, "deliver", &own, None, admin)
+    }
+
+    fn webhook_key(&self) -> String {
+        let given = self.shared.get(WEBHOOK_KEY.0).cloned();
+        given.unwrap_or_else(|| WEBHOOK_KEY.1.to_owned())
     }
 
     /// Launches another worker without waiting until it is ready.
@@ -303,15 +358,17 @@ impl Stack {
         let number = launch_number();
         let folder = self.ground.servers.folder();
         let mut env = Vec::new();
-        let own = own.iter().map(|(name, value)| (*name, value));
-        for (name, value) in self
+        // Engines and deliverers refuse credentials that they do not need.
+        let is_refused =
+            |name: &str| matches!(kind, "engine" | "deliverer") && SECRETS.contains(&name);
+        let shared = self
             .shared
             .iter()
-            .map(|(name, value)| (name.as_str(), value))
-            // An engine has no connection to PostgreSQL or Redis, and refuses their passwords.
-            .filter(|(name, _)| kind != "engine" || !SECRETS.contains(name))
-            .chain(own)
-        {
+            .map(|(name, value)| (name.as_str(), value));
+        let mut settings: BTreeMap<&str, &String> =
+            shared.filter(|(name, _)| !is_refused(name)).collect();
+        settings.extend(own.iter().map(|(name, value)| (*name, value)));
+        for (name, value) in settings {
             let (name, value) = if self.secrets_in_files && SECRETS.contains(&name) {
                 let path = folder.join(format!("{kind}-{number}-{name}"));
                 write_secret(&path, value)

@@ -26,6 +26,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve REST and gRPC until the shutdown signal
     Serve,
+    /// Deliver webhooks until the shutdown signal
+    Deliver,
     /// Print the OpenAPI 3.1 document of the REST API
     Openapi {
         /// Include the commit of this build, as the served document does
@@ -284,13 +286,13 @@ pub enum ModelCommand {
 
 /// Runs a command, and prints its result as one JSON object. Warnings go to standard error.
 ///
-/// `serve` and `openapi` are not commands of the operator: they do nothing here.
+/// `serve`, `deliver` and `openapi` are not commands of the operator: they do nothing here.
 ///
 /// # Errors
 /// If the command is refused, or the database fails.
 pub async fn run(command: Command) -> Result<()> {
     let object = match command {
-        Command::Serve | Command::Openapi { .. } => return Ok(()),
+        Command::Serve | Command::Deliver | Command::Openapi { .. } => return Ok(()),
         Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
@@ -333,6 +335,7 @@ fn print_warnings(warnings: &Value) {
 async fn change(url: &str, command: Command) -> Result<Value> {
     match command {
         Command::Serve
+        | Command::Deliver
         | Command::Openapi { .. }
         | Command::Artifacts(_)
         | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),

@@ -1,11 +1,13 @@
-//! DNS look-ups of the TXT records that verify domains.
+//! DNS look-ups: the TXT records that verify domains, and the addresses of the receivers of webhooks.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use assay_core::{Error, Result};
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
+};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
@@ -24,11 +26,11 @@ pub struct Dns {
 
 impl Dns {
     /// Creates a resolver for this name server, or for the system's. If the system's configuration
-    /// cannot be read, the process serves nevertheless; only domains cannot be verified.
+    /// cannot be read, the process serves nevertheless.
     pub fn new(server: Option<SocketAddr>) -> Self {
         let resolver = resolver(server);
         if let Err(error) = &resolver {
-            tracing::warn!(%error, "no name server configured, domains cannot be verified; set ASSAY_DNS_SERVER");
+            tracing::warn!(%error, "no name server configured, domains cannot be verified and webhooks not delivered; set ASSAY_DNS_SERVER");
         }
         Self { resolver }
     }
@@ -38,13 +40,8 @@ impl Dns {
     /// # Errors
     /// `unavailable` if the name server does not respond.
     pub async fn txt_records(&self, name: &str) -> Result<Vec<String>> {
-        let resolver = self
-            .resolver
-            .as_ref()
-            .map_err(|error| Error::unavailable(error.clone()))?;
-        // The trailing dot prevents the use of search domains.
-        let name = Name::from_ascii(format!("{name}.")).map_err(Error::internal)?;
-        let found = tokio::time::timeout(LOOKUP_TIMEOUT, resolver.txt_lookup(name))
+        let lookup = self.resolver()?.txt_lookup(absolute(name)?);
+        let found = tokio::time::timeout(LOOKUP_TIMEOUT, lookup)
             .await
             .map_err(Error::unavailable)?;
         match found {
@@ -57,6 +54,34 @@ impl Dns {
             Err(error) => Err(Error::unavailable(error)),
         }
     }
+
+    /// Returns the addresses of a host, empty if it has none.
+    ///
+    /// # Errors
+    /// `unavailable` if the name server does not respond.
+    pub async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>> {
+        let lookup = self.resolver()?.lookup_ip(absolute(name)?);
+        let found = tokio::time::timeout(LOOKUP_TIMEOUT, lookup)
+            .await
+            .map_err(Error::unavailable)?;
+        match found {
+            Ok(found) => Ok(found.iter().collect()),
+            Err(error) if error.is_no_records_found() => Ok(Vec::new()),
+            Err(error) => Err(Error::unavailable(error)),
+        }
+    }
+
+    fn resolver(&self) -> Result<&TokioResolver> {
+        self.resolver
+            .as_ref()
+            .map_err(|error| Error::unavailable(error.clone()))
+    }
+}
+
+/// Returns a name that is not completed with search domains.
+fn absolute(name: &str) -> Result<Name> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    Name::from_ascii(format!("{name}.")).map_err(Error::internal)
 }
 
 /// Returns the value of a TXT record, whose strings of 255 bytes are concatenated.
@@ -86,5 +111,8 @@ fn resolver(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
     options.attempts = 1;
     // Without a cache, a record that was just created is found at once.
     options.cache_size = 0;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    // The names of the local network are not those of the internet.
+    options.use_hosts_file = ResolveHosts::Never;
     builder.build()
 }

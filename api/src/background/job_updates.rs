@@ -1,14 +1,14 @@
 //! Updates of jobs: forwards the database's notifications of changed jobs, and of events, to the
 //! requests that wait for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::store::job_notifications::CHANGED_CHANNEL;
 use assay_core::store::{PrimaryPool, notifications::Notifications};
 use assay_core::{JobId, OrgId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// Longest time until a waiting request reads its job again, in case a notification was missed.
@@ -28,10 +28,26 @@ enum Progress {
 /// The jobs for which requests wait, by their ids, and the organizations whose events they wait for.
 type Awaited = Mutex<HashMap<String, watch::Sender<Progress>>>;
 
+/// The organizations with new events.
+#[derive(Debug, PartialEq, Eq)]
+pub enum OrgsWithEvents {
+    /// Any organization, because notifications may have been missed.
+    Any,
+    /// The organizations with these ids.
+    Some(HashSet<String>),
+}
+
+/// The organizations with events that were not looked at yet.
+struct Announced {
+    orgs: Mutex<OrgsWithEvents>,
+    added: Notify,
+}
+
 /// The notifications of changed jobs, for the requests that wait for them.
 #[derive(Clone)]
 pub struct JobUpdates {
     awaited: Arc<Awaited>,
+    announced: Arc<Announced>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -40,8 +56,30 @@ impl JobUpdates {
     pub fn new(stopped: watch::Receiver<bool>) -> Self {
         Self {
             awaited: Arc::default(),
+            announced: Arc::new(Announced {
+                orgs: Mutex::new(OrgsWithEvents::Any),
+                added: Notify::new(),
+            }),
             stopped,
         }
+    }
+
+    /// Waits for new events, and returns the organizations that had some since the last call.
+    pub async fn orgs_with_events(&self) -> OrgsWithEvents {
+        let nothing = || OrgsWithEvents::Some(HashSet::new());
+        loop {
+            let added = self.announced.added.notified();
+            let found = std::mem::replace(&mut *self.announced.lock(), nothing());
+            if found != nothing() {
+                return found;
+            }
+            added.await;
+        }
+    }
+
+    /// Wakes up the sending of events of an organization, as a new event does.
+    pub fn announce_events(&self, org_id: &OrgId) {
+        self.announced.add(Some(org_id.as_str()));
     }
 
     /// Forwards the database's notifications until it is dropped.
@@ -54,6 +92,7 @@ impl JobUpdates {
 
     /// Forwards a notification, or `None` if some may have been missed.
     fn forward(&self, changed: Option<&str>) {
+        self.announced.add(changed);
         let awaited = lock(&self.awaited);
         let Some(changed) = changed else {
             for job in awaited.values() {
@@ -93,6 +132,24 @@ impl JobUpdates {
             progress,
             stopped: self.stopped.clone(),
         }
+    }
+}
+
+impl Announced {
+    /// Adds the organization of a notification, or any organization if some may have been missed.
+    fn add(&self, changed: Option<&str>) {
+        match (changed, &mut *self.lock()) {
+            (Some(id), OrgsWithEvents::Some(orgs)) if id.starts_with("org_") => {
+                orgs.insert(id.to_owned());
+            }
+            (None, orgs) => *orgs = OrgsWithEvents::Any,
+            _ => return,
+        }
+        self.added.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OrgsWithEvents> {
+        self.orgs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,6 +255,22 @@ mod tests {
             updates.forward(Some(&format!("{job_id} running")));
             assert!(subscription.finished_before(Instant::now() + SOON).await);
         }
+    }
+
+    #[tokio::test]
+    async fn organizations_with_events_are_returned_once() {
+        let (_stop, updates) = updates();
+        assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Any);
+        for changed in ["org_1", "org_2", "job_1", "org_1"] {
+            updates.forward(Some(changed));
+        }
+        let both = HashSet::from(["org_1", "org_2"].map(String::from));
+        assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Some(both));
+        let none = tokio::time::timeout(SOON, updates.orgs_with_events()).await;
+        assert!(none.is_err(), "{none:?}");
+        updates.forward(None);
+        updates.forward(Some("org_1"));
+        assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Any);
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ mod suites;
 mod terms;
 mod uploads;
 mod usage;
+mod webhooks;
 
 use assay_core::{Code, Error, Result};
 use assay_proto::v1::audit_service_server::AuditServiceServer;
@@ -45,6 +46,7 @@ use assay_proto::v1::suite_service_server::SuiteServiceServer;
 use assay_proto::v1::terms_service_server::TermsServiceServer;
 use assay_proto::v1::upload_service_server::UploadServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
+use assay_proto::v1::webhook_service_server::WebhookServiceServer;
 use axum::Router;
 use axum::extract::State;
 use axum::handler::Handler as _;
@@ -95,6 +97,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(InviteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(TermsServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(WebhookServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .merge(evals::routes().with_state(app.clone()))
         .merge(predictions::routes().with_state(app.clone()))

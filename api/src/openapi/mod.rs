@@ -84,6 +84,7 @@ fn tags() -> Value {
             "The API keys of the organization. Users manage them with a session token.",
         ),
         ("events", "What happened in the organization."),
+        ("webhooks", "URLs to which events are sent."),
         (
             "audit",
             "The audit log: who changed what in the organization.",

@@ -29,3 +29,4 @@ pub mod terms;
 pub mod trace_document;
 pub mod uploads;
 pub mod usage;
+pub mod webhooks;

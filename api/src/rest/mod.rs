@@ -25,6 +25,7 @@ mod suites;
 mod terms;
 mod uploads;
 mod usage;
+mod webhooks;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -99,6 +100,24 @@ pub fn routes(app: &App) -> Router<App> {
             patch(domains::update).delete(domains::release),
         )
         .route("/v1/domains/{domain}/verify", post(domains::verify))
+        .route("/v1/webhooks", get(webhooks::list).post(webhooks::create))
+        .route(
+            "/v1/webhooks/{webhook_id}",
+            get(webhooks::get)
+                .patch(webhooks::update)
+                .delete(webhooks::delete),
+        )
+        .route("/v1/webhooks/{webhook_id}/rotate", post(webhooks::rotate))
+        .route("/v1/webhooks/{webhook_id}/test", post(webhooks::test))
+        .route(
+            "/v1/webhooks/{webhook_id}/deliveries",
+            get(webhooks::deliveries),
+        )
+        .route(
+            "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/retry",
+            post(webhooks::retry),
+        )
+        .route("/v1/webhooks/{webhook_id}/recover", post(webhooks::recover))
         .route_layer((
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
@@ -170,5 +189,15 @@ pub fn routes(app: &App) -> Router<App> {
     domains::release,
     terms::get,
     terms::accept,
+    webhooks::list,
+    webhooks::create,
+    webhooks::get,
+    webhooks::update,
+    webhooks::delete,
+    webhooks::rotate,
+    webhooks::test,
+    webhooks::deliveries,
+    webhooks::retry,
+    webhooks::recover,
 ))]
 pub struct Operations;

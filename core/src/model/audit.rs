@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, SessionId, UserId};
+use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId};
 use crate::model::org::Role;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -44,6 +44,14 @@ text_enum! {
         OrgUpdated = "org.updated",
         /// The terms were accepted.
         TermsAccepted = "terms.accepted",
+        /// A webhook was created.
+        WebhookCreated = "webhook.created",
+        /// A webhook was changed, or its secret was rotated.
+        WebhookUpdated = "webhook.updated",
+        /// A webhook was deleted.
+        WebhookDeleted = "webhook.deleted",
+        /// The platform disabled a webhook, because its receiver is gone or has failed for days.
+        WebhookDisabled = "webhook.disabled",
         /// A member signed in.
         SessionStarted = "session.started",
         /// A session of a member was ended.
@@ -84,6 +92,8 @@ text_enum! {
         Terms = "terms",
         /// A session of a member.
         Session = "session",
+        /// A webhook.
+        Webhook = "webhook",
     }
 }
 
@@ -172,6 +182,11 @@ impl Change {
     /// Creates a change of a domain.
     pub fn domain(r#type: AuditType, domain: &str) -> Self {
         Self::new(r#type, TargetType::Domain, domain)
+    }
+
+    /// Creates a change of a webhook.
+    pub fn webhook(r#type: AuditType, webhook_id: &WebhookId) -> Self {
+        Self::new(r#type, TargetType::Webhook, webhook_id.as_str())
     }
 
     /// Creates the change of the setting whether users of a domain become members.

@@ -14,6 +14,8 @@ use crate::model::timestamp::Timestamp;
 /// The kind of resource that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
+    /// A delivery of an event to a webhook.
+    Delivery,
     /// A domain that an organization has claimed, verified or not.
     Domain,
     /// An invite to an organization.
@@ -40,12 +42,15 @@ pub enum Resource {
     Trace,
     /// An upload of an organization.
     Upload,
+    /// A webhook of an organization.
+    Webhook,
 }
 
 impl Resource {
     /// Returns the name of the resource in messages, and its type in gRPC error details.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Delivery => "delivery",
             Self::Domain => "claimed domain",
             Self::Invite => "invite",
             Self::Job => "job",
@@ -59,6 +64,7 @@ impl Resource {
             Self::Terms => "terms",
             Self::Trace => "trace",
             Self::Upload => "upload",
+            Self::Webhook => "webhook",
         }
     }
 }

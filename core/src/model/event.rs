@@ -39,6 +39,11 @@ text_enum! {
         MemberRemoved = "member.removed",
         /// The role of a member was changed. The data is the member.
         MemberRoleChanged = "member.role_changed",
+        /// A webhook was disabled, because its receiver is gone or has failed for days. The data is the
+        /// webhook.
+        WebhookDisabled = "webhook.disabled",
+        /// A test of a webhook, which only that webhook receives. The data is the webhook.
+        Ping = "ping",
     }
 }
 
@@ -55,7 +60,9 @@ impl EventType {
             | Self::KeyExpiring
             | Self::MemberAdded
             | Self::MemberRemoved
-            | Self::MemberRoleChanged => None,
+            | Self::MemberRoleChanged
+            | Self::WebhookDisabled
+            | Self::Ping => None,
         }
     }
 }

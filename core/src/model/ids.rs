@@ -116,6 +116,11 @@ ids! {
     AuditId = "aud_", precisely_ordered_characters;
     /// The id of an event.
     EventId = "evt_", random_characters;
+    /// The id of a webhook.
+    WebhookId = "whk_", random_characters;
+    /// The id of a delivery of an event to a webhook. It begins with the time, which orders the list
+    /// of deliveries.
+    DeliveryId = "dlv_", precisely_ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", random_characters;
     /// The id of a worker process, from its start to its exit.

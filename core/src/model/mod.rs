@@ -42,3 +42,6 @@ pub mod timestamp;
 pub mod upload;
 pub mod usage;
 pub mod validation;
+pub mod webhook;
+pub mod webhook_secret;
+pub mod webhook_target;

@@ -41,6 +41,12 @@ pub enum ProcessError {
          of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api"
     )]
     RoleReadsAnswers,
+    /// The database role of the deliverer has too many rights.
+    #[error(
+        "the role in ASSAY_DATABASE_URL can read more than deliveries, and the deliverer must not: give it a login role that is a member \
+         of assay_delivery and of nothing else, such as: create role assay_delivery_1 login password '…' in role assay_delivery"
+    )]
+    RoleReadsMoreThanDeliveries,
     /// The API cannot write to the artifact store.
     #[error("cannot write to {location}, which ASSAY_ARTIFACTS names: {cause}")]
     ArtifactsNotWritable {

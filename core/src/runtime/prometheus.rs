@@ -31,6 +31,10 @@ pub enum Binary {
     Worker,
     /// Only the embedded engine, `assay-worker serve`.
     Engine,
+    /// Only the deliverer, `assay-api deliver`.
+    Deliverer,
+    /// The API and the deliverer.
+    Delivering,
     /// The API and the worker.
     Both,
     /// All processes.
@@ -42,6 +46,7 @@ impl Binary {
     fn label(self) -> &'static str {
         match self {
             Self::Api => "assay-api",
+            Self::Deliverer | Self::Delivering => "assay-api deliver",
             Self::Engine => "assay-worker serve",
             Self::Worker | Self::Both | Self::All => "assay-worker",
         }
@@ -72,6 +77,7 @@ impl Instrument {
         match self.binary {
             Binary::All => true,
             Binary::Both => matches!(binary, Binary::Api | Binary::Worker),
+            Binary::Delivering => matches!(binary, Binary::Api | Binary::Deliverer),
             exporter => exporter == binary,
         }
     }
@@ -122,8 +128,12 @@ metrics! {
     UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count, Api, [outcome = "ready" | "failed"]; "Uploads completed, by outcome."
     ARTIFACTS_ORPHANED = "assay_artifacts_orphaned_total", Counter, Count, Api, []; "Objects that the daily reconciliation removed because they were a day old and no row named them."
     ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
-    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries" | "events"]; "Rows deleted at the end of their retention, by kind."
+    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries" | "events" | "webhook_payloads"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
+    WEBHOOK_ATTEMPTS = "assay_webhook_attempts_total", Counter, Count, Delivering, [outcome = "delivered" | "dns" | "address" | "connect" | "tls" | "timeout" | "status"]; "Attempts to deliver an event to a webhook, by outcome; `address`: the receiver is not on the public internet; `status`: it responded with a status other than 2xx."
+    WEBHOOK_ATTEMPT_SECONDS = "assay_webhook_attempt_duration_seconds", Histogram, Seconds, Delivering, []; "Time of an attempt, from the look-up of the receiver's address to its response or the failure."
+    WEBHOOK_DELAY_SECONDS = "assay_webhook_delivery_delay_seconds", Gauge, Seconds, Delivering, []; "Time for which the most delayed delivery has been due, 0 if none is, without those of failing webhooks; every process that delivers exports the same value, read from PostgreSQL, or NaN while PostgreSQL is unavailable."
+    WEBHOOKS_DISABLED = "assay_webhooks_disabled_total", Counter, Count, Api, [reason = "gone" | "failing"]; "Webhooks that the platform has disabled, by reason."
     ENGINE_PERMITS = "assay_engine_permits", Gauge, Count, Engine, []; "Sequences that this engine accepts at once."
     ENGINE_PERMITS_USED = "assay_engine_permits_used", Gauge, Count, Engine, []; "Sequences that this engine has accepted and not finished."
     ENGINE_QUEUE = "assay_engine_queue", Gauge, Count, Engine, []; "Accepted sequences that wait for a thread."
@@ -145,7 +155,7 @@ metrics! {
     MIGRATIONS_PENDING = "assay_migrations_pending", Gauge, Count, Both, []; "Migrations of this build that have not been applied to the database."
     RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, All, []; "Unfinished asynchronous tasks of the process."
     RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, All, []; "Delay between the time a sleeping task should wake up and the time it does: every task waits that long for a thread."
-    BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
+    BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-api deliver" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
 }
 
 /// Upper bounds of the buckets of request durations, in seconds. They are few, because each
@@ -163,6 +173,9 @@ const ENGINE_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
+/// Upper bounds of the buckets of attempts to deliver, in seconds, up to their time limit.
+const WEBHOOK_BUCKETS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0];
+
 /// Counts a finished job. `outcome` is `succeeded`, `cancelled` or the failure code.
 pub fn count_finished_job(r#type: JobType, outcome: &'static str) {
     metrics::counter!(JOBS_FINISHED, "type" => r#type.as_str(), "outcome" => outcome).increment(1);
@@ -178,6 +191,10 @@ pub fn init_metrics(binary: Binary, git_sha: &str) -> Result<PrometheusHandle, P
         })
         .and_then(|builder| {
             builder.set_buckets_for_metric(Matcher::Prefix("assay_engine_".into()), ENGINE_BUCKETS)
+        })
+        .and_then(|builder| {
+            builder
+                .set_buckets_for_metric(Matcher::Prefix("assay_webhook_".into()), WEBHOOK_BUCKETS)
         })
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Error::internal)?;

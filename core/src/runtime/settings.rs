@@ -66,8 +66,12 @@ settings! {
     SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`. If empty, emails are written to `ASSAY_MAIL_FOLDER`."
     MAIL_FROM = ""; "Sender of emails, such as `Assay <assay@example.org>`. Required with `ASSAY_SMTP_URL`."
     MAIL_FOLDER = "mail"; "Folder for emails if there is no mail server. Each email is an `.eml` file."
-    DNS_SERVER = ""; "DNS server for the verification of domains, such as `192.0.2.53:53`. If empty, the DNS server of the system is used."
+    DNS_SERVER = ""; "DNS server for the verification of domains and for the receivers of webhooks, such as `192.0.2.53:53`. If empty, the DNS server of the system is used."
     DOMAIN_CHECK_DAYS = "7"; "Days between the checks of a verified domain's DNS record. After three consecutive checks that do not find it, `auto_join` is disabled."
+    WEBHOOK_KEY = "", secret; "Key from which the signing secrets of webhooks are derived: at least 32 bytes in base64, such as those of `openssl rand -base64 32`. `assay-api serve` and `assay-api deliver` need the same one. A new key changes all secrets. If empty, there are no webhooks."
+    WEBHOOK_DELIVERY = "true"; "`true` lets `assay-api serve` deliver webhooks. `false` leaves that to `assay-api deliver`, whose database role and network can be restricted."
+    WEBHOOK_HTTP = "false"; "`true` lets webhooks have URLs that begin with `http://`, for development. `false` requires `https://`."
+    WEBHOOK_NETWORKS = ""; "Networks that webhooks may reach although they are not on the public internet, such as `10.1.0.0/16`, separated by commas."
     TERMS_VERSION = ""; "Version of the terms that an organization must accept before it creates keys or submits. If empty, there are no terms."
     TERMS_URL = ""; "URL of the terms. Required with `ASSAY_TERMS_VERSION`."
     FREE_UPLOAD_HOURS = "24"; "Hours for which an organization on the plan `free` can submit a completed upload. On other plans it is 7 days."
@@ -289,17 +293,17 @@ impl Reader {
         self.errors.push(format!("{}: {message}", setting.name));
     }
 
-    /// Adds an error for each credential of the installation that is set, for a process that must
-    /// have none.
-    pub fn reject_secrets(&mut self) {
+    /// Adds an error for each credential of the installation that is set, except those that the
+    /// process needs.
+    pub fn reject_secrets_except(&mut self, needed: &[Setting]) {
         let names = ALL
             .iter()
-            .filter(|setting| setting.secret)
+            .filter(|setting| setting.secret && !needed.contains(setting))
             .flat_map(|setting| [setting.name.to_owned(), format!("{}_FILE", setting.name)]);
         for name in names {
             if self.given.contains_key(&name) {
                 self.errors.push(format!(
-                    "{name}: must not be set, because this process must have no credential; \
+                    "{name}: must not be set, because this process must not have this credential; \
                      remove it from its environment"
                 ));
             }
@@ -314,8 +318,13 @@ impl Reader {
         if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(BadSettings(self.errors))
+            Err(self.into_errors())
         }
+    }
+
+    /// Returns all errors that were collected. The caller has added one.
+    pub fn into_errors(self) -> BadSettings {
+        BadSettings(self.errors)
     }
 }
 
@@ -465,7 +474,7 @@ mod tests {
             ("ASSAY_REDIS_URL_FILE", "/x"),
             ("ASSAY_LOG", "info"),
         ]);
-        read.reject_secrets();
+        read.reject_secrets_except(&[]);
         let message = read.finish().unwrap_err().to_string();
         for part in [
             "ASSAY_DATABASE_URL: must not be set",

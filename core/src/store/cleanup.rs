@@ -496,6 +496,8 @@ pub enum OldRows {
     AuditEntries,
     /// Events.
     Events,
+    /// Events as they are sent to webhooks, with their deliveries.
+    WebhookPayloads,
 }
 
 impl OldRows {
@@ -509,6 +511,7 @@ impl OldRows {
             Self::Uploads => "uploads",
             Self::AuditEntries => "audit_entries",
             Self::Events => "events",
+            Self::WebhookPayloads => "webhook_payloads",
         }
     }
 }
@@ -522,6 +525,7 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
         OldRows::DomainClaims => delete_domain_claims(db, days).await,
         OldRows::Uploads => delete_uploads(db, days).await,
         OldRows::Events => super::event::delete_old(db, days, BATCH as i64).await,
+        OldRows::WebhookPayloads => super::delivery::delete_old(db, days, BATCH as i64).await,
         OldRows::AuditEntries => super::audit::delete_old(db, days, BATCH as i64).await,
     }
 }

@@ -209,8 +209,63 @@ pub async fn list(
     })
 }
 
-/// Moves the events of a restored database before all new ones, in their order.
+/// Returns the position before the newest event of a type, or `None` if there is none.
+pub async fn before_newest(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    r#type: EventType,
+) -> Result<Option<EventCursor>> {
+    let newest = sqlx::query_as!(
+        EventCursor,
+        r#"
+        select
+            xid::text::bigint as "xid!",
+            position - 1 as "position!"
+        from events e
+        where org_id = $1
+          and type = $2
+        -- Of the table: the result columns are numbers of the same names.
+        order by e.xid desc, e.position desc
+        limit 1
+        "#,
+        org_id.as_str(),
+        r#type.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(newest)
+}
+
+/// Moves the events of a restored database before all new ones, in their order, and the positions of
+/// webhooks with them. A webhook continues with its first event without a delivery.
 pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: a restore restores the webhooks of every organization */
+        update webhooks w
+        set
+            xid = '0',
+            position = coalesce(
+                (
+                    select min(e.position) - 1
+                    from events e
+                    where e.org_id = w.org_id
+                      and (e.xid, e.position) > (w.xid, w.position)
+                ),
+                (select max(e.position) from events e where e.org_id = w.org_id),
+                0
+            )
+        where w.xid >= pg_snapshot_xmax(pg_current_snapshot())
+           or exists (
+               select from events e
+               where e.org_id = w.org_id
+                 and (e.xid, e.position) > (w.xid, w.position)
+                 and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
+           )
+        "
+    )
+    .execute(&mut *db)
+    .await?;
     sqlx::query!(
         "
         /* all tenants: a restore restores the events of every organization */

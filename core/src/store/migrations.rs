@@ -158,3 +158,49 @@ pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     .await?;
     Ok(may)
 }
+
+/// Returns `true` if the role of this process could read or change a table other than those of
+/// deliveries. The deliverer refuses to start with such a role.
+pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
+    let may = sqlx::query_scalar!(
+        r#"
+        select
+            -- Rights that the role could acquire by "set role".
+            exists(
+                select from pg_roles
+                where rolname not in (current_user, 'assay_delivery')
+                  and pg_has_role(oid, 'member')
+            )
+            or exists(
+                select from pg_class
+                where relnamespace in (
+                    select oid from pg_namespace
+                    where nspname <> 'information_schema'
+                      and not starts_with(nspname, 'pg_')
+                )
+                  and relkind in ('r', 'v', 'm', 'p', 'f')
+                  and relname not in (
+                      'webhooks',
+                      'webhook_payloads',
+                      'webhook_deliveries',
+                      'webhooks_with_pending_deliveries',
+                      '_sqlx_migrations'
+                  )
+                  -- Extensions grant the rights on their own tables to everybody.
+                  and not exists (
+                      select from pg_depend
+                      where classid = 'pg_class'::regclass
+                        and objid = pg_class.oid
+                        and deptype = 'e'
+                  )
+                  and (
+                      has_any_column_privilege(oid, 'select, insert, update')
+                      or has_table_privilege(oid, 'delete, truncate')
+                  )
+            ) as "may!"
+        "#
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(may)
+}

@@ -17,6 +17,7 @@ pub mod cleanup;
 pub mod combined_statements;
 pub mod combined_submissions;
 pub mod credential;
+pub mod delivery;
 pub mod dependent_evals;
 pub mod email_domain;
 pub mod event;
@@ -51,6 +52,7 @@ pub mod terms;
 pub mod trace;
 pub mod upload;
 pub mod usage;
+pub mod webhook;
 pub mod work;
 
 pub use pool::{

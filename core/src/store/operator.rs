@@ -319,6 +319,13 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .await?
         .rows_affected();
     // After the memberships, whose users could cause further ones.
+    sqlx::query!("delete from webhooks where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    // With their deliveries.
+    sqlx::query!("delete from webhook_payloads where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("delete from events where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -596,6 +603,34 @@ pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erase
             email = null,
             address = null
         where user_id = $1
+        ",
+        user
+    )
+    .execute(&mut *db)
+    .await?;
+    // Otherwise an event with the address could be stored for a webhook afterwards.
+    sqlx::query!(
+        "
+        /* all tenants: the operator erases a user in every organization */
+        select w.id
+        from webhooks w
+        where w.org_id in (
+            select e.org_id
+            from events e
+            where e.data is not null
+              and e.data ->> 'user_id' = $1
+        )
+        order by w.id
+        for no key update
+        ",
+        user
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    sqlx::query!(
+        "
+        /* all tenants: the operator erases a user in every organization */
+        delete from webhook_payloads where user_id = $1
         ",
         user
     )

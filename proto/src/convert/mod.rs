@@ -22,6 +22,7 @@ mod terms;
 mod transcode;
 mod uploads;
 mod usage;
+mod webhooks;
 
 pub use evals::{CreateEvalFields, CreateEvalReader};
 pub use predictions::{CreatePredictionFields, CreatePredictionReader};

@@ -2,6 +2,7 @@
 and which domains can be claimed. They change only the parts of a request that are meant to be valid. Parts that are invalid on
 purpose are sent as they are."""
 
+import datetime
 import json
 import os
 import random
@@ -14,7 +15,11 @@ ORG = os.environ["ASSAY_ORG"]
 # Existing resources, by the name of the parameter or field.
 KNOWN = json.loads(os.environ["ASSAY_KNOWN"])
 # Operations that would remove a resource which other operations need: the parameter, and the value to send instead.
-REMOVALS = {"deleteUpload": ("upload_id", "upl_0"), "releaseDomain": ("domain", "unclaimed.example")}
+REMOVALS = {
+    "deleteUpload": ("upload_id", "upl_0"),
+    "releaseDomain": ("domain", "unclaimed.example"),
+    "deleteWebhook": ("webhook_id", "whk_0"),
+}
 # schemathesis sometimes sends an id of another kind, because it takes the id of a response for that of its organization.
 ORG_ID = re.compile(r"org_[0-9A-Za-z]{1,40}|[a-z]{3}_[0-9A-Za-z]{22}")
 
@@ -164,7 +169,27 @@ def key_change(body):
     return {**body, "name": body.get("name") or "renamed", "scopes": None, "expires_at": None}
 
 
+def webhook(body):
+    """Returns the webhook with distinct events and a URL whose host has no address: generated URLs have any scheme."""
+    events = body.get("events") and list(dict.fromkeys(body["events"]))
+    return {**body, "events": events, "url": body.get("url") and "https://receiver.invalid/"}
+
+
+def webhook_change(body):
+    """Returns the change with at least one field, which no schema can state."""
+    return {**webhook(body), "enabled": body.get("enabled") is not False}
+
+
+def recovery(body):
+    """Returns the recovery since now: no schema can state that the time is in the last 30 days."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {**body, "since": now.isoformat()}
+
+
 BODIES = {
+    "createWebhook": webhook,
+    "updateWebhook": webhook_change,
+    "recoverWebhook": recovery,
     "createKey": new_key,
     "updateKey": key_change,
     "createEval": submission,

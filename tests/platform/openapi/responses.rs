@@ -44,6 +44,7 @@ async fn responses_conform_to_document() {
     signs_in(&mut conformance, &world).await;
     organizes(&mut conformance, &world, &name_server).await;
     manages(&mut conformance, &owner, &other).await;
+    sends_events(&mut conformance, &owner).await;
     error_responses(&mut conformance, &world).await;
     let succeeded: BTreeSet<_> = conformance
         .seen
@@ -319,6 +320,70 @@ async fn cancels(conformance: &mut Conformance, client: &Client) {
             .status,
         200
     );
+}
+
+async fn sends_events(conformance: &mut Conformance, owner: &Client) {
+    let mut call = async |method: &str, path: &str, id: &str, body: Option<&Value>, status: u16| {
+        let template = match path {
+            "" => String::from("/v1/webhooks"),
+            path => format!("/v1/webhooks/{{webhook_id}}{path}"),
+        };
+        let template = template.trim_end_matches('/').to_owned();
+        let delivery = id.split('/').nth(1).unwrap_or_default();
+        let filled = template
+            .replace("{webhook_id}", id.split('/').next().unwrap())
+            .replace("{delivery_id}", delivery);
+        let response = conformance
+            .call(owner, method, &template, &filled, body)
+            .await;
+        assert_eq!(
+            response.status, status,
+            "{method} {filled}: {}",
+            response.body
+        );
+        response.body
+    };
+    let new = json!({"url": "https://receiver.invalid/", "events": ["ping"]});
+    let id = string(&call("POST", "", "", Some(&new), 201).await["id"]);
+    for _ in 0..9 {
+        call("POST", "", "", Some(&new), 201).await;
+    }
+    call("POST", "", "", Some(&new), 409).await;
+    call(
+        "POST",
+        "",
+        "",
+        Some(&json!({"url": "http://127.0.0.1"})),
+        422,
+    )
+    .await;
+    call("GET", "", "", None, 200).await;
+    call("GET", "/", &id, None, 200).await;
+    call("POST", "/rotate", &id, None, 201).await;
+    let delivery = call("POST", "/test", &id, None, 202).await;
+    let both = format!("{id}/{}", string(&delivery["id"]));
+    call("POST", "/deliveries/{delivery_id}/retry", &both, None, 202).await;
+    call("GET", "/deliveries", &id, None, 200).await;
+    let since = json!({"since": assay_core::Timestamp::now()});
+    call("POST", "/recover", &id, Some(&since), 202).await;
+    let disable = json!({"enabled": false});
+    call("PATCH", "/", &id, Some(&disable), 200).await;
+    call("POST", "/test", &id, None, 409).await;
+    call("POST", "/deliveries/{delivery_id}/retry", &both, None, 409).await;
+    call("POST", "/recover", &id, Some(&since), 409).await;
+    call("DELETE", "/", &id, None, 204).await;
+    for (method, path, body) in [
+        ("GET", "/", None),
+        ("PATCH", "/", Some(&disable)),
+        ("DELETE", "/", None),
+        ("POST", "/rotate", None),
+        ("POST", "/test", None),
+        ("GET", "/deliveries", None),
+        ("POST", "/deliveries/{delivery_id}/retry", None),
+        ("POST", "/recover", Some(&since)),
+    ] {
+        call(method, path, &both, body, 404).await;
+    }
 }
 
 async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) {

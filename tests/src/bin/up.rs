@@ -45,7 +45,7 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
         apis: arguments.apis.into(),
         workers: arguments.workers.into(),
         engines: 1,
-        ..Plan::default()
+        ..Plan::default().with_local_receivers()
     };
     let mut stack = Stack::start(&ground, plan).await?;
     println!("{}", described(&stack).await?);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use assay_core::Timestamp;
 use assay_core::model::key::ApiKey;
 use assay_core::model::validation;
+use assay_core::model::webhook::{DisabledReason, Webhook};
 use assay_core::store::auth::LINK_LIFETIME;
 use assay_core::store::invite::LIFETIME_DAYS;
 
@@ -62,11 +63,7 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
     let link = format!("{public_url}/sign-in");
     let org = match validation::has_link(org) {
         true => String::from("an organization"),
-        // A quotation mark in the name would seem to end the quotation.
-        false => format!(
-            "the organization “{}”",
-            org.replace(['“', '”', '„', '"'], "'")
-        ),
+        false => named("the organization", org),
     };
     let invited = format!("{inviter} invites you to {org} on Assay, as {role}.");
     let address =
@@ -87,15 +84,20 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
     )
 }
 
+/// Returns what a name stands for with the name in quotation marks, or without it if the name looks
+/// like a link. A quotation mark in the name would seem to end the quotation.
+fn named(what: &str, name: &str) -> String {
+    match validation::has_link(name) {
+        true => what.to_owned(),
+        false => format!("{what} “{}”", name.replace(['“', '”', '„', '"'], "'")),
+    }
+}
+
 /// Returns the notice that keys of an organization expire soon, to an owner or to their creator.
 ///
 /// Members choose the names of keys and organizations. So both are quoted, and left out if they look
 /// like links.
 pub fn keys_expiring(to: &str, org: &str, keys: &[ApiKey]) -> Email {
-    let named = |what: &str, name: &str| match validation::has_link(name) {
-        true => what.to_owned(),
-        false => format!("{what} “{}”", name.replace(['“', '”', '„', '"'], "'")),
-    };
     let intro = format!(
         "These API keys of {} on Assay expire soon. From then on, programs that use them fail.",
         named("the organization", org)
@@ -118,6 +120,36 @@ pub fn keys_expiring(to: &str, org: &str, keys: &[ApiKey]) -> Email {
          nobody needs a key any more, there is nothing to do.",
     ));
     email(Kind::Notice, to, "API keys expire soon", &paragraphs)
+}
+
+/// Returns the notice to an owner that the platform has disabled a webhook. It names no URL, which can
+/// contain a secret.
+pub fn webhook_disabled(to: &str, org: &str, webhook: &Webhook) -> Email {
+    let reason = match webhook.disabled_reason {
+        Some(DisabledReason::Gone) => "its receiver responded with the status 410 (Gone)",
+        Some(DisabledReason::Failing) => "no delivery has succeeded for 5 days",
+        Some(DisabledReason::Owner) | None => "an owner disabled it",
+    };
+    let disabled = format!(
+        "The webhook {} of {} on Assay was disabled: {reason}.",
+        webhook.id,
+        named("the organization", org)
+    );
+    let remedy = format!(
+        "Once the receiver works, enable the webhook with PATCH /v1/webhooks/{0} and send the missed events with POST \
+         /v1/webhooks/{0}/recover.",
+        webhook.id
+    );
+    email(
+        Kind::Notice,
+        to,
+        "A webhook was disabled",
+        &[
+            Paragraph::Text("Hello,"),
+            Paragraph::Text(&disabled),
+            Paragraph::Text(&remedy),
+        ],
+    )
 }
 
 /// A paragraph of an email.
