@@ -22,6 +22,7 @@ FAST_OPERATIONS = f'operation!~"{SLOW_BY_DESIGN}"'
 WITHIN_HALF_A_SECOND = f'le="0.5",{FAST_OPERATIONS}'
 OPERATION = 'operation=~"$operation"'
 API, WORKER, ENGINE = 'binary="assay-api"', 'binary="assay-worker"', 'binary="assay-worker serve"'
+DELIVERER = 'binary="assay-api deliver"'
 QUEUED, BUSY = 'state="queued"', 'state="busy"'
 # Many exporters report the process_… metrics. The join with assay_build_info selects Assay's processes.
 OWN_PROCESSES = "* on (namespace, job, instance) group_left (binary) max by (namespace, job, instance, binary) (assay_build_info)"
@@ -248,6 +249,25 @@ ENGINES = [
            "unloaded": rate("assay_engine_packages_unloaded_total")}),
 ]
 
+WEBHOOKS = [
+    lines("Attempts by outcome", "Attempts to deliver an event to a webhook, per second. Receivers cause `status` and `address`. Many `dns`, "
+          "`connect`, `tls` and `timeout` mean that the installation cannot reach the internet, or that many receivers are down.",
+          {"{{outcome}}": rate("assay_webhook_attempts_total", by="outcome")}, stacked=True,
+          alerts=["AssayWebhookAttemptsFailing"]),
+    lines("Duration of an attempt to deliver", "From the resolution of the receiver's name to the response or the failure, at most 15 s.",
+          quantiles("assay_webhook_attempt_duration_seconds"), unit="s",
+          alerts=["AssayWebhookDeliveriesLate", "AssayWebhookAttemptsFailing"]),
+    lines("Delay of deliveries", "Time for which the most delayed delivery has been due; 0 if none is due. All processes that deliver report "
+          "the same figure, read from PostgreSQL.",
+          {"delay": f"max({series('assay_webhook_delivery_delay_seconds')}) or vector(0)"}, unit="s", bounds=(60, 300),
+          alerts=["AssayWebhookDeliveriesLate"]),
+    lines("Deliverers", "Processes of the deliverer that can be scraped. With none, the API delivers itself if it exports the delay.",
+          {"deliverers": f"count({series('assay_build_info', DELIVERER)}) or vector(0)"}, width=12, alerts=["AssayDelivererAbsent"]),
+    lines("Disabled webhooks", "Webhooks that the platform has disabled, per second. `gone`: the receiver responded with 410. `failing`: no "
+          "delivery succeeded for five days. Many at once follow a long outage of the installation's connection to the internet.",
+          {"{{reason}}": rate("assay_webhooks_disabled_total", by="reason")}, width=12, alerts=["AssayWebhookAttemptsFailing"]),
+]
+
 SATURATION = [
     lines("Connections in use, by pool", "The busiest process of each pool, as a share of the pool's maximum. At 100% requests get "
           "503.",
@@ -295,6 +315,7 @@ ROWS = [
     ("Queue", QUEUE),
     ("Workers", WORKERS),
     ("Engines", ENGINES),
+    ("Webhooks", WEBHOOKS),
     ("Saturation", SATURATION),
     ("Uploads and emails", UPLOADS),
 ]

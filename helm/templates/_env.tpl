@@ -104,6 +104,20 @@ because SSL_CERT_DIR alone would replace them. */}}
 {{- end }}
 {{- end }}
 
+{{/* Variables of the processes that create or deliver webhooks. */}}
+{{- define "assay.env.webhooks" -}}
+{{- with .Values.webhooks -}}
+- name: ASSAY_WEBHOOK_KEY_FILE
+  value: /etc/assay/secrets/webhook-key
+- name: ASSAY_WEBHOOK_HTTP
+  value: {{ .allowHttp | quote }}
+{{- with .networks }}
+- name: ASSAY_WEBHOOK_NETWORKS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "assay.env.api" -}}
 {{- $values := .Values }}
 {{- with .Values.config -}}
@@ -171,6 +185,11 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: ASSAY_MAIL_FOLDER
   value: /var/lib/assay/mail
 {{- end }}
+{{- if .Values.webhooks.existingSecret }}
+{{ include "assay.env.webhooks" . }}
+- name: ASSAY_WEBHOOK_DELIVERY
+  value: {{ not .Values.deliverer.enabled | quote }}
+{{- end }}
 {{ include "assay.env.common" (dict "root" $ "own" .Values.api) | trim }}
 {{- end }}
 
@@ -191,6 +210,21 @@ because SSL_CERT_DIR alone would replace them. */}}
 {{ include "assay.env.process" (dict "root" $ "own" .Values.engine) }}
 {{ include "assay.env.artifacts" (dict "root" $ "secret" (.Values.artifacts.s3.engineExistingSecret | default .Values.artifacts.s3.existingSecret)) }}
 {{- with include "assay.env.certificates" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The deliverer refuses to start with the passwords of Redis and of the mail server. It does not use the artifact store. */}}
+{{- define "assay.env.deliverer" -}}
+- name: ASSAY_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+{{ include "assay.env.webhooks" . }}
+{{- with .Values.config.dnsServer }}
+- name: ASSAY_DNS_SERVER
+  value: {{ . | quote }}
+{{- end }}
+{{ include "assay.env.process" (dict "root" $ "own" .Values.deliverer) }}
+{{- with include "assay.env.trust" . | trim }}
 {{ . }}
 {{- end }}
 {{- end }}

@@ -8,6 +8,7 @@ errors at once. values.schema.json checks single values.
 {{- include "assay.faults.proxies" . }}
 {{- include "assay.faults.monitoring" . }}
 {{- include "assay.faults.engines" . }}
+{{- include "assay.faults.deliverer" . }}
 {{- $components := include "assay.components" . | fromYamlArray }}
 {{- range $component := $components }}
 {{- include "assay.faults.scale" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
@@ -175,6 +176,34 @@ engine.extraEnv: {{ .name }} must not be set, because the engine must have no cr
 {{- end }}
 {{- end }}
 
+{{/* The process that delivers webhooks. */}}
+{{- define "assay.faults.deliverer" -}}
+{{- if .Values.deliverer.enabled }}
+{{- if not .Values.webhooks.existingSecret }}
+webhooks.existingSecret: is required with deliverer.enabled: a Secret with the key of the webhooks, such as the output of openssl rand -base64 32
+{{- end }}
+{{- with .Values.database }}
+{{- $own := printf "%s/%s" .deliverer.existingSecret .deliverer.key }}
+{{- if not .deliverer.existingSecret }}
+database.deliverer.existingSecret: is required with deliverer.enabled: a Secret with the address of PostgreSQL for a login role in assay_delivery
+{{- else }}
+{{- range $other := list "api" "worker" "owner" }}
+{{- with index $.Values.database $other }}
+{{- if eq $own (printf "%s/%s" .existingSecret .key) }}
+database.deliverer: must not share the address of database.{{ $other }}: the deliverer does not start with a role that can read more than the deliveries; give it its own Secret or key
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range .Values.deliverer.extraEnv }}
+{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL") }}
+deliverer.extraEnv: {{ .name }} must not be set, because the deliverer must not have this credential and does not start with it; remove it
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Number of pods, and the disruption budget. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
 {{- define "assay.faults.scale" -}}
 {{- $least := int .own.replicas }}
@@ -236,12 +265,14 @@ worker.keda.postgresql.existingSecret: is required: a Secret with an address of 
 {{- end }}
 {{- end }}
 {{- end }}
-{{- with .Values.worker }}
+{{- range $component := ternary (list "worker" "deliverer") (list "worker") .Values.deliverer.enabled }}
+{{- with index $.Values $component }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .drainSeconds 10 | int) }}
-worker.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .drainSeconds 10 }}
+{{ $component }}.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .drainSeconds 10 }}
 {{- end }}
-{{- include "assay.faults.memory" (dict "component" "worker" "value" "answersMib" "own" .) }}
 {{- end }}
+{{- end }}
+{{- include "assay.faults.memory" (dict "component" "worker" "value" "answersMib" "own" .Values.worker) }}
 {{- if .Values.engine.enabled }}
 {{- include "assay.faults.memory" (dict "component" "engine" "value" "memoryMib" "own" .Values.engine) }}
 {{- end }}

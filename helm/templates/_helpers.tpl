@@ -87,7 +87,7 @@ annotations:
 
 {{/* The components of long-running processes, as a list in YAML. */}}
 {{- define "assay.components" -}}
-{{- concat (list "api" "worker") (ternary (list "engine") list .Values.engine.enabled) | toYaml }}
+{{- concat (list "api" "worker") (ternary (list "engine") list .Values.engine.enabled) (ternary (list "deliverer") list .Values.deliverer.enabled) | toYaml }}
 {{- end }}
 
 {{/* The engines by name: the chart's own one, then the external ones. Empty if there are none. */}}
@@ -177,7 +177,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The three probes on the private port. Takes .Values.api, .worker or .engine. */}}
+{{/* The three probes on the private port. Takes .Values.api, .worker, .engine or .deliverer. */}}
 {{- define "assay.probes" -}}
 startupProbe:
   httpGet:
@@ -196,7 +196,7 @@ readinessProbe:
   {{- toYaml .readinessProbe | nindent 2 }}
 {{- end }}
 
-{{/* Scheduling of pods. Takes .Values.api, .worker, .engine or .migration. */}}
+{{/* Scheduling of pods. Takes .Values.api, .worker, .engine, .deliverer or .migration. */}}
 {{- define "assay.scheduling" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
@@ -228,6 +228,20 @@ topologySpreadConstraints:
         {{- include "assay.selectorLabels" $id | nindent 8 }}
     {{- end }}
   {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The egress rule to the receivers of webhooks. Empty if it would allow no peer, because a rule without peers allows all. */}}
+{{- define "assay.egressToReceivers" -}}
+{{- $peers := .Values.networkPolicy.webhooksTo }}
+{{- range .Values.webhooks.networks }}
+{{- $peers = append $peers (dict "ipBlock" (dict "cidr" .)) }}
+{{- end }}
+{{- with $peers -}}
+- ports:
+    - protocol: TCP
+  to:
+    {{- toYaml . | nindent 4 }}
 {{- end }}
 {{- end }}
 

@@ -1,6 +1,7 @@
 """Checks that hold for the rendered chart with any values."""
 
 import functools
+import ipaddress
 import json
 import subprocess
 
@@ -226,6 +227,88 @@ def test_engine_connects_only_to_the_artifact_store(name):
         assert [[peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in peers] for peers in to] == [["engine"]]
     for other in policies.keys() - {"api", "worker", "engine"}:
         assert not [rule for rule in policies[other]["egress"] if {"port": 9500, "protocol": "TCP"} in rule["ports"]]
+
+
+network = functools.cache(ipaddress.ip_network)
+
+
+def reaches(policy, address):
+    """Returns whether a rule of the policy for all TCP ports allows the address."""
+    blocks = [peer["ipBlock"] for rule in policy["egress"] if rule["ports"] == [{"protocol": "TCP"}] for peer in rule["to"]]
+    found = ipaddress.ip_address(address)
+    return any(found in network(block["cidr"]) and not any(found in network(part) for part in block.get("except", [])) for block in blocks)
+
+
+@every
+def test_deliverer_has_only_its_own_credentials(name):
+    """The process refuses to start with a password of Redis or the mail server, or with a role that can read more."""
+    documents = chart.objects(name)
+    _, secrets = chart.settings()
+    for pod, spec in chart.ours(documents):
+        if not pod.endswith("-deliverer"):
+            continue
+        container = spec["containers"][0]
+        names = {variable["name"] for variable in container["env"]}
+        assert names & {f"{secret}_FILE" for secret in secrets} == {"ASSAY_DATABASE_URL_FILE", "ASSAY_WEBHOOK_KEY_FILE"}
+        assert not [name for name in names if "REDIS" in name or "SMTP" in name or name == "ASSAY_ARTIFACTS"]
+        assert not [v for v in container["env"] if "secretKeyRef" in v.get("valueFrom", {})]
+        sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
+        assert [source["secret"]["items"][0]["path"] for source in sources] == ["database-url", "webhook-key"]
+        assert not [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+        assert [port["name"] for port in container["ports"]] == ["admin"]
+        assert spec["automountServiceAccountToken"] is False
+
+
+@every
+def test_one_component_delivers_webhooks(name):
+    """The API delivers exactly if there is a key and no deliverer."""
+    pods = {pod.rsplit("-", 1)[1]: spec["containers"][0] for pod, spec in chart.ours(chart.objects(name))}
+    api = {variable["name"]: variable.get("value") for variable in pods["api"]["env"]}
+    with_key = "ASSAY_WEBHOOK_KEY_FILE" in api
+    assert api.get("ASSAY_WEBHOOK_DELIVERY") == (str("deliverer" not in pods).lower() if with_key else None)
+    assert with_key or "deliverer" not in pods
+
+
+@every
+def test_only_the_deliverer_reaches_receivers(name):
+    documents = chart.objects(name)
+    policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}
+    delivers = {
+        pod.rsplit("-", 1)[1] for pod, spec in chart.ours(documents)
+        if spec["containers"][0]["args"] == ["deliver"]
+        or {"name": "ASSAY_WEBHOOK_DELIVERY", "value": "true"} in spec["containers"][0]["env"]
+    }  # fmt: skip
+    for component, policy in policies.items():
+        # No rule without peers allows all ports.
+        assert all(rule.get("to") or all("port" in port for port in rule["ports"]) for rule in policy["egress"])
+        assert not reaches(policy, "1.1.1.1") or component in delivers
+        for private in ("10.0.0.1", "127.0.0.1", "169.254.169.254", "172.31.0.1", "192.168.0.1", "100.100.100.200", "224.0.0.1",
+                        "0.0.0.0", "255.255.255.255", "::1", "fe80::1", "fd00:ec2::254", "::ffff:10.0.0.1", "64:ff9b::a00:1"):  # fmt: skip
+            assert not reaches(policy, private), (component, private)
+    if "deliverer" in policies:
+        ports = [port.get("port") for rule in policies["deliverer"]["egress"] for port in rule["ports"]]
+        assert not {6379, 6380, 443, 9000, 9500} & set(ports)
+        assert [rule["ports"] for rule in policies["deliverer"]["ingress"]] in ([], [[{"port": "admin", "protocol": "TCP"}]])
+
+
+def test_default_receivers_are_the_public_internet():
+    delivering = [name for name in SETS if any(pod.endswith("-deliverer") for pod, _ in chart.ours(chart.objects(name)))]
+    assert "production" in delivering and len(delivering) >= 6
+    policy = next(d["spec"] for d in chart.objects("production") if (d["kind"], d["metadata"]["name"]) == ("NetworkPolicy", "assay-deliverer"))
+    # A sample of all networks, with all those of the first octets that contain both private and public ones.
+    for first in range(256):
+        for second in range(256) if first in (100, 168, 169, 172, 192, 198, 203) else (0, 63, 255):
+            for third in (0, 2, 88, 99, 100, 113, 129):
+                address = ipaddress.ip_address(f"{first}.{second}.{third}.16")
+                # Python counts relays of 6to4 as global, older versions also 192.0.0.0/24. The metadata server of one cloud has a
+                # public address.
+                special = ("192.0.0.16", "192.88.99.16", "168.63.129.16")
+                public = address.is_global and not address.is_multicast and str(address) not in special
+                assert reaches(policy, address) == public, address
+    for address in ("2606:4700::1111", "2a00::1", "2400::1"):
+        assert reaches(policy, address), address
+    for address in ("::", "100::1", "2001::1", "2001:db8::1", "2002:a00:1::1", "3fff::1", "5f00::1", "fc00::1", "fdff::1", "febf::1", "ff02::1"):
+        assert not reaches(policy, address), address
 
 
 @every

@@ -11,7 +11,7 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
 # Objects that Kubernetes and others validate, and the values of a parent chart.
 OPEN = {
-    "affinity", "behavior", "engineExtraEgress[]", "extraEgress[]", "extraIngress[]", "extraObjects[]", "extraVolumes[]", "global", "labelSelector",
+    "affinity", "behavior", "delivererExtraEgress[]", "engineExtraEgress[]", "extraEgress[]", "extraIngress[]", "extraObjects[]", "extraVolumes[]", "global", "labelSelector",
     "metrics[]", "metricRelabelings[]", "namespaceSelector", "podSelector", "relabelings[]", "valueFrom", "volumes[]",
 }  # fmt: skip
 

@@ -13,12 +13,16 @@ use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers};
 use assay_tests::stack::{free_address, operate};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use crate::clients::{MissingTool, prepare, run};
 use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, string, wait_until, with_token};
+use crate::receiver::Receiver;
 use crate::serving::package;
+use crate::webhooks::Webhook;
 
 /// Returns the objects that Helm renders from the chart's default values.
 fn rendered() -> Result<Vec<Value>, MissingTool> {
@@ -37,7 +41,11 @@ fn rendered() -> Result<Vec<Value>, MissingTool> {
     let made = run(
         Command::new(helm)
             .current_dir(root)
-            .args(["template", "assay", "helm"]),
+            .args(["template", "assay", "helm"])
+            .args(["--set", "deliverer.enabled=true"])
+            .args(["--set", "webhooks.existingSecret=assay-webhooks"])
+            .args(["--set", "webhooks.allowHttp=true"])
+            .args(["--set", "webhooks.networks={127.0.0.0/8}"]),
         "cannot render the chart",
     )?
     .stdout;
@@ -255,6 +263,8 @@ async fn rendered_chart_works_as_plain_processes() {
     let secret = |name: &str| match name {
         "assay-database-api" => roles.api_url.clone(),
         "assay-database-worker" => roles.worker_url.clone(),
+        "assay-database-deliverer" => roles.delivery_url.clone(),
+        "assay-webhooks" => STANDARD.encode([7; 32]),
         "assay-redis" => redis.clone(),
         other => panic!("unexpected secret: {other}"),
     };
@@ -282,7 +292,12 @@ async fn rendered_chart_works_as_plain_processes() {
         apis.len() >= 2 && workers.len() >= 2 && engines.len() >= 2,
         "an upgrade without downtime needs two of each"
     );
-    for pod in apis.iter().chain(&workers).chain(&engines) {
+    let (deployment, deliverer_spec) = pod(&objects, "Deployment", "deliverer");
+    let deliverers: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
+        .map(|_| Pod::start(deliverer_spec, &servers, &secret))
+        .collect();
+    let pods = apis.iter().chain(&workers).chain(&engines);
+    for pod in pods.chain(&deliverers) {
         pod.wait_until_ready().await;
     }
 
@@ -403,6 +418,23 @@ async fn rendered_chart_works_as_plain_processes() {
         let predicted = predicted.unwrap();
         assert_eq!(predicted.status, 200, "{}", predicted.body);
     }
+
+    // Webhooks, which the deliverers make: the test's receiver is in an allowed network.
+    let email = ["session", "create", "--email", "owner@example.org"];
+    let session = operator(&email).await;
+    let owner = Client::new(
+        format!("http://{}", apis[0].port("http")),
+        Some(&string(&session["token"])),
+    );
+    let receiver = Receiver::start().await;
+    let webhook = Webhook::create(&owner, &receiver.url("/hook"), &["job.succeeded"]).await;
+    submit(&clients[0]).await;
+    receiver.wait_for("/hook", 1).await;
+    webhook.ping().await;
+    receiver.wait_for("/hook", 2).await;
+    deliverers
+        .iter()
+        .for_each(|deliverer| deliverer.terminate(deliverer_spec));
 
     // An API process gets SIGTERM while callers use the other one.
     apis[0].process.stop();
