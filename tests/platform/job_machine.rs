@@ -423,6 +423,10 @@ fn real_system_matches_model() {
     // The leader of a round sweeps and notifies. This transaction keeps the leadership, so no API
     // does.
     let mut leader = runtime.block_on(real.owner.begin()).unwrap();
+    // On a busy machine it is idle for longer than transactions of operators may be.
+    let stay = "set local idle_in_transaction_session_timeout = 0";
+    let stay = sqlx::raw_sql(stay).execute(&mut *leader);
+    runtime.block_on(stay).unwrap();
     while !runtime
         .block_on(job_notifications::try_lead(&mut leader))
         .unwrap()
