@@ -102,6 +102,8 @@ pub struct Inner {
     pub upload_completions: ConcurrencyLimit,
     /// The limit of job lists: those of one organization must not take all connections for jobs.
     pub job_lists: ConcurrencyLimit,
+    /// The limit of sums of the usage by day: each uses a core of the database.
+    pub usage_days: ConcurrencyLimit,
     /// The limit of outputs that are streamed: each holds a connection to the artifact store.
     pub job_outputs: ConcurrencyLimit,
     /// The limit of streams of generated events: each holds its result until the client has read it.
@@ -264,6 +266,7 @@ impl App {
             upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),
             upload_completions: ConcurrencyLimit::new(1, 2, Duration::from_secs(600)),
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
+            usage_days: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),

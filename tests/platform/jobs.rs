@@ -143,6 +143,114 @@ async fn listing_filters_and_isolates_organizations() {
     assert!(listed.body.get("next_before").is_none());
 }
 
+/// Copies the queued job: 5 times for each combination of status, suite and label. The copies that
+/// have succeeded get the result of the job that has.
+const COPIES: &str = "
+    insert into workers (id, seen_at) values ('wrk_lives', 'infinity');
+    with kinds as (
+        select row_number() over (order by hashtext(n || status || suite_id || label)) as place, *
+        from generate_series(1, 5) n,
+            unnest(array['queued', 'running', 'succeeded', 'failed', 'cancelled']) status,
+            unnest(array['suite:lunch', 'suite:dinner']) suite_id,
+            unnest(array['', 'a', 'A']) label
+    )
+    insert into jobs
+    select r.*
+    from jobs q
+    join jobs done on done.status = 'succeeded'
+    cross join kinds k
+    cross join jsonb_populate_record(
+        null::jobs,
+        to_jsonb(q) || jsonb_build_object(
+            'id', 'job_copy' || k.place,
+            'created_at', q.created_at - k.place * interval '1 ms',
+            'status', k.status,
+            'suite_id', k.suite_id,
+            'label', nullif(k.label, ''),
+            'worker_id', case when k.status = 'running' then 'wrk_lives' end,
+            'deadline_at', case when k.status = 'running' then now() + interval '10 minutes' end,
+            'started_at', case when k.status <> 'queued' then now() end,
+            'finished_at', case when k.status in ('succeeded', 'failed', 'cancelled') then now() end,
+            'result', case when k.status = 'succeeded' then done.result end,
+            'error_code', case when k.status = 'failed' then 'internal' end,
+            'error_message', case when k.status = 'failed' then 'x' end
+        )
+    ) r
+    where q.status = 'queued'";
+
+/// Returns all jobs of a listing, read in pages.
+async fn all(client: &Client, query: &str) -> Vec<Value> {
+    let mut jobs = Vec::new();
+    let mut before = String::new();
+    loop {
+        let path = format!("/v1/jobs?limit=7{query}{before}");
+        let page = client.get(&path).await.unwrap();
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        jobs.extend(page.body["jobs"].as_array().unwrap().clone());
+        match page.body.get("next_before") {
+            None => return jobs,
+            Some(next) => before = format!("&before={}", string(next)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listing_filters_by_suite_and_label() {
+    let mut world = world().await;
+    crate::feedback::publish(&world, "1").await;
+    world.submit_and_wait(&one_prediction()).await;
+    world.stack.workers.clear();
+    world.submit(&one_prediction()).await;
+    sqlx::raw_sql(COPIES)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    world.widen_plans().await;
+    let key = world.key();
+    let whole = all(&key, "").await;
+    assert_eq!(whole.len(), 152);
+    let mut found = 0;
+    for suite_id in ["", "suite:lunch", "suite:dinner", "suite:none"] {
+        for label in ["", "a", "A", "b"] {
+            for status in ["", "queued", "running", "succeeded", "failed", "cancelled"] {
+                for r#type in ["", "eval", "predict"] {
+                    let filters = [
+                        ("suite_id", suite_id),
+                        ("label", label),
+                        ("status", status),
+                        ("type", r#type),
+                    ];
+                    let given = filters.into_iter().filter(|(_, value)| !value.is_empty());
+                    let query: String = given
+                        .map(|(name, value)| format!("&{name}={value}"))
+                        .collect();
+                    let fits = |job: &&Value| {
+                        filters.into_iter().all(|(name, value)| {
+                            let of = match name {
+                                "suite_id" => &job["versions"]["suite_id"],
+                                name => &job[name],
+                            };
+                            value.is_empty() || of == value
+                        })
+                    };
+                    let expected: Vec<Value> = whole.iter().filter(fits).cloned().collect();
+                    assert_eq!(all(&key, &query).await, expected, "{query}");
+                    found += expected.len();
+                }
+            }
+        }
+    }
+    assert!(found > 3000, "{found}");
+    assert!(
+        all(
+            &world.client(&org(&world.stack, "team").await.key),
+            "&suite_id=suite:lunch"
+        )
+        .await
+        .is_empty()
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_listing_returns_all_field_errors() {
     let world = world_with(Plan {
@@ -152,7 +260,7 @@ async fn invalid_listing_returns_all_field_errors() {
     .await;
     let response = world
         .key()
-        .get("/v1/jobs?type=x&status=y&limit=201&before=yesterday")
+        .get("/v1/jobs?type=x&status=y&limit=201&before=yesterday&suite_id=lunch&label=%20")
         .await
         .unwrap();
     assert_eq!(response.status, 422);
@@ -161,6 +269,8 @@ async fn invalid_listing_returns_all_field_errors() {
         [
             field_error("type", "unknown_value"),
             field_error("status", "unknown_value"),
+            field_error("suite_id", "format"),
+            field_error("label", "required"),
             field_error("before", "format"),
             field_error("limit", "range")
         ]
@@ -324,6 +434,8 @@ async fn list_and_cancel_match_grpc() {
             v1::ListJobsRequest {
                 r#type: None,
                 status: Some("queued".into()),
+                suite_id: Some("suite:lunch".into()),
+                label: None,
                 limit,
                 before,
             },

@@ -1,11 +1,12 @@
-//! Plans of the statements that each job executes. They are made when the tables are small, and
-//! used until the tables have grown.
+//! Plans of statements: those that each job executes, whose plans are made when the tables are small
+//! and used until the tables have grown, and those of the listing of jobs.
 
 use assay_core::store::{self, PoolProfile};
+use assay_tests::stack::Plan;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use crate::harness::world;
+use crate::harness::{one_prediction, world, world_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_found_by_their_ids() {
@@ -49,4 +50,104 @@ async fn jobs_are_found_by_their_ids() {
         checked += 1;
     }
     assert_eq!(checked, 6, "statements");
+}
+
+/// Copies the queued job 20,000 times. All copies have succeeded with one label, for one suite.
+const MANY: &str = "
+    insert into jobs
+    select r.*
+    from jobs q
+    cross join generate_series(1, 20000) n
+    cross join jsonb_populate_record(
+        null::jobs,
+        to_jsonb(q) || jsonb_build_object(
+            'id', 'job_many' || n,
+            'created_at', q.created_at - n * interval '1 ms',
+            'status', 'succeeded',
+            'label', 'nightly',
+            'started_at', now(),
+            'finished_at', now(),
+            'tidied_at', now(),
+            'result', '{}'::jsonb
+        )
+    ) r;
+    analyze jobs";
+
+/// Returns the number of rows that a plan read of the table `jobs`, also in vain.
+fn rows_of_jobs(node: &Value) -> f64 {
+    let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
+    let own = if node["Relation Name"] == "jobs" {
+        number("Actual Loops") * (number("Actual Rows") + number("Rows Removed by Filter"))
+    } else {
+        0.0
+    };
+    let children = node["Plans"].as_array().into_iter().flatten();
+    own + children.map(rows_of_jobs).sum::<f64>()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listing_reads_few_rows_beyond_its_page() {
+    let world = world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    world.submit(&one_prediction()).await;
+    let mut database = world.database().await;
+    sqlx::raw_sql(MANY).execute(&mut database).await.unwrap();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.sqlx");
+    let mut queries = Vec::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let query: Value = serde_json::from_str(&text).unwrap();
+        queries.push(query["query"].as_str().unwrap().to_owned());
+    }
+    let org_id = &world.org.id;
+    for (part, arguments) in [
+        // By suite, alone and in a status that few, all or no jobs have.
+        (
+            "page on page_id = id",
+            "'suite:lunch', null, 51, null, null",
+        ),
+        (
+            "page on page_id = id",
+            "'suite:lunch', null, 51, null, 'queued'",
+        ),
+        (
+            "page on page_id = id",
+            "'suite:lunch', null, 51, 'eval', 'succeeded'",
+        ),
+        (
+            "page on page_id = id",
+            "'suite:lunch', null, 51, null, 'failed'",
+        ),
+        ("page on page_id = id", "'suite:none', null, 51, null, null"),
+        // By label, alone and with the suite and the status that the jobs have.
+        ("and label = $2", "'nightly', null, 51, null, null, null"),
+        (
+            "and label = $2",
+            "'nightly', null, 51, 'eval', 'suite:lunch', 'succeeded'",
+        ),
+        ("and label = $2", "'none', null, 51, null, null, null"),
+        // By a label and a suite or status that the jobs do not have.
+        (
+            "and label = $2",
+            "'nightly', null, 51, null, null, 'failed'",
+        ),
+        (
+            "and label = $2",
+            "'nightly', null, 51, null, 'suite:none', null",
+        ),
+    ] {
+        let sql = queries.iter().find(|sql| sql.contains(part)).unwrap();
+        let explain = format!(
+            "prepare checked as {sql}; \
+             explain (analyze, format json) execute checked('{org_id}', {arguments}); \
+             deallocate checked"
+        );
+        let plan = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut database);
+        let plan: Value = plan.await.unwrap()[0].get(0);
+        let rows = rows_of_jobs(&plan[0]["Plan"]);
+        assert!(rows < 500.0, "{rows} rows for {arguments}:\n{plan:#}");
+    }
 }

@@ -264,6 +264,11 @@ pub const ROUTES: &[Route] = &[
         Resource::None,
     ),
     get(
+        "/v1/suites/{suite_id}",
+        Class::Reader(Scope::SuitesRead),
+        Resource::Suite,
+    ),
+    get(
         "/v1/suites/{suite_id}/items",
         Class::Reader(Scope::SuitesRead),
         Resource::Suite,
@@ -425,6 +430,11 @@ pub const ROUTES: &[Route] = &[
         Resource::Predicted,
     ),
     get("/v1/usage", Class::Reader(Scope::UsageRead), Resource::None),
+    get(
+        "/v1/usage/days",
+        Class::Reader(Scope::UsageRead),
+        Resource::None,
+    ),
     call(
         "POST",
         "/v1/uploads",
@@ -432,6 +442,11 @@ pub const ROUTES: &[Route] = &[
         Resource::None,
         upload,
         201,
+    ),
+    get(
+        "/v1/uploads",
+        Class::Reader(Scope::UploadsWrite),
+        Resource::None,
     ),
     get(
         "/v1/uploads/{upload_id}",

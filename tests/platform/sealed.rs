@@ -896,7 +896,7 @@ async fn readable_rows(world: &World) -> String {
     let columns = "select table_name::text, string_agg(quote_ident(column_name), ', ' order by ordinal_position) as columns
                    from information_schema.columns
                    where table_schema = 'public' and has_column_privilege(quote_ident(table_name), column_name, 'select')
-                     and table_name not in ('workers', '_sqlx_migrations', 'usage_requests', 'sessions', 'api_keys')
+                     and table_name not in ('workers', '_sqlx_migrations', 'usage_requests', 'usage_request_days', 'sessions', 'api_keys')
                      -- The numbers of transactions and their order differ.
                      and (table_name <> 'events' or column_name not in ('xid', 'position'))
                    group by table_name order by table_name";

@@ -96,7 +96,7 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 29] = [
+const TENANTS: [&str; 30] = [
     "audit_entries",
     "events",
     "usage_thresholds",
@@ -106,6 +106,7 @@ const TENANTS: [&str; 29] = [
     "usage",
     "usage_ledger",
     "usage_requests",
+    "usage_request_days",
     "org_submissions",
     "memberships",
     "invites",
@@ -130,7 +131,8 @@ const TENANTS: [&str; 29] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 65] = [
+const ALL_TENANTS: [&str; 67] = [
+    "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
     "auth::accept_invites",
@@ -188,7 +190,8 @@ const ALL_TENANTS: [&str; 65] = [
     "submission::lock",
     "submission::read_limits",
     "submission::record_predictions",
-    "usage::add_requests",
+    "usage::add_requests (2)",
+    "usage::delete_old_days",
     "webhook::list_behind",
     "webhook::list_unreachable",
     "work::claim_jobs",

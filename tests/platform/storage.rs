@@ -673,8 +673,14 @@ async fn expired_rows_are_deleted() {
          update uploads set expires_at = now() - interval '40 days', status = 'expired', removed_at = now() - interval '31 days';
          insert into sessions (id, user_id, token_hash, expires_at, ended_at)
          select 'ses_old', user_id, '\\x01', now() + interval '1 day', now() - interval '8 days' from memberships limit 1;
+         insert into device_logins (id, device_code_hash, user_code_hash, client_name, address, expires_at)
+         select 'dev_' || n, decode('0' || n, 'hex'), decode('0' || n, 'hex'), 'x', '192.0.2.1',
+             now() - n * interval '20 hours'
+         from generate_series(1, 2) n;
          update invites set expires_at = now() - interval '91 days';
          update domain_claims set expires_at = now() - interval '91 days';
+         insert into usage_request_days (org_id, date, requests)
+         select id, (now() at time zone 'UTC')::date - age, 1 from orgs, unnest(array[399, 402]) age;
          update api_keys set revoked_at = now() - interval '91 days' where id = '{revoked}'",
         ids[0], ids[1], ids[2], ids[2]
     );
@@ -702,12 +708,17 @@ async fn expired_rows_are_deleted() {
         ("select count(*) from sessions where id = 'ses_old'", 0),
         ("select count(*) from sessions", 1),
         ("select count(*) from invites", 0),
+        ("select count(*) from device_logins", 1),
         ("select count(*) from domain_claims", 0),
         (
             "select count(*) from api_keys where revoked_at is not null",
             0,
         ),
         ("select count(*) from api_keys", 1),
+        (
+            "select count(*) from usage_request_days where date < now() - interval '300 days'",
+            1,
+        ),
     ] {
         assert_eq!(count(&mut database, sql).await, rows, "{sql}");
     }

@@ -3,6 +3,7 @@
 use assay_tests::demo_suite;
 use serde_json::Value;
 
+use crate::feedback;
 use crate::harness::{World, error_code, field_error, field_errors, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,6 +54,30 @@ async fn suites_are_listed_with_all_their_fields() {
         (&suites[0][release], &suites[0][max]),
         (&"exact".into(), &Value::Null)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suite_is_returned_in_its_current_version() {
+    let world = world().await;
+    let path = format!("/v1/suites/{}", feedback::SUITE_ID);
+    for version in ["1", "2"] {
+        feedback::publish(&world, version).await;
+        let suite = world.key().get(&path).await.unwrap();
+        assert_eq!(
+            (suite.status, &suite.body["version"]),
+            (200, &version.into())
+        );
+        let listed = world.key().get("/v1/suites").await.unwrap().body["suites"].clone();
+        assert!(listed.as_array().unwrap().contains(&suite.body), "{listed}");
+    }
+    for id in ["suite:none", "suite:", "lunch", "suite:LUNCH"] {
+        let missing = world.key().get(&format!("/v1/suites/{id}")).await.unwrap();
+        assert_eq!(
+            (missing.status, error_code(&missing).as_str()),
+            (404, "not_found"),
+            "{id}"
+        );
+    }
 }
 
 async fn page(world: &World, query: &str) -> assay_tests::client::Response {

@@ -1117,6 +1117,126 @@ async fn open_uploads_are_limited_to_100() {
     );
 }
 
+/// Returns the ids of a listing of uploads, read in pages of three.
+async fn listed(client: &Client, query: &str) -> Vec<String> {
+    let mut ids = Vec::new();
+    let mut path = format!("/v1/uploads?limit=3{query}");
+    loop {
+        let page = client.get(&path).await.unwrap();
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        let uploads = page.body["uploads"].as_array().unwrap();
+        assert!(uploads.len() <= 3);
+        ids.extend(uploads.iter().map(|upload| string(&upload["id"])));
+        match page.body["next_before"].as_str() {
+            Some(before) => path = format!("/v1/uploads?limit=3{query}&before={before}"),
+            None => return ids,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_are_listed_in_pages_by_status() {
+    let world = world().await;
+    let key = world.key();
+    let kind = || json!({"kind": "predictions"});
+    let line = br#"{"item_id": "person-00/day-0", "prediction": ["ramen"]}"#;
+    let mut all = Vec::new();
+    for place in 0..20 {
+        let id = match place % 5 {
+            0 | 1 => open(&key, kind()).await,
+            2 | 3 => uploaded(&key, kind(), line).await,
+            _ => {
+                let id = open(&key, kind()).await;
+                put(&key, &id, 1, "ramen").await;
+                assert_eq!(complete(&key, &id).await.status, 422);
+                id
+            }
+        };
+        all.insert(0, id);
+    }
+    // Ten were created at the same time. Then their ids order them.
+    let same =
+        "update uploads set created_at = (select min(created_at) from uploads where id = any($1))
+                where id = any($1)";
+    let mut database = world.database().await;
+    let same = sqlx::query(same).bind(&all[5..15]);
+    same.execute(&mut database).await.unwrap();
+    all = sqlx::query_scalar("select id from uploads order by created_at desc, id desc")
+        .fetch_all(&mut database)
+        .await
+        .unwrap();
+    let whole = key.get("/v1/uploads").await.unwrap();
+    assert_eq!(whole.body["next_before"], Value::Null);
+    let whole = whole.body["uploads"].as_array().unwrap().clone();
+    let ids: Vec<_> = whole.iter().map(|upload| string(&upload["id"])).collect();
+    assert_eq!(ids, all, "the newest first");
+    assert_eq!(listed(&key, "").await, all);
+    for upload in &whole {
+        let id = string(&upload["id"]);
+        let mut one = key.get(&format!("/v1/uploads/{id}")).await.unwrap().body;
+        one.as_object_mut().unwrap().remove("parts");
+        assert_eq!(*upload, one);
+    }
+    // Uploads whose time is over are expired, also before cleanup has marked them.
+    let expired = [&all[0], &all[3], &all[10], &all[17]];
+    let late = "update uploads set expires_at = now() - interval '1 second' where id = any($1)";
+    let marked = "update uploads set status = 'expired' where id = $1";
+    let late = sqlx::query(late).bind(expired.map(String::as_str));
+    late.execute(&mut database).await.unwrap();
+    let marked = sqlx::query(marked).bind(expired[1]);
+    marked.execute(&mut database).await.unwrap();
+    let of_status = async |status: &str| {
+        let of = |id: &String| {
+            let path = format!("/v1/uploads/{id}");
+            let key = key.clone();
+            async move { string(&key.get(&path).await.unwrap().body["status"]) }
+        };
+        let mut ids = Vec::new();
+        for id in &all {
+            if of(id).await == status {
+                ids.push(id.clone());
+            }
+        }
+        ids
+    };
+    let mut found = 0;
+    for status in ["pending", "ready", "failed", "expired"] {
+        let expected = of_status(status).await;
+        assert_eq!(
+            listed(&key, &format!("&status={status}")).await,
+            expected,
+            "{status}"
+        );
+        found += expected.len();
+    }
+    assert_eq!(found, 20);
+    // A deleted upload is left out, and a page can still follow it.
+    let gone = &all[7];
+    assert_eq!(delete(&key, gone).await.status, 204);
+    let after = key
+        .get(&format!("/v1/uploads?before={gone}"))
+        .await
+        .unwrap();
+    assert_eq!(after.body["uploads"].as_array().unwrap().len(), 12);
+    assert_eq!(listed(&key, "").await.len(), 19);
+    let other = world.client(&org(&world.stack, "team").await.key);
+    assert!(listed(&other, "").await.is_empty());
+    for (query, field, reason) in [
+        (format!("before={gone}"), "before", "not_found"),
+        ("before=job_0".to_owned(), "before", "format"),
+        ("status=open".to_owned(), "status", "unknown_value"),
+        ("limit=201".to_owned(), "limit", "range"),
+        ("kind=predictions".to_owned(), "kind", "unknown_field"),
+    ] {
+        let refused = other.get(&format!("/v1/uploads?{query}")).await.unwrap();
+        assert_eq!(
+            (refused.status, field_errors(&refused)),
+            (422, vec![field_error(field, reason)]),
+            "{query}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn viewer_reads_uploads_and_changes_none() {
     let world = world().await;

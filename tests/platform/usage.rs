@@ -1,18 +1,21 @@
-//! The endpoint `GET /v1/usage`, and the counting of requests.
+//! The endpoints of `/v1/usage`, and the counting of requests.
 
+use assay_core::Timestamp;
 use assay_proto::v1;
 use assay_proto::v1::usage_service_client::UsageServiceClient;
 use assay_tests::client::Client;
 use assay_tests::stack::Plan;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
+use crate::disclosure;
 use crate::harness::{
-    one_prediction, org, own_ground, string, wait_until, with_token, world_on, world_with,
+    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, string, wait_until,
+    with_token, world, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,6 +81,212 @@ async fn usage_shows_month_totals_and_limits() {
             limits.eval_items_per_month
         ),
         (1, 3, 50, 2_000_000)
+    );
+}
+
+/// Returns the suites of the usage, as id, submissions of the day and daily limit.
+async fn suites(client: &Client) -> Value {
+    let usage = client.get("/v1/usage").await.unwrap();
+    assert_eq!(usage.status, 200, "{}", usage.body);
+    let suites = usage.body["suites"].as_array().unwrap().iter();
+    suites
+        .map(|suite| {
+            let resets_at = string(&suite["resets_at"]);
+            assert!(
+                resets_at.ends_with("T00:00:00.000000Z")
+                    && resets_at > Timestamp::now().to_string(),
+                "{resets_at}"
+            );
+            json!([
+                suite["suite_id"],
+                suite["submissions_today"],
+                suite["max_submissions_per_day"]
+            ])
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_shows_submissions_of_the_day_by_suite() {
+    avoid_midnight().await;
+    let world = world().await;
+    let key = world.key();
+    let daily = disclosure::publish(&world, "daily", 1, "max_submissions_per_day = 3");
+    let daily = daily.await.unwrap();
+    assert_eq!(suites(&key).await, json!([[daily, 0, 3]]));
+    let a = disclosure::submit_and_wait(&key, &daily, 20).await;
+    let b = disclosure::submit_and_wait(&key, &daily, 15).await;
+    let comparison = json!({"job_a": a["id"], "job_b": b["id"]});
+    for _ in 0..2 {
+        // A repeated comparison uses nothing.
+        let compared = key.post("/v1/comparisons", &comparison).await.unwrap();
+        assert_eq!(compared.status, 200, "{}", compared.body);
+    }
+    world.submit_and_wait(&one_prediction()).await;
+    let job = world.submit_and_wait(&one_prediction()).await;
+    assert_eq!(
+        suites(&key).await,
+        json!([[daily, 3, 3], ["suite:lunch", 2, null]])
+    );
+    let refused =
+        json!({"suite_id": daily, "predictions": [{"item_id": "i0", "prediction": ["a"]}]});
+    let refused = key.post("/v1/evals", &refused).await.unwrap();
+    assert_eq!(
+        refused.status, 429,
+        "the figure is the one that the limit counts"
+    );
+    let other = org(&world.stack, "team").await;
+    assert_eq!(
+        suites(&world.client(&other.key)).await,
+        json!([[daily, 0, 3]])
+    );
+    // A cancelled job does not count, nor does one of the day before.
+    let changes = [
+        (
+            "update jobs set status = 'cancelled', result = null where id = $1",
+            &a["id"],
+        ),
+        (
+            "update jobs set created_at = created_at - interval '1 day' where id = $1",
+            &job["id"],
+        ),
+    ];
+    for (sql, id) in changes {
+        let change = sqlx::query(sql).bind(string(id));
+        change.execute(&mut world.database().await).await.unwrap();
+    }
+    assert_eq!(
+        suites(&key).await,
+        json!([[daily, 1, 3], ["suite:lunch", 1, null]])
+    );
+}
+
+/// Returns the days of a usage, as date, items, refunded items and jobs.
+async fn days(client: &Client, query: &str) -> Vec<Value> {
+    let response = client.get(&format!("/v1/usage/days{query}")).await.unwrap();
+    assert_eq!(response.status, 200, "{}", response.body);
+    let days = response.body["days"].as_array().unwrap().iter();
+    days.map(|day| {
+        json!([
+            day["date"],
+            day["eval_items"],
+            day["eval_items_refunded"],
+            day["jobs"]
+        ])
+    })
+    .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_listed_by_day() {
+    avoid_midnight().await;
+    let world = world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let key = world.key();
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(string(&world.submit(&one_prediction()).await.body["id"]));
+    }
+    for id in &ids[..2] {
+        let cancel = key.request("POST", &format!("/v1/jobs/{id}/cancel"));
+        assert_eq!(key.send(cancel).await.unwrap().status, 200);
+    }
+    // Two of the jobs were submitted 29 days ago. One of these was refunded today.
+    let age = "update usage_ledger set created_at = created_at - interval '29 days'
+               where job_id in ($1, $2) and kind = 'charge'";
+    sqlx::query(age)
+        .bind(&ids[0])
+        .bind(&ids[2])
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let date = |age: i64| {
+        Timestamp::now()
+            .plus_micros(-age * 86_400_000_000)
+            .to_string()[..10]
+            .to_owned()
+    };
+    let (today, first) = (date(0), date(29));
+    let listed = days(&key, "").await;
+    assert_eq!(listed.len(), 30, "the last 30 days");
+    for (age, day) in listed.iter().rev().enumerate() {
+        let date = date(age as i64);
+        let expected = match age {
+            0 | 29 => json!([date, 2, 1, 2]),
+            _ => json!([date, 0, 0, 0]),
+        };
+        assert_eq!(*day, expected);
+    }
+    assert_eq!(days(&key, &format!("?from={first}")).await, listed);
+    assert_eq!(days(&key, &format!("?to={today}")).await, listed);
+    let until_yesterday = days(&key, &format!("?from={}&to={}", date(92), date(1))).await;
+    assert_eq!(until_yesterday.len(), 92);
+    assert_eq!(until_yesterday[63], listed[0]);
+    assert_eq!(
+        days(&key, &format!("?from={today}&to={today}")).await,
+        [json!([today, 2, 1, 2])]
+    );
+    let other = world.client(&org(&world.stack, "team").await.key);
+    assert_eq!(
+        days(&other, &format!("?from={today}&to={today}")).await,
+        [json!([today, 0, 0, 0])]
+    );
+    for (query, field, reason) in [
+        (
+            format!("?from={}&to={}", date(92), date(0)),
+            "from",
+            "range",
+        ),
+        (format!("?from={}&to={}", date(0), date(1)), "from", "range"),
+        (format!("?from={}", date(-1)), "from", "range"),
+        ("?from=2026-02-30".to_owned(), "from", "format"),
+        ("?to=2026-01-31T00:00:00Z".to_owned(), "to", "format"),
+        ("?since=2026-01-31".to_owned(), "since", "unknown_field"),
+    ] {
+        let refused = key.get(&format!("/v1/usage/days{query}")).await.unwrap();
+        assert_eq!(
+            (refused.status, field_errors(&refused)),
+            (422, vec![field_error(field, reason)]),
+            "{query}"
+        );
+    }
+    // Requests are counted for the day of their flush.
+    let yesterday = "insert into usage_request_days (org_id, date, requests)
+                     values ($1, (now() at time zone 'UTC')::date - 1, 7)";
+    sqlx::query(yesterday)
+        .bind(&world.org.id)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let month = key.get("/v1/usage").await.unwrap().body["totals"]["requests"].clone();
+    let listed = key.get("/v1/usage/days").await.unwrap().body["days"].clone();
+    assert_eq!(
+        json!([listed[28]["requests"], listed[29]["requests"]]),
+        json!([7, month.as_i64().unwrap() + 1])
+    );
+    let grpc = UsageServiceClient::new(world.channel().await)
+        .list_usage_days(with_token(
+            v1::ListUsageDaysRequest {
+                from: Some(first),
+                to: None,
+            },
+            &world.org.key,
+        ))
+        .await
+        .unwrap()
+        .into_inner();
+    let last = grpc.days.last().unwrap();
+    assert_eq!(
+        (
+            grpc.days.len(),
+            last.date.as_str(),
+            last.eval_items,
+            last.jobs
+        ),
+        (30, today.as_str(), 2, 2)
     );
 }
 

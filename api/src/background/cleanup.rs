@@ -11,7 +11,7 @@ use assay_core::model::{package, upload};
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::store::cleanup::{self, BATCH, OldRows};
-use assay_core::store::{self, PgConnection, PoolProfile, audit, auth, event};
+use assay_core::store::{self, PgConnection, PoolProfile, audit, auth, event, usage};
 use assay_core::{BestEffort as _, OrgId, Result, Timestamp};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
@@ -259,6 +259,7 @@ impl Cleaner<'_> {
             (OldRows::Keys, record_days),
             (OldRows::Invites, record_days),
             (OldRows::DomainClaims, record_days),
+            (OldRows::UsageDays, usage::REQUEST_RETENTION_DAYS),
             (OldRows::Uploads, upload_days),
             (OldRows::AuditEntries, audit::RETENTION_DAYS),
             (OldRows::Events, event::RETENTION_DAYS),

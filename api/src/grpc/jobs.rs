@@ -23,10 +23,14 @@ impl JobService for Service {
                 status,
                 limit,
                 before,
+                suite_id,
+                label,
             } = input.message;
             let filter = Filter {
                 r#type,
                 status,
+                suite_id,
+                label,
                 limit,
                 before: before.map(|time| time.to_string()),
             };

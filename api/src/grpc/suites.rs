@@ -20,6 +20,19 @@ impl SuiteService for Service {
         .await
     }
 
+    async fn get_suite(
+        &self,
+        request: Request<v1::GetSuiteRequest>,
+    ) -> Result<Response<v1::GetSuiteResponse>, Status> {
+        self.respond(request, |app, caller: SuiteReader, input| async move {
+            let v1::GetSuiteRequest { suite_id } = input.message;
+            Ok(v1::GetSuiteResponse {
+                suite: Some(suites::get(&app, &caller, &suite_id).await?.into()),
+            })
+        })
+        .await
+    }
+
     async fn list_suite_items(
         &self,
         request: Request<v1::ListSuiteItemsRequest>,

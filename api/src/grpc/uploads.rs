@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::service::Service;
 use crate::layers::memory;
 use crate::ops::complete_upload;
-use crate::ops::uploads::{self, NewUploadFields};
+use crate::ops::uploads::{self, NewUploadFields, UploadQuery};
 
 #[tonic::async_trait]
 impl UploadService for Service {
@@ -37,6 +37,26 @@ impl UploadService for Service {
             Ok(v1::CreateUploadResponse {
                 upload: Some(uploads::create(&app, &submitter, fields).await?.into()),
             })
+        })
+        .await
+    }
+
+    async fn list_uploads(
+        &self,
+        request: Request<v1::ListUploadsRequest>,
+    ) -> Result<Response<v1::ListUploadsResponse>, Status> {
+        self.respond(request, |app, caller: UploadReader, input| async move {
+            let v1::ListUploadsRequest {
+                status,
+                limit,
+                before,
+            } = input.message;
+            let query = UploadQuery {
+                status,
+                limit,
+                before,
+            };
+            Ok(uploads::list(&app, &caller, query).await?.into())
         })
         .await
     }

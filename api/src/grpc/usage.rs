@@ -21,4 +21,16 @@ impl UsageService for Service {
         })
         .await
     }
+
+    async fn list_usage_days(
+        &self,
+        request: Request<v1::ListUsageDaysRequest>,
+    ) -> Result<Response<v1::ListUsageDaysResponse>, Status> {
+        self.respond(request, |app, caller: UsageReader, input| async move {
+            let v1::ListUsageDaysRequest { from, to } = input.message;
+            let days = usage::days(&app, &caller, from.as_deref(), to.as_deref()).await?;
+            Ok(days.into())
+        })
+        .await
+    }
 }

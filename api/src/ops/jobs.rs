@@ -35,6 +35,10 @@ pub struct Filter {
     pub r#type: Option<String>,
     /// The state of the jobs.
     pub status: Option<String>,
+    /// The id of the suite of the jobs.
+    pub suite_id: Option<String>,
+    /// The label of the jobs.
+    pub label: Option<String>,
     /// The size of the page.
     pub limit: Option<i64>,
     /// The time before which the jobs were created, in RFC 3339.
@@ -46,6 +50,8 @@ pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs>
     let Filter {
         r#type,
         status,
+        suite_id,
+        label,
         limit,
         before,
     } = filter;
@@ -62,6 +68,10 @@ pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs>
             .map(|text| validation::one_of("status", &text))
             .transpose(),
     );
+    let suite_id = suite_id.map(|text| validation::suite_id("suite_id", &text));
+    let suite_id = validation::ok_or_collect(&mut errors, suite_id.transpose());
+    let label = label.map(|text| validation::text("label", &text));
+    let label = validation::ok_or_collect(&mut errors, label.transpose());
     let before = validation::ok_or_collect(
         &mut errors,
         before
@@ -83,6 +93,8 @@ pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs>
         store::job::Filter {
             r#type,
             status,
+            suite_id: suite_id.as_ref(),
+            label: label.as_deref(),
             before,
         },
         limit + 1,

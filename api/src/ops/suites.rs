@@ -2,7 +2,7 @@
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::permissions::SuiteReader;
-use assay_core::model::suite::{SuiteId, Suites};
+use assay_core::model::suite::{Suite, SuiteId, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
 use assay_core::{Error, Resource, Result, store};
@@ -20,6 +20,19 @@ pub async fn list(app: &App, _: &SuiteReader) -> Result<Suites> {
     })
 }
 
+/// Returns a suite in its current version.
+pub async fn get(app: &App, _: &SuiteReader, suite_id: &str) -> Result<Suite> {
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
+    let row = store::suite::find(&app.db.get(), &suite_id, None)
+        .await?
+        .ok_or_else(not_found)?;
+    Ok(row.into_suite(&app.settings.common.hfm_sha))
+}
+
+fn not_found() -> Error {
+    Error::not_found(Resource::Suite)
+}
+
 /// Returns a page of the items of a suite, of the version that the cursor names or else of the
 /// current one.
 pub async fn items(
@@ -31,7 +44,6 @@ pub async fn items(
 ) -> Result<SuiteItems> {
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
-    let not_found = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let found = store::suite::find(

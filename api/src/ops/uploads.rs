@@ -1,10 +1,11 @@
 //! Uploads and their parts: `/v1/uploads`.
 
+use assay_core::model::cursor::PAGE;
 use assay_core::model::permissions::{Caller, UploadReader, Uploader};
 use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{
     BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload,
-    UploadKind, UploadRow, UploadStatus,
+    UploadKind, UploadRow, UploadStatus, Uploads,
 };
 use assay_core::model::{upload, validation};
 use assay_core::runtime::prometheus;
@@ -127,6 +128,61 @@ fn hex_digest(text: &str) -> Result<String, FieldError> {
     } else {
         Err(FieldError::new("sha256", "format", "must be 64 hex digits"))
     }
+}
+
+/// The filter of a listing of uploads, not validated yet.
+pub struct UploadQuery {
+    /// The state of the uploads.
+    pub status: Option<String>,
+    /// The size of the page.
+    pub limit: Option<i64>,
+    /// The id of the upload that the page follows.
+    pub before: Option<String>,
+}
+
+/// Returns a page of the uploads of the organization, the newest first, without their parts.
+pub async fn list(app: &App, caller: &UploadReader, query: UploadQuery) -> Result<Uploads> {
+    let UploadQuery {
+        status,
+        limit,
+        before,
+    } = query;
+    let mut errors = Vec::new();
+    let status = status.map(|text| validation::one_of("status", &text));
+    let status = validation::ok_or_collect(&mut errors, status.transpose());
+    let limit = validation::limit(limit, PAGE.0, PAGE.1);
+    let limit = validation::ok_or_collect(&mut errors, limit);
+    let before: Option<Result<UploadId, _>> = before.map(|text| {
+        let malformed =
+            || FieldError::new("before", "format", "must be the id of an upload, upl_…");
+        text.parse().map_err(|_| malformed())
+    });
+    let before = validation::ok_or_collect(&mut errors, before.transpose());
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
+    }
+    let (db, org_id) = (app.db.get(), caller.org_id());
+    let before = match &before {
+        None => None,
+        Some(id) => match store::upload::created_at(&db, org_id, id).await? {
+            Some(at) => Some((at, id)),
+            None => {
+                let message = "there is no such upload; leave it out to begin again";
+                return Err(Error::field("before", "not_found", message));
+            }
+        },
+    };
+    let filter = store::upload::Filter { status, before };
+    // One row more than the page has shows that there is a next page.
+    let mut rows = store::upload::list(&db, org_id, filter, i64::from(limit) + 1).await?;
+    let has_more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next_before = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    let url = &app.settings.public_url;
+    Ok(Uploads {
+        uploads: rows.into_iter().map(|row| row.into_summary(url)).collect(),
+        next_before,
+    })
 }
 
 /// Returns an upload with its parts.

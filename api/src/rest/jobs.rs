@@ -2,8 +2,9 @@
 
 use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
 use assay_core::model::permissions::{EvalSubmitter, JobCanceller, JobReader};
+use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
-use assay_core::model::validation::PageSize;
+use assay_core::model::validation::{self, PageSize};
 use assay_core::{Code, Error, JobId, Timestamp};
 use axum::Json;
 use axum::body::Body;
@@ -45,6 +46,16 @@ use crate::ops::trace_document::TraceDocument;
             description = "Return only jobs in this state.",
         ),
         (
+            "suite_id" = inline(Option<SuiteId>),
+            Query,
+            description = "Return only jobs of this suite.",
+        ),
+        (
+            "label" = inline(Option<validation::Text>),
+            Query,
+            description = "Return only jobs with exactly this label.",
+        ),
+        (
             "limit" = inline(Option<PageSize<{ JOBS_PAGE.0 }, { JOBS_PAGE.1 }>>),
             Query,
             description = "The maximum number of jobs on the page.",
@@ -70,6 +81,8 @@ pub(super) async fn list(
     let filter = Filter {
         r#type: query.string("type"),
         status: query.string("status"),
+        suite_id: query.string("suite_id"),
+        label: query.string("label"),
         limit: query.integer("limit"),
         before: query.string("before"),
     };

@@ -50,6 +50,7 @@ pub fn routes(app: &App) -> Router<App> {
         )
         .route("/v1/keys/{key_id}/rotate", post(keys::rotate))
         .route("/v1/suites", get(suites::list))
+        .route("/v1/suites/{suite_id}", get(suites::get))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
         .route("/v1/members", get(members::list))
         .route(
@@ -59,7 +60,8 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{model_id}", get(models::get))
         .route("/v1/usage", get(usage::get))
-        .route("/v1/uploads", post(uploads::create))
+        .route("/v1/usage/days", get(usage::days))
+        .route("/v1/uploads", get(uploads::list).post(uploads::create))
         .route(
             "/v1/uploads/{upload_id}",
             get(uploads::get).delete(uploads::delete),
@@ -146,6 +148,7 @@ pub fn routes(app: &App) -> Router<App> {
     keys::rotate,
     keys::revoke,
     suites::list,
+    suites::get,
     suites::items,
     members::list,
     members::set_role,
@@ -156,6 +159,7 @@ pub fn routes(app: &App) -> Router<App> {
     serving::generate,
     serving::embed,
     usage::get,
+    usage::days,
     evals::create,
     predictions::create,
     comparisons::create,
@@ -166,6 +170,7 @@ pub fn routes(app: &App) -> Router<App> {
     jobs::items,
     jobs::output,
     jobs::trace,
+    uploads::list,
     uploads::create,
     uploads::get,
     uploads::put_part,

@@ -1,7 +1,7 @@
 //! Handlers of `/v1/suites`.
 
 use assay_core::model::permissions::SuiteReader;
-use assay_core::model::suite::{SuiteId, Suites};
+use assay_core::model::suite::{Suite, SuiteId, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation::PageSize;
 use axum::Json;
@@ -35,6 +35,33 @@ pub(super) async fn list(
     Permitted(caller): Permitted<SuiteReader>,
 ) -> Result<Json<Suites>, Failure> {
     Ok(Json(suites::list(&app, &caller).await?))
+}
+
+/// Get a suite
+///
+/// Returns the suite in its current version.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/suites/{suite_id}",
+    operation_id = "getSuite",
+    tag = "suites",
+    security(("api_key" = ["suites:read"]), ("session" = [])),
+    params(
+        ("suite_id" = SuiteId, Path, description = "The id of the suite."),
+    ),
+    responses(
+        (status = 200, description = "The suite.", body = Suite),
+        (status = 404, description = "There is no such suite."),
+    ),
+)]
+pub(super) async fn get(
+    State(app): State<App>,
+    Permitted(caller): Permitted<SuiteReader>,
+    Id(suite_id): Id,
+) -> Result<Json<Suite>, Failure> {
+    Ok(Json(suites::get(&app, &caller, &suite_id).await?))
 }
 
 /// List the items of a suite

@@ -1,21 +1,23 @@
 //! Handlers of `/v1/uploads`.
 
+use assay_core::model::cursor::PAGE;
 use assay_core::model::permissions::{UploadReader, Uploader};
-use assay_core::model::upload::{Part, Upload, UploadCreate};
+use assay_core::model::upload::{Part, Upload, UploadCreate, UploadStatus, Uploads};
+use assay_core::model::validation::PageSize;
 use assay_core::{Code, Error, Result, UploadId};
 use axum::Json;
 use axum::extract::{Request, State};
 use futures_util::StreamExt as _;
-use http::StatusCode;
 use http::header::EXPECT;
+use http::{StatusCode, Uri};
 
 use super::extract::{Id, Ids, Permitted, SMALL_BODY_MAX, content_length, drain, read_json_body};
-use super::input::Fields;
+use super::input::{Fields, Query};
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::layers::memory;
 use crate::ops::complete_upload;
-use crate::ops::uploads::{self, NewUploadFields};
+use crate::ops::uploads::{self, NewUploadFields, UploadQuery};
 
 /// Create an upload
 ///
@@ -56,6 +58,54 @@ pub(super) async fn create(
         StatusCode::CREATED,
         Json(uploads::create(&app, &submitter, new).await?),
     ))
+}
+
+/// List uploads
+///
+/// Returns the uploads of the organization that were not deleted, the newest first, without their
+/// parts. To get the next page, send `next_before` as `before`, until it is null.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/uploads",
+    operation_id = "listUploads",
+    tag = "uploads",
+    security(("api_key" = ["uploads:write"]), ("session" = [])),
+    params(
+        (
+            "status" = inline(Option<UploadStatus>),
+            Query,
+            description = "Return only uploads in this state.",
+        ),
+        (
+            "limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>),
+            Query,
+            description = "The maximum number of uploads on the page.",
+        ),
+        (
+            "before" = Option<UploadId>,
+            Query,
+            description = "Return only uploads before this one: the `next_before` of the previous page.",
+        ),
+    ),
+    responses(
+        (status = 200, description = "A page of uploads.", body = Uploads),
+    ),
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(caller): Permitted<UploadReader>,
+    uri: Uri,
+) -> Result<Json<Uploads>, Failure> {
+    let mut query = Query::read(&uri);
+    let filter = UploadQuery {
+        status: query.string("status"),
+        limit: query.integer("limit"),
+        before: query.string("before"),
+    };
+    query.finish()?;
+    Ok(Json(uploads::list(&app, &caller, filter).await?))
 }
 
 /// Get an upload

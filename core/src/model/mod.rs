@@ -6,6 +6,7 @@ pub mod auth;
 pub mod catalog;
 pub mod comparison;
 pub mod cursor;
+pub mod date;
 pub mod email_domain;
 pub mod error;
 pub mod error_details;

@@ -55,6 +55,15 @@ pub fn timestamp() -> RefOr<Schema> {
         .into()
 }
 
+/// Returns the schema of a day.
+pub fn date() -> RefOr<Schema> {
+    let schema = string().description(Some("A day in UTC, as in RFC 3339."));
+    schema
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Date)))
+        .examples(["2026-01-31"])
+        .into()
+}
+
 fn string() -> ObjectBuilder {
     Object::builder().schema_type(Type::String)
 }

@@ -3,7 +3,9 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::model::date::Date;
 use crate::model::ids::OrgId;
+use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 
 /// The usage of an organization in the current calendar month, UTC.
@@ -28,7 +30,61 @@ pub struct Usage {
     pub stored_bytes: i64,
     /// The limits of the plan.
     pub limits: UsageLimits,
+    /// The submissions of the current day, UTC, for each suite that has a daily limit or a
+    /// submission on this day, by id.
+    pub suites: Vec<SuiteUsage>,
 }
+
+/// The submissions of an organization for a suite on the current day, UTC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SuiteUsage {
+    /// The id of the suite.
+    pub suite_id: SuiteId,
+    /// The number of submissions, without jobs that failed or were cancelled. If the suite has a
+    /// daily limit, it is the number that the limit counts: with comparisons, and with the
+    /// submissions of organizations that share the limit.
+    #[schema(minimum = 0)]
+    pub submissions_today: i64,
+    /// The daily limit of the suite in its current version. Null if there is no limit.
+    #[schema(minimum = 1)]
+    pub max_submissions_per_day: Option<i64>,
+    /// The start of the next day, UTC.
+    pub resets_at: Timestamp,
+}
+
+/// The usage of an organization on each day of a range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct UsageDays {
+    /// All days of the range, the earliest first.
+    #[schema(max_items = 92)]
+    pub days: Vec<UsageDay>,
+}
+
+/// The usage of an organization on one day, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct UsageDay {
+    /// The day.
+    pub date: Date,
+    /// The number of items that were charged on this day, with those that were refunded.
+    #[schema(minimum = 0)]
+    pub eval_items: i64,
+    /// The number of the items charged on this day that were refunded, on this day or later.
+    #[schema(minimum = 0)]
+    pub eval_items_refunded: i64,
+    /// The number of jobs that were accepted on this day.
+    #[schema(minimum = 0)]
+    pub jobs: i64,
+    /// The number of requests that were admitted on this day by all processes. It can lag by a few
+    /// seconds.
+    #[schema(minimum = 0)]
+    pub requests: i64,
+}
+
+/// Maximum number of days of a range.
+pub const DAYS_MAX: i64 = 92;
+
+/// Number of days of a range whose first day is not given.
+pub const DAYS_DEFAULT: i64 = 30;
 
 /// The usage of an organization in a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

@@ -8,6 +8,8 @@ use utoipa::openapi::schema::{KnownFormat, Object, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::model::date::{Date, MalformedDate};
+use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
@@ -257,6 +259,21 @@ pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, F
     value
         .parse()
         .map_err(|message| FieldError::new(field, "unknown_value", message))
+}
+
+/// Parses the id of a suite, which need not exist.
+pub fn suite_id(field: &str, value: &str) -> Result<SuiteId, FieldError> {
+    value.parse().map_err(|_| {
+        let message = "must be `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`";
+        FieldError::new(field, "format", message)
+    })
+}
+
+/// Parses a day.
+pub fn date(field: &str, value: &str) -> Result<Date, FieldError> {
+    value
+        .parse()
+        .map_err(|error: MalformedDate| FieldError::new(field, "format", error.to_string()))
 }
 
 /// Parses a timestamp in RFC 3339.

@@ -128,7 +128,7 @@ metrics! {
     UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count, Api, [outcome = "ready" | "failed"]; "Uploads completed, by outcome."
     ARTIFACTS_ORPHANED = "assay_artifacts_orphaned_total", Counter, Count, Api, []; "Objects that the daily reconciliation removed because they were a day old and no row named them."
     ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
-    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries" | "events" | "webhook_payloads"]; "Rows deleted at the end of their retention, by kind."
+    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads" | "audit_entries" | "events" | "webhook_payloads" | "usage_days"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
     WEBHOOK_ATTEMPTS = "assay_webhook_attempts_total", Counter, Count, Delivering, [outcome = "delivered" | "dns" | "address" | "connect" | "tls" | "timeout" | "status"]; "Attempts to deliver an event to a webhook, by outcome; `address`: the receiver is not on the public internet; `status`: it responded with a status other than 2xx."
     WEBHOOK_ATTEMPT_SECONDS = "assay_webhook_attempt_duration_seconds", Histogram, Seconds, Delivering, []; "Time of an attempt, from the look-up of the receiver's address to its response or the failure."

@@ -5,6 +5,8 @@
 //! The checks live here rather than in the operations because they are exact only while the rows of
 //! the allowances are locked, in the transaction of the submission.
 
+use sqlx::PgExecutor;
+
 use super::work::{Claim, Phase, succeed};
 use super::{PgConnection, PgPool};
 use crate::model::email_domain;
@@ -176,6 +178,57 @@ async fn used(
     .fetch_one(db)
     .await?;
     Ok(used)
+}
+
+/// The use of the daily limit of a suite.
+pub struct DailyUse {
+    /// The suite's id.
+    pub suite_id: SuiteId,
+    /// The limit of the current version.
+    pub max_submissions_per_day: i32,
+    /// Submissions and comparisons on the current day (UTC), of the holder that has used most.
+    pub today: i64,
+}
+
+/// Returns the holders' use of the daily limits of all suites that have one, by id. It counts as
+/// [`permit`] does.
+pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<Vec<DailyUse>> {
+    let uses = sqlx::query_as!(
+        DailyUse,
+        r#"
+        /* all tenants: all organizations that share an allowance count towards it */
+        select
+            c.suite_id as "suite_id: SuiteId",
+            c.max_submissions_per_day as "max_submissions_per_day!",
+            coalesce(u.today, 0) as "today!"
+        from (
+            select distinct on (suite_id)
+                suite_id,
+                max_submissions_per_day
+            from suites
+            order by suite_id, published_at desc
+        ) c
+        left join lateral (
+            select count(*) as today
+            from suite_disclosures d
+            join jobs j on j.id = d.job_id
+            where d.holder = any($1)
+              and d.suite_id = c.suite_id
+              and d.kind <> 'final'
+              and j.status not in ('failed', 'cancelled')
+              and d.created_at >= date_trunc('day', now(), 'UTC')
+            group by d.holder
+            order by 1 desc
+            limit 1
+        ) u on true
+        where c.max_submissions_per_day is not null
+        order by c.suite_id
+        "#,
+        holders
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(uses)
 }
 
 /// A use of an allowance.

@@ -498,6 +498,8 @@ pub enum OldRows {
     Events,
     /// Events as they are sent to webhooks, with their deliveries.
     WebhookPayloads,
+    /// Requests of a day.
+    UsageDays,
 }
 
 impl OldRows {
@@ -512,6 +514,7 @@ impl OldRows {
             Self::AuditEntries => "audit_entries",
             Self::Events => "events",
             Self::WebhookPayloads => "webhook_payloads",
+            Self::UsageDays => "usage_days",
         }
     }
 }
@@ -527,6 +530,7 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
         OldRows::Events => super::event::delete_old(db, days, BATCH as i64).await,
         OldRows::WebhookPayloads => super::delivery::delete_old(db, days, BATCH as i64).await,
         OldRows::AuditEntries => super::audit::delete_old(db, days, BATCH as i64).await,
+        OldRows::UsageDays => super::usage::delete_old_days(db, days, BATCH as i64).await,
     }
 }
 

@@ -208,49 +208,159 @@ pub async fn compared(
 
 /// The jobs of a page.
 #[derive(Debug, Clone, Copy)]
-pub struct Filter {
+pub struct Filter<'a> {
     /// Only jobs of this type.
     pub r#type: Option<JobType>,
     /// Only jobs in this status.
     pub status: Option<JobStatus>,
+    /// Only jobs of this suite.
+    pub suite_id: Option<&'a SuiteId>,
+    /// Only jobs with this label.
+    pub label: Option<&'a str>,
     /// Only jobs submitted before this time.
     pub before: Option<Timestamp>,
 }
 
 /// Returns at most `limit` jobs of the organization, newest first. Each of the statements reads an
 /// index in the order of the page. The rows that it reads in vain are prediction jobs, of which an
-/// organization has few, or some of them.
+/// organization has few, or some of them; with a label, they are jobs with this label.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
-    filter: Filter,
+    filter: Filter<'_>,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
     let Filter {
         r#type,
         status,
+        suite_id,
+        label,
         before,
     } = filter;
-    let rows = match (r#type, status) {
-        (Some(JobType::Predict), status) => {
+    let rows = match (r#type, label, suite_id, status) {
+        (Some(JobType::Predict), label, suite_id, status) => {
             select_jobs!(
                 "
                 where org_id = $1
                   and type = 'predict'
                   and ($2::text is null or status = $2)
                   and created_at < coalesce($3::timestamptz, 'infinity')
+                  and ($5::text is null or suite_id = $5)
+                  and ($6::text is null or label = $6)
                 order by created_at desc
                 limit $4
                 ",
                 org_id.as_str(),
                 status as Option<JobStatus>,
                 before as Option<Timestamp>,
-                i64::from(limit)
+                i64::from(limit),
+                suite_id.map(SuiteId::as_str),
+                label
             )
             .fetch_all(db)
             .await?
         }
-        (r#type, None) => {
+        (r#type, Some(label), suite_id, status) => {
+            select_jobs!(
+                "
+                where org_id = $1
+                  and label = $2
+                  and created_at < coalesce($3::timestamptz, 'infinity')
+                  and ($5::text is null or type = $5)
+                  and ($6::text is null or suite_id = $6)
+                  and ($7::text is null or status = $7)
+                order by created_at desc
+                limit $4
+                ",
+                org_id.as_str(),
+                label,
+                before as Option<Timestamp>,
+                i64::from(limit),
+                r#type as Option<JobType>,
+                suite_id.map(SuiteId::as_str),
+                status as Option<JobStatus>
+            )
+            .fetch_all(db)
+            .await?
+        }
+        (r#type, None, Some(suite_id), status) => {
+            // One branch for each final status, because an index on the suite and the status has
+            // the order of the page for one status only. The index has no active jobs: of these an
+            // organization has few, and each change of their status would cost another entry.
+            select_jobs!(
+                "
+                join (
+                    select b.id as page_id
+                    from (
+                        (
+                            select id, created_at
+                            from jobs
+                            where org_id = $1
+                              and suite_id = $2
+                              and status in ('queued', 'running')
+                              and ($6::text is null or status = $6)
+                              and created_at < coalesce($3::timestamptz, 'infinity')
+                              and ($5::text is null or type = $5)
+                            order by created_at desc
+                            limit $4
+                        )
+                        union all
+                        (
+                            select id, created_at
+                            from jobs
+                            where org_id = $1
+                              and suite_id = $2
+                              and status = 'succeeded'
+                              and coalesce($6, 'succeeded') = 'succeeded'
+                              and created_at < coalesce($3, 'infinity')
+                              and ($5 is null or type = $5)
+                            order by created_at desc
+                            limit $4
+                        )
+                        union all
+                        (
+                            select id, created_at
+                            from jobs
+                            where org_id = $1
+                              and suite_id = $2
+                              and status = 'failed'
+                              and coalesce($6, 'failed') = 'failed'
+                              and created_at < coalesce($3, 'infinity')
+                              and ($5 is null or type = $5)
+                            order by created_at desc
+                            limit $4
+                        )
+                        union all
+                        (
+                            select id, created_at
+                            from jobs
+                            where org_id = $1
+                              and suite_id = $2
+                              and status = 'cancelled'
+                              and coalesce($6, 'cancelled') = 'cancelled'
+                              and created_at < coalesce($3, 'infinity')
+                              and ($5 is null or type = $5)
+                            order by created_at desc
+                            limit $4
+                        )
+                    ) b
+                    order by b.created_at desc
+                    limit $4
+                ) page on page_id = id
+                where org_id = $1
+                order by created_at desc
+                ",
+                org_id.as_str(),
+                suite_id.as_str(),
+                before as Option<Timestamp>,
+                i64::from(limit),
+                r#type as Option<JobType>,
+                status as Option<JobStatus>
+            )
+            .fetch_all(db)
+            .await?
+        }
+        (r#type, None, None, None) => {
             select_jobs!(
                 "
                 where org_id = $1
@@ -267,7 +377,7 @@ pub async fn list(
             .fetch_all(db)
             .await?
         }
-        (r#type, Some(status)) => {
+        (r#type, None, None, Some(status)) => {
             select_jobs!(
                 "
                 where org_id = $1

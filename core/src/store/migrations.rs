@@ -56,7 +56,7 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. Without
 /// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 3] = [
+const INDEXES: [(&str, &str); 8] = [
     (
         "jobs_status_idx",
         "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
@@ -64,6 +64,26 @@ const INDEXES: [(&str, &str); 3] = [
     (
         "jobs_predict_idx",
         "create index concurrently if not exists jobs_predict_idx on jobs (org_id, created_at) where type = 'predict'",
+    ),
+    (
+        "jobs_suite_idx",
+        "create index concurrently if not exists jobs_suite_idx on jobs (org_id, suite_id, status, created_at) where status in ('succeeded', 'failed', 'cancelled')",
+    ),
+    (
+        "jobs_label_idx",
+        "create index concurrently if not exists jobs_label_idx on jobs (org_id, label, created_at) where label is not null",
+    ),
+    (
+        "usage_ledger_day_idx",
+        "create index concurrently if not exists usage_ledger_day_idx on usage_ledger (org_id, kind, created_at) include (eval_items)",
+    ),
+    (
+        "uploads_listed_idx",
+        "create index concurrently if not exists uploads_listed_idx on uploads (org_id, created_at, id) where deleted_at is null",
+    ),
+    (
+        "uploads_status_idx",
+        "create index concurrently if not exists uploads_status_idx on uploads (org_id, status, created_at, id) where deleted_at is null",
     ),
     (
         "api_keys_expires_at_idx",

@@ -332,6 +332,9 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from usage_thresholds where org_id = $1", org)
         .execute(&mut *db)
         .await?;
+    sqlx::query!("delete from usage_request_days where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("delete from audit_entries where org_id = $1", org)
         .execute(&mut *db)
         .await?;

@@ -169,6 +169,133 @@ pub async fn find(
     Ok(row)
 }
 
+/// Returns the time of an upload of the organization, by which listings are ordered, also if it was
+/// deleted.
+pub async fn created_at(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<Timestamp>> {
+    let created_at = sqlx::query_scalar!(
+        r#"
+        select created_at as "created_at: Timestamp"
+        from uploads
+        where org_id = $1
+          and id = $2
+        "#,
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(created_at)
+}
+
+/// The uploads of a page.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Filter<'a> {
+    /// Only uploads in this status.
+    pub status: Option<UploadStatus>,
+    /// The time and the id of the upload that the page follows.
+    pub before: Option<(Timestamp, &'a UploadId)>,
+}
+
+/// Returns at most `limit` uploads of the organization, newest first. Each of the statements reads
+/// an index in the order of the page. The rows that it reads in vain are overdue uploads, which
+/// cleanup has not marked as expired yet.
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<UploadRow>> {
+    let Filter { status, before } = filter;
+    let (at, id) = before.unzip();
+    let rows = match status {
+        None => {
+            select_uploads!(
+                "
+                where org_id = $1
+                  and deleted_at is null
+                  and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                order by created_at desc, id desc
+                limit $4
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Some(UploadStatus::Expired) => {
+            select_uploads!(
+                "
+                join (
+                    select b.id as page_id
+                    from (
+                        (
+                            select id, created_at
+                            from uploads
+                            where org_id = $1
+                              and deleted_at is null
+                              and status = 'expired'
+                              and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                            order by created_at desc, id desc
+                            limit $4
+                        )
+                        union all
+                        (
+                            select id, created_at
+                            from uploads
+                            where org_id = $1
+                              and deleted_at is null
+                              and status in ('pending', 'ready')
+                              and expires_at <= now()
+                              and (created_at, id) < (coalesce($2, 'infinity'), coalesce($3, ''))
+                            order by created_at desc, id desc
+                            limit $4
+                        )
+                    ) b
+                    order by b.created_at desc, b.id desc
+                    limit $4
+                ) page on page_id = id
+                where org_id = $1
+                order by created_at desc, id desc
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Some(status) => {
+            select_uploads!(
+                "
+                where org_id = $1
+                  and deleted_at is null
+                  and status = $5
+                  and (status = 'failed' or expires_at > now())
+                  and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                order by created_at desc, id desc
+                limit $4
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit,
+                status as UploadStatus
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+    Ok(rows)
+}
+
 /// Returns an upload of the organization, and locks it until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,

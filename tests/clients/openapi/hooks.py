@@ -53,6 +53,12 @@ def before_call(context, case, kwargs):
     # A valid request may wait half a minute for an event.
     if "query" not in wrong and "wait" in query and operation == "listEvents":
         query["wait"] = min(int(query["wait"]), 1)
+    # Only an upload of the organization can be the one before a page.
+    if "query" not in wrong and "before" in query and operation == "listUploads":
+        query["before"] = KNOWN["upload_id"]
+    # No schema can state that the first day of a range is at most 91 days before the last one.
+    if "query" not in wrong and "from" in query and operation == "listUsageDays":
+        query["from"] = query["to"] = query.get("to") or datetime.date.today().isoformat()
     if "path" not in wrong:
         path.update(existing(operation, path))
     if "body" not in wrong and operation in BODIES:

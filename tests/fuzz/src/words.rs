@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use assay_core::model::date::Date;
 use assay_core::model::job::{JobStatus, JobType};
 use assay_core::model::suite::{SuiteId, VERSION_MAX, is_version};
 use assay_core::model::suite_items::ItemCursor;
@@ -38,6 +39,7 @@ pub fn words(data: &[u8]) {
         assert!(text.is_ascii() && text.len() <= 70 && !text.contains(char::is_whitespace));
     }
     has_one_spelling::<Metric>(text, "");
+    has_one_spelling::<Date>(text, "");
     has_one_spelling::<JobStatus>(text, "");
     has_one_spelling::<JobType>(text, "");
     has_one_spelling::<UploadKind>(text, "");

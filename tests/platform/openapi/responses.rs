@@ -64,7 +64,16 @@ async fn responses_conform_to_document() {
 }
 
 async fn reads(conformance: &mut Conformance, client: &Client) {
-    for path in ["/health", "/v1/me", "/v1/suites", "/v1/usage", "/v1/models"] {
+    let without_parameters = [
+        "/health",
+        "/v1/me",
+        "/v1/suites",
+        "/v1/usage",
+        "/v1/usage/days",
+        "/v1/uploads",
+        "/v1/models",
+    ];
+    for path in without_parameters {
         assert_eq!(
             conformance
                 .call(client, "GET", path, path, None)
@@ -91,6 +100,13 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
             None,
         )
         .await;
+    for (id, status) in [("suite:lunch", 200), ("suite:none", 404)] {
+        let path = format!("/v1/suites/{id}");
+        let suite = conformance
+            .call(client, "GET", "/v1/suites/{suite_id}", &path, None)
+            .await;
+        assert_eq!(suite.status, status);
+    }
     let items = "/v1/suites/{suite_id}/items";
     let page = conformance
         .call(
@@ -796,6 +812,7 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
     }
 }
 
+const UPLOADS: &str = "/v1/uploads";
 const UPLOAD: &str = "/v1/uploads/{upload_id}";
 const PART: &str = "/v1/uploads/{upload_id}/parts/{number}";
 const COMPLETE: &str = "/v1/uploads/{upload_id}/complete";
@@ -833,6 +850,8 @@ async fn uploads(conformance: &mut Conformance, client: &Client) {
         );
     }
     for (method, template, path, status) in [
+        ("GET", UPLOADS, format!("{UPLOADS}?limit=1"), 200),
+        ("GET", UPLOADS, format!("{UPLOADS}?before=upl_0"), 422),
         ("GET", UPLOAD, own.clone(), 200),
         ("POST", COMPLETE, format!("{own}/complete"), 200),
         ("GET", UPLOAD, own.clone(), 200),
