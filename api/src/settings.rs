@@ -45,6 +45,8 @@ pub struct Settings {
     pub auth_failures_per_minute: u32,
     /// The number of sign-in emails per minute that one address may request.
     pub sign_in_mails_per_minute: u32,
+    /// The number of device logins per minute that one address may start.
+    pub device_logins_per_minute: u32,
     /// The users that may sign up.
     pub sign_up: SignUp,
     /// The transport of emails.
@@ -138,6 +140,7 @@ impl Settings {
             grpc_reflection: read.get(&settings::GRPC_REFLECTION),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
+            device_logins_per_minute: read.positive(&settings::DEVICE_LOGINS_PER_MINUTE),
             sign_up: sign_up(&mut read),
             mail: MailSettings::read(&mut read),
             dns_server: dns_server(&mut read),

@@ -141,6 +141,8 @@ because SSL_CERT_DIR alone would replace them. */}}
   value: {{ .signUp | quote }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
   value: {{ .signInMailsPerMinute | quote }}
+- name: ASSAY_DEVICE_LOGINS_PER_MINUTE
+  value: {{ .deviceLoginsPerMinute | quote }}
 - name: ASSAY_FREE_UPLOAD_HOURS
   value: {{ .freeUploadHours | quote }}
 - name: ASSAY_JOB_DAYS

@@ -11,7 +11,7 @@ use crate::harness::{error_code, org, string, world};
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
 /// The operations that write entries, and the kinds of these entries.
-const AUDITED: [(&str, &[&str]); 23] = [
+const AUDITED: [(&str, &[&str]); 24] = [
     ("POST /v1/keys", &["key.created"]),
     ("PATCH /v1/keys/{key_id}", &["key.updated"]),
     ("POST /v1/keys/{key_id}/rotate", &["key.rotated"]),
@@ -35,16 +35,21 @@ const AUDITED: [(&str, &[&str]); 23] = [
         &["webhook.updated"],
     ),
     ("POST /v1/auth/email/verify", &["session.started"]),
+    ("POST /v1/auth/device/token", &["key.created"]),
     ("DELETE /v1/sessions/{session_id}", &["session.ended"]),
     ("DELETE /v1/sessions", &["session.ended"]),
     ("DELETE /v1/session", &["session.ended"]),
 ];
 
 /// The operations other than reads that write no entry, and why.
-const EXEMPT: [(&str, &str); 16] = [
+const EXEMPT: [(&str, &str); 17] = [
     (
         "POST /v1/auth/email",
         "sends a link, and changes no organization",
+    ),
+    (
+        "POST /v1/auth/device",
+        "stores a code, and changes no organization",
     ),
     (
         "POST /v1/comparisons",

@@ -24,6 +24,7 @@ use self::places::{
     Places, add_files, connect_redis, monitor_redis, processes, redis_content, tables,
 };
 use crate::artifacts::start_s3;
+use crate::device;
 use crate::harness::{
     WAIT_TIMEOUT, World, ground, org, secrets_in, string, wait_until, with_token,
 };
@@ -360,6 +361,20 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
     }
     planted.add_generated("key created by the operator", &world.org.key, &[]);
     planted.add_generated("session created by the operator", &world.org.session, &[]);
+    // The first response to the program is lost, the second one has the same key.
+    let login = device::start(world, "canary program").await;
+    planted.add_generated("device code", &string(&login["device_code"]), &[]);
+    planted.add("user code", &string(&login["user_code"]), &[], &[]);
+    device::approve(world, &login, &world.org).await;
+    for _ in 0..2 {
+        let granted = device::poll(world, &login).await;
+        let key = string(&granted.body["api_key"]["key"]);
+        planted.add_generated("key of a device login", &key, &[]);
+    }
+    let unknown = json!({"device_code": key});
+    let refused = device::poll(world, &unknown).await;
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    responses.rest(&refused);
     // A link is used over REST, then again over REST and over gRPC.
     let email = format!("{}@example.org", canary("person"));
     let token = world.sign_in_link(&email).await;

@@ -22,7 +22,7 @@ fn check_headers(response: &Response, route: &Route, who: Who, context: &str) {
     );
     let limit: u64 = response.header("x-ratelimit-limit").parse().unwrap();
     let expected = match who {
-        _ if route.path == "/v1/auth/email" => MAILS,
+        _ if ["/v1/auth/email", "/v1/auth/device"].contains(&route.path) => MAILS,
         _ if route.class == Class::Open => FAILURES,
         Who::Nobody | Who::Malformed | Who::Revoked => FAILURES,
         Who::UserWithoutOrg => 60,

@@ -464,7 +464,7 @@ pub fn field_error(field: &str, reason: &str) -> (String, String) {
 /// of a key. No log of any test may contain one.
 pub fn secrets_in(log: &str) -> Vec<&str> {
     let candidates = log.match_indices("svc_").map(|(at, _)| &log[at..]);
-    let kinds = ["svc_live_", "svc_sess_", "svc_link_"];
+    let kinds = ["svc_live_", "svc_sess_", "svc_link_", "svc_devc_"];
     let is_secret = |text: &&str| {
         let suffix = kinds
             .iter()

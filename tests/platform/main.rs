@@ -17,6 +17,7 @@ mod comparisons;
 mod crashes;
 mod credentials;
 mod degraded;
+mod device;
 mod disclosure;
 mod domains;
 mod erasure;

@@ -295,6 +295,7 @@ pub fn installation(name_server: &NameServer) -> Plan {
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000000".to_owned()),
+        ("ASSAY_DEVICE_LOGINS_PER_MINUTE", "1000000".to_owned()),
         // Schemathesis sends invalid credentials on purpose.
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000".to_owned()),
     ];

@@ -336,12 +336,20 @@ fn is_resource(kind: &Kind) -> bool {
     matches!(kind, Kind::Message(message) if message.full_name() != "google.protobuf.Timestamp")
 }
 
+/// Fields with random values that are too short to be recognized.
+const RANDOM: [&str; 4] = [
+    "secret",
+    "secret_hint",
+    "user_code",
+    "verification_url_complete",
+];
+
 /// Masks values that differ between calls: the number of requests and the time of a key's last use.
 /// After a call that creates a resource, also masks random values and times.
 fn masked(value: Value, name: &str, makes: bool) -> Value {
     match value {
         _ if ["requests", "last_used_at"].contains(&name) => Value::Null,
-        _ if makes && ["secret", "secret_hint"].contains(&name) => "…".into(),
+        _ if makes && RANDOM.contains(&name) => "…".into(),
         Value::String(text) if makes => {
             let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_-.=".contains(letter);
             let is_chance = |word: &str| {

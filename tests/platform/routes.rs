@@ -382,6 +382,23 @@ pub const ROUTES: &[Route] = &[
         || json!({"token": "svc_link_none"}),
         401,
     ),
+    call(
+        "POST",
+        "/v1/auth/device",
+        Class::Open,
+        Resource::None,
+        || json!({"client_name": "assay"}),
+        201,
+    ),
+    // A valid code is polled at most once in 5 seconds, so this one is invalid.
+    call(
+        "POST",
+        "/v1/auth/device/token",
+        Class::Open,
+        Resource::None,
+        || json!({"device_code": "svc_devc_none"}),
+        401,
+    ),
     get(
         "/v1/models",
         Class::Reader(Scope::ModelsRead),
@@ -763,6 +780,7 @@ pub async fn world_for_routes() -> (World, NameServer) {
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
+        ("ASSAY_DEVICE_LOGINS_PER_MINUTE", MAILS.to_string()),
         // An attempt between two calls would change the second response.
         ("ASSAY_WEBHOOK_DELIVERY", "false".to_owned()),
         // Tests call as a thousand organizations, each with its own client address.

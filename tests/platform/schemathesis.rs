@@ -246,6 +246,8 @@ async fn create_resources(world: &World, name_server: &NameServer) -> Value {
         // An invite that is never accepted: with a second member the owner could lose their role.
         "token": world.sign_in_link(&format!("guest-{name}@example.org")).await,
         "session_id": other_session["id"],
+        // Of a login that nobody decides about. The first poll alone is not too early.
+        "device_code": crate::device::start(world, "known").await["device_code"],
         // One ready upload, and one that is open for parts.
         "upload_id": uploads[0],
         "input_ref": uploads[0],

@@ -91,10 +91,12 @@ struct Cleaner<'a> {
 }
 
 impl Cleaner<'_> {
-    /// Deletes workers that are gone, expired sign-in links, and expired charges of idempotency keys.
+    /// Deletes workers that are gone, expired sign-in links and device logins, and expired charges of
+    /// idempotency keys.
     async fn expired_rows(&mut self) -> Result<()> {
         cleanup::delete_expired_workers(&mut *self.db).await?;
         store::serving::delete_expired_keys(&mut *self.db).await?;
+        store::device::delete_expired(&mut *self.db).await?;
         auth::delete_expired(self.db).await
     }
 

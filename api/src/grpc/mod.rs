@@ -108,7 +108,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
     let sign_in = Routes::from(Router::new())
         .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
-        .route_layer(from_fn_with_state(app.clone(), limit_mail));
+        .route_layer(from_fn_with_state(app.clone(), limit_sign_in));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS)
@@ -132,16 +132,20 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
     Ok(all.with_state(()))
 }
 
-/// Limits the sign-in rpc that sends emails by the client's address, as REST does. The other rpc
-/// sends none.
-async fn limit_mail(
+/// Limits the rpcs that send emails and that start device logins by the client's address, as REST
+/// does. The other rpcs of the service have no such limit.
+async fn limit_sign_in(
     state: State<App>,
     request: axum::extract::Request,
     next: Next,
 ) -> axum::response::Response {
-    match request.uri().path().ends_with("/RequestSignIn") {
-        true => layers::rate_limit::limit_mail(state, request, next).await,
-        false => next.run(request).await,
+    let path = request.uri().path();
+    if path.ends_with("/RequestSignIn") {
+        layers::rate_limit::limit_mail(state, request, next).await
+    } else if path.ends_with("/CreateDeviceLogin") {
+        layers::rate_limit::limit_device_logins(state, request, next).await
+    } else {
+        next.run(request).await
     }
 }
 

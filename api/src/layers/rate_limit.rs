@@ -86,26 +86,46 @@ fn record_decision(credential: &Credential, decision: &'static str) {
 /// Limits the requests that send email and need no credential, by the client's address and its
 /// wider prefixes.
 pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
+    let limit = app.settings.sign_in_mails_per_minute;
+    limit_address(&app, "mail", limit, request, next).await
+}
+
+/// Limits the device logins, which need no credential, as [`limit_mail`] does.
+pub async fn limit_device_logins(State(app): State<App>, request: Request, next: Next) -> Response {
+    let limit = app.settings.device_logins_per_minute;
+    limit_address(&app, "device", limit, request, next).await
+}
+
+/// Limits the requests of one kind by the client's address and its wider prefixes.
+async fn limit_address(
+    app: &App,
+    kind: &str,
+    limit: u32,
+    request: Request,
+    next: Next,
+) -> Response {
     let Some(context) = request.extensions().get::<RequestContext>() else {
         return Failure::from(Error::internal("a request has no context")).into_response();
     };
-    match admit_mail(&app, &context.address).await {
+    match admit_address(app, kind, limit, &context.address).await {
         Ok(Some(verdict)) => run_if_admitted(verdict, request, next).await,
         Ok(None) => next.run(request).await,
         Err(error) => Failure::from(error).into_response(),
     }
 }
 
-/// Counts a request that sends email for each prefix of the address, until one refuses it. The
-/// allowance is that of the address itself, unless a wider prefix refuses the request.
-async fn admit_mail(app: &App, address: &str) -> Result<Option<Verdict>> {
+/// Counts a request for each prefix of the address, until one refuses it. The allowance is that of
+/// the address itself, unless a wider prefix refuses the request.
+async fn admit_address(
+    app: &App,
+    kind: &str,
+    limit: u32,
+    address: &str,
+) -> Result<Option<Verdict>> {
     let mut verdict = None;
     for (prefix, multiple) in counting_prefixes(address) {
-        let limit = app
-            .settings
-            .sign_in_mails_per_minute
-            .saturating_mul(multiple);
-        let of_prefix = app.limits.admit(&format!("mail.{prefix}"), limit).await?;
+        let limit = limit.saturating_mul(multiple);
+        let of_prefix = app.limits.admit(&format!("{kind}.{prefix}"), limit).await?;
         if of_prefix.refused_for.is_some() {
             return Ok(Some(of_prefix));
         }

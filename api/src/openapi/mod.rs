@@ -77,7 +77,10 @@ fn tags() -> Value {
             "The usage of the organization, and the limits of its plan.",
         ),
         ("me", "The caller and its organizations."),
-        ("auth", "Sign-in by email, and the sessions of the caller."),
+        (
+            "auth",
+            "Sign-in by email, device logins, and the sessions of the caller.",
+        ),
         ("orgs", "The creation and settings of organizations."),
         (
             "keys",

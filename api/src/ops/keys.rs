@@ -26,7 +26,7 @@ pub struct KeyFields {
 
 impl KeyFields {
     /// Validates the fields that are present.
-    fn read(self) -> Result<KeyChange, Vec<FieldError>> {
+    pub(super) fn read(self) -> Result<KeyChange, Vec<FieldError>> {
         let Self {
             name,
             scopes,
@@ -218,7 +218,8 @@ async fn lock(
         .ok_or_else(not_found)
 }
 
-fn ensure_room(live: i64) -> Result<()> {
+/// Returns an error if the organization has as many live keys as it can.
+pub(super) fn ensure_room(live: i64) -> Result<()> {
     if live < LIVE_MAX {
         return Ok(());
     }

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod auth;
 pub mod comparisons;
 pub mod complete_upload;
+pub mod device;
 pub mod domains;
 pub mod evals;
 pub mod events;

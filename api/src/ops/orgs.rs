@@ -21,7 +21,7 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
             "The operator of this installation creates organizations. Ask the operator for one.",
         ));
     }
-    let name = validation::org_name("name", name)?;
+    let name = validation::name_without_link("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.get().begin().await?;
     let created = store::org::lock_created(&mut transaction, user.user_id()).await?;
@@ -60,7 +60,7 @@ pub async fn update(
     let mut errors = Vec::new();
     let new_name = validation::ok_or_collect(
         &mut errors,
-        name.map(|name| validation::org_name("name", name))
+        name.map(|name| validation::name_without_link("name", name))
             .transpose(),
     );
     let new_use: Option<DataUse> = validation::ok_or_collect(

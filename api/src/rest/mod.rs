@@ -4,6 +4,7 @@
 mod audit;
 mod auth;
 mod comparisons;
+mod device;
 mod domains;
 mod evals;
 mod events;
@@ -124,6 +125,13 @@ pub fn routes(app: &App) -> Router<App> {
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
         ));
+    let device = Router::new()
+        .route("/v1/auth/device", post(device::create))
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_device_logins,
+        ))
+        .route("/v1/auth/device/token", post(device::poll));
     let open = Router::new()
         .route("/v1/auth/email", post(auth::request))
         .route_layer(from_fn_with_state(
@@ -132,7 +140,7 @@ pub fn routes(app: &App) -> Router<App> {
         ))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
-    open.merge(v1)
+    open.merge(device).merge(v1)
 }
 
 /// The OpenAPI description of every operation, as its handler defines it.
@@ -178,6 +186,8 @@ pub fn routes(app: &App) -> Router<App> {
     uploads::delete,
     auth::request,
     auth::verify,
+    device::create,
+    device::poll,
     sessions::end_current,
     sessions::list,
     sessions::end,

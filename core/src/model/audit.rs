@@ -56,6 +56,8 @@ text_enum! {
         SessionStarted = "session.started",
         /// A session of a member was ended.
         SessionEnded = "session.ended",
+        /// A member approved the login of a program, which gets an API key.
+        DeviceGranted = "device.granted",
         /// The operator changed the plan of the organization.
         PlanChanged = "plan.changed",
     }
@@ -94,6 +96,8 @@ text_enum! {
         Session = "session",
         /// A webhook.
         Webhook = "webhook",
+        /// The login of a program.
+        Device = "device",
     }
 }
 

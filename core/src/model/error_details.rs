@@ -16,6 +16,8 @@ use crate::model::timestamp::Timestamp;
 pub enum Resource {
     /// A delivery of an event to a webhook.
     Delivery,
+    /// The login of a program, which a user approves.
+    DeviceLogin,
     /// A domain that an organization has claimed, verified or not.
     Domain,
     /// An invite to an organization.
@@ -51,6 +53,7 @@ impl Resource {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Delivery => "delivery",
+            Self::DeviceLogin => "device login",
             Self::Domain => "claimed domain",
             Self::Invite => "invite",
             Self::Job => "job",

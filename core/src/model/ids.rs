@@ -106,6 +106,8 @@ ids! {
     UserId = "usr_", random_characters;
     /// The id of a session. It is not the token.
     SessionId = "ses_", random_characters;
+    /// The id of a device login. It is none of its codes.
+    DeviceLoginId = "dev_", random_characters;
     /// The id of an invite.
     InviteId = "inv_", random_characters;
     /// The id of a job. It begins with the time: jobs of the same time are neighbours in the indexes

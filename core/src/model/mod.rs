@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod comparison;
 pub mod cursor;
 pub mod date;
+pub mod device;
 pub mod email_domain;
 pub mod error;
 pub mod error_details;

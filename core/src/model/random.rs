@@ -14,18 +14,30 @@ pub(crate) const BASE62: &[u8; 62] =
 
 /// Returns `length` base62 characters from the operating system's generator, each equally likely.
 pub(crate) fn base62(length: usize) -> Result<String, RandomError> {
+    characters(BASE62, length)
+}
+
+/// Returns `length` characters of an alphabet from the operating system's generator, each equally
+/// likely.
+pub(crate) fn characters(alphabet: &[u8], length: usize) -> Result<String, RandomError> {
     let mut text = String::with_capacity(length);
     let mut bytes = [0_u8; 64];
     while text.len() < length {
         SysRng.try_fill_bytes(&mut bytes).map_err(RandomError)?;
-        // 248 = 4 · 62. Larger bytes would favour the first characters, so they are discarded.
-        let characters = bytes
-            .iter()
-            .filter(|byte| **byte < 248)
-            .map(|byte| char::from(BASE62[usize::from(*byte) % 62]));
-        text.extend(characters.take(length - text.len()));
+        text.extend(spell(alphabet, &bytes).take(length - text.len()));
     }
     Ok(text)
+}
+
+/// Returns a character of an alphabet for each random byte, except for the largest bytes: they would
+/// favour the first characters. Of base62, these are 248 = 4 · 62 and above.
+pub(crate) fn spell(alphabet: &[u8], bytes: &[u8]) -> impl Iterator<Item = char> {
+    let size = alphabet.len();
+    let end = 256 - 256 % size;
+    let places = bytes.iter().map(|byte| usize::from(*byte));
+    places
+        .filter(move |place| *place < end)
+        .map(move |place| char::from(alphabet[place % size]))
 }
 
 /// Returns random 64-bit numbers for values that must differ but need not be secret.

@@ -29,6 +29,13 @@ impl Error {
         })
     }
 
+    /// Returns the 429 of a program that polls its device login too often. `seconds` is the rest of
+    /// the interval.
+    pub fn polled_too_fast(interval: u32, seconds: u32) -> Self {
+        let message = format!("Wait {interval} s between two polls. Wait {seconds} s.");
+        Self::new(Code::RateLimited, message).with_retry_after(seconds.max(1))
+    }
+
     /// Returns the 401 of an API key that has expired.
     pub fn key_expired(expired_at: Timestamp) -> Self {
         let message = format!("This key expired at {expired_at}. Create another one.");

@@ -1,17 +1,20 @@
-//! Secrets: API keys, session tokens, and the tokens of sign-in links.
+//! Secrets: API keys, session tokens, the tokens of sign-in links, and the codes of device logins.
 //!
 //! A secret is a prefix, 32 random base62 characters (190 bits), and the CRC-32 of all characters
 //! before it as 6 base62 characters. The checksum rejects typos without a database query; it is not
 //! a protection. Only the SHA-256 of a secret is stored: 190 random bits cannot be guessed, so a
 //! slow hash would add cost but no security.
 
+use hkdf::Hkdf;
 use sha2::{Digest as _, Sha256};
 
+use crate::model::error::{Error, Result};
 use crate::model::random::{self, RandomError};
 
 const KEY_PREFIX: &str = "svc_live_";
 const SESSION_PREFIX: &str = "svc_sess_";
 const LINK_PREFIX: &str = "svc_link_";
+const DEVICE_PREFIX: &str = "svc_devc_";
 const RANDOM_LENGTH: usize = 32;
 const CHECKSUM_LENGTH: usize = 6;
 
@@ -24,7 +27,24 @@ pub enum SecretKind {
     Session,
     /// The token of a sign-in link, `svc_link_…`. It is not a credential.
     Link,
+    /// The code with which a program polls its device login, `svc_devc_…`. It is not a credential.
+    Device,
 }
+
+impl SecretKind {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::ApiKey => KEY_PREFIX,
+            Self::Session => SESSION_PREFIX,
+            Self::Link => LINK_PREFIX,
+            Self::Device => DEVICE_PREFIX,
+        }
+    }
+}
+
+/// Number of bytes from which the characters of a derived secret are spelled: four times as many as
+/// it has characters.
+const DERIVED_BYTES: usize = 4 * RANDOM_LENGTH;
 
 /// A new secret. It is returned once and never logged, so it has no `Debug`.
 pub struct Secret(String);
@@ -32,15 +52,29 @@ pub struct Secret(String);
 impl Secret {
     /// Creates a random secret of this kind.
     pub fn random(kind: SecretKind) -> Result<Self, RandomError> {
-        let mut text = String::from(match kind {
-            SecretKind::ApiKey => KEY_PREFIX,
-            SecretKind::Session => SESSION_PREFIX,
-            SecretKind::Link => LINK_PREFIX,
-        });
-        text.push_str(&random::base62(RANDOM_LENGTH)?);
+        Ok(Self::spelled(kind, &random::base62(RANDOM_LENGTH)?))
+    }
+
+    /// Derives a secret of this kind from another one: the same for the same `info`.
+    ///
+    /// Its characters are those of HKDF-SHA256 (RFC 5869) of the other secret's text, without salt:
+    /// each byte below 248, modulo 62.
+    pub fn derived(kind: SecretKind, from: &str, info: &str) -> Result<Self> {
+        let mut bytes = [0; DERIVED_BYTES];
+        Hkdf::<Sha256>::new(None, from.as_bytes())
+            .expand(info.as_bytes(), &mut bytes)
+            .map_err(|error| Error::internal(error.to_string()))?;
+        let text: String = random::spell(random::BASE62, &bytes)
+            .take(RANDOM_LENGTH)
+            .collect();
+        Ok(Self::spelled(kind, &text))
+    }
+
+    fn spelled(kind: SecretKind, characters: &str) -> Self {
+        let mut text = format!("{}{characters}", kind.prefix());
         let checksum = checksum(&text);
         text.push_str(&checksum);
-        Ok(Self(text))
+        Self(text)
     }
 
     /// Returns the prefix and the first 4 random characters: enough to recognize a key, but no help
@@ -65,7 +99,8 @@ impl Secret {
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
-    fn of(text: &str) -> Self {
+    /// Returns the hash of a text.
+    pub(crate) fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
@@ -83,6 +118,8 @@ pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
         SecretKind::Session
     } else if token.starts_with(LINK_PREFIX) {
         SecretKind::Link
+    } else if token.starts_with(DEVICE_PREFIX) {
+        SecretKind::Device
     } else {
         return None;
     };
@@ -115,7 +152,12 @@ mod tests {
 
     #[test]
     fn parsed_secret_has_same_hash() {
-        for kind in [SecretKind::ApiKey, SecretKind::Session, SecretKind::Link] {
+        for kind in [
+            SecretKind::ApiKey,
+            SecretKind::Session,
+            SecretKind::Link,
+            SecretKind::Device,
+        ] {
             let secret = Secret::random(kind).unwrap();
             let hash = secret.hash();
             assert_eq!(secret.prefix().len(), 13);
@@ -123,6 +165,22 @@ mod tests {
             assert_eq!(text.len(), 47);
             let (read_kind, read_hash) = read(&text).unwrap();
             assert!(read_kind == kind && read_hash == hash);
+        }
+    }
+
+    // Computed with Python's `hmac`, `hashlib` and `zlib`, by the formulas of RFC 5869.
+    #[test]
+    fn derived_secret_has_its_golden_value() {
+        let from = "svc_devc_000000000000000000000000000000002ptkue";
+        let derive = |from: &str, info: &str| {
+            let secret = Secret::derived(SecretKind::ApiKey, from, info).unwrap();
+            secret.into_text()
+        };
+        let secret = derive(from, "dev_1");
+        assert_eq!(secret, "svc_live_XnHrEbPDLvwBP0hjgq1E5y8ny15jSIYD3lk1lf");
+        assert!(read(&secret).is_some_and(|(kind, _)| kind == SecretKind::ApiKey));
+        for other in [derive(from, "dev_2"), derive(&from[1..], "dev_1")] {
+            assert_ne!(secret, other);
         }
     }
 

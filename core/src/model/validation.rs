@@ -123,9 +123,9 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(trimmed.to_owned())
 }
 
-/// Validates the name of an organization: a [`text`] without links, because the emails of its
-/// invites show the name to strangers.
-pub fn org_name(field: &str, value: &str) -> Result<String, FieldError> {
+/// Validates a name that strangers see: a [`text`] without links. The emails of invites show the
+/// name of their organization, and the page of a device login that of the program.
+pub fn name_without_link(field: &str, value: &str) -> Result<String, FieldError> {
     let name = text(field, value)?;
     if has_link(&name) {
         Err(FieldError::new(field, "format", "must not contain a link"))
@@ -320,7 +320,7 @@ mod tests {
             "www",
             "Note: 5/6",
         ] {
-            assert_eq!(org_name("name", name).as_deref(), Ok(name), "{name}");
+            assert_eq!(name_without_link("name", name).as_deref(), Ok(name), "{name}");
         }
         for name in [
             "ALERT: confirm at https://evil.example/login",
@@ -334,12 +334,12 @@ mod tests {
             "mailto:eve@evil.example",
         ] {
             assert_eq!(
-                org_name("name", name).unwrap_err().reason,
+                name_without_link("name", name).unwrap_err().reason,
                 "format",
                 "{name}"
             );
         }
-        assert_eq!(org_name("name", " ").unwrap_err().reason, "required");
+        assert_eq!(name_without_link("name", " ").unwrap_err().reason, "required");
     }
 
     #[test]

@@ -62,6 +62,7 @@ settings! {
     GRPC_REFLECTION = "true"; "`true` lets callers read the contract by gRPC reflection, with or without a credential. `false` disables reflection."
     AUTH_FAILURES_PER_MINUTE = "10"; "Number of failed authentications of one client address in 60 seconds after which the address is throttled."
     SIGN_IN_MAILS_PER_MINUTE = "10"; "Maximum number of sign-in emails that one client address can request in 60 seconds."
+    DEVICE_LOGINS_PER_MINUTE = "10"; "Maximum number of device logins that one client address can start in 60 seconds."
     SIGN_UP = "open"; "Users who can sign up: `open`: everybody; `invited`: users with an open invite; `domains`: also users whose address has a domain that an organization has verified. Existing users can always sign in. Unless the value is `open`, only owners can create further organizations."
     SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`. If empty, emails are written to `ASSAY_MAIL_FOLDER`."
     MAIL_FROM = ""; "Sender of emails, such as `Assay <assay@example.org>`. Required with `ASSAY_SMTP_URL`."

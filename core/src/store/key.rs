@@ -80,6 +80,11 @@ pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<LiveKeys
     .await?;
     // A second statement, because the first one sees the snapshot from before it waited for the
     // lock.
+    live(db, org_id).await
+}
+
+/// Returns the live keys of the organization.
+pub async fn live(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<LiveKeys> {
     let live = sqlx::query_as!(
         LiveKeys,
         r#"

@@ -19,6 +19,7 @@ pub mod combined_submissions;
 pub mod credential;
 pub mod delivery;
 pub mod dependent_evals;
+pub mod device;
 pub mod email_domain;
 pub mod event;
 pub mod invite;

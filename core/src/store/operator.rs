@@ -311,6 +311,9 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from offboardings where org_id = $1", org)
         .execute(&mut *db)
         .await?;
+    sqlx::query!("delete from device_logins where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("update sessions set org_id = null where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -661,6 +664,9 @@ pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erase
     )
     .execute(&mut *db)
     .await?;
+    sqlx::query!("delete from device_logins where approved_by = $1", user)
+        .execute(&mut *db)
+        .await?;
     let sessions = sqlx::query!("delete from sessions where user_id = $1", user)
         .execute(&mut *db)
         .await?

@@ -1,6 +1,7 @@
 //! Messages of `AuthService`.
 
 use assay_core::model::auth::{SignInRequested, SignedIn};
+use assay_core::model::device::{DeviceLogin, DeviceLoginResult};
 
 use super::timestamp;
 use crate::v1;
@@ -26,6 +27,37 @@ impl From<SignedIn> for v1::VerifySignInResponse {
             token,
             expires_at: Some(timestamp(expires_at)),
             user_id: user_id.into(),
+        }
+    }
+}
+
+impl From<DeviceLogin> for v1::CreateDeviceLoginResponse {
+    fn from(login: DeviceLogin) -> Self {
+        let DeviceLogin {
+            device_code,
+            user_code,
+            verification_url,
+            verification_url_complete,
+            interval,
+            expires_at,
+        } = login;
+        Self {
+            device_code,
+            user_code,
+            verification_url,
+            verification_url_complete,
+            interval,
+            expires_at: Some(timestamp(expires_at)),
+        }
+    }
+}
+
+impl From<DeviceLoginResult> for v1::PollDeviceLoginResponse {
+    fn from(result: DeviceLoginResult) -> Self {
+        let DeviceLoginResult { status, api_key } = result;
+        Self {
+            status: status.to_string(),
+            api_key: api_key.map(Into::into),
         }
     }
 }

@@ -160,6 +160,16 @@ def link(body):
     return {**body, "token": KNOWN.pop("token", body["token"])}
 
 
+def device_login(body):
+    """Returns the login with a name that is no link, which no schema can state."""
+    return {"client_name": re.sub(r"[:/?#]|www", "-", body["client_name"])}
+
+
+def device_poll(body):
+    """Returns the poll with the code of a login, in the first call only."""
+    return {**body, "device_code": KNOWN.pop("device_code", body["device_code"])}
+
+
 def comparison(body):
     """Returns the comparison with succeeded jobs, in most calls."""
     return body if chance.random() < 0.3 else {**body, "job_a": KNOWN["job_a"], "job_b": KNOWN["job_b"]}
@@ -208,4 +218,6 @@ BODIES = {
     "claimDomain": claim,
     "acceptTerms": terms,
     "signIn": link,
+    "createDeviceLogin": device_login,
+    "pollDeviceLogin": device_poll,
 }

@@ -1,14 +1,15 @@
-//! API keys, session tokens and link tokens.
+//! API keys, session tokens, link tokens and device codes.
 
 use assay_core::model::secret::{SecretKind, read};
 use sha2::{Digest as _, Sha256};
 
 use super::Seeded;
 
-const KINDS: [(SecretKind, &str); 3] = [
+const KINDS: [(SecretKind, &str); 4] = [
     (SecretKind::ApiKey, "svc_live_"),
     (SecretKind::Session, "svc_sess_"),
     (SecretKind::Link, "svc_link_"),
+    (SecretKind::Device, "svc_devc_"),
 ];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -24,7 +25,7 @@ pub fn secrets(data: &[u8]) {
     }
     // A secret made from the input, and the same with one character changed.
     let mut seeded = Seeded::of(data);
-    let (kind, prefix) = KINDS[seeded.below(3)];
+    let (kind, prefix) = KINDS[seeded.below(KINDS.len())];
     let random: String = (0..32)
         .map(|at| char::from(BASE62[usize::from(data.get(at).copied().unwrap_or(0)) % 62]))
         .collect();

@@ -11,7 +11,7 @@ use super::{Conformance, installation, publish_a_model};
 use crate::harness::{World, error_code, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
-use crate::{feedback, sealed};
+use crate::{device, feedback, sealed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_conform_to_document() {
@@ -42,6 +42,7 @@ async fn responses_conform_to_document() {
         item_scores(&mut conformance, &world, client).await;
     }
     signs_in(&mut conformance, &world).await;
+    logs_in(&mut conformance, &world).await;
     organizes(&mut conformance, &world, &name_server).await;
     manages(&mut conformance, &owner, &other).await;
     sends_events(&mut conformance, &owner).await;
@@ -558,6 +559,30 @@ async fn terms(conformance: &mut Conformance, key: &Client, owner: &Client) {
         conformance.call(key, "GET", read, read, None).await.body["accepted_at"],
         Value::Null
     );
+}
+
+/// Logs a program in.
+async fn logs_in(conformance: &mut Conformance, world: &World) {
+    let nobody = world.anonymous();
+    let (create, poll) = ("/v1/auth/device", "/v1/auth/device/token");
+    let mut call = async |path: &str, body: Value, status: u16| {
+        let response = conformance
+            .call(&nobody, "POST", path, path, Some(&body))
+            .await;
+        assert_eq!(response.status, status, "{}", response.body);
+        response.body
+    };
+    call(create, json!({}), 422).await;
+    let name = json!({"client_name": "assay"});
+    let login = call(create, name, 201).await;
+    let code = json!({"device_code": login["device_code"]});
+    call(poll, code.clone(), 200).await;
+    call(poll, code, 429).await;
+    call(poll, json!({"device_code": "svc_devc_none"}), 401).await;
+    device::approve(world, &login, &world.org).await;
+    let granted = device::poll(world, &login).await;
+    conformance.check("POST", poll, &granted);
+    assert_eq!(granted.body["status"], "granted");
 }
 
 async fn signs_in(conformance: &mut Conformance, world: &World) {
