@@ -12,6 +12,7 @@ SLOW_BY_DESIGN = (
     "|POST /v1/uploads/{upload_id}/complete|assay.v1.UploadService/UploadPredictions|assay.v1.UploadService/CompleteUpload"
     "|POST /v1/comparisons|assay.v1.ComparisonService/CreateComparison"
     "|POST /v1/domains/{domain}/verify|assay.v1.DomainService/VerifyDomain"
+    "|GET /jobs/{job_id}|POST /suites/{suite_id}/submissions|GET /compare|POST /domains/{domain}/verify"
 )
 NOT_PROBES = 'operation!~"unknown|GET /health|assay.v1.HealthService/GetHealth"'
 # The same outcomes as in the alerts AssayEngineDown and AssayEngineSaturated.

@@ -1,12 +1,13 @@
 //! The API of Assay: REST and gRPC on one port, the dispatcher, and the operator's commands.
 //!
-//! A request passes `http::connections`, the `layers`, an adapter in `rest` or `grpc`, an operation
+//! A request passes `http::connections`, the `layers`, an adapter in `rest`, `grpc` or `dashboard`, an operation
 //! in `ops`, and the statements in `assay_core::store`. On its way back, `layers::errors` renders
 //! errors for the request's protocol.
 
 pub mod admin;
 mod app;
 mod background;
+mod dashboard;
 pub mod deliver;
 mod grpc;
 mod http;

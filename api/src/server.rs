@@ -20,12 +20,13 @@ use crate::app::App;
 use crate::background::dns::Dns;
 use crate::background::mail::{self, DeliveryWorker};
 use crate::background::{cleanup, dispatcher, domain_checks, notices, reconciliation, webhooks};
+use crate::dashboard;
 use crate::deliver::attempts;
 use crate::deliver::sender::Sender;
 use crate::http::connections::Connections;
 use crate::http::not_found;
 use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
-use crate::rest::{self, sign_in_page};
+use crate::rest;
 use crate::settings::Settings;
 use crate::{grpc, openapi};
 
@@ -225,7 +226,7 @@ async fn refuse_to_read_answers(app: &App) -> Result<(), ProcessError> {
 async fn router(app: App) -> Result<Router> {
     let unrouted = || from_fn_with_state(app.clone(), unrouted::count_unrouted);
     let pages = rest::routes(&app)
-        .merge(sign_in_page::routes())
+        .merge(dashboard::routes(&app))
         .merge(openapi::docs::routes());
     let pages = pages.method_not_allowed_fallback(not_found::method_not_allowed.layer(unrouted()));
     let routes = pages
@@ -247,8 +248,10 @@ async fn router(app: App) -> Result<Router> {
 async fn fallback(request: axum::extract::Request) -> axum::response::Response {
     use axum::response::IntoResponse as _;
 
-    match crate::http::protocol::Protocol::of(request.headers()) {
-        crate::http::protocol::Protocol::Rest => not_found::not_found().await.into_response(),
+    match crate::http::protocol::Protocol::of(&request) {
+        crate::http::protocol::Protocol::Rest | crate::http::protocol::Protocol::Page => {
+            not_found::not_found().await.into_response()
+        }
         _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
     }
 }

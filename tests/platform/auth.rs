@@ -77,7 +77,7 @@ async fn emailed_link_signs_in_any_address() {
     let mail = only_mail(&world, ADA).await;
     assert_eq!(mail.subject, "Your link to sign in to Assay");
     let token = mail.token().unwrap();
-    let link = format!("{}/sign-in#token={token}", world.stack.url());
+    let link = format!("{}/sign-in?token={token}", world.stack.url());
     assert!(
         mail.text.contains(&link) && mail.html.contains(&format!("href=\"{link}\"")),
         "{mail:?}"

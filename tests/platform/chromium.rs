@@ -1,5 +1,6 @@
 //! A headless browser: the one on PATH, or else one from an npm package.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers};
+use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, build_once, node_with, run};
 
@@ -105,6 +107,16 @@ impl Chromium {
             "no chromium on PATH that runs, and that of npm does not run here",
         )
         .map(|_| ())
+    }
+
+    /// Returns the program and its environment, as the options with which Playwright starts it.
+    pub fn launch_options(&self) -> Value {
+        let env: BTreeMap<_, _> = self
+            .env
+            .iter()
+            .map(|(name, value)| (name.to_string_lossy(), value.to_string_lossy()))
+            .collect();
+        json!({"executablePath": self.program, "env": env})
     }
 
     /// Opens a page. The browser's profile is in the servers' folder, which is removed at the end.

@@ -523,7 +523,11 @@ impl World {
 
 /// The operations that the REST router serves, such as `GET /v1/me`, read from its source.
 pub fn routed_operations() -> BTreeSet<String> {
-    let source = include_str!("../../api/src/rest/mod.rs");
+    operations_in(include_str!("../../api/src/rest/mod.rs"))
+}
+
+/// The operations that a router serves, such as `GET /v1/me`, read from its source.
+pub fn operations_in(source: &str) -> BTreeSet<String> {
     // rustfmt breaks long routes into several lines.
     let router: String = source.split_whitespace().collect();
     let mut operations = BTreeSet::new();

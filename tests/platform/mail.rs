@@ -40,7 +40,7 @@ impl Mail {
 
     /// Returns the token of the link in the text, if there is one.
     pub fn token(&self) -> Option<String> {
-        let (_, rest) = self.text.split_once("/sign-in#token=")?;
+        let (_, rest) = self.text.split_once("/sign-in?token=")?;
         Some(
             rest.chars()
                 .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')

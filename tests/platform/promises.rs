@@ -32,7 +32,8 @@ fn proofs(document: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns `true` if the test exists: `file::test` of this folder, or `path/to/file.rs::test`.
+/// Returns `true` if the test exists: `file::test` or `folder::file::test` of this folder, or
+/// `path/to/file.rs::test`.
 fn is_there(test: &str) -> bool {
     let Some((place, name)) = test.rsplit_once("::") else {
         return false;
@@ -45,7 +46,8 @@ fn is_there(test: &str) -> bool {
     let path = if place.ends_with(".rs") {
         root().join(place)
     } else {
-        root().join(format!("tests/platform/{place}.rs"))
+        let file = place.replace("::", "/");
+        root().join(format!("tests/platform/{file}.rs"))
     };
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{prepare, python_with, run};
 use crate::harness::{
-    World, ground, one_prediction, string, wait_until, with_token, world, world_with,
+    World, ground, one_prediction, operations_in, string, wait_until, with_token, world, world_with,
 };
 use crate::packages::publish;
 use crate::receiver::Receiver;
@@ -143,7 +143,9 @@ fn operations() -> BTreeSet<String> {
     let routes = ROUTES
         .iter()
         .map(|route| format!("{} {}", route.method, route.path));
+    let pages = operations_in(include_str!("../../api/src/dashboard/mod.rs"));
     rpcs.chain(routes)
+        .chain(pages)
         .chain(["unknown".to_owned(), "OPTIONS".to_owned()])
         .collect()
 }

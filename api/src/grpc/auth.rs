@@ -14,7 +14,11 @@ impl AuthService for Service {
         request: Request<v1::RequestSignInRequest>,
     ) -> Result<Response<v1::RequestSignInResponse>, Status> {
         self.respond_to_anyone(request, |app, input| async move {
-            Ok(auth::request(&app, &input.message.email).await?.into())
+            Ok(
+                auth::request(&app, input.context.origin(), &input.message.email)
+                    .await?
+                    .into(),
+            )
         })
         .await
     }

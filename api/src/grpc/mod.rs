@@ -156,8 +156,8 @@ async fn grpc_only(
     request: axum::extract::Request,
     next: Next,
 ) -> axum::response::Response {
-    match Protocol::of(request.headers()) {
-        Protocol::Rest => {
+    match Protocol::of(&request) {
+        Protocol::Rest | Protocol::Page => {
             let not_found = crate::http::not_found::not_found
                 .layer(from_fn_with_state(app, layers::unrouted::count_unrouted));
             not_found

@@ -1,4 +1,4 @@
-//! Renders errors as responses, for REST, gRPC and gRPC-web.
+//! Renders errors as responses, for REST, gRPC, gRPC-web and pages.
 
 use assay_core::{Code, Details, Error, RequestId};
 use assay_eval::FieldError;
@@ -12,6 +12,7 @@ use tonic_types::{
     ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _,
 };
 
+use super::error_page;
 use super::protocol::Protocol;
 use super::request_context::RequestContext;
 
@@ -74,11 +75,13 @@ pub fn render(
     failure: &Failure,
     mut headers: HeaderMap,
     protocol: Protocol,
-    request_id: &RequestId,
+    context: &RequestContext,
 ) -> Response {
+    let request_id = &context.request_id;
     headers.remove(CONTENT_LENGTH);
     let mut response = match protocol {
         Protocol::Rest => rest(failure, request_id),
+        Protocol::Page => error_page::render(&failure.error, http_status(failure), context),
         Protocol::Grpc => grpc(failure, request_id),
         Protocol::GrpcWeb => {
             // An error has no messages, so gRPC-web also allows its trailers among the headers.
@@ -110,15 +113,19 @@ pub fn json(error: &Error, request_id: &RequestId) -> String {
     serde_json::to_string(&envelope).unwrap_or_default()
 }
 
-fn rest(failure: &Failure, request_id: &RequestId) -> Response {
+fn http_status(failure: &Failure) -> StatusCode {
     let Failure {
         error,
         status,
         grpc_status: _,
     } = failure;
-    let status = status
+    status
         .or_else(|| StatusCode::from_u16(error.code.http_status()).ok())
-        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn rest(failure: &Failure, request_id: &RequestId) -> Response {
+    let (error, status) = (&failure.error, http_status(failure));
     let mut response = Response::new(Body::from(json(error, request_id)));
     *response.status_mut() = status;
     let headers = response.headers_mut();

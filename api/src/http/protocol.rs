@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, Request};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
@@ -13,6 +13,8 @@ use prost_types::FileDescriptorSet;
 pub enum Protocol {
     /// JSON over HTTP/1.1 or HTTP/2.
     Rest,
+    /// The pages of the dashboard, for browsers.
+    Page,
     /// gRPC over HTTP/2.
     Grpc,
     /// gRPC-web over HTTP/1.1 or HTTP/2.
@@ -20,16 +22,17 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the protocol by the header `Content-Type`, which gRPC requires.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
+    /// Returns the protocol: gRPC by the header `Content-Type`, which it requires; a page by its
+    /// path, if the client accepts HTML.
+    pub fn of<B>(request: &Request<B>) -> Self {
+        let headers = request.headers();
+        let content_type = text(headers, CONTENT_TYPE);
         if content_type.starts_with("application/grpc-web") {
             Self::GrpcWeb
         } else if content_type.starts_with("application/grpc") {
             Self::Grpc
+        } else if !is_rest(request.uri().path()) && text(headers, ACCEPT).contains("text/html") {
+            Self::Page
         } else {
             Self::Rest
         }
@@ -39,10 +42,23 @@ impl Protocol {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rest => "rest",
+            Self::Page => "page",
             Self::Grpc => "grpc",
             Self::GrpcWeb => "grpc_web",
         }
     }
+}
+
+fn text(headers: &HeaderMap, name: http::HeaderName) -> &str {
+    let value = headers.get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// Returns `true` if a path belongs to the REST API.
+fn is_rest(path: &str) -> bool {
+    path.starts_with("/v1/") || matches!(path, "/v1" | "/health" | "/openapi.json")
 }
 
 /// The paths of all gRPC methods, such as `/assay.v1.JobService/GetJob`.

@@ -10,6 +10,7 @@ use assay_core::runtime::trace_export::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
 
 use super::protocol::Protocol;
+use super::theme::Theme;
 use super::traceparent::Trace;
 
 /// The context of a request, stored in the extensions of every request.
@@ -27,6 +28,8 @@ pub struct RequestContext {
     pub child_spans: ChildSpans,
     /// The address that failed authentications count for: the client's, of IPv6 the first 64 bits.
     pub address: Arc<str>,
+    /// The theme of pages about failures.
+    pub theme: Theme,
     /// The client's `User-Agent`, stored in its sessions.
     pub user_agent: Option<Arc<str>>,
 }

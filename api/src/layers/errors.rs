@@ -37,7 +37,7 @@ pub(super) fn render(
                 &failure,
                 std::mem::take(&mut head.headers),
                 protocol,
-                &context.request_id,
+                context,
             );
             // The extensions hold, among others, the memory that is charged until the response has
             // been read.

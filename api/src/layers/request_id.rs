@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use crate::http::client_address;
 use crate::http::protocol::Protocol;
 use crate::http::request_context::{ChildSpans, Peer, RequestContext};
+use crate::http::theme::Theme;
 use crate::http::traceparent::Trace;
 
 /// The header of the request id, in requests the client's and in responses the API's.
@@ -32,13 +33,14 @@ pub(super) fn new_context(request: &Request, trusted_proxies: &[IpNet]) -> Resul
     let client = |peer: IpAddr| client_address::client(peer, headers, trusted_proxies);
     Ok(RequestContext {
         request_id,
-        protocol: Protocol::of(headers),
+        protocol: Protocol::of(request),
         received_at,
         trace: Trace::of(headers),
         address: request
             .extensions()
             .get::<Peer>()
             .map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer)),
+        theme: Theme::of(headers),
         user_agent: user_agent(headers),
         child_spans: ChildSpans::default(),
     })

@@ -42,7 +42,7 @@ pub(super) async fn set(
     headers.insert(RESET, allowance.reset.into());
     // A response belongs to one caller and may hold a secret. Responses that are the same for
     // everybody set the header themselves.
-    if protocol == Protocol::Rest {
+    if matches!(protocol, Protocol::Rest | Protocol::Page) {
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-store"));

@@ -69,7 +69,9 @@ fn check(request: &Request) -> Option<Failure> {
     }
     // gRPC does not read this header. A client that sends it as metadata would lose its idempotency
     // unnoticed.
-    if Protocol::of(headers) != Protocol::Rest && headers.contains_key("idempotency-key") {
+    if matches!(Protocol::of(request), Protocol::Grpc | Protocol::GrpcWeb)
+        && headers.contains_key("idempotency-key")
+    {
         let message = "Send the idempotency key as the field `idempotency_key` of the message, not as metadata.";
         return Some(refusal(StatusCode::BAD_REQUEST, message.into()));
     }

@@ -240,7 +240,9 @@ impl Route {
     fn of(request: &Request, protocol: Protocol) -> Self {
         match (protocol, request.extensions().get::<MatchedPath>()) {
             // The paths of gRPC services are no routes of REST.
-            (Protocol::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => {
+            (Protocol::Rest | Protocol::Page, Some(path))
+                if !path.as_str().ends_with("/{*rest}") =>
+            {
                 Self::Path(path.clone())
             }
             (Protocol::Grpc | Protocol::GrpcWeb, _)

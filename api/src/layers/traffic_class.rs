@@ -25,18 +25,20 @@ pub enum TrafficClass {
 }
 
 /// The start of the routes and gRPC methods that read or cancel jobs.
-const JOBS_PREFIX: [&str; 2] = ["/v1/jobs/", "/assay.v1.JobService/"];
+const JOBS_PREFIX: [&str; 3] = ["/v1/jobs/", "/assay.v1.JobService/", "/jobs/"];
 
 /// The other routes and gRPC methods that read jobs: lists, and events, which are jobs mostly.
-const JOBS: [&str; 3] = [
+const JOBS: [&str; 4] = [
     "/v1/jobs",
+    "/jobs",
     "/v1/events",
     "/assay.v1.EventService/ListEvents",
 ];
 
 /// The routes and gRPC methods that submit jobs.
-const SUBMISSION: [&str; 4] = [
+const SUBMISSION: [&str; 5] = [
     "/v1/evals",
+    "/suites/{suite_id}/submissions/{upload_id}",
     "/v1/predictions",
     "/assay.v1.EvalService/CreateEval",
     "/assay.v1.ServingService/CreatePrediction",
@@ -54,7 +56,9 @@ const SERVING: [&str; 7] = [
 ];
 
 /// The routes and gRPC methods that send or read much.
-const LARGE: [&str; 8] = [
+const LARGE: [&str; 10] = [
+    "/suites/{suite_id}/submissions",
+    "/compare",
     "/v1/uploads/{upload_id}/parts/{number}",
     "/v1/uploads/{upload_id}/complete",
     "/v1/comparisons",
@@ -74,13 +78,14 @@ impl TrafficClass {
             .extensions()
             .get::<MatchedPath>()
             .map_or(path, MatchedPath::as_str);
-        let [rest_jobs, grpc_jobs] = JOBS_PREFIX;
+        let [rest_jobs, grpc_jobs, pages_of_jobs] = JOBS_PREFIX;
         // Before jobs, because the output of a job is large.
         if LARGE.contains(&route) || LARGE.contains(&path) {
             Self::Large
         } else if JOBS.contains(&route)
             || JOBS.contains(&path)
             || route.starts_with(rest_jobs)
+            || route.starts_with(pages_of_jobs)
             || path.starts_with(grpc_jobs)
         {
             Self::Jobs
@@ -101,20 +106,24 @@ mod tests {
 
     #[test]
     fn classified_routes_and_methods_exist() {
-        let routes = include_str!("../rest/mod.rs");
+        let routes = concat!(
+            include_str!("../rest/mod.rs"),
+            include_str!("../dashboard/mod.rs")
+        );
         for path in SUBMISSION
             .into_iter()
             .chain(LARGE)
             .chain(SERVING)
             .chain(JOBS)
         {
-            let exists = match path.starts_with("/v1/") {
-                true => routes.contains(&format!("\"{path}\"")),
-                false => protocol::is_method(path),
+            let exists = match path.starts_with("/assay.") {
+                true => protocol::is_method(path),
+                false => routes.contains(&format!("\"{path}\"")),
             };
             assert!(exists, "{path}");
         }
-        let [rest_jobs, grpc_jobs] = JOBS_PREFIX;
+        let [rest_jobs, grpc_jobs, pages_of_jobs] = JOBS_PREFIX;
+        assert!(routes.contains(&format!("\"{pages_of_jobs}{{job_id}}\"")));
         assert!(routes.contains(&format!("\"{rest_jobs}{{job_id}}\"")));
         assert!(
             protocol::METHODS

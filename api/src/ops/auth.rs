@@ -2,7 +2,7 @@
 //! credential.
 
 use assay_core::model::audit::{Actor, AuditType, Change, RequestOrigin, TargetType};
-use assay_core::model::auth::{SignInRequested, SignedIn};
+use assay_core::model::auth::{PendingLink, SignInRequested, SignedIn};
 use assay_core::model::event::EventType;
 use assay_core::model::org::Role;
 use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
@@ -17,7 +17,7 @@ use crate::background::mail;
 
 /// Sends a sign-in link to an address. The response does not depend on whether the address is
 /// known, has live links, or may sign up.
-pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
+pub async fn request(app: &App, origin: Origin<'_>, email: &str) -> Result<SignInRequested> {
     let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
     let mut transaction = app.db.get().begin().await?;
@@ -29,7 +29,8 @@ pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
     )
     .await?;
     let Link { expires_at, mail } =
-        store::auth::insert_link(&mut transaction, &email, &token.hash(), may_sign_in).await?;
+        store::auth::insert_link(&mut transaction, &email, &token.hash(), may_sign_in, origin)
+            .await?;
     transaction.commit().await?;
     let next_at = match mail {
         LinkMail::None => return Ok(SignInRequested { email, expires_at }),
@@ -56,27 +57,46 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
     if token.is_empty() {
         return Err(FieldError::required("token").into());
     }
-    let link =
-        secret::read(token).and_then(|(kind, hash)| (kind == SecretKind::Link).then_some(hash));
-    let signed_in = match link {
+    let signed_in = match link_hash(token) {
         Some(link) => sign_in(app, &link, origin).await?,
         None => None,
     };
     match signed_in {
         Some(signed_in) => Ok(signed_in),
-        None => {
-            let invalid = Error::new(
-                Code::InvalidToken,
-                format!(
-                    "This link is not valid: it or another link of the address was used, or it is \
-                     older than {} minutes. Request a new one.",
-                    LINK_LIFETIME.as_secs() / 60
-                ),
-            );
-            let (error, _) = app.limits.record_failure(origin.address, invalid).await;
-            Err(error)
-        }
+        None => Err(invalid_link(app, origin).await),
     }
+}
+
+/// Returns a link that works, without using it. An invalid token counts as in [`verify`].
+pub async fn find_link(app: &App, origin: Origin<'_>, token: &str) -> Result<PendingLink> {
+    let link = match link_hash(token) {
+        Some(link) => store::auth::find_link(&app.db.get(), &link).await?,
+        None => None,
+    };
+    match link {
+        Some(link) => Ok(link),
+        None => Err(invalid_link(app, origin).await),
+    }
+}
+
+/// Returns the hash of a link's token, or `None` if it is malformed.
+fn link_hash(token: &str) -> Option<SecretHash> {
+    let (kind, hash) = secret::read(token)?;
+    (kind == SecretKind::Link).then_some(hash)
+}
+
+/// Counts a failed authentication of the client, and returns the error of an invalid link.
+async fn invalid_link(app: &App, origin: Origin<'_>) -> Error {
+    let invalid = Error::new(
+        Code::InvalidToken,
+        format!(
+            "This link is not valid: it or another link of the address was used, or it is older \
+             than {} minutes. Request a new one.",
+            LINK_LIFETIME.as_secs() / 60
+        ),
+    );
+    let (error, _) = app.limits.record_failure(origin.address, invalid).await;
+    error
 }
 
 /// Uses the link, creates its user and session, accepts invites and joins by domain, in one

@@ -195,7 +195,6 @@ impl Polled<'_> {
 }
 
 /// Returns the login of a user code, for the user who decides about it.
-#[expect(dead_code, reason = "the page /device calls it")]
 pub async fn find(app: &App, user: &User, user_code: &str) -> Result<DeviceRequest> {
     let code = read_code(app, user.user_id(), user.actor(), user_code).await?;
     let mut db = app.db.get().acquire().await?;
@@ -211,7 +210,6 @@ pub async fn find(app: &App, user: &User, user_code: &str) -> Result<DeviceReque
 
 /// Approves a login: its next poll creates a key of the organization that the member acts for, with
 /// this name, these scopes and this expiry.
-#[expect(dead_code, reason = "the page /device calls it")]
 pub async fn approve(
     app: &App,
     member: &TermsAccepted<Member>,
@@ -245,7 +243,6 @@ pub async fn approve(
 }
 
 /// Denies a login.
-#[expect(dead_code, reason = "the page /device calls it")]
 pub async fn deny(app: &App, user: &User, user_code: &str) -> Result<()> {
     let code = read_code(app, user.user_id(), user.actor(), user_code).await?;
     decide(app, &code, Decision::Deny).await

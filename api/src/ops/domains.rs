@@ -42,6 +42,15 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domai
     })
 }
 
+/// Returns a verified domain of the organization.
+pub async fn get(app: &App, session: &Session, domain: &str) -> Result<ClaimedDomain> {
+    let domain = parse_domain(domain)?;
+    match store::email_domain::find(&app.db.get(), session.org_id(), &domain).await? {
+        Some(ClaimStatus::Verified { domain, .. }) => Ok(domain),
+        Some(ClaimStatus::Pending(_)) | None => Err(not_found()),
+    }
+}
+
 /// Returns `true` if DNS has the record of a claim with this token.
 async fn has_record(app: &App, domain: &str, token: &str) -> Result<bool> {
     let record = DomainRecord::new(domain, token);

@@ -45,6 +45,27 @@ pub struct Filter {
     pub before: Option<String>,
 }
 
+impl Filter {
+    /// Returns the filter of the newest jobs of every type and state.
+    pub fn newest(limit: i64) -> Self {
+        Self {
+            r#type: None,
+            status: None,
+            suite_id: None,
+            label: None,
+            limit: Some(limit),
+            before: None,
+        }
+    }
+}
+
+/// Returns the job that a request submitted, if it is one of the newest jobs of the
+/// organization.
+pub async fn of_request(app: &App, caller: &JobReader, request_id: &str) -> Result<Option<JobId>> {
+    let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
+    store::job::of_request(&app.jobs_db.get(), caller.org_id(), request_id).await
+}
+
 /// Returns a page of the jobs of the organization, the newest first.
 pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs> {
     let Filter {

@@ -67,6 +67,13 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKe
     Ok(ApiKeys { keys, next_cursor })
 }
 
+/// Returns an API key, also a revoked one.
+pub async fn get(app: &App, session: &Session, key_id: &str) -> Result<ApiKey> {
+    let key_id = parse(key_id)?;
+    let key = store::key::find(&app.db.get(), session.org_id(), &key_id).await?;
+    key.ok_or_else(not_found)
+}
+
 /// Creates an API key. The response is the only one that contains its secret.
 pub async fn create(
     app: &App,

@@ -70,6 +70,13 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
     Ok(member)
 }
 
+/// Returns a member of the organization.
+pub async fn get(app: &App, session: &Session, user_id: &str) -> Result<Member> {
+    let user_id: UserId = user_id.parse().map_err(|_| not_found())?;
+    let member = store::member::find(&app.db.get(), session.org_id(), &user_id).await?;
+    member.ok_or_else(not_found)
+}
+
 /// Ends a membership, and revokes the open invites by which the member could return. API keys that
 /// the member created keep working until they are revoked.
 pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {

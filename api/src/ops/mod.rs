@@ -1,6 +1,7 @@
 //! The operations of the platform, which both protocols share. Each is one function
 //! `(&App, proof, input) -> Result<T>`. This module uses neither axum nor tonic.
 
+pub mod account;
 pub mod audit;
 pub mod auth;
 pub mod comparisons;
@@ -28,6 +29,7 @@ pub mod submissions;
 pub mod suites;
 pub mod terms;
 pub mod trace_document;
+pub mod upload_fit;
 pub mod uploads;
 pub mod usage;
 pub mod webhooks;

@@ -57,6 +57,7 @@ impl Origin {
             trace,
             child_spans,
             address: _,
+            theme: _,
             user_agent: _,
         } = context;
         Self {

@@ -33,6 +33,7 @@ use crate::ops::auth;
 )]
 pub(super) async fn request(
     State(app): State<App>,
+    context: RequestContext,
     request: Request,
 ) -> Result<(StatusCode, Json<SignInRequested>), Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
@@ -41,7 +42,7 @@ pub(super) async fn request(
     fields.finish()?;
     Ok((
         StatusCode::ACCEPTED,
-        Json(auth::request(&app, &email).await?),
+        Json(auth::request(&app, context.origin(), &email).await?),
     ))
 }
 

@@ -21,7 +21,6 @@ mod orgs;
 mod predictions;
 mod serving;
 mod sessions;
-pub mod sign_in_page;
 mod suites;
 mod terms;
 mod uploads;

@@ -43,9 +43,22 @@ pub struct SignInRequested {
 /// The request body of `POST /v1/auth/email/verify`.
 #[derive(ToSchema)]
 pub struct SignIn {
-    /// The token that follows `#token=` in the link. It is valid once.
+    /// The token that follows `?token=` in the link. It is valid once.
     #[schema(min_length = 1)]
     pub token: String,
+}
+
+/// A sign-in link that works, and the client that requested it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingLink {
+    /// The address that the link signs in.
+    pub email: String,
+    /// The time of the request.
+    pub requested_at: Timestamp,
+    /// The network address of the client that requested the link.
+    pub address: Option<String>,
+    /// The `User-Agent` of that client, if it sent one.
+    pub user_agent: Option<String>,
 }
 
 /// A new session with its token.

@@ -269,7 +269,14 @@ mod tests {
             assert!(UserCode::read(&text) == Some(code.clone()), "{text}");
         }
         let longer = format!("{shown}3");
-        for bad in ["", "KXQW-7TP", "KXQW-7TP0", "KXQW_7TPM", "ＫXQW-7TPM", &longer] {
+        for bad in [
+            "",
+            "KXQW-7TP",
+            "KXQW-7TP0",
+            "KXQW_7TPM",
+            "ＫXQW-7TPM",
+            &longer,
+        ] {
             assert!(UserCode::read(bad).is_none(), "{bad}");
         }
     }

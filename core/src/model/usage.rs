@@ -35,6 +35,13 @@ pub struct Usage {
     pub suites: Vec<SuiteUsage>,
 }
 
+impl Usage {
+    /// Returns the submissions to a suite, if it has a daily cap or a submission today.
+    pub fn of_suite(&self, suite_id: &SuiteId) -> Option<&SuiteUsage> {
+        self.suites.iter().find(|used| used.suite_id == *suite_id)
+    }
+}
+
 /// The submissions of an organization for a suite on the current day, UTC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SuiteUsage {

@@ -320,7 +320,11 @@ mod tests {
             "www",
             "Note: 5/6",
         ] {
-            assert_eq!(name_without_link("name", name).as_deref(), Ok(name), "{name}");
+            assert_eq!(
+                name_without_link("name", name).as_deref(),
+                Ok(name),
+                "{name}"
+            );
         }
         for name in [
             "ALERT: confirm at https://evil.example/login",
@@ -339,7 +343,10 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(name_without_link("name", " ").unwrap_err().reason, "required");
+        assert_eq!(
+            name_without_link("name", " ").unwrap_err().reason,
+            "required"
+        );
     }
 
     #[test]

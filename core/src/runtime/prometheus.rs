@@ -101,9 +101,9 @@ macro_rules! metrics {
 }
 
 metrics! {
-    REQUESTS = "assay_requests_total", Counter, Count, Api, [protocol = "rest" | "grpc" | "grpc_web", operation, outcome = "ok" | "client_error" | "server_error"]; "Responses, by protocol, operation (route template or rpc) and outcome."
-    REQUEST_ERRORS = "assay_request_errors_total", Counter, Count, Api, [protocol = "rest" | "grpc" | "grpc_web", code]; "Error responses, by protocol and error code."
-    REQUEST_SECONDS = "assay_request_duration_seconds", Histogram, Seconds, Api, [protocol = "rest" | "grpc" | "grpc_web", operation]; "Time from the request headers to the response headers, by protocol and operation."
+    REQUESTS = "assay_requests_total", Counter, Count, Api, [protocol = "rest" | "page" | "grpc" | "grpc_web", operation, outcome = "ok" | "client_error" | "server_error"]; "Responses, by protocol, operation (route template or rpc) and outcome."
+    REQUEST_ERRORS = "assay_request_errors_total", Counter, Count, Api, [protocol = "rest" | "page" | "grpc" | "grpc_web", code]; "Error responses, by protocol and error code."
+    REQUEST_SECONDS = "assay_request_duration_seconds", Histogram, Seconds, Api, [protocol = "rest" | "page" | "grpc" | "grpc_web", operation]; "Time from the request headers to the response headers, by protocol and operation."
     REQUESTS_IN_FLIGHT = "assay_requests_in_flight", Gauge, Count, Api, []; "Requests in progress."
     AUTH_DECISIONS = "assay_auth_decisions_total", Counter, Count, Api, [plan, decision = "accepted" | "unauthenticated" | "invalid_token" | "key_revoked" | "throttled" | "unavailable"]; "Authentication decisions, by the plan of the organization (`none` if there is none) and decision."
     RATELIMIT_DECISIONS = "assay_ratelimit_decisions_total", Counter, Count, Api, [plan, decision = "admitted" | "refused" | "saturated"]; "Rate limit decisions, by plan; `saturated`: the organization had too many requests in progress."

@@ -50,7 +50,7 @@ settings! {
     ARTIFACTS = "artifacts"; "Artifact store for submissions, uploads and models: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. The API, the workers and the embedded engine must use the same one."
     LISTEN = "127.0.0.1:8080"; "Address and port on which the API serves REST and gRPC."
     ADMIN_LISTEN = "127.0.0.1:9090"; "Address and port on which the process serves `/metrics`, `/livez` and `/readyz`. Keep it private."
-    PUBLIC_URL = ""; "Public address of the API, for links in responses and emails. If empty, it is `http://` and the value of `ASSAY_LISTEN`."
+    PUBLIC_URL = ""; "Public address of the API and its pages, without a path, for links in responses and emails. Pages accept forms from this origin. If empty, it is `http://` and the value of `ASSAY_LISTEN`."
     ENV = "development"; "Name of the installation, which `GET /health` returns."
     HFM_SHA = ""; "Build of the scoring and model library. If empty, it is the build of the binary."
     DATABASE_CONNECTIONS = "16"; "Maximum number of connections of one process to PostgreSQL, at least 7. An API process opens all of them when it starts, and reserves a quarter for requests that list or cancel jobs."

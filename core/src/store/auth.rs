@@ -5,11 +5,12 @@ use std::time::Duration;
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::model::auth::SignUp;
+use crate::model::auth::{PendingLink, SignUp};
 use crate::model::error::Result;
 use crate::model::ids::{InviteId, OrgId, UserId};
 use crate::model::org::Role;
 use crate::model::secret::SecretHash;
+use crate::model::session::Origin;
 use crate::model::timestamp::Timestamp;
 
 /// The largest number of live links of an address. A request beyond it sends no email: the live
@@ -104,6 +105,7 @@ pub async fn insert_link(
     email: &str,
     token: &SecretHash,
     may_sign_in: bool,
+    origin: Origin<'_>,
 ) -> Result<Link> {
     super::lock_name(&mut *db, &lock_name(email)).await?;
     let row = sqlx::query!(
@@ -128,12 +130,14 @@ pub async fn insert_link(
                     as sends
             from live
         ), link as (
-            insert into sign_in_links (token_hash, email, created_at, expires_at)
+            insert into sign_in_links (token_hash, email, created_at, expires_at, address, user_agent)
             select
                 $1,
                 $2,
                 at,
-                case when sends then at + $6::float8 * interval '1 second' else at end
+                case when sends then at + $6::float8 * interval '1 second' else at end,
+                $7,
+                $8
             from decision
         )
         select
@@ -147,7 +151,9 @@ pub async fn insert_link(
         LIVE_LINKS_MAX,
         may_sign_in,
         LINK_INTERVAL.as_secs_f64(),
-        LINK_LIFETIME.as_secs_f64()
+        LINK_LIFETIME.as_secs_f64(),
+        origin.address,
+        origin.user_agent
     )
     .fetch_one(db)
     .await?;
@@ -160,6 +166,28 @@ pub async fn insert_link(
         expires_at: row.expires_at,
         mail,
     })
+}
+
+/// Returns a link that works, with the client that requested it.
+pub async fn find_link(db: impl PgExecutor<'_>, token: &SecretHash) -> Result<Option<PendingLink>> {
+    let link = sqlx::query_as!(
+        PendingLink,
+        r#"
+        select
+            email,
+            created_at as "requested_at: Timestamp",
+            address,
+            user_agent
+        from sign_in_links
+        where token_hash = $1
+          and used_at is null
+          and expires_at > clock_timestamp()
+        "#,
+        token.as_bytes()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(link)
 }
 
 /// Counts an email to an address that another user can cause: an invite, or the notice of a key.

@@ -161,7 +161,8 @@ macro_rules! select_login {
                 key_id as "key_id: KeyId",
                 granted_at as "granted_at: Timestamp"
             from device_logins
-            "# + $rest,
+            "#
+                + $rest,
             $code.as_bytes()
         )
     };

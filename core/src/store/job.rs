@@ -85,6 +85,37 @@ pub async fn find_all(
     Ok(rows.into_iter().map(by_key).collect())
 }
 
+/// The largest number of jobs of an organization that are searched for a request.
+const SEARCHED: i64 = 100_000;
+
+/// Returns the job that a request submitted, if it is one of the newest `SEARCHED` of the
+/// organization. There is no index of requests, because every submission would have to maintain it.
+pub async fn of_request(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    request_id: &str,
+) -> Result<Option<JobId>> {
+    let job_id = sqlx::query_scalar!(
+        r#"
+        select id as "id: JobId"
+        from (
+            select id, request_id
+            from jobs
+            where org_id = $1
+            order by created_at desc
+            limit $3
+        ) newest
+        where request_id = $2
+        "#,
+        org_id.as_str(),
+        request_id,
+        SEARCHED
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(job_id)
+}
+
 /// The item scores of an eval, and the conditions under which they may be read.
 pub struct Feedback {
     /// The job's status.

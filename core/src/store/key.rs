@@ -38,6 +38,29 @@ macro_rules! query_keys {
     };
 }
 
+/// Returns a key of an organization, also a revoked one.
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    key_id: &KeyId,
+) -> Result<Option<ApiKey>> {
+    let key = query_keys!(
+        r#"
+        select
+            "#,
+        r#"
+        from api_keys
+        where org_id = $1
+          and id = $2
+        "#,
+        org_id.as_str(),
+        key_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(key)
+}
+
 /// Returns a page of the keys of an organization, newest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {
     let keys = query_keys!(

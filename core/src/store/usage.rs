@@ -190,10 +190,9 @@ pub async fn submissions_today(
 
 /// Returns the current day (UTC).
 pub async fn today(db: impl PgExecutor<'_>) -> Result<Date> {
-    let today =
-        sqlx::query_scalar!(r#"select (now() at time zone 'UTC')::date as "today!: Date""#)
-            .fetch_one(db)
-            .await?;
+    let today = sqlx::query_scalar!(r#"select (now() at time zone 'UTC')::date as "today!: Date""#)
+        .fetch_one(db)
+        .await?;
     Ok(today)
 }
 

@@ -1,8 +1,6 @@
 //! Messages of `UsageService`.
 
-use assay_core::model::usage::{
-    SuiteUsage, Usage, UsageDay, UsageDays, UsageLimits, UsageTotals,
-};
+use assay_core::model::usage::{SuiteUsage, Usage, UsageDay, UsageDays, UsageLimits, UsageTotals};
 
 use super::timestamp;
 use crate::v1;

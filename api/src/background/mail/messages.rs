@@ -14,7 +14,7 @@ use super::email::{Email, Kind};
 /// Returns the email with a sign-in link. `next_at` is the time from which further emails are
 /// possible, if this is the last one until then.
 pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestamp>) -> Email {
-    let link = format!("{public_url}/sign-in#token={token}");
+    let link = format!("{public_url}/sign-in?token={token}");
     let curl = format!(
         "curl -X POST {public_url}/v1/auth/email/verify -H 'Content-Type: application/json' -d '{{\"token\": \"{token}\"}}'"
     );

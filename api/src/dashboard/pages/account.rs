@@ -1,0 +1,78 @@
+//! The account of the user: sessions and theme.
+
+use std::time::Duration;
+
+use askama::Template;
+use assay_core::model::session::Session;
+use axum::extract::{Path, State};
+use http::header::SET_COOKIE;
+
+use crate::app::App;
+use crate::dashboard::filters;
+use crate::dashboard::response::{PageResult, forget, page, redirect, redirect_with_notice};
+use crate::dashboard::section::Section;
+use crate::dashboard::visitor::{Layout, Submitted, Visitor};
+use crate::http::cookies;
+use crate::http::theme::Theme;
+use crate::ops::sessions;
+
+/// The time for which a browser keeps the theme.
+const THEME_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+#[derive(Template)]
+#[template(path = "pages/account.html")]
+struct AccountPage {
+    layout: Layout,
+    email: String,
+    sessions: Vec<Session>,
+}
+
+/// Shows the account.
+pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
+    let sessions = sessions::list(&app, &visitor.proof()?).await?.sessions;
+    let layout = visitor.layout(&app, "Account", Section::None).await?;
+    let email = layout
+        .account
+        .as_ref()
+        .map(|account| account.email.clone())
+        .unwrap_or_default();
+    page(&AccountPage {
+        layout,
+        email,
+        sessions,
+    })
+}
+
+/// Stores the theme in the browser.
+pub async fn set_theme(visitor: Visitor, Submitted(fields): Submitted) -> PageResult {
+    drop(visitor);
+    let theme = Theme::named(fields.get("theme"));
+    let mut response = redirect("/account");
+    let cookie = cookies::store(cookies::THEME, theme.as_str(), Some(THEME_LIFETIME));
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+/// Ends a session.
+pub async fn end_session(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(session_id): Path<String>,
+) -> PageResult {
+    let user = visitor.proof()?;
+    sessions::end(&app, &user, &session_id).await?;
+    if session_id == user.session_id().as_str() {
+        return Ok(forget(redirect("/sign-in"), cookies::SESSION));
+    }
+    Ok(redirect_with_notice("/account", "The session has ended."))
+}
+
+/// Ends all sessions, also that of this browser.
+pub async fn end_all_sessions(State(app): State<App>, visitor: Visitor) -> PageResult {
+    let user = visitor.proof()?;
+    sessions::end_others(&app, &user).await?;
+    sessions::end_current(&app, &user).await?;
+    Ok(forget(redirect("/sign-in"), cookies::SESSION))
+}

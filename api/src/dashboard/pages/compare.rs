@@ -1,0 +1,151 @@
+//! The comparison of two jobs.
+
+use askama::Template;
+use assay_core::model::comparison::Comparison;
+use assay_core::model::job::Job;
+use assay_core::model::permissions::JobReader;
+use axum::extract::State;
+
+use crate::app::App;
+use crate::dashboard::charts::interval;
+use crate::dashboard::filters;
+use crate::dashboard::form::{Entry, Form};
+use crate::dashboard::response::{PageResult, page, rejected};
+use crate::dashboard::section::Section;
+use crate::dashboard::visitor::{Layout, Query, Visitor};
+use crate::ops::{comparisons, jobs};
+
+#[derive(Template)]
+#[template(path = "pages/compare.html")]
+struct ComparePage {
+    layout: Layout,
+    entry: Entry,
+    result: Option<Compared>,
+}
+
+/// Two jobs and their difference.
+struct Compared {
+    a: Job,
+    b: Job,
+    comparison: Comparison,
+    chart: Option<String>,
+}
+
+impl Compared {
+    /// Returns both jobs with their letters and values.
+    fn sides(&self) -> [(char, &Job, f64); 2] {
+        [
+            ('A', &self.a, self.comparison.value_a),
+            ('B', &self.b, self.comparison.value_b),
+        ]
+    }
+
+    fn name<'a>(&self, job: &'a Job) -> &'a str {
+        job.label.as_deref().unwrap_or(job.id.as_str())
+    }
+
+    /// Returns which job scores higher, and how often a difference of this size occurs by chance.
+    fn sentence(&self) -> String {
+        let Comparison {
+            difference,
+            p_value,
+            ..
+        } = self.comparison;
+        if difference == 0.0 {
+            return String::from("Both jobs have the same value.");
+        }
+        let higher = if difference > 0.0 { "A" } else { "B" };
+        format!(
+            "{higher} has the higher value, by {}. If both were equally good, a difference of at least this size would occur in {}.",
+            filters::figure_text(difference.abs()),
+            odds(p_value)
+        )
+    }
+}
+
+/// Returns a probability as a share of comparisons.
+fn odds(p_value: f64) -> String {
+    match 1.0 / p_value {
+        of if of < 1.5 => String::from("most comparisons"),
+        of if of < 10_000.0 => {
+            format!(
+                "1 of {} comparisons",
+                filters::count_text(of.round() as i64)
+            )
+        }
+        _ => String::from("fewer than 1 of 10,000 comparisons"),
+    }
+}
+
+/// Shows the difference of two jobs: `a` and `b`, or the two values of `job` of the list.
+pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
+    let selected: Vec<&str> = query.values("job").collect();
+    let (a, b) = match selected.as_slice() {
+        [] => (query.get("a"), query.get("b")),
+        [a, b] => (*b, *a),
+        others => {
+            let entry = Entry {
+                message: format!("Select two jobs. You have selected {}.", others.len()),
+                ..Entry::default()
+            };
+            return render(&app, visitor, entry, None).await;
+        }
+    };
+    let form = Form::default().with("a", a).with("b", b);
+    if a.is_empty() && b.is_empty() {
+        return render(&app, visitor, Entry::new(form), None).await;
+    }
+    let reader: JobReader = visitor.proof()?;
+    let compared = async {
+        let comparison = comparisons::create(&app, &reader, a, b).await?;
+        let a = jobs::get(&app, &reader, a, None).await?;
+        let b = jobs::get(&app, &reader, b, None).await?;
+        Ok((comparison, a, b))
+    };
+    match compared.await {
+        Ok((comparison, a, b)) => {
+            let title = "Difference with its 95 % interval";
+            let draw =
+                |ci95| interval::draw("difference", title, comparison.difference, ci95, true);
+            let chart = comparison.ci95.map(draw);
+            let result = Compared {
+                a,
+                b,
+                comparison,
+                chart,
+            };
+            render(&app, visitor, Entry::new(form), Some(result)).await
+        }
+        Err(error) => {
+            let entry = Entry::explained(&form, error)?;
+            render(&app, visitor, entry, None).await
+        }
+    }
+}
+
+async fn render(app: &App, visitor: Visitor, entry: Entry, result: Option<Compared>) -> PageResult {
+    let is_rejected = !entry.message.is_empty();
+    let template = ComparePage {
+        layout: visitor.layout(app, "Compare", Section::Jobs).await?,
+        entry,
+        result,
+    };
+    if is_rejected {
+        rejected(&template)
+    } else {
+        page(&template)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::odds;
+
+    #[test]
+    fn probability_is_share_of_comparisons() {
+        assert_eq!(odds(0.143), "1 of 7 comparisons");
+        assert_eq!(odds(1.0), "most comparisons");
+        assert_eq!(odds(0.0), "fewer than 1 of 10,000 comparisons");
+        assert_eq!(odds(0.0002), "1 of 5,000 comparisons");
+    }
+}

@@ -1,0 +1,141 @@
+//! Claimed domains.
+
+use askama::Template;
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::email_domain::{ClaimedDomain, DomainClaim};
+use assay_core::model::permissions::Session;
+use axum::extract::{Path, State};
+
+use crate::app::App;
+use crate::dashboard::filters;
+use crate::dashboard::form::{Entry, Form};
+use crate::dashboard::response::{PageResult, page, redirect_with_notice, rejected};
+use crate::dashboard::section::Section;
+use crate::dashboard::visitor::{Layout, Submitted, Visitor};
+use crate::ops::domains;
+
+#[derive(Template)]
+#[template(path = "pages/domains.html")]
+struct DomainsPage {
+    layout: Layout,
+    entry: Entry,
+    domains: Vec<ClaimedDomain>,
+    /// The claim whose record has to be published.
+    claim: Option<DomainClaim>,
+}
+
+#[derive(Template)]
+#[template(path = "pages/release_domain.html")]
+struct ReleaseDomainPage {
+    layout: Layout,
+    domain: String,
+}
+
+/// Shows the verified domains.
+pub async fn list(State(app): State<App>, visitor: Visitor) -> PageResult {
+    show(&app, visitor, Entry::default(), None).await
+}
+
+async fn show(app: &App, visitor: Visitor, entry: Entry, claim: Option<DomainClaim>) -> PageResult {
+    let session: Session = visitor.proof()?;
+    let all = PageQuery {
+        limit: Some(200),
+        cursor: None,
+    };
+    let is_rejected = !entry.message.is_empty();
+    let template = DomainsPage {
+        domains: domains::list(app, &session, all).await?.domains,
+        layout: visitor.layout(app, "Domains", Section::Domains).await?,
+        entry,
+        claim,
+    };
+    if is_rejected {
+        rejected(&template)
+    } else {
+        page(&template)
+    }
+}
+
+/// Claims a domain, and shows the record that proves it. Claiming it again shows the same record.
+pub async fn claim(
+    State(app): State<App>,
+    visitor: Visitor,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    match domains::claim(&app, &visitor.proof()?, fields.get("domain")).await {
+        Ok(claim) => show(&app, visitor, Entry::default(), Some(claim)).await,
+        Err(error) => {
+            let entry = Entry::rejected(&fields, error)?;
+            show(&app, visitor, entry, None).await
+        }
+    }
+}
+
+/// Looks for the record of a claimed domain.
+pub async fn verify(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(domain): Path<String>,
+) -> PageResult {
+    let owner = visitor.proof()?;
+    let verification = match domains::verify(&app, &owner, &domain).await {
+        Ok(verification) => verification,
+        Err(error) => {
+            let entry = Entry::rejected(&Form::default(), error)?;
+            return show(&app, visitor, entry, None).await;
+        }
+    };
+    if verification.verified {
+        let notice = format!("The domain {domain} is verified.");
+        return Ok(redirect_with_notice("/domains", &notice));
+    }
+    let claim = domains::claim(&app, &owner, &domain).await?;
+    let entry = Entry {
+        message: format!(
+            "The record of {domain} was not found. A new record can take some minutes to be visible. Check it, and try again."
+        ),
+        ..Entry::default()
+    };
+    show(&app, visitor, entry, Some(claim)).await
+}
+
+/// Sets whether users with an address of the domain join by themselves.
+pub async fn update(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(domain): Path<String>,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let joins = fields.get("auto_join") == "true";
+    domains::update(&app, &visitor.proof()?, &domain, Some(joins)).await?;
+    let notice = if joins {
+        format!("Users with an address of {domain} join when they sign in.")
+    } else {
+        format!("Users with an address of {domain} need an invite.")
+    };
+    Ok(redirect_with_notice("/domains", &notice))
+}
+
+/// Shows the consequences of releasing a domain.
+pub async fn confirm_release(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(domain): Path<String>,
+) -> PageResult {
+    let domain = domains::get(&app, &visitor.proof()?, &domain).await?.domain;
+    let layout = visitor
+        .layout(&app, format!("Release {domain}"), Section::Domains)
+        .await?;
+    page(&ReleaseDomainPage { layout, domain })
+}
+
+/// Releases a domain.
+pub async fn release(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(domain): Path<String>,
+) -> PageResult {
+    domains::release(&app, &visitor.proof()?, &domain).await?;
+    let notice = format!("The domain {domain} was released.");
+    Ok(redirect_with_notice("/domains", &notice))
+}

@@ -1,0 +1,243 @@
+//! API keys.
+
+use askama::Template;
+use assay_core::Error;
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::key::{ApiKey, ApiKeyCreated, OVERLAP_HOURS_DEFAULT};
+use assay_core::model::member::Member;
+use assay_core::model::permissions;
+use assay_core::model::scope::{Scope, Scopes};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
+
+use crate::app::App;
+use crate::dashboard::filters;
+use crate::dashboard::form::{Entry, Form};
+use crate::dashboard::response::{PageResult, forget, once, page, redirect_with_notice, rejected};
+use crate::dashboard::section::Section;
+use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::http::cookies;
+use crate::ops::{keys, members};
+
+#[derive(Template)]
+#[template(path = "pages/keys.html")]
+struct KeysPage {
+    layout: Layout,
+    entry: Entry,
+    keys: Vec<ApiKey>,
+    members: Vec<Member>,
+    next_cursor: Option<String>,
+    /// The secret of a key that was just created.
+    secret: Option<String>,
+    public_url: String,
+}
+
+impl KeysPage {
+    /// Returns the state of a key in words.
+    fn state(&self, key: &ApiKey) -> &'static str {
+        match (key.revoked_at, key.expires_at) {
+            (Some(_), _) => "revoked",
+            (None, Some(at)) if at <= self.layout.now => "expired",
+            (None, _) => "live",
+        }
+    }
+
+    /// Returns the address of the member who created a key, or the user's id if they have left.
+    fn creator<'a>(&'a self, key: &'a ApiKey) -> &'a str {
+        let members = self.members.iter();
+        let mut creators = members.filter(|member| member.user_id == key.created_by);
+        creators
+            .next()
+            .map_or(key.created_by.as_str(), |member| &member.email)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "pages/key_action.html")]
+struct KeyActionPage {
+    layout: Layout,
+    key: ApiKey,
+    action: KeyAction,
+    entry: Entry,
+}
+
+/// A change of a key that has a page of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyAction {
+    Revoke,
+    Rotate,
+}
+
+/// Shows the keys, and the secret of a key that was just created.
+pub async fn list(
+    State(app): State<App>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    Query(query): Query,
+) -> PageResult {
+    let secret = cookies::read(&headers, cookies::SECRET);
+    let shows_secret = secret.is_some();
+    let response = show(&app, visitor, &query, Entry::default(), secret).await?;
+    Ok(if shows_secret {
+        forget(response, cookies::SECRET)
+    } else {
+        response
+    })
+}
+
+async fn show(
+    app: &App,
+    visitor: Visitor,
+    query: &Form,
+    entry: Entry,
+    secret: Option<String>,
+) -> PageResult {
+    let session: permissions::Session = visitor.proof()?;
+    let page_of_keys = PageQuery {
+        limit: None,
+        cursor: query.given("cursor").map(str::to_owned),
+    };
+    let keys = keys::list(app, &session, page_of_keys).await?;
+    let members = members::list(app, &session, PageQuery::default()).await?;
+    let is_rejected = !entry.message.is_empty();
+    let template = KeysPage {
+        layout: visitor.layout(app, "API keys", Section::Keys).await?,
+        entry,
+        keys: keys.keys,
+        members: members.members,
+        next_cursor: keys.next_cursor.map(|cursor| cursor.to_string()),
+        secret,
+        public_url: app.settings.public_url.clone(),
+    };
+    if is_rejected {
+        rejected(&template)
+    } else {
+        page(&template)
+    }
+}
+
+/// Creates a key.
+pub async fn create(
+    State(app): State<App>,
+    visitor: Visitor,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let scopes: Vec<String> = fields.values("scopes").map(str::to_owned).collect();
+    let new = keys::KeyFields {
+        name: Some(fields.get("name").to_owned()),
+        scopes: Some(scopes).filter(|scopes| !scopes.is_empty()),
+        expires_at: fields.given("expires_at").map(end_of_day),
+    };
+    match keys::create(&app, &visitor.proof()?, new).await {
+        Ok(created) => Ok(show_once(created)),
+        Err(error) => {
+            let entry = Entry::rejected(&fields, error)?;
+            show(&app, visitor, &Form::default(), entry, None).await
+        }
+    }
+}
+
+/// Returns the end of a day in UTC, in the form of the API.
+pub fn end_of_day(date: &str) -> String {
+    format!("{date}T23:59:59Z")
+}
+
+/// Returns the redirect to the page that shows the secret of a new key once.
+fn show_once(created: ApiKeyCreated) -> Response {
+    let notice = format!("The key {} was created.", created.api_key.name);
+    let response = redirect_with_notice("/keys", &notice);
+    once(response, cookies::SECRET, &created.key)
+}
+
+async fn find(app: &App, visitor: &Visitor, key_id: &str) -> assay_core::Result<ApiKey> {
+    keys::get(app, &visitor.proof()?, key_id).await
+}
+
+/// Shows the consequences of revoking a key.
+pub async fn confirm_revocation(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(key_id): Path<String>,
+) -> PageResult {
+    confirm(&app, visitor, &key_id, KeyAction::Revoke, Entry::default()).await
+}
+
+/// Shows the consequences of rotating a key.
+pub async fn confirm_rotation(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(key_id): Path<String>,
+) -> PageResult {
+    let overlap = Form::default().with("overlap_hours", OVERLAP_HOURS_DEFAULT.to_string());
+    confirm(
+        &app,
+        visitor,
+        &key_id,
+        KeyAction::Rotate,
+        Entry::new(overlap),
+    )
+    .await
+}
+
+async fn confirm(
+    app: &App,
+    visitor: Visitor,
+    key_id: &str,
+    action: KeyAction,
+    entry: Entry,
+) -> PageResult {
+    let key = find(app, &visitor, key_id).await?;
+    let title = match action {
+        KeyAction::Revoke => format!("Revoke {}", key.name),
+        KeyAction::Rotate => format!("Rotate {}", key.name),
+    };
+    let is_rejected = !entry.message.is_empty();
+    let template = KeyActionPage {
+        layout: visitor.layout(app, title, Section::Keys).await?,
+        key,
+        action,
+        entry,
+    };
+    if is_rejected {
+        rejected(&template)
+    } else {
+        page(&template)
+    }
+}
+
+/// Revokes a key.
+pub async fn revoke(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(key_id): Path<String>,
+) -> PageResult {
+    let key = keys::revoke(&app, &visitor.proof()?, &key_id).await?;
+    let notice = format!("The key {} was revoked.", key.name);
+    Ok(redirect_with_notice("/keys", &notice))
+}
+
+/// Rotates a key.
+pub async fn rotate(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(key_id): Path<String>,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let overlap = fields.get("overlap_hours");
+    let rotated = match overlap.parse() {
+        Ok(hours) => keys::rotate(&app, &visitor.proof()?, &key_id, Some(hours)).await,
+        Err(_) => Err(Error::field(
+            "overlap_hours",
+            "type",
+            "must be a whole number of hours",
+        )),
+    };
+    match rotated {
+        Ok(created) => Ok(show_once(created)),
+        Err(error) => {
+            let entry = Entry::rejected(&fields, error)?;
+            confirm(&app, visitor, &key_id, KeyAction::Rotate, entry).await
+        }
+    }
+}

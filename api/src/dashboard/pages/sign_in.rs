@@ -1,0 +1,151 @@
+//! Signing in with a link that is sent by email, and signing out.
+//!
+//! The link opens a page instead of signing in, because mail scanners follow links and must not use
+//! them up. Only the page's button uses the link. It signs in the browser that shows the page: a
+//! user may read the email on another device, so the page says who requested the link.
+
+use std::time::Duration;
+
+use askama::Template;
+use assay_core::model::auth::PendingLink;
+use axum::extract::State;
+use http::HeaderMap;
+use http::header::SET_COOKIE;
+
+use crate::app::App;
+use crate::dashboard::filters;
+use crate::dashboard::form::{Entry, Form};
+use crate::dashboard::response::{PageResult, forget, next_path, page, redirect, rejected};
+use crate::dashboard::visitor::{Browser, Layout, Query, Submitted, Visitor};
+use crate::http::cookies;
+use crate::http::request_context::RequestContext;
+use crate::ops::{auth, sessions};
+
+/// The time for which a browser remembers the page to open after the sign-in: that of a link.
+const NEXT_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Template)]
+#[template(path = "pages/sign_in.html")]
+struct SignInPage {
+    layout: Layout,
+    entry: Entry,
+    next: String,
+}
+
+#[derive(Template)]
+#[template(path = "pages/link_sent.html")]
+struct LinkSentPage {
+    layout: Layout,
+    email: String,
+}
+
+#[derive(Template)]
+#[template(path = "pages/link.html")]
+struct LinkPage {
+    layout: Layout,
+    token: String,
+    link: PendingLink,
+}
+
+/// Shows the form that requests a link, or the page of a link.
+pub async fn show(
+    State(app): State<App>,
+    browser: Browser,
+    context: RequestContext,
+    Query(query): Query,
+) -> PageResult {
+    let token = query.get("token");
+    if !token.is_empty() {
+        match auth::find_link(&app, context.origin(), token).await {
+            Ok(link) => {
+                return page(&LinkPage {
+                    layout: browser.layout("Sign in"),
+                    token: token.to_owned(),
+                    link,
+                });
+            }
+            Err(error) => return form(browser, Entry::rejected(&Form::default(), error)?, "/"),
+        }
+    }
+    let next = next_path(query.get("next")).to_owned();
+    form(browser, Entry::default(), &next)
+}
+
+fn form(browser: Browser, entry: Entry, next: &str) -> PageResult {
+    let is_rejected = !entry.message.is_empty();
+    let template = SignInPage {
+        layout: browser.layout("Sign in"),
+        entry,
+        next: next.to_owned(),
+    };
+    if is_rejected {
+        rejected(&template)
+    } else {
+        page(&template)
+    }
+}
+
+/// Sends a link.
+pub async fn request(
+    State(app): State<App>,
+    browser: Browser,
+    context: RequestContext,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let next = next_path(fields.get("next"));
+    match auth::request(&app, context.origin(), fields.get("email")).await {
+        Ok(requested) => {
+            let mut response = page(&LinkSentPage {
+                layout: browser.layout("Check your email"),
+                email: requested.email,
+            })?;
+            let cookie = cookies::store(cookies::NEXT, next, Some(NEXT_LIFETIME));
+            if let Some(cookie) = cookie.filter(|_| next != "/") {
+                response.headers_mut().append(SET_COOKIE, cookie);
+            }
+            Ok(response)
+        }
+        Err(error) => form(browser, Entry::rejected(&fields, error)?, next),
+    }
+}
+
+/// Uses a link: signs this browser in.
+pub async fn verify(
+    State(app): State<App>,
+    browser: Browser,
+    context: RequestContext,
+    headers: HeaderMap,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    match auth::verify(&app, context.origin(), fields.get("token")).await {
+        Ok(signed_in) => open_session(&headers, &signed_in),
+        Err(error) => form(browser, Entry::rejected(&Form::default(), error)?, "/"),
+    }
+}
+
+/// Returns the response that stores a new session in the browser. The token of a session that the
+/// browser had before is replaced.
+pub fn open_session(
+    headers: &HeaderMap,
+    signed_in: &assay_core::model::auth::SignedIn,
+) -> PageResult {
+    let next = cookies::read(headers, cookies::NEXT).unwrap_or_default();
+    let mut response = forget(redirect(next_path(&next)), cookies::NEXT);
+    let lifetime = assay_core::Timestamp::now().seconds_until(signed_in.expires_at);
+    let cookie = cookies::store(
+        cookies::SESSION,
+        &signed_in.token,
+        Some(Duration::from_secs(u64::from(lifetime))),
+    );
+    response.headers_mut().append(
+        SET_COOKIE,
+        cookie.ok_or_else(|| assay_core::Error::internal("the session's cookie is malformed"))?,
+    );
+    Ok(response)
+}
+
+/// Ends the session of this browser.
+pub async fn sign_out(State(app): State<App>, visitor: Visitor) -> PageResult {
+    sessions::end_current(&app, &visitor.proof()?).await?;
+    Ok(forget(redirect("/sign-in"), cookies::SESSION))
+}

@@ -1,0 +1,170 @@
+//! Suites: their description, items, and the history of the organization's scores.
+
+use askama::Template;
+use assay_core::model::job::{Job, JobStatus};
+use assay_core::model::suite::{Suite, SuiteAccess};
+use assay_core::model::suite_items::SuiteItem;
+use assay_core::model::usage::SuiteUsage;
+use axum::extract::{Path, State};
+
+use crate::app::App;
+use crate::dashboard::charts::history::History;
+use crate::dashboard::filters;
+use crate::dashboard::response::{PageResult, page};
+use crate::dashboard::score::Score;
+use crate::dashboard::section::Section;
+use crate::dashboard::snippets;
+use crate::dashboard::visitor::{Layout, Query, Visitor};
+use crate::ops::jobs::Filter;
+use crate::ops::{jobs, suites, usage};
+
+/// Number of items on a page.
+const ITEMS: i64 = 50;
+
+/// Number of jobs in the history of a suite.
+const HISTORY: i64 = 100;
+
+#[derive(Template)]
+#[template(path = "pages/suites.html")]
+struct SuitesPage {
+    layout: Layout,
+    suites: Vec<ListedSuite>,
+}
+
+/// A suite with what the organization has done with it.
+struct ListedSuite {
+    suite: Suite,
+    usage: Option<SuiteUsage>,
+}
+
+impl ListedSuite {
+    /// Returns the number of submissions that are left today. 0 without a daily limit.
+    fn left(&self) -> i64 {
+        let usage = self.usage.as_ref();
+        let left = |usage: &SuiteUsage| {
+            usage.max_submissions_per_day.unwrap_or_default() - usage.submissions_today
+        };
+        usage.map_or(0, left).max(0)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "pages/suite.html")]
+struct SuitePage {
+    layout: Layout,
+    suite: Suite,
+    usage: Option<SuiteUsage>,
+    best: Option<Job>,
+    snippets: Vec<snippets::Snippet>,
+}
+
+#[derive(Template)]
+#[template(path = "pages/suite_items.html")]
+struct ItemsPage {
+    layout: Layout,
+    suite: Suite,
+    items: Vec<SuiteItem>,
+    n_items: i64,
+    next_cursor: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "pages/suite_history.html")]
+struct HistoryPage {
+    layout: Layout,
+    suite: Suite,
+    jobs: Vec<Job>,
+    history: Option<History>,
+}
+
+/// Shows all suites.
+pub async fn list(State(app): State<App>, visitor: Visitor) -> PageResult {
+    let suites = suites::list(&app, &visitor.proof()?).await?.suites;
+    let mut used = usage::get(&app, &visitor.proof()?).await?.suites;
+    let suites = suites.into_iter().map(|suite| {
+        let at = used.iter().position(|used| used.suite_id == suite.suite_id);
+        let usage = at.map(|at| used.swap_remove(at));
+        ListedSuite { suite, usage }
+    });
+    let suites = suites.collect();
+    let layout = visitor.layout(&app, "Suites", Section::Suites).await?;
+    page(&SuitesPage { layout, suites })
+}
+
+/// Shows a suite.
+pub async fn show(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(suite_id): Path<String>,
+) -> PageResult {
+    let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
+    let used = usage::get(&app, &visitor.proof()?).await?;
+    let usage = used.of_suite(&suite.suite_id).cloned();
+    let jobs = scored_jobs(&app, &visitor, &suite).await?;
+    let best = History::best(&suite, &jobs).cloned();
+    let layout = visitor
+        .layout(&app, suite_id.as_str(), Section::Suites)
+        .await?;
+    let snippets = snippets::submit(&app.settings.public_url, &suite);
+    page(&SuitePage {
+        layout,
+        suite,
+        usage,
+        best,
+        snippets,
+    })
+}
+
+/// Returns the newest evals of a suite that have succeeded, the newest first.
+async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
+    let filter = Filter {
+        suite_id: Some(suite.suite_id.to_string()),
+        r#type: Some(String::from("eval")),
+        status: Some(JobStatus::Succeeded.to_string()),
+        ..Filter::newest(HISTORY)
+    };
+    Ok(jobs::list(app, &visitor.proof()?, filter).await?.jobs)
+}
+
+/// Shows the items of a suite.
+pub async fn items(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(suite_id): Path<String>,
+    Query(query): Query,
+) -> PageResult {
+    let reader = visitor.proof()?;
+    let suite = suites::get(&app, &reader, &suite_id).await?;
+    let cursor = query.given("cursor");
+    let found = suites::items(&app, &reader, &suite_id, cursor, Some(ITEMS)).await?;
+    let layout = visitor
+        .layout(&app, format!("Items of {suite_id}"), Section::Suites)
+        .await?;
+    page(&ItemsPage {
+        layout,
+        suite,
+        items: found.items,
+        n_items: found.n_items,
+        next_cursor: found.next_cursor.map(|cursor| cursor.to_string()),
+    })
+}
+
+/// Shows the scores of the organization over time.
+pub async fn history(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(suite_id): Path<String>,
+) -> PageResult {
+    let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
+    let jobs = scored_jobs(&app, &visitor, &suite).await?;
+    let history = History::new(&suite, &jobs);
+    let layout = visitor
+        .layout(&app, format!("History of {suite_id}"), Section::Suites)
+        .await?;
+    page(&HistoryPage {
+        layout,
+        suite,
+        jobs,
+        history,
+    })
+}

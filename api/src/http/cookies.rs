@@ -1,0 +1,53 @@
+//! The cookies of the dashboard. All of them have the prefix `__Host-`: no other host, and no page
+//! without TLS, can set them.
+
+use std::time::Duration;
+
+use cookie::{Cookie, SameSite};
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
+
+/// The token of the browser's session.
+pub const SESSION: &str = "__Host-assay_session";
+
+/// The theme that the user chose, `light` or `dark`.
+pub const THEME: &str = "__Host-assay_theme";
+
+/// A message that the next page shows once.
+pub const NOTICE: &str = "__Host-assay_notice";
+
+/// A new secret that the next page shows once.
+pub const SECRET: &str = "__Host-assay_secret";
+
+/// The page to open after the sign-in.
+pub const NEXT: &str = "__Host-assay_next";
+
+/// Returns the value of a cookie of a request, or `None` if it is absent or empty.
+pub fn read(headers: &HeaderMap, name: &str) -> Option<String> {
+    let lines = headers.get_all(COOKIE).into_iter();
+    lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(Cookie::split_parse_encoded)
+        .filter_map(Result::ok)
+        .find(|cookie| cookie.name() == name && !cookie.value().is_empty())
+        .map(|cookie| cookie.value().to_owned())
+}
+
+/// Returns the value of the header `Set-Cookie` that stores a cookie for this time. `None` stores
+/// it until the browser is closed.
+pub fn store(name: &'static str, value: &str, lifetime: Option<Duration>) -> Option<HeaderValue> {
+    let mut cookie = Cookie::build((name, value.to_owned()))
+        .path("/")
+        .secure(true)
+        .http_only(true)
+        .same_site(SameSite::Lax);
+    if let Some(lifetime) = lifetime {
+        cookie = cookie.max_age(cookie::time::Duration::try_from(lifetime).ok()?);
+    }
+    HeaderValue::try_from(cookie.build().encoded().to_string()).ok()
+}
+
+/// Returns the value of the header `Set-Cookie` that removes a cookie.
+pub fn remove(name: &'static str) -> Option<HeaderValue> {
+    store(name, "", Some(Duration::ZERO))
+}

@@ -1,0 +1,24 @@
+//! The account of a signed-in user.
+
+use assay_core::model::org::Org;
+use assay_core::model::permissions::User;
+use assay_core::{Result, store};
+
+use crate::app::App;
+
+/// A user with their organizations.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The verified address.
+    pub email: String,
+    /// The organizations of the user, with their role in each.
+    pub orgs: Vec<Org>,
+}
+
+/// Returns the account of the caller.
+pub async fn get(app: &App, user: &User) -> Result<Account> {
+    let mut db = app.db.get().acquire().await?;
+    let email = store::org::email(&mut *db, user.user_id()).await?;
+    let orgs = store::org::of_user(&mut *db, user.user_id()).await?;
+    Ok(Account { email, orgs })
+}

@@ -1,0 +1,183 @@
+// The browser of the scenarios, and what every scenario checks on each page: it loads nothing of another origin, violates no
+// policy, and logs no error.
+//
+// The first line of standard input is the task. The test answers questions of the scenario, which are lines of standard output,
+// with further lines of standard input.
+
+import assert from "node:assert/strict";
+import { createInterface } from "node:readline";
+import axe from "axe-core";
+import { chromium } from "playwright-core";
+
+// The rules of accessibility that every page follows.
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+
+// The timeout for one action of a user and its effect. A busy machine needs seconds.
+const ACTION_TIMEOUT = 30_000;
+
+const replies = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const { base, browser: launch, input } = JSON.parse((await replies.next()).value);
+const visitors = [];
+let running = "start of the browser";
+
+// Asks the test, and returns its reply.
+export async function ask(question, value = null) {
+  process.stdout.write(`${JSON.stringify({ question, value })}\n`);
+  const { value: line, done } = await replies.next();
+  if (done) throw new Error("the test has ended");
+  return JSON.parse(line);
+}
+
+// Runs one step of a scenario. Its name is part of the failure.
+export async function step(name, act) {
+  running = name;
+  const result = await act();
+  for (const visitor of visitors) visitor.assertClean();
+  return result;
+}
+
+// A user with their own browser profile.
+class Visitor {
+  problems = [];
+
+  static async open(browser, options) {
+    const visitor = new Visitor();
+    const context = await browser.newContext({ baseURL: base, ...options });
+    context.setDefaultTimeout(ACTION_TIMEOUT);
+    visitor.context = context;
+    await context.exposeFunction("reportViolation", (text) => visitor.problems.push(`violated policy: ${text}`));
+    await context.addInitScript(() =>
+      document.addEventListener("securitypolicyviolation", (event) =>
+        globalThis.reportViolation(`${event.violatedDirective} by ${event.blockedURI} ${event.sample}`),
+      ),
+    );
+    context.on("request", (request) => {
+      if (!request.url().startsWith(`${base}/`)) visitor.problems.push(`request to another origin: ${request.url()}`);
+    });
+    context.on("response", (response) => {
+      // Navigations to error pages, and forms that scripts send, are part of the scenarios. Files of pages must exist.
+      const isFile = !response.request().isNavigationRequest() && response.request().resourceType() !== "xhr";
+      if (isFile && response.status() >= 400) visitor.problems.push(`${response.status()} for ${response.url()}`);
+    });
+    context.on("console", (message) => {
+      // The listener above judges responses.
+      const isNoise = message.text().startsWith("Failed to load resource: the server responded");
+      if (["error", "warning"].includes(message.type()) && !isNoise) visitor.problems.push(`console: ${message.text()}`);
+    });
+    context.on("weberror", (error) => visitor.problems.push(`uncaught: ${error.error()}`));
+    context.on("dialog", (dialog) => {
+      visitor.problems.push(`dialog: ${dialog.message()}`);
+      return dialog.dismiss();
+    });
+    visitor.page = await context.newPage();
+    visitors.push(visitor);
+    return visitor;
+  }
+
+  assertClean() {
+    // A scenario that goes on after a failure reports each problem once.
+    assert.deepEqual(this.problems.splice(0), []);
+  }
+
+  // Stores a cookie.
+  async store(name, value) {
+    // The browser sends `Secure` cookies to this machine also without TLS, but stores them only for an address with it.
+    const url = base.replace("http:", "https:");
+    await this.context.addCookies([{ name, value, url, secure: true, httpOnly: true, sameSite: "Lax" }]);
+  }
+
+  // Continues a session that the test has created.
+  async resume(session) {
+    await this.store("__Host-assay_session", session);
+  }
+
+  // Requests a link by email, and uses it. The browser must show the form of the sign-in page.
+  async signIn(email) {
+    const { page } = this;
+    await page.getByLabel("Email address").fill(email);
+    await page.getByRole("button", { name: "Send me a link" }).click();
+    await heading(page, "Check your email");
+    await page.goto(`/sign-in?token=${await ask("link", email)}`);
+    await heading(page, `Sign in as ${email}`);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.waitForURL((url) => !url.pathname.startsWith("/sign-in"));
+  }
+}
+
+// Runs a scenario, and exits with its result. The scenario opens the profiles of its users with `open`.
+export async function play(scenario) {
+  let browser;
+  try {
+    browser = await chromium.launch({
+      ...launch,
+      env: { ...process.env, ...launch.env },
+      args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"],
+    });
+    await scenario({ base, input, open: (options) => Visitor.open(browser, options) });
+  } catch (error) {
+    console.error(`step "${running}" failed: ${error.stack}`);
+    for (const { page, problems } of visitors) {
+      const text = await page.evaluate(() => document.body.innerText).catch(String);
+      console.error(`\n== ${page.url().slice(0, 300)}\n${text.slice(0, 3000)}`);
+      if (problems.length) console.error(`problems: ${problems.join("\n")}`);
+    }
+    process.exitCode = 1;
+  } finally {
+    await browser?.close();
+    process.exit();
+  }
+}
+
+// Waits for the page with this heading.
+export async function heading(page, name) {
+  await page.getByRole("heading", { level: 1, name, exact: true }).waitFor();
+}
+
+// Waits until the page shows a text.
+export async function shows(page, text) {
+  await page.getByText(text).locator("visible=true").first().waitFor();
+}
+
+// Polls a condition until it is true.
+export async function eventually(what, condition) {
+  const end = Date.now() + ACTION_TIMEOUT;
+  while (!(await condition())) {
+    assert.ok(Date.now() < end, `${what} did not happen`);
+    await new Promise((over) => setTimeout(over, 100));
+  }
+}
+
+// Checks the accessibility of a page as it is. The script is not part of the page, so the policy of the page stays active.
+export async function assertAccessible(page, place = "") {
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(
+    (values) => globalThis.axe.run({ runOnly: { type: "tag", values }, resultTypes: ["violations"] }),
+    RULES,
+  );
+  const elements = (nodes) => nodes.slice(0, 3).map((node) => `${node.html}: ${node.failureSummary}`);
+  const found = violations.map(({ id, nodes }) => [id, ...elements(nodes)]);
+  assert.deepEqual(found, [], place);
+}
+
+// Returns the elements that stick out of the page to the right, if the page can be scrolled sideways.
+export async function overflow(page) {
+  return page.evaluate(() => {
+    const { clientWidth, scrollWidth } = document.documentElement;
+    if (scrollWidth <= clientWidth) return [];
+    const out = [...document.querySelectorAll("body *")].filter((element) => element.getBoundingClientRect().right > clientWidth + 0.5);
+    const name = (element) => `${element.tagName.toLowerCase()}${element.id && `#${element.id}`}.${element.getAttribute("class") ?? ""}`;
+    const described = out.map((element) => `${name(element)} "${element.textContent.trim().slice(0, 60)}" ends at ${element.getBoundingClientRect().right}`);
+    return [`the page is ${scrollWidth} px wide, its window ${clientWidth} px`, ...described.slice(-5)];
+  });
+}
+
+// Returns the status of an operation of the API, and its body.
+export async function call(path, key) {
+  const response = await fetch(`${base}${path}`, { headers: { Authorization: `Bearer ${key}` } });
+  return { status: response.status, body: await response.json() };
+}
+
+// Returns a file for a form, from lines.
+export function file(name, lines) {
+  return { name, mimeType: "application/octet-stream", buffer: Buffer.from(lines.map((line) => `${line}\n`).join("")) };
+}

@@ -1,0 +1,144 @@
+// The main tasks without a pointer: Tab, Enter, Space and typing only. Each element with focus must show it.
+
+import assert from "node:assert/strict";
+
+import { ask, eventually, file, heading, play, shows, step } from "./helpers.mjs";
+
+// No page of the scenario has more elements to focus.
+const STOPS_MAX = 80;
+
+// Checks that the element with focus has an outline and is in the window.
+async function assertFocusIsVisible(page) {
+  const look = () =>
+    page.evaluate(() => {
+      const focused = document.activeElement;
+      // Browsers mark the parts of a date themselves.
+      const isDate = focused.type === "date";
+      const { outlineStyle, outlineWidth } = getComputedStyle(focused);
+      const { top, bottom, left, right, width, height } = focused.getBoundingClientRect();
+      return {
+        element: focused.outerHTML.slice(0, 200),
+        hasOutline: isDate || (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2),
+        hasSize: width > 0 && height > 0,
+        isInWindow: bottom > 0 && top < innerHeight && right > 0 && left < innerWidth,
+      };
+    });
+  const { element, hasOutline, hasSize } = await look();
+  assert.ok(hasOutline, `no outline: ${element}`);
+  assert.ok(hasSize, `invisible: ${element}`);
+  // Pages scroll smoothly to the element.
+  await eventually(`scrolling to ${element}`, async () => (await look()).isInWindow);
+}
+
+// Presses Tab until an element has focus.
+async function tabTo(page, target) {
+  await target.waitFor();
+  for (let stops = 0; stops < STOPS_MAX; stops += 1) {
+    await page.keyboard.press("Tab");
+    const isThere = await target.evaluate((element) => document.activeElement === element);
+    const isPage = await page.evaluate(() => document.activeElement === document.body);
+    if (!isPage) await assertFocusIsVisible(page);
+    if (isThere) return;
+  }
+  assert.fail(`Tab does not reach ${target}`);
+}
+
+async function type(page, label, text) {
+  await tabTo(page, page.getByRole("main").getByLabel(label, { exact: true }));
+  await page.keyboard.type(text);
+}
+
+async function press(page, target, key = "Enter") {
+  await tabTo(page, target);
+  await page.keyboard.press(key);
+}
+
+await play(async ({ open, input }) => {
+  const { suite, predictions, others } = input;
+  const { page } = await open();
+  const button = (name) => page.getByRole("main").getByRole("button", { name, exact: true });
+  const link = (name) => page.getByRole("main").getByRole("link", { name, exact: true });
+  const section = (name) => page.getByRole("navigation", { name: "Sections" }).getByRole("link", { name, exact: true });
+
+  await step("sign in", async () => {
+    await page.goto("/sign-in");
+    await type(page, "Email address", "ada@example.org");
+    await press(page, button("Send me a link"));
+    await heading(page, "Check your email");
+    await page.goto(`/sign-in?token=${await ask("link", "ada@example.org")}`);
+    await press(page, button("Sign in"));
+    await heading(page, "Create an organization");
+    await type(page, "Name", "Keys only");
+    await page.keyboard.press("Enter");
+    await heading(page, "Keys only");
+  });
+
+  await step("skip the navigation", async () => {
+    await page.goto("/suites");
+    await page.keyboard.press("Tab");
+    const skip = page.getByRole("link", { name: "Skip to the content" });
+    assert.ok(await skip.evaluate((element) => document.activeElement === element), "the skip link is the first stop");
+    await assertFocusIsVisible(page);
+    await page.keyboard.press("Enter");
+    assert.ok(await page.evaluate(() => document.activeElement?.id === "main"), "the content has focus");
+    await page.keyboard.press("Tab");
+    const isInside = await page.evaluate(() => document.querySelector("main").contains(document.activeElement));
+    assert.ok(isInside, "the next stop is in the content");
+  });
+
+  await step("create a key", async () => {
+    await press(page, section("Keys"));
+    await heading(page, "API keys");
+    await type(page, "Name", "laptop");
+    await press(page, page.locator("summary", { hasText: "Restrict what the key may do" }));
+    await press(page, page.getByRole("checkbox", { name: "jobs:read", exact: true }), " ");
+    await press(page, button("Create"));
+    await shows(page, "The key laptop was created.");
+    await page.getByRole("row", { name: /laptop/ }).getByText("jobs:read").waitFor();
+  });
+
+  await step("correct a form that was rejected", async () => {
+    await press(page, section("Keys"));
+    await heading(page, "API keys");
+    await type(page, "Name", " ");
+    await page.keyboard.press("Enter");
+    const summary = page.getByRole("alert");
+    await summary.waitFor();
+    assert.ok(await summary.evaluate((element) => document.activeElement === element), "the summary has focus");
+    await press(page, summary.getByRole("link", { name: "name" }));
+    const field = page.getByRole("main").getByLabel("Name", { exact: true });
+    assert.ok(await field.evaluate((element) => document.activeElement === element), "the link leads to the field");
+  });
+
+  for (const [label, lines] of [["by habit", predictions], ["by menu", others]]) {
+    await step(`submit ${label}`, async () => {
+      await press(page, section("Suites"));
+      await press(page, link(suite));
+      await press(page, page.getByRole("navigation", { name: "Suite" }).getByRole("link", { name: "Submit", exact: true }));
+      await type(page, "Label", label);
+      await tabTo(page, page.getByLabel("File with predictions"));
+      const chooser = page.waitForEvent("filechooser");
+      await page.keyboard.press("Space");
+      await (await chooser).setFiles(file("predictions.ndjson", lines));
+      await press(page, button("Upload and check"));
+      await shows(page, "The file is checked");
+      await press(page, button("Submit"));
+      await heading(page, label);
+      await page.locator(".status.succeeded").waitFor();
+    });
+  }
+
+  await step("compare two jobs", async () => {
+    await press(page, section("Jobs"));
+    await heading(page, "Jobs");
+    for (const label of ["by menu", "by habit"]) await press(page, page.getByRole("checkbox", { name: `Compare ${label}` }), " ");
+    await press(page, button("Compare the two selected"));
+    await shows(page, "A has the higher value");
+  });
+
+  await step("sign out", async () => {
+    await press(page, page.locator("summary", { hasText: "ada@example.org" }));
+    await press(page, page.getByRole("button", { name: "Sign out", exact: true }));
+    await heading(page, "Sign in");
+  });
+});

@@ -1,0 +1,132 @@
+// Every page in both themes: accessible, within its window, light, and complete without scripts.
+
+import assert from "node:assert/strict";
+import { gzipSync } from "node:zlib";
+
+import { assertAccessible, overflow, play, step } from "./helpers.mjs";
+
+const WEIGHT_MAX = 30 * 1024;
+const DESKTOP = { width: 1280, height: 800 };
+const THEMES = [
+  { theme: "light", background: "rgb(255, 255, 255)" },
+  { theme: "dark", background: "rgb(18, 21, 27)" },
+];
+
+// The actions that lead from a page to the one that is checked.
+const ACTIONS = {
+  fill: (page, label, text) => page.getByRole("main").getByLabel(label, { exact: true }).fill(text),
+  press: (page, button) => page.getByRole("main").getByRole("button", { name: button, exact: true }).click(),
+  // The form looks as if it was opened in an earlier session.
+  outdate: (page) => page.evaluate(() => document.querySelectorAll("main [name=csrf]").forEach((field) => (field.value = "earlier"))),
+};
+
+// Opens a page, and waits for its content.
+async function visit(page, { path, status, title, text, actions }) {
+  // A page of an active job waits for its next change, so its network is never idle.
+  const response = await page.goto(path, { waitUntil: "load" });
+  assert.equal(response.status(), status, path);
+  for (const [action, ...values] of actions) await ACTIONS[action](page, ...values);
+  await page.getByRole("main").getByText(text).locator("visible=true").first().waitFor();
+  assert.equal(await page.title(), `${title} · Assay`);
+  assert.equal(await page.getByRole("heading", { level: 1 }).count(), 1);
+}
+
+// Checks that the page needs no scrolling to the right: in a narrow window, and with large text.
+async function assertFits(page) {
+  const found = [];
+  for (const [size, width] of [["100%", 320], ["200%", 1280], ["200%", 640]]) {
+    await page.setViewportSize({ ...DESKTOP, width });
+    await page.evaluate((size) => (document.documentElement.style.fontSize = size), size);
+    const wide = await overflow(page);
+    if (wide.length) found.push([`${width} px, text at ${size}`, ...wide]);
+  }
+  await page.setViewportSize(DESKTOP);
+  assert.deepEqual(found, []);
+}
+
+// Runs a step that does not end the scenario if it fails: a run reports the failures of all pages.
+const failed = [];
+async function check(name, act) {
+  await step(name, act).catch((error) => {
+    failed.push(name);
+    console.error(`${name}: ${error.message}\n`);
+  });
+}
+
+// Returns the compressed size of a page with the files that it loads.
+const files = new Map();
+async function weight(page) {
+  const urls = await page.evaluate(() => [...document.querySelectorAll("link[href], script[src], img[src]")].map(({ href, src }) => href ?? src));
+  for (const url of urls) {
+    if (files.has(url)) continue;
+    files.set(url, gzipSync(Buffer.from(await (await fetch(url)).arrayBuffer())).length);
+  }
+  const sizes = urls.map((url) => files.get(url));
+  return sizes.reduce((sum, size) => sum + size, gzipSync(await page.content()).length);
+}
+
+await play(async ({ open, input }) => {
+  // Opens a profile for each user.
+  async function openAll(options) {
+    const users = {};
+    for (const [name, session] of Object.entries(input.sessions)) {
+      users[name] = await open({ viewport: DESKTOP, ...options });
+      if (session) await users[name].resume(session);
+    }
+    return users;
+  }
+
+  for (const { theme, background } of THEMES) {
+    // The system prefers the other theme, so only the choice of the user can cause the theme of a page.
+    const users = await openAll({ colorScheme: theme === "light" ? "dark" : "light" });
+
+    await step(`choose the theme ${theme}`, async () => {
+      const { page, context } = users.owner;
+      await page.goto("/account");
+      await page.getByRole("radio", { name: theme }).check();
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.locator(`html[data-theme=${theme}]`).waitFor();
+      const cookie = (await context.cookies()).find(({ name }) => name === "__Host-assay_theme");
+      for (const user of Object.values(users)) await user.store(cookie.name, cookie.value);
+    });
+
+    for (const state of input.pages) {
+      await check(`${state.name} in the theme ${theme}`, async () => {
+        const { page } = users[state.user];
+        await visit(page, state);
+        assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), background);
+        if (theme === "light") {
+          const bytes = await weight(page);
+          assert.ok(bytes <= WEIGHT_MAX, `${bytes} bytes`);
+        }
+        await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => (details.open = true)));
+        await assertAccessible(page);
+        if (theme === "light") await assertFits(page);
+      });
+    }
+
+    await check(`menus in the theme ${theme}`, async () => {
+      const { page } = users.owner;
+      for (const width of [DESKTOP.width, 320]) {
+        await page.setViewportSize({ ...DESKTOP, width });
+        await page.goto("/");
+        await assertAccessible(page, `${width} px`);
+        for (const menu of await page.locator("details.menu").all()) {
+          if (!(await menu.isVisible())) continue;
+          await menu.locator("summary").click();
+          assert.deepEqual(await overflow(page), [], `menu at ${width} px`);
+          await assertAccessible(page, `menu at ${width} px`);
+          await menu.locator("summary").click();
+        }
+      }
+      await page.setViewportSize(DESKTOP);
+    });
+    for (const { context } of Object.values(users)) await context.close();
+  }
+
+  const users = await openAll({ javaScriptEnabled: false });
+  for (const state of input.pages) {
+    await check(`${state.name} without scripts`, () => visit(users[state.user].page, state));
+  }
+  await step("all pages", () => assert.deepEqual(failed, []));
+});
