@@ -62,7 +62,7 @@ class Visitor {
     context.on("console", (message) => {
       // The listener above judges responses.
       const isNoise = message.text().startsWith("Failed to load resource: the server responded");
-      if (["error", "warning"].includes(message.type()) && !isNoise) visitor.problems.push(`console: ${message.text()}`);
+      if (message.type() === "error" && !isNoise) visitor.problems.push(`console: ${message.text()}`);
     });
     context.on("weberror", (error) => visitor.problems.push(`uncaught: ${error.error()}`));
     context.on("dialog", (dialog) => {

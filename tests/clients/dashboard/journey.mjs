@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 
-import { ask, call, eventually, file, heading, play, shows, step } from "./helpers.mjs";
+import { ask, assertAccessible, call, eventually, file, heading, play, shows, step } from "./helpers.mjs";
 
 const ADA = "ada@example.org";
 const BOB = "bob@example.org";
@@ -118,6 +118,7 @@ await play(async ({ open, input }) => {
     await page.locator(".status", { hasText: /queued|running/ }).waitFor();
     await page.evaluate(() => (globalThis.isSamePage = true));
     await page.locator(".status.running").waitFor();
+    await assertAccessible(page);
     await ask("release");
     await page.locator(".status.succeeded").waitFor();
     assert.ok(await page.evaluate(() => globalThis.isSamePage), "the page was loaded again");
