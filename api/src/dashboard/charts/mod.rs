@@ -35,26 +35,31 @@ impl Scale {
     }
 }
 
-/// Returns three to six round values within a range.
+/// Returns three to eight round values within a range.
 pub fn ticks([low, high]: [f64; 2]) -> Vec<f64> {
     let span = high - low;
     if !span.is_finite() || span <= 0.0 {
         return vec![low];
     }
-    let rough = span / 4.0;
-    let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
+    let power = 10_f64.powf((span / 4.0).log10().floor());
+    let multiples = |step: f64| {
+        let first = (low / step - 1e-9).ceil();
+        let last = (high / step + 1e-9).floor();
+        let mut ticks = Vec::new();
+        let mut at = first;
+        while at <= last {
+            ticks.push((at * step).clamp(low, high));
+            at += 1.0;
+        }
+        ticks
+    };
+    // A step of at most a quarter of the range has at least three multiples within it.
+    [10.0, 5.0, 2.0, 1.0]
         .map(|factor| factor * power)
         .into_iter()
-        .find(|step| *step >= rough)
-        .unwrap_or(rough);
-    let mut ticks = Vec::new();
-    let mut at = (low / step).ceil();
-    while at * step <= high + step * 1e-9 && ticks.len() < 10 {
-        ticks.push(at * step);
-        at += 1.0;
-    }
-    ticks
+        .map(multiples)
+        .find(|ticks| ticks.len() >= 3)
+        .unwrap_or_else(|| vec![low, high])
 }
 
 /// Escapes text for SVG.
@@ -92,8 +97,16 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         assert_eq!(ticks([0.0, 1.0]), [0.0, 0.5, 1.0]);
-        let ticks = ticks([0.412, 0.455]);
-        assert!(ticks.len() >= 3 && ticks.iter().all(|at| (0.412..=0.455).contains(at)));
+        for range in [
+            [0.412, 0.455],
+            [0.001, 0.0019],
+            [-3.0, 4.0],
+            [0.0, 12_345.0],
+        ] {
+            let ticks = ticks(range);
+            assert!((3..=8).contains(&ticks.len()), "{range:?}: {ticks:?}");
+            assert!(ticks.iter().all(|at| (range[0]..=range[1]).contains(at)));
+        }
     }
 
     #[test]
