@@ -138,6 +138,11 @@ export async function shows(page, text) {
   await page.getByText(text).locator("visible=true").first().waitFor();
 }
 
+// Opens all parts of the content that are closed at first.
+export async function unfold(page) {
+  await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => (details.open = true)));
+}
+
 // Polls a condition until it is true.
 export async function eventually(what, condition) {
   const end = Date.now() + ACTION_TIMEOUT;
@@ -150,10 +155,18 @@ export async function eventually(what, condition) {
 // Checks the accessibility of a page as it is. The script is not part of the page, so the policy of the page stays active.
 export async function assertAccessible(page, place = "") {
   await page.evaluate(axe.source);
-  const { violations } = await page.evaluate(
-    (values) => globalThis.axe.run({ runOnly: { type: "tag", values }, resultTypes: ["violations"] }),
-    RULES,
-  );
+  await assertNoViolations(page, { type: "tag", values: RULES }, place);
+}
+
+// Checks the colours of a page again, after a change that affects nothing else.
+export async function assertReadable(page, place) {
+  await assertNoViolations(page, { type: "rule", values: ["color-contrast", "link-in-text-block"] }, place);
+}
+
+async function assertNoViolations(page, runOnly, place) {
+  // No rule of these tags needs the style sheets, which axe would load again.
+  const options = { runOnly, resultTypes: ["violations"], preload: false };
+  const { violations } = await page.evaluate((options) => globalThis.axe.run(options), options);
   const elements = (nodes) => nodes.slice(0, 3).map((node) => `${node.html}: ${node.failureSummary}`);
   const found = violations.map(({ id, nodes }) => [id, ...elements(nodes)]);
   assert.deepEqual(found, [], place);

@@ -3,14 +3,11 @@
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 
-import { assertAccessible, overflow, play, step } from "./helpers.mjs";
+import { assertAccessible, assertReadable, overflow, play, step, unfold } from "./helpers.mjs";
 
 const WEIGHT_MAX = 30 * 1024;
 const DESKTOP = { width: 1280, height: 800 };
-const THEMES = [
-  { theme: "light", background: "rgb(255, 255, 255)" },
-  { theme: "dark", background: "rgb(18, 21, 27)" },
-];
+const BACKGROUNDS = { light: "rgb(255, 255, 255)", dark: "rgb(18, 21, 27)" };
 
 // The actions that lead from a page to the one that is checked.
 const ACTIONS = {
@@ -31,13 +28,15 @@ async function visit(page, { path, status, title, text, actions }) {
   assert.equal(await page.getByRole("heading", { level: 1 }).count(), 1);
 }
 
-// Checks that the page needs no scrolling to the right: in a narrow window, and with large text.
-async function assertFits(page) {
+// Checks that the page shows its content without scrolling to the right: in a narrow window, and with large text.
+async function assertFits(page, text) {
   const found = [];
   for (const [size, width] of [["100%", 320], ["200%", 1280], ["200%", 640]]) {
     await page.setViewportSize({ ...DESKTOP, width });
     await page.evaluate((size) => (document.documentElement.style.fontSize = size), size);
     const wide = await overflow(page);
+    const shown = await page.getByRole("main").getByText(text).locator("visible=true").count();
+    if (shown === 0) wide.push(`${text} is not visible`);
     if (wide.length) found.push([`${width} px, text at ${size}`, ...wide]);
   }
   await page.setViewportSize(DESKTOP);
@@ -54,6 +53,12 @@ async function check(name, visitor, act) {
     failed.push(name);
     console.error(`${name}: ${error.message}\n`);
   }
+}
+
+// Checks the colour of a page that the theme gives it.
+async function assertTheme(page, theme) {
+  const background = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  assert.equal(background, BACKGROUNDS[theme]);
 }
 
 // Returns the compressed size of a page with the files that it loads.
@@ -79,7 +84,8 @@ await play(async ({ open, input }) => {
     return users;
   }
 
-  async function checkTheme(theme, background) {
+  // Opens a profile for each user, with a theme that the owner chooses on the page of the account.
+  async function openWithTheme(theme) {
     // The system prefers the other theme, so only the choice of the user can cause the theme of a page.
     const users = await openAll({ colorScheme: theme === "light" ? "dark" : "light" });
     const { page, context } = users.owner;
@@ -89,22 +95,38 @@ await play(async ({ open, input }) => {
     await page.locator(`html[data-theme=${theme}]`).waitFor();
     const cookie = (await context.cookies()).find(({ name }) => name === "__Host-assay_theme");
     for (const user of Object.values(users)) await user.store(cookie.name, cookie.value);
+    return users;
+  }
 
-    for (const state of input.pages) {
-      await check(`${state.name} in the theme ${theme}`, users[state.user], async (page) => {
+  async function checkLight(states) {
+    const users = await openWithTheme("light");
+    for (const state of states) {
+      await check(`${state.name} in the light theme`, users[state.user], async (page) => {
         await visit(page, state);
-        assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), background);
-        await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => (details.open = true)));
-        await assertAccessible(page);
-        // The theme changes only colours.
-        if (theme === "dark") return;
+        await assertTheme(page, "light");
         const bytes = await weight(page);
         assert.ok(bytes <= WEIGHT_MAX, `${bytes} bytes`);
-        await assertFits(page);
+        await unfold(page);
+        await assertAccessible(page, "light");
+        // The same document in the other colours.
+        await page.evaluate(() => (document.documentElement.dataset.theme = "dark"));
+        await assertTheme(page, "dark");
+        await assertReadable(page, "dark");
+        await assertFits(page, state.text);
       });
     }
+  }
 
-    await check(`menus in the theme ${theme}`, users.owner, async (page) => {
+  async function checkDark() {
+    const users = await openWithTheme("dark");
+    for (const state of input.pages) {
+      await check(`${state.name} in the dark theme`, users[state.user], async (page) => {
+        await visit(page, state);
+        await assertTheme(page, "dark");
+        assert.equal(await page.locator("html[data-theme=dark]").count(), 1, "the theme is an attribute of the page");
+      });
+    }
+    await check("menus", users.owner, async (page) => {
       for (const width of [DESKTOP.width, 320]) {
         await page.setViewportSize({ ...DESKTOP, width });
         await page.goto("/");
@@ -127,8 +149,11 @@ await play(async ({ open, input }) => {
     }
   }
 
+  // Concurrently, because a browser uses several processors.
   await step("all pages", async () => {
-    await Promise.all([...THEMES.map(({ theme, background }) => checkTheme(theme, background)), checkWithoutScripts()]);
+    const middle = Math.ceil(input.pages.length / 2);
+    const halves = [input.pages.slice(0, middle), input.pages.slice(middle)];
+    await Promise.all([...halves.map(checkLight), checkDark(), checkWithoutScripts()]);
     assert.deepEqual(failed, []);
   });
 });

@@ -93,7 +93,7 @@ pub const PAGES: [PageRoute; 30] = [
         "Submit predictions",
         "Uploads that are not submitted",
     ),
-    page("/jobs", "Jobs", "Submit predictions"),
+    page("/jobs", "Jobs", "Compare the two selected"),
     page("/jobs/{job_id}", "{job_id}", "Details"),
     page(
         "/jobs/{job_id}/cancel",
