@@ -166,11 +166,20 @@ await play(async ({ open, input }) => {
       await page.goto(`/suites/${suite}/submit?label=${query}`);
       assert.equal(await main.getByLabel("Label").inputValue(), text.trim());
       await assertFits(page);
-      for (const path of ["/jobs?label=", "/jobs?status=", "/jobs?before=", "/usage?from=", "/compare?a=", "/device?code=", "/sign-in?next="]) {
+      for (const path of ["/jobs?label=", "/jobs?status=", "/jobs?before=", "/usage?from=", "/compare?a=", "/sign-in?next="]) {
         await page.goto(`${path}${query}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
         await assertFits(page);
       }
+    }
+  });
+
+  await step("codes", async () => {
+    // A user can enter ten codes in a minute. The next step enters the others.
+    for (const text of [NAMES.script, TOO_LONG.slice(0, 3000)]) {
+      await page.goto(`/device?code=${encodeURIComponent(text)}`);
+      await heading(page, "Connect a program");
+      await assertFits(page);
     }
   });
 

@@ -57,7 +57,9 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
     let jobs = match found {
         Ok(found) => found.jobs,
         // A text that no job can have as its label.
-        Err(error) if error.code == Code::InvalidRequest => Vec::new(),
+        Err(error) if matches!(error.code, Code::InvalidRequest | Code::ValidationFailed) => {
+            Vec::new()
+        }
         Err(error) => return Err(error.into()),
     };
     if let [only] = jobs.as_slice() {
