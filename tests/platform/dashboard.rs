@@ -366,6 +366,12 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
             "No job with state failed",
         ),
         owner(
+            "history with a baseline",
+            format!("/suites/{SUITE_ID}/history?baseline={best}"),
+            &format!("History of {SUITE_ID}"),
+            "Remove the baseline",
+        ),
+        owner(
             "comparison",
             format!("/compare?a={best}&b={worse}"),
             "Compare",

@@ -54,8 +54,9 @@ impl History {
             .map(|(_, job)| job)
     }
 
-    /// Draws the chart of jobs, the newest first. Returns `None` for fewer than two scores.
-    pub fn new(suite: &Suite, jobs: &[Job]) -> Option<Self> {
+    /// Draws the chart of jobs, the newest first, with a line at the value of the baseline. Returns
+    /// `None` for fewer than two scores.
+    pub fn new(suite: &Suite, jobs: &[Job], baseline: Option<f64>) -> Option<Self> {
         let mut points: Vec<Point> = Vec::with_capacity(jobs.len());
         let mut version = None;
         for job in jobs.iter().rev() {
@@ -80,7 +81,9 @@ impl History {
         }
         // A ladder discloses the best value only.
         let shows_values = !suite.release.starts_with("ladder");
-        let [narrow, wide] = WIDTHS.map(|width| draw(suite, &points, width, shows_values));
+        let baseline = baseline.filter(|_| shows_values);
+        let [narrow, wide] =
+            WIDTHS.map(|width| draw(suite, &points, width, shows_values, baseline));
         let caption = if shows_values {
             format!(
                 "{} of each submission in their order, with its 95 % interval. The line shows the best value so far; a vertical rule marks a new version of the suite.",
@@ -105,7 +108,13 @@ fn is_better(metric: &str, value: f64, other: f64) -> bool {
     }
 }
 
-fn draw(suite: &Suite, points: &[Point], width: f64, shows_values: bool) -> String {
+fn draw(
+    suite: &Suite,
+    points: &[Point],
+    width: f64,
+    shows_values: bool,
+    baseline: Option<f64>,
+) -> String {
     let ends = |point: &Point| match point.score.ci95.filter(|_| shows_values) {
         Some(ends) => ends,
         None => [
@@ -116,10 +125,12 @@ fn draw(suite: &Suite, points: &[Point], width: f64, shows_values: bool) -> Stri
     let low = points
         .iter()
         .map(|point| ends(point)[0])
+        .chain(baseline)
         .fold(f64::INFINITY, f64::min);
     let high = points
         .iter()
         .map(|point| ends(point)[1])
+        .chain(baseline)
         .fold(f64::NEG_INFINITY, f64::max);
     let margin = ((high - low) * 0.08).max(high.abs() * 1e-3).max(1e-9);
     let range = [low - margin, high + margin];
@@ -148,6 +159,16 @@ fn draw(suite: &Suite, points: &[Point], width: f64, shows_values: bool) -> Stri
             width - RIGHT,
             LEFT - 6.0,
             at + 4.0
+        );
+    }
+    if let Some(baseline) = baseline {
+        let at = y.at(baseline);
+        let _ = write!(
+            svg,
+            "<line class=\"baseline\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">baseline</text>",
+            width - RIGHT,
+            width - RIGHT,
+            at - 4.0
         );
     }
     let mut path = String::new();

@@ -4,6 +4,7 @@
 pub mod days;
 pub mod history;
 pub mod interval;
+pub mod spark;
 
 use std::fmt::Write as _;
 

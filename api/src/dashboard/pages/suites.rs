@@ -1,6 +1,7 @@
 //! Suites: their description, items, and the history of the organization's scores.
 
 use askama::Template;
+use assay_core::JobId;
 use assay_core::model::job::{Job, JobStatus};
 use assay_core::model::suite::{Suite, SuiteAccess};
 use assay_core::model::suite_items::SuiteItem;
@@ -9,6 +10,7 @@ use axum::extract::{Path, State};
 
 use crate::app::App;
 use crate::dashboard::charts::history::History;
+use crate::dashboard::charts::spark;
 use crate::dashboard::filters;
 use crate::dashboard::response::{PageResult, page};
 use crate::dashboard::score::Score;
@@ -75,6 +77,16 @@ struct HistoryPage {
     suite: Suite,
     jobs: Vec<Job>,
     history: Option<History>,
+    baseline: Option<Baseline>,
+    /// The range of the values and intervals of all jobs.
+    range: [f64; 2],
+}
+
+/// The job that the others are compared with.
+struct Baseline {
+    id: JobId,
+    name: String,
+    value: f64,
 }
 
 /// Shows all suites.
@@ -154,10 +166,13 @@ pub async fn history(
     State(app): State<App>,
     visitor: Visitor,
     Path(suite_id): Path<String>,
+    Query(query): Query,
 ) -> PageResult {
     let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
     let jobs = scored_jobs(&app, &visitor, &suite).await?;
-    let history = History::new(&suite, &jobs);
+    let baseline = baseline(&app, &visitor, &suite, query.get("baseline")).await?;
+    let history = History::new(&suite, &jobs, baseline.as_ref().map(|job| job.value));
+    let range = spark::range(jobs.iter().filter_map(Score::of)).unwrap_or_default();
     let layout = visitor
         .layout(&app, format!("History of {suite_id}"), Section::Suites)
         .await?;
@@ -166,5 +181,29 @@ pub async fn history(
         suite,
         jobs,
         history,
+        baseline,
+        range,
     })
+}
+
+/// Returns the baseline with this id. Returns `None` for an empty id, and for a job that has no score
+/// of the suite.
+async fn baseline(
+    app: &App,
+    visitor: &Visitor,
+    suite: &Suite,
+    job_id: &str,
+) -> assay_core::Result<Option<Baseline>> {
+    if job_id.is_empty() {
+        return Ok(None);
+    }
+    let job = jobs::get(app, &visitor.proof()?, job_id, None).await?;
+    let is_of_suite = job.versions.suite_id.as_ref() == Some(&suite.suite_id);
+    Ok(Score::of(&job)
+        .filter(|_| is_of_suite)
+        .map(|score| Baseline {
+            name: job.label.unwrap_or_else(|| job.id.to_string()),
+            id: job.id,
+            value: score.value,
+        }))
 }
