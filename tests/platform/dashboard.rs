@@ -587,6 +587,7 @@ async fn every_page_is_accessible_and_light() {
     let beginner = org(&world.stack, "free").await;
     let input = json!({
         "pages": states,
+        "screenshots": std::env::var("TEST_SCREENSHOTS").ok(),
         "sessions": {
             "owner": world.org.session, "viewer": viewer.token(), "beginner": beginner.session, "nobody": null,
         },

@@ -43,6 +43,15 @@ async function assertFits(page, text) {
   assert.deepEqual(found, []);
 }
 
+// Stores a picture of the page in each theme.
+async function takePictures(page, folder, name) {
+  const file = name.replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "home";
+  for (const theme of ["dark", "light"]) {
+    await page.evaluate((theme) => (document.documentElement.dataset.theme = theme), theme);
+    await page.screenshot({ path: `${folder}/${file}-${theme}.png`, fullPage: true });
+  }
+}
+
 // Runs a check that does not end the scenario if it fails: a run reports the failures of all pages.
 const failed = [];
 async function check(name, visitor, act) {
@@ -91,7 +100,7 @@ await play(async ({ open, input }) => {
     const { page, context } = users.owner;
     await page.goto("/account");
     await page.getByRole("radio", { name: theme }).check();
-    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("button", { name: "Save", exact: true }).click();
     await page.locator(`html[data-theme=${theme}]`).waitFor();
     const cookie = (await context.cookies()).find(({ name }) => name === "__Host-assay_theme");
     for (const user of Object.values(users)) await user.store(cookie.name, cookie.value);
@@ -106,6 +115,7 @@ await play(async ({ open, input }) => {
         await assertTheme(page, "light");
         const bytes = await weight(page);
         assert.ok(bytes <= WEIGHT_MAX, `${bytes} bytes`);
+        if (input.screenshots) await takePictures(page, input.screenshots, state.name);
         await unfold(page);
         await assertAccessible(page, "light");
         // The same document in the other colours.
