@@ -49,6 +49,11 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     };
     let mut stack = Stack::start(&ground, plan).await?;
     println!("{}", described(&stack).await?);
+    eprintln!(
+        "Dashboard: {}/sign-in. Sign in as owner@example.org: the email with the link is a file in {}.",
+        stack.url(),
+        stack.mail_folder().display()
+    );
     eprintln!("Ready. Press Ctrl-C to stop everything.");
     tokio::signal::ctrl_c()
         .await
