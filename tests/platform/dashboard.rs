@@ -1,5 +1,7 @@
 //! The dashboard: scenarios in a real browser, and the requests of hostile ones.
 
+mod news;
+mod openid;
 mod routes;
 mod security;
 mod visitor;

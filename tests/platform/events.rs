@@ -46,7 +46,7 @@ async fn wait_for_events(client: &Client, r#type: &str, count: usize) -> Vec<Val
 }
 
 /// Restarts the API processes, which send due notices when they start.
-async fn restart(world: &mut World) {
+pub async fn restart(world: &mut World) {
     world.stack.apis.clear();
     for _ in 0..2 {
         world.stack.apis.push(world.stack.launch_api().unwrap());

@@ -131,7 +131,7 @@ const TENANTS: [&str; 30] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 67] = [
+const ALL_TENANTS: [&str; 68] = [
     "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
@@ -172,6 +172,7 @@ const ALL_TENANTS: [&str; 67] = [
     "key::take_expiring",
     "leases::orphan_unknown_claims",
     "leases::sweep",
+    "mail_preferences::take_news",
     "operator::erase_address (2)",
     "operator::erase_user (7)",
     "operator::lock_user",

@@ -1,5 +1,5 @@
-//! Notices: the events and emails that no request causes. Keys that expire soon, and usage that has
-//! reached a limit of its month.
+//! Notices: the events and emails that no request causes. Keys that expire soon, usage that has
+//! reached a limit of its month, and the emails that users have turned on.
 //!
 //! Every API process looks for them once a minute. A notice is recorded in the transaction of its
 //! event, so two processes do not send it twice. An email is lost if the process dies before it is
@@ -22,6 +22,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Largest number of keys of a transaction, which requests with these keys may wait for.
 const BATCH: i64 = 10;
 
+/// Largest number of users whose news are taken in a transaction.
+const USERS: i64 = 100;
+
 /// Sends notices until it is dropped.
 pub async fn run(app: App) {
     loop {
@@ -31,6 +34,9 @@ pub async fn run(app: App) {
         within_response_timeout(usage_thresholds(&app))
             .await
             .best_effort("storing events of usage; the next round retries");
+        news(&app)
+            .await
+            .best_effort("sending emails about jobs and usage; the next round retries");
         tokio::time::sleep(INTERVAL).await;
     }
 }
@@ -40,6 +46,22 @@ async fn usage_thresholds(app: &App) -> Result<()> {
     store::event::insert_usage_thresholds(&mut transaction).await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// Sends the emails that users have turned on.
+async fn news(app: &App) -> Result<()> {
+    loop {
+        let mut db = app.db.get().acquire().await?;
+        let taken = store::mail_preferences::take_news(&mut db, USERS);
+        let (news, users) = within_response_timeout(taken).await?;
+        for news in news {
+            app.mailer
+                .enqueue(mail::news(&app.settings.public_url, &news));
+        }
+        if users < USERS as usize {
+            return Ok(());
+        }
+    }
 }
 
 async fn expiring_keys(app: &App) -> Result<()> {

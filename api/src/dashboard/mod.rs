@@ -98,6 +98,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/models/{model_id}", get(models::get))
         .route("/account", get(account::show))
         .route("/account/theme", post(account::set_theme))
+        .route("/account/mails", post(account::set_mails))
         .route("/account/sessions/end", post(account::end_all_sessions))
         .route(
             "/account/sessions/{session_id}/end",

@@ -1,5 +1,6 @@
 //! The account of a signed-in user.
 
+use assay_core::model::mail_preferences::MailPreferences;
 use assay_core::model::org::Org;
 use assay_core::model::permissions::User;
 use assay_core::{Result, store};
@@ -21,4 +22,18 @@ pub async fn get(app: &App, user: &User) -> Result<Account> {
     let email = store::org::email(&mut *db, user.user_id()).await?;
     let orgs = store::org::of_user(&mut *db, user.user_id()).await?;
     Ok(Account { email, orgs })
+}
+
+/// Returns the emails that the caller has turned on.
+pub async fn mail_preferences(app: &App, user: &User) -> Result<MailPreferences> {
+    store::mail_preferences::get(&app.db.get(), user.user_id()).await
+}
+
+/// Stores the emails that the caller turns on. Only later events are reported.
+pub async fn set_mail_preferences(
+    app: &App,
+    user: &User,
+    preferences: MailPreferences,
+) -> Result<()> {
+    store::mail_preferences::set(&app.db.get(), user.user_id(), preferences).await
 }

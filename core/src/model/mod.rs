@@ -18,6 +18,7 @@ pub mod invite;
 pub mod item_sequence;
 pub mod job;
 pub mod key;
+pub mod mail_preferences;
 pub mod member;
 pub mod openapi_schema;
 pub mod org;

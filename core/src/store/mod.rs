@@ -29,6 +29,7 @@ pub mod job_notifications;
 mod job_rows;
 pub mod key;
 pub mod leases;
+pub mod mail_preferences;
 pub mod member;
 pub mod migrations;
 pub mod new_job;

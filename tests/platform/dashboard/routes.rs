@@ -167,6 +167,7 @@ pub const FORMS: [Form; 26] = [
         is_change: false,
         ..form("/account/theme", Sender::User, &[("theme", "dark")])
     },
+    form("/account/mails", Sender::User, &[("jobs", "failed")]),
     Form {
         is_change: false,
         ..form("/choose", Sender::User, &[("next", "/jobs")])
@@ -402,6 +403,10 @@ pub async fn stored_state(world: &World) -> Value {
         (
             "device_logins",
             "json_agg(json_build_array(id, denied_at, approved_at) order by id)",
+        ),
+        (
+            "mail_preferences",
+            "json_agg(json_build_array(user_id, job_mails, thresholds) order by user_id)",
         ),
         ("domain_claims", "json_agg(t order by org_id, domain)"),
         ("terms_acceptances", "json_agg(t order by org_id)"),

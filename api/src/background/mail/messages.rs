@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use assay_core::Timestamp;
 use assay_core::model::key::ApiKey;
+use assay_core::model::mail_preferences::News;
 use assay_core::model::validation;
 use assay_core::model::webhook::{DisabledReason, Webhook};
 use assay_core::store::auth::LINK_LIFETIME;
@@ -152,6 +153,81 @@ pub fn webhook_disabled(to: &str, org: &str, webhook: &Webhook) -> Email {
     )
 }
 
+/// Returns the email about jobs and usage that a user has turned on. It contains no scores: their
+/// pages apply the disclosure policy of the suite.
+///
+/// Members choose the labels of jobs. So they are quoted, and left out if they look like links.
+pub fn news(public_url: &str, news: &News) -> Email {
+    let org = named("the organization", &news.org);
+    let failed = news.jobs.iter().filter(|job| !job.has_succeeded).count();
+    let more = if news.has_more { "more than " } else { "" };
+    let count = |count: usize| match count {
+        1 => String::from("1 job has"),
+        count => format!("{more}{count} jobs have"),
+    };
+    let subject = match (news.jobs.len(), news.thresholds.as_slice()) {
+        (0, [first, ..]) => format!("Your usage has reached {} % of a limit", first.percent),
+        (0, []) => String::from("More jobs have finished"),
+        (jobs, _) if jobs == failed => format!("{} failed", capitalized(&count(jobs))),
+        (jobs, _) => format!("{} finished", capitalized(&count(jobs))),
+    };
+    let mut texts = Vec::new();
+    for threshold in &news.thresholds {
+        texts.push(format!(
+            "In {org} on Assay, {} of {} ({} %) of the limit {} are used. It is reset at {}.",
+            threshold.used, threshold.max, threshold.percent, threshold.limit, threshold.period_end
+        ));
+    }
+    if !news.jobs.is_empty() {
+        texts.push(format!(
+            "In {org} on Assay, {} finished, {failed} of them without success.",
+            count(news.jobs.len())
+        ));
+    }
+    let jobs = news.jobs.iter().map(|job| {
+        let label = job.label.as_deref().unwrap_or_default();
+        let outcome = if job.has_succeeded {
+            "succeeded"
+        } else {
+            "failed"
+        };
+        let name = match label.is_empty() {
+            true => format!("A job for {}", job.subject),
+            false => format!("{} for {}", named("The job", label), job.subject),
+        };
+        (
+            format!("{name} has {outcome}."),
+            format!("{public_url}/jobs/{}", job.id),
+        )
+    });
+    let jobs: Vec<(String, String)> = jobs.collect();
+    let usage = format!("{public_url}/usage");
+    let account = format!("{public_url}/account");
+    let mut paragraphs = vec![Paragraph::Text("Hello,")];
+    paragraphs.extend(texts.iter().map(|text| Paragraph::Text(text)));
+    if !news.thresholds.is_empty() {
+        paragraphs.push(Paragraph::Link("Usage", &usage));
+    }
+    for (text, link) in &jobs {
+        paragraphs.push(Paragraph::Text(text));
+        paragraphs.push(Paragraph::Link("Open the job", link));
+    }
+    paragraphs.push(Paragraph::Text(
+        "You get this email because it is turned on in your account. To turn it off:",
+    ));
+    paragraphs.push(Paragraph::Link("Account", &account));
+    email(Kind::Notice, &news.email, &subject, &paragraphs)
+}
+
+/// Returns a text with its first letter, which must be ASCII, in upper case.
+fn capitalized(text: &str) -> String {
+    let mut text = text.to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
+}
+
 /// A paragraph of an email.
 enum Paragraph<'a> {
     Text(&'a str),
@@ -203,6 +279,9 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use assay_core::model::event::UsageThreshold;
+    use assay_core::model::mail_preferences::FinishedJob;
+
     use super::*;
 
     #[test]
@@ -224,6 +303,66 @@ mod tests {
             email.text.contains("“<b>A & 'B'</b>”")
                 && email.text.contains("https://assay.example/sign-in\r\n")
         );
+    }
+
+    #[test]
+    fn news_names_jobs_and_usage() {
+        let job = |label: &str, has_succeeded| FinishedJob {
+            id: "job_0123456789012345678901".parse().unwrap(),
+            label: (!label.is_empty()).then(|| label.to_owned()),
+            subject: String::from("suite:lunch"),
+            has_succeeded,
+        };
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let threshold = UsageThreshold {
+            limit: String::from("eval_items_per_month"),
+            percent: 80,
+            used: 16_000,
+            max: 20_000,
+            period_start: at("2026-11-01T00:00:00Z"),
+            period_end: at("2026-12-01T00:00:00Z"),
+        };
+        let of = |jobs, thresholds| News {
+            email: String::from("ada@example.org"),
+            org: String::from("Acme"),
+            jobs,
+            has_more: false,
+            thresholds,
+        };
+        let mail = |of: News| news("https://assay.example", &of);
+        let mixed = mail(of(
+            vec![
+                job("gru4rec <64>", true),
+                job("https://evil.example", false),
+                job("", false),
+            ],
+            vec![threshold.clone()],
+        ));
+        assert_eq!(mixed.subject, "3 jobs have finished");
+        for part in [
+            "In the organization “Acme” on Assay, 3 jobs have finished, 2 of them without success.",
+            "The job “gru4rec <64>” for suite:lunch has succeeded.",
+            "The job for suite:lunch has failed.",
+            "A job for suite:lunch has failed.",
+            "https://assay.example/jobs/job_0123456789012345678901\r\n",
+            "16000 of 20000 (80 %) of the limit eval_items_per_month are used. It is reset at 2026-12-01",
+            "https://assay.example/account\r\n",
+        ] {
+            assert!(mixed.text.contains(part), "{part}: {}", mixed.text);
+        }
+        assert!(!mixed.text.contains("evil"));
+        assert!(mixed.html.contains("“gru4rec &lt;64&gt;”"));
+        assert_eq!(
+            mail(of(vec![job("", false)], vec![])).subject,
+            "1 job has failed"
+        );
+        let usage = mail(of(vec![], vec![threshold]));
+        assert_eq!(usage.subject, "Your usage has reached 80 % of a limit");
+        let many = News {
+            has_more: true,
+            ..of(vec![job("", true); 50], vec![])
+        };
+        assert_eq!(mail(many).subject, "More than 50 jobs have finished");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
 use self::email::{Email, Kind};
-pub use self::messages::{invite, keys_expiring, sign_in, webhook_disabled};
+pub use self::messages::{invite, keys_expiring, news, sign_in, webhook_disabled};
 use self::transport::{DeliveryError, Transport};
 use crate::settings::MailSettings;
 

@@ -1,9 +1,12 @@
-//! The account of the user: sessions and theme.
+//! The account of the user: theme, emails and sessions.
 
 use std::time::Duration;
 
 use askama::Template;
+use assay_core::Error;
+use assay_core::model::mail_preferences::{JobMails, MailPreferences};
 use assay_core::model::session::Session;
+use assay_core::model::validation;
 use axum::extract::{Path, State};
 use http::header::SET_COOKIE;
 
@@ -14,7 +17,7 @@ use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Submitted, Visitor};
 use crate::http::cookies;
 use crate::http::theme::Theme;
-use crate::ops::sessions;
+use crate::ops::{account, sessions};
 
 /// The time for which a browser keeps the theme.
 const THEME_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -24,12 +27,15 @@ const THEME_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 struct AccountPage {
     layout: Layout,
     email: String,
+    mails: MailPreferences,
     sessions: Vec<Session>,
 }
 
 /// Shows the account.
 pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
-    let sessions = sessions::list(&app, &visitor.proof()?).await?.sessions;
+    let user = visitor.proof()?;
+    let sessions = sessions::list(&app, &user).await?.sessions;
+    let mails = account::mail_preferences(&app, &visitor.proof()?).await?;
     let layout = visitor.layout(&app, "Account", Section::None).await?;
     let email = layout
         .account
@@ -39,6 +45,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     page(&AccountPage {
         layout,
         email,
+        mails,
         sessions,
     })
 }
@@ -53,6 +60,23 @@ pub async fn set_theme(visitor: Visitor, Submitted(fields): Submitted) -> PageRe
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// Stores the emails that the user turns on.
+pub async fn set_mails(
+    State(app): State<App>,
+    visitor: Visitor,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let preferences = MailPreferences {
+        job_mails: validation::one_of("jobs", fields.get("jobs")).map_err(Error::from)?,
+        thresholds: fields.contains("thresholds", "true"),
+    };
+    account::set_mail_preferences(&app, &visitor.proof()?, preferences).await?;
+    Ok(redirect_with_notice(
+        "/account",
+        "Your choice of emails is saved.",
+    ))
 }
 
 /// Ends a session.
