@@ -34,6 +34,7 @@ use crate::limits::concurrency::ConcurrencyLimit;
 use crate::limits::rejections::RejectionCache;
 use crate::limits::request_memory::Budget;
 use crate::model_cache::ModelCache;
+use crate::openid::Providers;
 use crate::settings::Settings;
 
 /// The time that a request waits for a permit. A waiting request holds no connection.
@@ -118,6 +119,8 @@ pub struct Inner {
     pub usage: UsageCounter,
     /// The queue of emails to send.
     pub mailer: Mailer,
+    /// The OpenID Connect providers with which users can sign in.
+    pub sign_in_providers: Providers,
     /// The DNS resolver for domain claims.
     pub dns: Dns,
     /// Rate limits.
@@ -274,6 +277,10 @@ impl App {
             audit_exports: ConcurrencyLimit::new(1, 4, CONCURRENCY_TIMEOUT),
             usage: UsageCounter::default(),
             mailer,
+            sign_in_providers: Providers::new(
+                settings.sign_in_providers.clone(),
+                &settings.public_url,
+            )?,
             dns: Dns::new(settings.dns_server),
             limits: Limits::new(
                 redis,

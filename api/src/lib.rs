@@ -15,6 +15,7 @@ mod layers;
 mod limits;
 mod model_cache;
 pub mod openapi;
+mod openid;
 mod ops;
 mod rest;
 mod server;

@@ -15,6 +15,7 @@ use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
 
 use crate::http::origin::Origin;
+use crate::openid::ProviderSettings;
 
 /// The settings of `serve`.
 #[derive(Clone)]
@@ -49,6 +50,8 @@ pub struct Settings {
     pub device_logins_per_minute: u32,
     /// The users that may sign up.
     pub sign_up: SignUp,
+    /// The OpenID Connect providers with which users can sign in.
+    pub sign_in_providers: Vec<ProviderSettings>,
     /// The transport of emails.
     pub mail: MailSettings,
     /// The name server for look-ups; `None` for the system's.
@@ -142,6 +145,7 @@ impl Settings {
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
             device_logins_per_minute: read.positive(&settings::DEVICE_LOGINS_PER_MINUTE),
             sign_up: sign_up(&mut read),
+            sign_in_providers: sign_in_providers(&mut read),
             mail: MailSettings::read(&mut read),
             dns_server: dns_server(&mut read),
             domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS))
@@ -273,6 +277,14 @@ fn sign_up(read: &mut Reader) -> SignUp {
     text.parse().unwrap_or_else(|_| {
         read.reject(&settings::SIGN_UP, "must be open, invited or domains");
         SignUp::Invited
+    })
+}
+
+fn sign_in_providers(read: &mut Reader) -> Vec<ProviderSettings> {
+    let text: String = read.get(&settings::OIDC_ISSUERS);
+    ProviderSettings::read(&text).unwrap_or_else(|message| {
+        read.reject(&settings::OIDC_ISSUERS, &message);
+        Vec::new()
     })
 }
 

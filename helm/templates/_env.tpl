@@ -187,6 +187,10 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: ASSAY_MAIL_FOLDER
   value: /var/lib/assay/mail
 {{- end }}
+{{- if .Values.signIn.providers.existingSecret }}
+- name: ASSAY_OIDC_ISSUERS_FILE
+  value: /etc/assay/secrets/sign-in-providers
+{{- end }}
 {{- if .Values.webhooks.existingSecret }}
 {{ include "assay.env.webhooks" . }}
 - name: ASSAY_WEBHOOK_DELIVERY

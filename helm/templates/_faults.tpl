@@ -169,7 +169,7 @@ config.externalEngines: {{ len . }} engines and the chart's own one are more tha
 {{- end }}
 {{- if .Values.engine.enabled }}
 {{- range .Values.engine.extraEnv }}
-{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_DATABASE_URL" "ASSAY_REDIS_URL" "ASSAY_SMTP_URL") }}
+{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_DATABASE_URL" "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS") }}
 engine.extraEnv: {{ .name }} must not be set, because the engine must have no credential and does not start with one; remove it
 {{- end }}
 {{- end }}
@@ -197,7 +197,7 @@ database.deliverer: must not share the address of database.{{ $other }}: the del
 {{- end }}
 {{- end }}
 {{- range .Values.deliverer.extraEnv }}
-{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL") }}
+{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS") }}
 deliverer.extraEnv: {{ .name }} must not be set, because the deliverer must not have this credential and does not start with it; remove it
 {{- end }}
 {{- end }}

@@ -30,7 +30,7 @@ use visitor::Visitor;
 const SCENARIO_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The files of the scenarios.
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
     ".npmrc",
     "package.json",
     "package-lock.json",
@@ -39,7 +39,9 @@ const FILES: [&str; 10] = [
     "hostile.mjs",
     "journey.mjs",
     "keyboard.mjs",
+    "openid.mjs",
     "pages.mjs",
+    "provider.mjs",
     "scriptless.mjs",
 ];
 
@@ -362,16 +364,16 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
             "The figures in a table",
         ),
         owner(
-            "no matching job",
-            "/jobs?status=failed&label=none".into(),
-            "Jobs",
-            "No job with state failed",
-        ),
-        owner(
             "history with a baseline",
             format!("/suites/{SUITE_ID}/history?baseline={best}"),
             &format!("History of {SUITE_ID}"),
             "Remove the baseline",
+        ),
+        owner(
+            "no matching job",
+            "/jobs?status=failed&label=none".into(),
+            "Jobs",
+            "No job with state failed",
         ),
         owner(
             "comparison",

@@ -28,8 +28,8 @@ use crate::http::assets;
 use crate::layers;
 
 use pages::{
-    account, compare, device, domains, home, jobs, keys, members, models, orgs, search, sign_in,
-    submit, suites, terms, usage,
+    account, compare, device, domains, home, jobs, keys, members, models, orgs, provider, search,
+    sign_in, submit, suites, terms, usage,
 };
 
 /// Returns the routes of all pages.
@@ -115,7 +115,9 @@ pub fn routes(app: &App) -> Router<App> {
             layers::rate_limit::limit_mail,
         ))
         .route("/sign-in", get(sign_in::show))
-        .route("/sign-in/link", post(sign_in::verify));
+        .route("/sign-in/link", post(sign_in::verify))
+        .route("/sign-in/oidc/{provider}", get(provider::start))
+        .route("/sign-in/oidc/{provider}/callback", get(provider::finish));
     signed_in
         .merge(mail)
         .route_layer(from_fn_with_state(app.clone(), browser::serve))

@@ -19,6 +19,9 @@ pub const NOTICE: &str = "__Host-assay_notice";
 /// A new secret that the next page shows once.
 pub const SECRET: &str = "__Host-assay_secret";
 
+/// A sign-in with a provider that this browser has started.
+pub const FLOW: &str = "__Host-assay_flow";
+
 /// The page to open after the sign-in.
 pub const NEXT: &str = "__Host-assay_next";
 

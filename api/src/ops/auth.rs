@@ -1,19 +1,23 @@
-//! Sign-in with a link that is sent by email: `/v1/auth/email`. The operations require no
-//! credential.
+//! Sign-in with a link that is sent by email, `/v1/auth/email`, or with an OpenID Connect provider.
+//! The operations require no credential.
 
 use assay_core::model::audit::{Actor, AuditType, Change, RequestOrigin, TargetType};
 use assay_core::model::auth::{PendingLink, SignInRequested, SignedIn};
 use assay_core::model::event::EventType;
+use assay_core::model::identity::Identity;
 use assay_core::model::org::Role;
 use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
 use assay_core::model::session::Origin;
 use assay_core::model::validation;
 use assay_core::store::auth::{LINK_LIFETIME, Link, LinkMail};
+use assay_core::store::identity::IdentifiedUser;
 use assay_core::{Code, Error, Result, SessionId, UserId, store};
 use assay_eval::FieldError;
+use url::Url;
 
 use crate::app::App;
 use crate::background::mail;
+use crate::openid::{Callback, Flow};
 
 /// Sends a sign-in link to an address. The response does not depend on whether the address is
 /// known, has live links, or may sign up.
@@ -21,13 +25,7 @@ pub async fn request(app: &App, origin: Origin<'_>, email: &str) -> Result<SignI
     let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
     let mut transaction = app.db.get().begin().await?;
-    let may_sign_in = store::auth::may_sign_in(
-        &mut transaction,
-        &email,
-        domain(&email),
-        app.settings.sign_up,
-    )
-    .await?;
+    let may_sign_in = may_sign_in(app, &mut transaction, &email).await?;
     let Link { expires_at, mail } =
         store::auth::insert_link(&mut transaction, &email, &token.hash(), may_sign_in, origin)
             .await?;
@@ -99,27 +97,113 @@ async fn invalid_link(app: &App, origin: Origin<'_>) -> Error {
     error
 }
 
-/// Uses the link, creates its user and session, accepts invites and joins by domain, in one
-/// transaction. Returns `None`, and changes nothing, if the link is not valid.
+/// Uses the link, creates its user if necessary, and starts a session, in one transaction. Returns
+/// `None`, and changes nothing, if the link is not valid.
 async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Option<SignedIn>> {
-    let token = Secret::random(SecretKind::Session)?;
-    let session_id = SessionId::random()?;
     let mut transaction = app.db.get().begin().await?;
     let Some(email) = store::auth::use_link(&mut transaction, link).await? else {
         return Ok(None);
     };
-    let domain = domain(&email);
     // The invite may have been revoked after the link was sent.
-    if !store::auth::may_sign_in(&mut transaction, &email, domain, app.settings.sign_up).await? {
+    if !may_sign_in(app, &mut transaction, &email).await? {
         return Ok(None);
     }
-    let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
+    let id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
+    let signed_in = start_session(&mut transaction, IdentifiedUser { id, email }, origin).await?;
+    transaction.commit().await?;
+    Ok(Some(signed_in))
+}
+
+/// Starts a sign-in with the provider of this name. Returns the URL on which the user continues, and
+/// what the browser keeps until it comes back; `None` if there is no such provider.
+pub async fn start_with_provider(app: &App, name: &str) -> Result<Option<(Url, Flow)>> {
+    app.sign_in_providers.start(name).await
+}
+
+/// Finishes a sign-in with a provider, and starts a session. An account that is new here is linked
+/// to the user with its address, which the provider must have verified.
+///
+/// A callback that is not valid counts as a failed authentication of the network address in
+/// `origin`.
+pub async fn finish_with_provider(
+    app: &App,
+    origin: Origin<'_>,
+    flow: Option<&Flow>,
+    callback: &Callback,
+) -> Result<SignedIn> {
+    // Every attempt with a flow makes this process call the provider.
+    if let Some((error, _)) = app.limits.throttled(origin.address) {
+        return Err(error);
+    }
+    let identity = match flow {
+        Some(flow) => app.sign_in_providers.finish(flow, callback).await,
+        None => Err(Callback::without_flow()),
+    };
+    let identity = match identity {
+        Ok(identity) => identity,
+        Err(error) if error.code == Code::InvalidToken => {
+            let (error, _) = app.limits.record_failure(origin.address, error).await;
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut transaction = app.db.get().begin().await?;
+    let user = match store::identity::user(&mut *transaction, &identity).await? {
+        Some(user) => user,
+        None => link_identity(app, &mut transaction, &identity).await?,
+    };
+    let signed_in = start_session(&mut transaction, user, origin).await?;
+    transaction.commit().await?;
+    Ok(signed_in)
+}
+
+/// Links an account to the user with its address, who is created if necessary.
+async fn link_identity(
+    app: &App,
+    db: &mut store::PgConnection,
+    identity: &Identity,
+) -> Result<IdentifiedUser> {
+    let Some(email) = &identity.verified_email else {
+        let message = "The provider has not verified an email address of this account. Sign in \
+                       with a link by email.";
+        return Err(Error::new(Code::Forbidden, message));
+    };
+    if !may_sign_in(app, db, email).await? {
+        let message = format!(
+            "{email} has no account here and cannot sign up. Ask an owner of your organization for \
+             an invite to this address."
+        );
+        return Err(Error::new(Code::Forbidden, message));
+    }
+    let user_id = store::org::user(db, email, &UserId::random()?).await?;
+    store::identity::link(&mut *db, identity, &user_id).await?;
+    // Another sign-in with the account may have linked it at the same time.
+    let user = store::identity::user(&mut *db, identity).await?;
+    user.ok_or_else(|| Error::internal("a linked account has no user"))
+}
+
+async fn may_sign_in(app: &App, db: &mut store::PgConnection, email: &str) -> Result<bool> {
+    store::auth::may_sign_in(db, email, domain(email), app.settings.sign_up).await
+}
+
+/// Starts a session of a user who has proven to own their address. Accepts the user's invites, and
+/// makes the user a member of the organization that owns the domain, if it lets users join by
+/// domain.
+async fn start_session(
+    transaction: &mut store::PgConnection,
+    user: IdentifiedUser,
+    origin: Origin<'_>,
+) -> Result<SignedIn> {
+    let IdentifiedUser { id: user_id, email } = user;
+    let token = Secret::random(SecretKind::Session)?;
+    let session_id = SessionId::random()?;
+    let domain = domain(&email);
     let request = RequestOrigin {
         request_id: origin.request_id.clone(),
         address: origin.address.into(),
     };
     let actor = Actor::user(user_id.clone(), Some(request));
-    let accepted = store::auth::accept_invites(&mut transaction, &email, domain, &user_id).await?;
+    let accepted = store::auth::accept_invites(&mut *transaction, &email, domain, &user_id).await?;
     for invite in accepted {
         let mut changes = vec![Change::new(
             AuditType::InviteAccepted,
@@ -131,18 +215,18 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
                 .is_new_member
                 .then(|| Change::member_added(&user_id, invite.role)),
         );
-        store::audit::record(&mut transaction, &invite.org_id, &actor, &changes).await?;
+        store::audit::record(&mut *transaction, &invite.org_id, &actor, &changes).await?;
         if invite.is_new_member {
             let event = EventType::MemberAdded;
-            store::event::insert_member(&mut transaction, &invite.org_id, event, &user_id).await?;
+            store::event::insert_member(&mut *transaction, &invite.org_id, event, &user_id).await?;
         }
     }
-    let joined = store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
+    let joined = store::auth::join_by_domain(&mut *transaction, domain, &user_id).await?;
     if let Some(org_id) = joined {
         let added = [Change::member_added(&user_id, Role::Member)];
-        store::audit::record(&mut transaction, &org_id, &actor, &added).await?;
+        store::audit::record(&mut *transaction, &org_id, &actor, &added).await?;
         let event = EventType::MemberAdded;
-        store::event::insert_member(&mut transaction, &org_id, event, &user_id).await?;
+        store::event::insert_member(&mut *transaction, &org_id, event, &user_id).await?;
     }
     // The session of a user with one organization keeps acting for it, even if the user is invited
     // to others later. Other users choose.
@@ -162,16 +246,15 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     .await?;
     store::session::touch(&mut *transaction, &session_id, None, origin).await?;
     let started = Change::session(AuditType::SessionStarted, &session_id);
-    let ended = store::session::end_excess(&mut transaction, &user_id).await?;
+    let ended = store::session::end_excess(&mut *transaction, &user_id).await?;
     let ended = ended
         .iter()
         .map(|id| Change::session(AuditType::SessionEnded, id));
     let changes: Vec<_> = std::iter::once(started).chain(ended).collect();
-    store::audit::record_in_orgs_of(&mut transaction, &user_id, &actor, &changes).await?;
-    transaction.commit().await?;
-    Ok(Some(SignedIn {
+    store::audit::record_in_orgs_of(&mut *transaction, &user_id, &actor, &changes).await?;
+    Ok(SignedIn {
         token: token.into_text(),
         expires_at,
         user_id,
-    }))
+    })
 }

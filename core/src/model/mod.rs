@@ -13,6 +13,7 @@ pub mod error;
 pub mod error_details;
 pub mod eval;
 pub mod event;
+pub mod identity;
 pub mod ids;
 pub mod invite;
 pub mod item_sequence;

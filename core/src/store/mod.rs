@@ -22,6 +22,7 @@ pub mod dependent_evals;
 pub mod device;
 pub mod email_domain;
 pub mod event;
+pub mod identity;
 pub mod invite;
 pub mod item_scores;
 pub mod job;

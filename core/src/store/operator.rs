@@ -561,7 +561,7 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
     })
 }
 
-/// Erases a user: deletes memberships and sessions, and replaces the address by one that no mailbox
+/// Erases a user: deletes memberships, sessions and accounts of providers, and replaces the address by one that no mailbox
 /// has. Rows that the user created belong to organizations and keep the user's id. The caller holds
 /// the locks of [`lock_user`].
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
@@ -664,6 +664,12 @@ pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erase
     )
     .execute(&mut *db)
     .await?;
+    sqlx::query!("delete from mail_preferences where user_id = $1", user)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from identities where user_id = $1", user)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("delete from device_logins where approved_by = $1", user)
         .execute(&mut *db)
         .await?;

@@ -40,7 +40,8 @@ export async function step(name, act) {
 class Visitor {
   problems = [];
 
-  static async open(browser, options) {
+  // `origins` are the origins of others that the user opens.
+  static async open(browser, { origins = [], ...options } = {}) {
     const visitor = new Visitor();
     const context = await browser.newContext({ baseURL: base, ...options });
     context.setDefaultTimeout(ACTION_TIMEOUT);
@@ -52,7 +53,8 @@ class Visitor {
       ),
     );
     context.on("request", (request) => {
-      if (!request.url().startsWith(`${base}/`)) visitor.problems.push(`request to another origin: ${request.url()}`);
+      const isExpected = [base, ...origins].some((origin) => request.url().startsWith(`${origin}/`));
+      if (!isExpected) visitor.problems.push(`request to another origin: ${request.url()}`);
     });
     context.on("response", (response) => {
       // Navigations to error pages, and forms that scripts send, are part of the scenarios. Files of pages must exist.
@@ -144,8 +146,8 @@ export async function unfold(page) {
 }
 
 // Polls a condition until it is true.
-export async function eventually(what, condition) {
-  const end = Date.now() + ACTION_TIMEOUT;
+export async function eventually(what, condition, timeout = ACTION_TIMEOUT) {
+  const end = Date.now() + timeout;
   while (!(await condition())) {
     assert.ok(Date.now() < end, `${what} did not happen`);
     await new Promise((over) => setTimeout(over, 100));

@@ -118,6 +118,12 @@ pub const FILES: [(&str, &str); 4] = [
     ("/jobs/{job_id}/trace.json", "application/json"),
 ];
 
+/// The routes that send the browser to a provider and receive it back. They are no pages.
+pub const REDIRECTS: [&str; 2] = [
+    "/sign-in/oidc/{provider}",
+    "/sign-in/oidc/{provider}/callback",
+];
+
 /// The least role that may send a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
@@ -161,7 +167,7 @@ const fn form(
 pub const UPLOAD: &str = "/suites/{suite_id}/submissions";
 
 /// The forms, in an order in which an owner can send all of them. The last ones end the session.
-pub const FORMS: [Form; 26] = [
+pub const FORMS: [Form; 27] = [
     form("/terms", Sender::Owner, &[("version", "2026-01")]),
     Form {
         is_change: false,
@@ -241,7 +247,7 @@ fn routed() -> BTreeSet<String> {
 #[test]
 fn tables_list_every_page_and_form() {
     let pages = PAGES.iter().map(|page| page.route);
-    let pages = pages.chain(FILES.map(|(route, _)| route));
+    let pages = pages.chain(FILES.map(|(route, _)| route)).chain(REDIRECTS);
     let pages = pages.map(|route| format!("GET {route}"));
     let forms = FORMS.iter().map(|form| format!("POST {}", form.route));
     let listed: Vec<String> = pages.chain(forms).collect();

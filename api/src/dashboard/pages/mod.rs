@@ -10,6 +10,7 @@ pub mod keys;
 pub mod members;
 pub mod models;
 pub mod orgs;
+pub mod provider;
 pub mod search;
 pub mod sign_in;
 pub mod submit;

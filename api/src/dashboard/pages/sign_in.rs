@@ -1,4 +1,4 @@
-//! Signing in with a link that is sent by email, and signing out.
+//! The sign-in page: signing in with a link that is sent by email, and signing out.
 //!
 //! The link opens a page instead of signing in, because mail scanners follow links and must not use
 //! them up. Only the page's button uses the link. It signs in the browser that shows the page: a
@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use askama::Template;
 use assay_core::model::auth::PendingLink;
+use assay_core::{Code, Error};
 use axum::extract::State;
-use http::HeaderMap;
 use http::header::SET_COOKIE;
+use http::{HeaderMap, StatusCode};
 
 use crate::app::App;
 use crate::dashboard::filters;
-use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, forget, next_path, page, redirect, rejected};
+use crate::dashboard::form::Entry;
+use crate::dashboard::response::{PageResult, forget, next_path, page, page_with, redirect};
 use crate::dashboard::visitor::{Browser, Layout, Query, Submitted, Visitor};
 use crate::http::cookies;
 use crate::http::request_context::RequestContext;
+use crate::openid::ProviderSettings;
 use crate::ops::{auth, sessions};
 
 /// The time for which a browser remembers the page to open after the sign-in: that of a link.
@@ -30,6 +32,7 @@ struct SignInPage {
     layout: Layout,
     entry: Entry,
     next: String,
+    providers: Vec<ProviderSettings>,
 }
 
 #[derive(Template)]
@@ -64,25 +67,44 @@ pub async fn show(
                     link,
                 });
             }
-            Err(error) => return form(browser, Entry::rejected(&Form::default(), error)?, "/"),
+            Err(error) => return failed(&app, browser, error, "/"),
         }
     }
     let next = next_path(query.get("next")).to_owned();
-    form(browser, Entry::default(), &next)
+    form(&app, browser, StatusCode::OK, Entry::default(), &next)
 }
 
-fn form(browser: Browser, entry: Entry, next: &str) -> PageResult {
-    let is_rejected = !entry.message.is_empty();
+/// Shows the sign-in page with the reason why a sign-in has failed.
+///
+/// # Errors
+/// The error itself, if it is a failure of the server.
+pub fn failed(app: &App, browser: Browser, error: Error, next: &str) -> PageResult {
+    if error.code == Code::Internal {
+        return Err(error.into());
+    }
+    if let Some(cause) = &error.cause {
+        tracing::warn!(cause, "sign-in failed");
+    }
+    let status = match error.code {
+        // The browser is not asked for another credential.
+        Code::InvalidToken => StatusCode::UNPROCESSABLE_ENTITY,
+        code => StatusCode::from_u16(code.http_status()).map_err(Error::internal)?,
+    };
+    let entry = Entry {
+        message: error.message.into_owned(),
+        ..Entry::default()
+    };
+    form(app, browser, status, entry, next)
+}
+
+fn form(app: &App, browser: Browser, status: StatusCode, entry: Entry, next: &str) -> PageResult {
     let template = SignInPage {
         layout: browser.layout("Sign in"),
         entry,
         next: next.to_owned(),
+        providers: app.sign_in_providers.all().cloned().collect(),
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Sends a link.
@@ -105,7 +127,10 @@ pub async fn request(
             }
             Ok(response)
         }
-        Err(error) => form(browser, Entry::rejected(&fields, error)?, next),
+        Err(error) => {
+            let entry = Entry::rejected(&fields, error)?;
+            form(&app, browser, StatusCode::UNPROCESSABLE_ENTITY, entry, next)
+        }
     }
 }
 
@@ -119,7 +144,7 @@ pub async fn verify(
 ) -> PageResult {
     match auth::verify(&app, context.origin(), fields.get("token")).await {
         Ok(signed_in) => open_session(&headers, &signed_in),
-        Err(error) => form(browser, Entry::rejected(&Form::default(), error)?, "/"),
+        Err(error) => failed(&app, browser, error, "/"),
     }
 }
 

@@ -1,0 +1,386 @@
+//! Client of OpenID Connect providers: the authorization code flow (OpenID Connect Core 1.0, section
+//! 3.1) with PKCE, `state` and `nonce`.
+
+mod flow;
+mod settings;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_core::model::identity::Identity;
+use assay_core::model::validation;
+use assay_core::{Code, Error, Result};
+use openidconnect::core::{
+    CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreProviderMetadata,
+    CoreTokenResponse, CoreUserInfoClaims,
+};
+use openidconnect::{
+    AccessToken, AsyncHttpClient, AuthType, AuthorizationCode, ClaimsVerificationError, ClientId,
+    ClientSecret, CsrfToken, EndpointMaybeSet, EndpointNotSet, EndpointSet, HttpRequest,
+    HttpResponse, Nonce, OAuth2TokenResponse as _, RedirectUrl, RequestTokenError, Scope,
+    SubjectIdentifier, TokenResponse as _,
+};
+use tokio::sync::Mutex;
+use url::Url;
+
+pub use flow::Flow;
+pub use settings::ProviderSettings;
+
+/// Time limit of a request to a provider.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum size of a provider's response, in bytes.
+const RESPONSE_MAX: usize = 1024 * 1024;
+
+/// The time for which the metadata of a provider is used.
+const METADATA_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// The least age of metadata that a token with an unknown key replaces.
+const METADATA_REPLACED_AFTER: Duration = Duration::from_secs(30);
+
+/// The time for which a provider that has failed is not asked for its metadata again.
+const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
+
+/// The client of one provider, with the endpoints that its metadata names.
+type ProviderClient = CoreClient<
+    EndpointSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointMaybeSet,
+    EndpointMaybeSet,
+>;
+
+/// The providers of the installation.
+pub struct Providers {
+    http: LimitedClient,
+    public_url: String,
+    providers: Vec<Provider>,
+}
+
+/// A provider, with its metadata once it was requested.
+struct Provider {
+    settings: ProviderSettings,
+    metadata: Mutex<Option<Metadata>>,
+}
+
+/// The metadata of a provider with its keys, or the failure of the request for it.
+struct Metadata {
+    requested_at: Instant,
+    found: Result<Arc<CoreProviderMetadata>, String>,
+}
+
+/// The parameters with which a provider sends a browser back.
+#[derive(Debug, Default)]
+pub struct Callback {
+    /// The code that is exchanged for tokens. Empty if the provider refused.
+    pub code: String,
+    /// The `state` of the sign-in.
+    pub state: String,
+    /// The provider that has sent the browser (RFC 9207). Empty if it does not say.
+    pub issuer: String,
+    /// The reason why the provider refused, such as `access_denied`. Empty if it did not.
+    pub error: String,
+}
+
+impl Providers {
+    /// Creates the client of these providers. `public_url` is the URL to which they send browsers
+    /// back.
+    ///
+    /// # Errors
+    /// When TLS cannot be configured.
+    pub fn new(settings: Vec<ProviderSettings>, public_url: &str) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            // A provider must not make this process call other addresses.
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(REQUEST_TIMEOUT)
+            .build()
+            .map_err(Error::internal)?;
+        let providers = settings.into_iter().map(|settings| Provider {
+            settings,
+            metadata: Mutex::new(None),
+        });
+        Ok(Self {
+            http: LimitedClient(http),
+            public_url: public_url.to_owned(),
+            providers: providers.collect(),
+        })
+    }
+
+    /// Returns the settings of all providers, in the order of the sign-in page.
+    pub fn all(&self) -> impl Iterator<Item = &ProviderSettings> {
+        self.providers.iter().map(|provider| &provider.settings)
+    }
+
+    /// Returns the URL of a provider on which the user signs in, and what the browser keeps until it
+    /// comes back. Returns `None` if there is no provider of this name.
+    ///
+    /// # Errors
+    /// `unavailable` if the provider does not respond.
+    pub async fn start(&self, name: &str) -> Result<Option<(Url, Flow)>> {
+        let Some(provider) = self.find(name) else {
+            return Ok(None);
+        };
+        let client = self.client(provider, METADATA_LIFETIME).await?;
+        let (flow, challenge) = Flow::random(name);
+        let (state, nonce) = (
+            CsrfToken::new(flow.state.clone()),
+            Nonce::new(flow.nonce.clone()),
+        );
+        let (url, _, _) = client
+            .authorize_url(
+                CoreAuthenticationFlow::AuthorizationCode,
+                || state,
+                || nonce,
+            )
+            .add_scope(Scope::new(String::from("email")))
+            .set_pkce_challenge(challenge)
+            .url();
+        Ok(Some((url, flow)))
+    }
+
+    /// Returns the account that the provider of a sign-in has authenticated.
+    ///
+    /// # Errors
+    /// `invalid_state` if the provider refused, `invalid_token` if the callback does not belong to
+    /// the sign-in or was used, `unavailable` if the provider does not respond.
+    pub async fn finish(&self, flow: &Flow, callback: &Callback) -> Result<Identity> {
+        let Some(provider) = self.find(&flow.provider) else {
+            return Err(not_started());
+        };
+        let settings = &provider.settings;
+        let is_other_issuer =
+            !callback.issuer.is_empty() && callback.issuer != settings.issuer.as_str();
+        if callback.state != flow.state || is_other_issuer {
+            return Err(not_started());
+        }
+        if callback.code.is_empty() {
+            tracing::info!(
+                provider = settings.name,
+                error = callback.error.chars().take(100).collect::<String>(),
+                "provider refused a sign-in"
+            );
+            let message = format!("{} did not confirm who you are.", settings.title);
+            return Err(Error::new(Code::InvalidState, message));
+        }
+        let mut client = self.client(provider, METADATA_LIFETIME).await?;
+        let tokens = self.exchange(provider, &client, flow, callback).await?;
+        let Some(token) = tokens.id_token() else {
+            return Err(invalid(settings, "the provider sent no ID token"));
+        };
+        let nonce = Nonce::new(flow.nonce.clone());
+        let mut claims = token.claims(&client.id_token_verifier(), &nonce);
+        if let Err(ClaimsVerificationError::SignatureVerification(_)) = claims {
+            // The provider may have replaced its keys.
+            client = self.client(provider, METADATA_REPLACED_AFTER).await?;
+            claims = token.claims(&client.id_token_verifier(), &nonce);
+        }
+        let claims = claims.map_err(|error| invalid(settings, &error.to_string()))?;
+        let mut email = claims
+            .email()
+            .map(|email| (email.to_string(), claims.email_verified()));
+        if email.is_none() {
+            // Many providers name the address only here (section 5.4).
+            let claims = self
+                .user_info(provider, &client, tokens.access_token(), claims.subject())
+                .await?;
+            email = claims
+                .and_then(|claims| Some((claims.email()?.to_string(), claims.email_verified())));
+        }
+        let verified = email.filter(|(_, is_verified)| *is_verified == Some(true));
+        Ok(Identity {
+            issuer: settings.issuer.to_string(),
+            subject: claims.subject().to_string(),
+            verified_email: verified.and_then(|(email, _)| validation::email("email", &email).ok()),
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<&Provider> {
+        let mut providers = self.providers.iter();
+        providers.find(|provider| provider.settings.name == name)
+    }
+
+    /// Returns the client of a provider, with metadata of at most this age.
+    async fn client(&self, provider: &Provider, max_age: Duration) -> Result<ProviderClient> {
+        let settings = &provider.settings;
+        let metadata = self
+            .metadata(provider, max_age)
+            .await
+            .map_err(|failure| unavailable(settings, failure))?;
+        let redirect = format!(
+            "{}/sign-in/oidc/{}/callback",
+            self.public_url, settings.name
+        );
+        let client = CoreClient::from_provider_metadata(
+            CoreProviderMetadata::clone(&metadata),
+            ClientId::new(settings.client_id.clone()),
+            Some(ClientSecret::new(settings.client_secret.clone())),
+        );
+        // The default of providers that do not list any is the header `Authorization`.
+        let methods = metadata.token_endpoint_auth_methods_supported();
+        let accepts_header = methods
+            .is_none_or(|methods| methods.contains(&CoreClientAuthMethod::ClientSecretBasic));
+        let auth_type = if accepts_header {
+            AuthType::BasicAuth
+        } else {
+            AuthType::RequestBody
+        };
+        Ok(client
+            .set_auth_type(auth_type)
+            .set_redirect_uri(RedirectUrl::new(redirect).map_err(Error::internal)?))
+    }
+
+    /// Returns the metadata of a provider of at most this age. Concurrent callers wait for one
+    /// request.
+    async fn metadata(
+        &self,
+        provider: &Provider,
+        max_age: Duration,
+    ) -> Result<Arc<CoreProviderMetadata>, String> {
+        let mut metadata = provider.metadata.lock().await;
+        if let Some(metadata) = metadata.as_ref() {
+            let lifetime = match metadata.found {
+                Ok(_) => max_age,
+                Err(_) => FAILURE_LIFETIME,
+            };
+            if metadata.requested_at.elapsed() < lifetime {
+                return metadata.found.clone();
+            }
+        }
+        let issuer = provider.settings.issuer.clone();
+        let found = CoreProviderMetadata::discover_async(issuer, &self.http).await;
+        let found = found.map(Arc::new).map_err(|error| with_sources(&error));
+        *metadata = Some(Metadata {
+            requested_at: Instant::now(),
+            found: found.clone(),
+        });
+        found
+    }
+
+    async fn exchange(
+        &self,
+        provider: &Provider,
+        client: &ProviderClient,
+        flow: &Flow,
+        callback: &Callback,
+    ) -> Result<CoreTokenResponse> {
+        let settings = &provider.settings;
+        let exchange = client
+            .exchange_code(AuthorizationCode::new(callback.code.clone()))
+            .map_err(|error| unavailable(settings, error.to_string()))?
+            .set_pkce_verifier(flow.pkce_verifier());
+        exchange
+            .request_async(&self.http)
+            .await
+            .map_err(|error| match error {
+                RequestTokenError::ServerResponse(refusal) => {
+                    invalid(settings, &refusal.to_string())
+                }
+                error => unavailable(settings, with_sources(&error)),
+            })
+    }
+
+    /// Returns the claims of the provider about the user, or `None` if it has no such endpoint.
+    async fn user_info(
+        &self,
+        provider: &Provider,
+        client: &ProviderClient,
+        token: &AccessToken,
+        subject: &SubjectIdentifier,
+    ) -> Result<Option<CoreUserInfoClaims>> {
+        let Ok(request) = client.user_info(token.clone(), Some(subject.clone())) else {
+            return Ok(None);
+        };
+        let claims = request.request_async(&self.http).await;
+        claims
+            .map(Some)
+            .map_err(|error| unavailable(&provider.settings, with_sources(&error)))
+    }
+}
+
+/// An HTTP client that reads responses of limited size.
+struct LimitedClient(reqwest::Client);
+
+impl LimitedClient {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, RequestFailure> {
+        let mut received = self.0.execute(request.try_into()?).await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = received.chunk().await? {
+            if body.len() + chunk.len() > RESPONSE_MAX {
+                return Err(RequestFailure::TooLarge);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let mut response = HttpResponse::new(body);
+        *response.status_mut() = received.status();
+        *response.headers_mut() = received.headers().clone();
+        Ok(response)
+    }
+}
+
+impl<'client> AsyncHttpClient<'client> for LimitedClient {
+    type Error = RequestFailure;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<HttpResponse, RequestFailure>> + Send + 'client>>;
+
+    fn call(&'client self, request: HttpRequest) -> Self::Future {
+        Box::pin(self.send(request))
+    }
+}
+
+/// Why a request to a provider has no response.
+#[derive(Debug, thiserror::Error)]
+enum RequestFailure {
+    #[error("the response is larger than {RESPONSE_MAX} bytes")]
+    TooLarge,
+    #[error(transparent)]
+    Http(#[from] reqwest::Error),
+}
+
+/// Returns the messages of an error and of its causes.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// Returns the error of a callback without a sign-in of this browser.
+fn not_started() -> Error {
+    let message = "This sign-in was not started in this browser, or it has ended. Start again.";
+    Error::new(Code::InvalidToken, message)
+}
+
+/// Returns the error of a provider that does not respond as it should.
+fn unavailable(settings: &ProviderSettings, cause: String) -> Error {
+    let message = format!(
+        "{} does not respond. Try again later, or sign in with a link by email.",
+        settings.title
+    );
+    Error::new(Code::Unavailable, message).with_cause(cause)
+}
+
+/// Returns the error of a response that does not prove who the user is.
+fn invalid(settings: &ProviderSettings, cause: &str) -> Error {
+    let message = format!(
+        "The confirmation by {} is not valid: it was used, or it is too old. Start again.",
+        settings.title
+    );
+    tracing::warn!(
+        provider = settings.name,
+        cause,
+        "sign-in with a provider failed"
+    );
+    Error::new(Code::InvalidToken, message)
+}
+
+impl Callback {
+    /// Returns the error of a callback that belongs to no sign-in of the browser.
+    pub fn without_flow() -> Error {
+        not_started()
+    }
+}

@@ -1,0 +1,55 @@
+//! Accounts of OpenID Connect providers, and the users who sign in with them.
+
+use sqlx::PgExecutor;
+
+use crate::model::error::Result;
+use crate::model::identity::Identity;
+use crate::model::ids::UserId;
+
+/// A user with their address.
+pub struct IdentifiedUser {
+    /// The id of the user.
+    pub id: UserId,
+    /// The address of the user, which can differ from that of the account.
+    pub email: String,
+}
+
+/// Returns the user who is linked to an account, and records the use of the account.
+pub async fn user(db: impl PgExecutor<'_>, identity: &Identity) -> Result<Option<IdentifiedUser>> {
+    let user = sqlx::query_as!(
+        IdentifiedUser,
+        r#"
+        update identities i
+        set used_at = now()
+        from users u
+        where i.issuer = $1
+          and i.subject = $2
+          and u.id = i.user_id
+        returning
+            u.id as "id: UserId",
+            u.email
+        "#,
+        identity.issuer,
+        identity.subject
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(user)
+}
+
+/// Links an account to a user, unless it is linked already.
+pub async fn link(db: impl PgExecutor<'_>, identity: &Identity, user_id: &UserId) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into identities (issuer, subject, user_id)
+        values ($1, $2, $3)
+        on conflict (issuer, subject) do nothing
+        ",
+        identity.issuer,
+        identity.subject,
+        user_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

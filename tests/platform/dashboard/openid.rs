@@ -1,0 +1,89 @@
+//! Sign-in with an OpenID Connect provider, a real one from an npm package.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+
+use assay_tests::stack::Plan;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use super::{no_questions, play, tools};
+use crate::clients::prepare;
+use crate::harness::{string, world_with};
+
+const CLIENT_ID: &str = "assay";
+const CLIENT_SECRET: &str = "secret of the client";
+
+/// A provider. Dropping it stops it.
+struct Provider {
+    _process: Child,
+    /// The provider ends when it cannot write any more.
+    _stdout: Lines<BufReader<ChildStdout>>,
+    issuer: String,
+}
+
+impl Provider {
+    async fn start(folder: &Path) -> Self {
+        let mut process = Command::new("node")
+            .arg(folder.join("provider.mjs"))
+            .args([CLIENT_ID, CLIENT_SECRET, "/sign-in/oidc/uni/callback"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap();
+        let started: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        Self {
+            _process: process,
+            _stdout: lines,
+            issuer: string(&started["issuer"]),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_signs_in_with_provider() {
+    let Some(tools) = prepare(tools).await else {
+        return;
+    };
+    let provider = Provider::start(&tools.folder).await;
+    let settings = json!([{
+        "name": "uni",
+        "title": "Example University",
+        "issuer": provider.issuer,
+        "client_id": CLIENT_ID,
+        "client_secret": CLIENT_SECRET,
+    }]);
+    let env = [
+        ("ASSAY_OIDC_ISSUERS", settings.to_string()),
+        ("ASSAY_SIGN_UP", "invited".to_owned()),
+        ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000".to_owned()),
+    ];
+    let world = world_with(Plan {
+        workers: 0,
+        env: BTreeMap::from(env.map(|(name, value)| (name.to_owned(), value))),
+        ..Plan::default()
+    })
+    .await;
+    world.widen_plans().await;
+    let invited = "colleague@example.org";
+    let invite = json!({"email": invited, "role": "viewer"});
+    let response = world.owner().post("/v1/invites", &invite).await.unwrap();
+    assert_eq!(response.status, 201, "{}", response.body);
+    let input = json!({"issuer": provider.issuer, "owner": world.org.email, "invited": invited});
+    play(&world, "openid.mjs", input, no_questions).await;
+    let linked: Vec<(String, String)> = sqlx::query_as(
+        "select i.subject, u.email from identities i join users u on u.id = i.user_id order by 1",
+    )
+    .fetch_all(&mut world.database().await)
+    .await
+    .unwrap();
+    let expected = [("invited", invited), ("owner", world.org.email.as_str())];
+    let expected = expected.map(|(subject, email)| (subject.to_owned(), email.to_owned()));
+    assert_eq!(linked, expected);
+}
