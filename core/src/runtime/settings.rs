@@ -95,6 +95,18 @@ settings! {
     LOG_FORMAT = "json"; "Format of the logs: `json` or `text`."
 }
 
+/// Variables of tests, builds and clients. The binaries ignore them.
+const FOREIGN: [&str; 8] = [
+    "ASSAY_POSTGRES_BIN",
+    "ASSAY_REDIS_SERVER",
+    "ASSAY_GIT_SHA",
+    "ASSAY_API_KEY",
+    "ASSAY_BASE_URL",
+    "ASSAY_PROFILE",
+    "ASSAY_CACHE",
+    "ASSAY_DEBUG",
+];
+
 /// A reader of settings that collects errors, so that one message reports all of them.
 pub struct Reader {
     given: BTreeMap<String, String>,
@@ -136,10 +148,7 @@ impl Reader {
                     .and_then(setting)
                     .is_some_and(|setting| setting.secret)
         };
-        // Tests and builds use these variables. The binaries ignore them.
-        let is_foreign = |name: &str| {
-            ["ASSAY_POSTGRES_BIN", "ASSAY_REDIS_SERVER", "ASSAY_GIT_SHA"].contains(&name)
-        };
+        let is_foreign = |name: &str| FOREIGN.contains(&name);
         let errors = given
             .keys()
             .filter(|name| !is_known(name) && !is_foreign(name))
@@ -432,6 +441,18 @@ mod tests {
             !message.contains("s3cret") && !message.contains("HOME"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn variables_of_clients_are_ignored() {
+        let read = reader(&[
+            ("ASSAY_API_KEY", "s"),
+            ("ASSAY_BASE_URL", "s"),
+            ("ASSAY_PROFILE", "s"),
+            ("ASSAY_CACHE", "s"),
+            ("ASSAY_DEBUG", "1"),
+        ]);
+        assert!(read.finish().is_ok());
     }
 
     #[test]
