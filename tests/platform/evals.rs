@@ -1,11 +1,24 @@
 //! `POST /v1/evals` and `GET /v1/jobs/{job_id}`
 
+use assay_proto::v1;
+use assay_proto::v1::eval_service_client::EvalServiceClient;
+use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::demo_suite;
+use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    error_code, field_error, field_errors, large_prediction, one_prediction, org, string, world,
+    World, error_code, field_error, field_errors, large_prediction, one_prediction, org, string,
+    with_token, world, world_with,
 };
+
+async fn without_workers() -> World {
+    world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn submission_is_queued_and_scored() {
@@ -46,6 +59,7 @@ async fn submission_is_queued_and_scored() {
         "finished_at",
         "id",
         "label",
+        "metadata",
         "org_id",
         "progress",
         "request_id",
@@ -281,30 +295,9 @@ async fn foreign_job_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_keeps_its_suite_version() {
-    let world = crate::harness::world_with(assay_tests::stack::Plan {
-        workers: 0,
-        ..Default::default()
-    })
-    .await;
+    let world = without_workers().await;
     let queued = world.submit(&one_prediction()).await;
-    let folder = world
-        .stack
-        .ground
-        .servers
-        .folder()
-        .join(format!("{}-lunch-2", world.stack.database.name));
-    demo_suite::write(&folder).unwrap();
-    let suite_toml = std::fs::read_to_string(folder.join("suite.toml")).unwrap();
-    std::fs::write(
-        folder.join("suite.toml"),
-        suite_toml.replace("version = \"1\"", "version = \"2\""),
-    )
-    .unwrap();
-    world
-        .stack
-        .operate(&["suite", "publish", folder.to_str().unwrap()])
-        .await
-        .unwrap();
+    publish_next_version(&world).await;
     let _worker = world.stack.launch_worker().unwrap();
     let job = world.wait_until_finished(&string(&queued.body["id"])).await;
     assert_eq!(
@@ -314,6 +307,185 @@ async fn job_keeps_its_suite_version() {
         ),
         (&"1".into(), &"1".into())
     );
+}
+
+/// Publishes version 2 of `suite:lunch`.
+async fn publish_next_version(world: &World) {
+    let name = format!("{}-lunch-2", world.stack.database.name);
+    let folder = world.stack.ground.servers.folder().join(name);
+    demo_suite::write(&folder).unwrap();
+    let file = folder.join("suite.toml");
+    let suite = std::fs::read_to_string(&file).unwrap();
+    let suite = suite.replace("version = \"1\"", "version = \"2\"");
+    std::fs::write(file, suite).unwrap();
+    let publish = ["suite", "publish", folder.to_str().unwrap()];
+    world.stack.operate(&publish).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn predictions_for_another_version_are_rejected() {
+    let world = without_workers().await;
+    let key = world.key();
+    let mut grpc = EvalServiceClient::new(world.channel().await);
+    let submit = async |version: &str, idempotency_key: &str| {
+        let body = json!({"suite_id": demo_suite::SUITE_ID, "suite_version": version, "predictions": one_prediction()});
+        let request = key.request("POST", "/v1/evals").json(&body);
+        key.send(request.header("idempotency-key", idempotency_key))
+            .await
+            .unwrap()
+    };
+    let first = submit("1", "first").await;
+    assert_eq!(first.status, 202, "{}", first.body);
+    publish_next_version(&world).await;
+    let outdated = submit("1", "second").await;
+    assert_eq!(
+        (outdated.status, error_code(&outdated).as_str()),
+        (409, "conflict")
+    );
+    assert_eq!(
+        outdated.body["error"]["details"],
+        json!({"suite_version": "1", "current_version": "2"})
+    );
+    assert_eq!(
+        field_errors(&submit("", "first").await),
+        [field_error("suite_version", "required")]
+    );
+    // A repetition returns its job although the suite has a new version.
+    let repeated = submit("1", "first").await;
+    assert_eq!(
+        (repeated.status, &repeated.body["id"]),
+        (202, &first.body["id"])
+    );
+    assert_eq!(submit("2", "third").await.status, 202);
+    assert_eq!(world.submit_once(&one_prediction()).await.status, 202);
+
+    let message = |version: &str| v1::CreateEvalRequest {
+        suite_id: demo_suite::SUITE_ID.into(),
+        suite_version: Some(version.into()),
+        predictions: vec![v1::Prediction {
+            item_id: "person-00/day-0".into(),
+            prediction: Some(v1::PredictionValue {
+                value: Some(v1::prediction_value::Value::Label("curry".into())),
+            }),
+        }],
+        ..v1::CreateEvalRequest::default()
+    };
+    let outdated = grpc
+        .create_eval(with_token(message("1"), &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(outdated.code(), tonic::Code::AlreadyExists);
+    let info = tonic_types::StatusExt::get_error_details(&outdated);
+    let info = info.error_info().unwrap();
+    assert_eq!(
+        (
+            info.metadata["suite_version"].as_str(),
+            info.metadata["current_version"].as_str()
+        ),
+        ("1", "2")
+    );
+    let current = with_token(message("2"), &world.org.key);
+    grpc.create_eval(current).await.unwrap();
+    let count: i64 = sqlx::query_scalar("select count(*) from jobs")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    assert_eq!(count, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_is_stored_with_the_job() {
+    let world = without_workers().await;
+    let key = world.key();
+    let submit = async |metadata: &Value| {
+        let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "metadata": metadata});
+        let request = key.request("POST", "/v1/evals").json(&body);
+        key.send(request.header("idempotency-key", "same"))
+            .await
+            .unwrap()
+    };
+    let metadata = json!({"commit": "9f1c2e", "note": "größer <b>", "empty": ""});
+    let made = submit(&metadata).await;
+    assert_eq!(
+        (made.status, &made.body["metadata"]),
+        (202, &metadata),
+        "{}",
+        made.body
+    );
+    let id = string(&made.body["id"]);
+    let read = key.get(&format!("/v1/jobs/{id}")).await.unwrap();
+    assert_eq!(read.body["metadata"], metadata);
+    let listed = key.get("/v1/jobs").await.unwrap();
+    assert_eq!(listed.body["jobs"][0]["metadata"], metadata);
+    let mut jobs = JobServiceClient::new(world.channel().await);
+    let request = with_token(
+        v1::GetJobRequest {
+            job_id: id.clone(),
+            wait: None,
+        },
+        &world.org.key,
+    );
+    let job = jobs
+        .get_job(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap();
+    assert_eq!(json!(job.metadata), metadata);
+
+    // Metadata is part of what an idempotency key stands for.
+    assert_eq!(submit(&metadata).await.body["id"], made.body["id"]);
+    for other in [json!({"commit": "9f1c2e"}), Value::Null] {
+        let other = submit(&other).await;
+        assert_eq!(
+            field_errors(&other),
+            [field_error("Idempotency-Key", "conflict")]
+        );
+    }
+    let without = world.submit_once(&one_prediction()).await;
+    assert_eq!(without.body["metadata"], json!({}));
+
+    let pairs = |count: usize| -> Value {
+        (0..count)
+            .map(|at| (at.to_string(), json!("x")))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    for (bad, field, reason) in [
+        (json!([]), "metadata", "type"),
+        (json!("x"), "metadata", "type"),
+        (pairs(17), "metadata", "range"),
+        (json!({"": "x"}), "metadata", "range"),
+        (json!({"k".repeat(65): "x"}), "metadata", "range"),
+        (json!({"number": 1}), "metadata.number", "type"),
+        (json!({"long": "x".repeat(513)}), "metadata.long", "range"),
+    ] {
+        let rejected = submit(&bad).await;
+        assert_eq!(
+            field_errors(&rejected),
+            [field_error(field, reason)],
+            "{bad}"
+        );
+    }
+    let mut grpc = EvalServiceClient::new(world.channel().await);
+    let message = v1::CreateEvalRequest {
+        suite_id: demo_suite::SUITE_ID.into(),
+        predictions: vec![v1::Prediction {
+            item_id: "person-00/day-0".into(),
+            prediction: Some(v1::PredictionValue {
+                value: Some(v1::prediction_value::Value::Label("curry".into())),
+            }),
+        }],
+        metadata: [("commit".to_owned(), "9f1c2e".to_owned())].into(),
+        ..v1::CreateEvalRequest::default()
+    };
+    let made = grpc
+        .create_eval(with_token(message, &world.org.key))
+        .await
+        .unwrap();
+    let job = made.into_inner().job.unwrap();
+    assert_eq!(json!(job.metadata), json!({"commit": "9f1c2e"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -248,14 +248,13 @@ impl Conformance {
                 "{name}: {errors:?}: {context}"
             );
         }
-        match documented["content"]["application/json"].get("schema") {
-            None if documented["content"]["application/x-ndjson"].is_object() => assert_eq!(
-                response.header("content-type"),
-                "application/x-ndjson",
-                "{context}"
-            ),
-            None => assert_eq!(response.body, Value::Null, "{context}"),
-            Some(schema) => {
+        let content = &documented["content"];
+        let streams = ["application/x-ndjson", "text/event-stream"];
+        let stream = streams.into_iter().find(|kind| content[*kind].is_object());
+        match (content["application/json"].get("schema"), stream) {
+            (None, Some(kind)) => assert_eq!(response.header("content-type"), kind, "{context}"),
+            (None, None) => assert_eq!(response.body, Value::Null, "{context}"),
+            (Some(schema), _) => {
                 assert_eq!(
                     response.header("content-type"),
                     "application/json",

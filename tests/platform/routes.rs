@@ -442,6 +442,11 @@ pub const ROUTES: &[Route] = &[
         202,
     ),
     get(
+        "/v1/jobs/{job_id}/events",
+        Class::Reader(Scope::JobsRead),
+        Resource::Job,
+    ),
+    get(
         "/v1/jobs/{job_id}/output",
         Class::Reader(Scope::JobsRead),
         Resource::Predicted,

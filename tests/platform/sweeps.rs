@@ -19,7 +19,7 @@ const STUCK: &str = "
     with kinds as (
         select n, n % 7 as kind, case when n % 7 in (3, 4, 5) then 4 else 1 + n % 3 end as tries from generate_series(0, 11666) n
     ), stuck as (
-        insert into jobs select r.* from jobs j, kinds k, jsonb_populate_record(null::jobs, to_jsonb(j) || jsonb_build_object(
+        insert into jobs select r.* from jobs j, kinds k, jsonb_populate_record(null::jobs, to_jsonb(j) - 'metadata' || jsonb_build_object(
             'id', 'job_stuck' || k.n, 'label', k.kind, 'status', 'running', 'attempts', k.tries, 'created_at', j.created_at - (k.n + 1) * interval '1 ms',
             'started_at', now() - interval '5 minutes',
             'deadline_at', now() + case when k.kind in (2, 4, 5) then interval '-1 minute' else interval '10 minutes' end,

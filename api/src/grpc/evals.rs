@@ -48,14 +48,21 @@ impl UnaryService<Bytes> for CreateEval {
                     suite_id,
                     predictions,
                     input_ref,
+                    suite_version,
                     label,
+                    metadata,
                     idempotency_key,
                 } = read_fields(input.message, &*reservation?).await?;
                 let submission = Submission {
                     suite_id,
                     predictions: predictions.map(Into::into),
                     input_ref,
+                    suite_version,
                     label,
+                    metadata: (!metadata.is_empty()).then(|| {
+                        let pairs = metadata.into_iter();
+                        pairs.map(|(key, value)| (key, value.into())).collect()
+                    }),
                     idempotency_key,
                 };
                 let origin = Origin::from_context(input.context);

@@ -5,7 +5,7 @@ use assay_eval::FieldError;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use tonic::Status;
 use tonic_types::{
@@ -136,7 +136,23 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
     if let Some(seconds) = error.retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }
+    if is_retried_in_vain(error) {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
     response
+}
+
+/// Response header that stops libraries that retry every 429. Those of OpenAI and Stripe obey it.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// Returns `true` if a retry within minutes fails again: a limit that only time or the operator
+/// raises. Jobs finish within seconds, so the limit of concurrent jobs is not one.
+fn is_retried_in_vain(error: &Error) -> bool {
+    let is_of_jobs = matches!(
+        &error.details,
+        Some(Details::Quota { limit, .. }) if *limit == "concurrent_jobs"
+    );
+    error.code == Code::QuotaExceeded && !is_of_jobs
 }
 
 fn grpc(failure: &Failure, request_id: &RequestId) -> Response {
@@ -201,6 +217,23 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
                     ("reason", (*reason).to_owned()),
                     ("header", (*header).to_owned()),
                     ("orgs", ids.join(",")),
+                ]
+                .map(own),
+            );
+        }
+        Some(Details::SuiteVersion {
+            suite_version,
+            current_version,
+        }) => {
+            details.set_precondition_failure(vec![PreconditionViolation::new(
+                "SUITE_VERSION",
+                current_version,
+                error.message.as_ref(),
+            )]);
+            metadata.extend(
+                [
+                    ("suite_version", suite_version.clone()),
+                    ("current_version", current_version.clone()),
                 ]
                 .map(own),
             );

@@ -13,6 +13,7 @@ use http::{HeaderName, Method};
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
+use crate::http::error_response::SHOULD_RETRY;
 use crate::http::origin::Origin;
 
 /// Request headers of REST and gRPC-web that pages may set, in addition to `Authorization` and
@@ -27,7 +28,7 @@ const REQUEST_HEADERS: [&str; 7] = [
     "x-user-agent",
 ];
 
-/// Response headers that pages may read, in addition to `Allow` and `Retry-After`.
+/// Response headers that pages may read, in addition to `Allow`, `Retry-After` and `X-Should-Retry`.
 const RESPONSE_HEADERS: [&str; 13] = [
     "x-request-id",
     "x-ratelimit-limit",
@@ -73,7 +74,7 @@ pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
                 .collect::<Vec<_>>(),
         )
         .expose_headers(
-            [ALLOW, RETRY_AFTER]
+            [ALLOW, RETRY_AFTER, SHOULD_RETRY]
                 .into_iter()
                 .chain(RESPONSE_HEADERS.map(HeaderName::from_static))
                 .collect::<Vec<_>>(),

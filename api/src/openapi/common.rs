@@ -246,6 +246,7 @@ fn add_headers(status: &str, response: &mut Value) {
     ]
     .into_iter()
     .chain(own)
+    .chain((status == "429").then_some("X-Should-Retry"))
     {
         response["headers"][name] = header(name);
     }
@@ -311,6 +312,12 @@ fn headers() -> Value {
             "example": "2027-01-31T00:00:00.000000Z",
         },
         "Retry-After": count("The number of seconds after which to retry.", 1, 12),
+        "X-Should-Retry": {
+            "description": "`false` if a retry within minutes fails again: for `quota_exceeded`, \
+                            except with the limit `concurrent_jobs`. Otherwise absent.",
+            "schema": {"type": "string", "const": "false"},
+            "example": "false",
+        },
         "WWW-Authenticate": {
             "description": "The authentication scheme of the credential.",
             "required": true,

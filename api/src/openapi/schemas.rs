@@ -40,9 +40,14 @@ pub fn finish(document: &mut Value) {
             schema["additionalProperties"] = false.into();
         } else {
             require_nullable(schema);
-            schema
-                .as_object_mut()
-                .map(|schema| schema.shift_remove("additionalProperties"));
+            // A schema of the values of a map stays.
+            if let Some(schema) = schema.as_object_mut()
+                && !schema
+                    .get("additionalProperties")
+                    .is_some_and(Value::is_object)
+            {
+                schema.shift_remove("additionalProperties");
+            }
         }
     }
     inline(&mut document["paths"], &scalars);
@@ -377,6 +382,14 @@ fn details() -> Value {
                         },
                     },
                 },
+            },
+            "suite_version": {
+                "type": "string",
+                "description": "`conflict` of a submission: the version in the request.",
+            },
+            "current_version": {
+                "type": "string",
+                "description": "`conflict` of a submission: the current version of the suite.",
             },
             "access": {
                 "$ref": "#/components/schemas/SuiteAccess",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use assay_core::model::job::charged_items;
+use assay_core::model::metadata::Metadata;
 use assay_core::model::permissions::{Caller, EvalSubmitter, TermsAccepted};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
@@ -13,6 +14,7 @@ use assay_core::{Details, Error, Result, UploadId, store};
 use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::submissions::{
@@ -32,8 +34,12 @@ pub struct Submission {
     pub predictions: Option<Bytes>,
     /// The id of a ready upload, instead of `predictions`.
     pub input_ref: Option<String>,
+    /// The version of the suite that the predictions were made for.
+    pub suite_version: Option<String>,
     /// The caller's label of the job.
     pub label: Option<String>,
+    /// The caller's pairs of texts.
+    pub metadata: Option<Map<String, Value>>,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
 }
@@ -60,10 +66,20 @@ pub async fn submit(
         input,
         n_items,
         digest,
+        suite_version,
         label,
+        metadata,
         idempotency_key,
     } = validate(app, caller, submission).await?;
-    let request_sha256 = digest.map(|digest| request_digest(&suite, &digest, label.as_deref()));
+    let request_sha256 =
+        digest.map(|digest| request_digest(&suite, &digest, label.as_deref(), metadata.as_ref()));
+    if let Some(version) = suite_version.filter(|version| *version != suite.version) {
+        // A repetition returns its job even if the suite has a new version.
+        if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
+            return replay(app, caller, repeated, request_sha256.as_ref()).await;
+        }
+        return Err(Error::other_suite_version(version, suite.version.clone()));
+    }
     if suite.access != SuiteAccess::Everyone {
         // A repetition returns its job even if the organization may not submit any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
@@ -88,6 +104,7 @@ pub async fn submit(
         input,
         n_submitted: n_items,
         label,
+        metadata,
         idempotency_key,
         request_sha256,
     };
@@ -136,7 +153,9 @@ struct ValidSubmission {
     n_items: i64,
     /// The digest of the predictions. `None` without an idempotency key.
     digest: Option<[u8; 32]>,
+    suite_version: Option<String>,
     label: Option<String>,
+    metadata: Option<Metadata>,
     idempotency_key: Option<String>,
 }
 
@@ -160,7 +179,9 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         suite_id,
         predictions,
         input_ref,
+        suite_version,
         label,
+        metadata,
         idempotency_key,
     } = submission;
     let mut errors = Vec::new();
@@ -187,6 +208,14 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             .map(|label| validation::text("label", &label))
             .transpose(),
     );
+    if suite_version.as_deref() == Some("") {
+        errors.push(FieldError::required("suite_version"));
+    }
+    let metadata = metadata.and_then(|pairs| {
+        Metadata::validate(pairs)
+            .map_err(|invalid| errors.extend(invalid))
+            .ok()
+    });
     errors.extend(idempotency_key.as_deref().and_then(idempotency_key_error));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {
@@ -234,7 +263,9 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
                 input,
                 n_items,
                 digest,
+                suite_version,
                 label,
+                metadata,
                 idempotency_key,
             })
         }
@@ -269,12 +300,24 @@ async fn check(metric: &str, predictions: Bytes, needs_digest: bool) -> Result<C
 
 /// Returns the digest of a submission's content, which an idempotency key stands for. It does not
 /// depend on the protocol, the formatting of the JSON, or whether the predictions were uploaded.
-fn request_digest(suite: &SuiteRow, predictions: &[u8; 32], label: Option<&str>) -> [u8; 32] {
+fn request_digest(
+    suite: &SuiteRow,
+    predictions: &[u8; 32],
+    label: Option<&str>,
+    metadata: Option<&Metadata>,
+) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((suite.suite_id.as_str().len() as u64).to_le_bytes());
     hash.update(suite.suite_id.as_str());
     hash.update(predictions);
     hash.update([u8::from(label.is_some())]);
     hash.update(label.unwrap_or_default());
+    // A request without metadata has the digest that earlier releases stored.
+    for (key, value) in metadata.iter().flat_map(|metadata| metadata.pairs()) {
+        for text in [key, value] {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+    }
     hash.finalize().into()
 }

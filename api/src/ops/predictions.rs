@@ -151,6 +151,7 @@ pub async fn submit(
         },
         n_submitted,
         label,
+        metadata: None,
         idempotency_key,
         request_sha256,
     };

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use assay_core::model::job::{Job, JobType};
+use assay_core::model::metadata::Metadata;
 use assay_core::model::permissions::Caller;
 use assay_core::model::serving::Unit;
 use assay_core::model::upload::UploadKind;
@@ -86,6 +87,7 @@ pub(super) struct ValidJob {
     /// Number of predictions or sequences.
     pub(super) n_submitted: i64,
     pub(super) label: Option<String>,
+    pub(super) metadata: Option<Metadata>,
     pub(super) idempotency_key: Option<String>,
     /// The digest of the request, for the idempotency key.
     pub(super) request_sha256: Option<[u8; 32]>,
@@ -111,6 +113,7 @@ pub(super) async fn store_job(
         input,
         n_submitted,
         label,
+        metadata,
         idempotency_key,
         request_sha256,
     } = job;
@@ -121,6 +124,7 @@ pub(super) async fn store_job(
         plan: *caller.plan(),
         request_id: origin.request_id.as_str().to_owned(),
         label,
+        metadata,
         hfm_sha: app.settings.common.hfm_sha.clone(),
         task,
         input,

@@ -18,7 +18,8 @@ use crate::ops::submissions::{Accepted, Origin};
 
 /// Submit predictions
 ///
-/// Creates a job that scores the predictions against the current version of the suite. Poll the job
+/// Creates a job that scores the predictions against the current version of the suite, which can be
+/// required with `suite_version`. Poll the job
 /// with `GET /v1/jobs/{job_id}`. The body has exactly one of `predictions` and `input_ref`, and at
 /// most 5 MiB. Send larger submissions as an upload (`POST /v1/uploads`).
 ///
@@ -57,6 +58,10 @@ use crate::ops::submissions::{Accepted, Origin};
                 "It is also returned if the organization has not accepted the terms, may not \
                  submit to the suite, or has used up the submissions that the suite allows.",
         ),
+        (
+            status = 409,
+            description = "The suite has a newer version than `suite_version`.",
+        ),
     ),
 )]
 pub(super) async fn create(
@@ -75,7 +80,9 @@ pub(super) async fn create(
             .raw("predictions")
             .map(|raw| body.slice_ref(raw.as_bytes())),
         input_ref: fields.optional_string("input_ref"),
+        suite_version: fields.optional_string("suite_version"),
         label: fields.optional_string("label"),
+        metadata: fields.optional_map("metadata"),
         idempotency_key: key.map(|IdempotencyKey(key)| key),
     };
     fields.finish()?;

@@ -11,6 +11,7 @@ use assay_eval::json::{DEPTH_MAX, depth, skip_string, skip_value};
 use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 /// Maximum number of fields of a body, and of parameters of a query. No operation has as many.
 const FIELDS_MAX: usize = 32;
@@ -200,6 +201,15 @@ impl<'a> Fields<'a> {
         match serde_json::from_str(raw) {
             Ok(number) => Some(number),
             Err(_) => self.fail(FieldError::new(name, "type", "must be a number")),
+        }
+    }
+
+    /// Returns an object whose fields the caller chooses, such as metadata.
+    pub fn optional_map(&mut self, name: &'static str) -> Option<Map<String, Value>> {
+        let raw = self.raw(name)?;
+        match serde_json::from_str(raw) {
+            Ok(map) => Some(map),
+            Err(_) => self.fail(FieldError::new(name, "type", "must be an object")),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Handlers of `/v1/jobs`.
 
-use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
+use assay_core::model::job::{JOBS_PAGE, Job, JobEvent, JobItems, JobStatus, JobType, Jobs};
 use assay_core::model::permissions::{EvalSubmitter, JobCanceller, JobReader};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
@@ -9,13 +9,15 @@ use assay_core::{Code, Error, JobId, Timestamp};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
+use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::extract::{Id, Permitted};
 use super::input::Query;
+use super::sse;
 use crate::app::App;
 use crate::http::byte_range::RequestedRange;
 use crate::http::error_response::Failure;
@@ -193,6 +195,51 @@ pub(super) async fn get(
     let wait = query.integer("wait");
     query.finish()?;
     Ok(Json(jobs::get(&app, &caller, &job_id, wait).await?))
+}
+
+/// Follow a job
+///
+/// Streams server-sent events: the job as it is and after each change, as `data` of an event without a
+/// name. The stream ends after the final state. A comment every 10 s shows that it is alive. A change
+/// that the next one follows quickly can be skipped; the final state never is. An error during the
+/// stream is the event `error`, and ends it.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs/{job_id}/events",
+    operation_id = "watchJob",
+    tag = "jobs",
+    security(("api_key" = ["jobs:read"]), ("session" = [])),
+    params(
+        ("job_id" = JobId, Path, description = "The id of the job."),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The states of the job, one event each.",
+            body = JobEvent,
+            content_type = "text/event-stream",
+        ),
+        (status = 404, description = "The organization has no such job."),
+    ),
+)]
+pub(super) async fn events(
+    State(app): State<App>,
+    Permitted(caller): Permitted<JobReader>,
+    Id(job_id): Id,
+    context: RequestContext,
+) -> Result<Response, Failure> {
+    let changes = jobs::watch(app, caller, &job_id).await?;
+    let events = changes.map(move |change| {
+        let event = match change {
+            Ok(Some(job)) => Event::default().json_data(job),
+            Ok(None) => Ok(Event::default().comment("")),
+            Err(error) => return Ok(sse::error(&error, &context)),
+        };
+        Ok(event.unwrap_or_else(|error| sse::error(&Error::internal(error), &context)))
+    });
+    Ok(sse::response(events))
 }
 
 /// Get the trace of a job

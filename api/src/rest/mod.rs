@@ -21,6 +21,7 @@ mod orgs;
 mod predictions;
 mod serving;
 mod sessions;
+mod sse;
 mod suites;
 mod terms;
 mod uploads;
@@ -80,6 +81,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{job_id}/events", get(jobs::events))
         .route("/v1/jobs/{job_id}/final", post(jobs::finalize))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/output", get(jobs::output))
@@ -173,6 +175,7 @@ pub fn routes(app: &App) -> Router<App> {
     jobs::list,
     jobs::get,
     jobs::cancel,
+    jobs::events,
     jobs::finalize,
     jobs::items,
     jobs::output,

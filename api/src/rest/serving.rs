@@ -12,10 +12,10 @@ use assay_core::model::serving_options::{
 use assay_core::{Error, Result};
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
-use http::header::{CACHE_CONTROL, HeaderName};
+use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 
 use super::evals::mark_replayed;
@@ -23,10 +23,10 @@ use super::extract::{
     Id, IdempotencyKey, IdempotencyKeySchema, Permitted, prefers, read_json_body,
 };
 use super::input::Fields;
+use super::sse;
 use crate::app::App;
-use crate::http::error_response::{self, Failure};
+use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
-use crate::layers::telemetry;
 use crate::ops::generation_stream::{self, GenerationStream};
 use crate::ops::serving::{self, ServeFields};
 
@@ -309,22 +309,20 @@ fn events(stream: GenerationStream, context: RequestContext) -> Result<Response>
         replayed,
         parts,
     } = stream;
-    let events = parts.map(move |part| match part {
-        Ok(GeneratedPart::Event(event)) => Event::default().event("event").json_data(event),
-        Ok(GeneratedPart::Done(served)) => Event::default().event("done").json_data(served.result),
-        Err(error) => {
-            telemetry::record_stream_error(&error, &context);
-            let body = error_response::json(&error, &context.request_id);
-            Ok(Event::default().event("error").data(body))
-        }
+    let events = parts.map(move |part| {
+        let event = match part {
+            Ok(GeneratedPart::Event(event)) => Event::default().event("event").json_data(event),
+            Ok(GeneratedPart::Done(served)) => {
+                Event::default().event("done").json_data(served.result)
+            }
+            Err(error) => return Ok(sse::error(&error, &context)),
+        };
+        Ok(event.unwrap_or_else(|error| sse::error(&Error::internal(error), &context)))
     });
-    let mut response = Sse::new(events).into_response();
+    let mut response = sse::response(events);
     let headers = response.headers_mut();
     headers.insert(MODEL_VERSION, version_header(&model_version)?);
     mark_replayed(headers, replayed);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies that collect responses, as nginx does, would delay the events.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
 }
 

@@ -125,6 +125,13 @@ pub enum Details {
         /// The organizations of the caller, at most 20.
         orgs: Vec<OrgChoice>,
     },
+    /// The predictions were made for another version of the suite than the current one.
+    SuiteVersion {
+        /// The version in the request.
+        suite_version: String,
+        /// The current version.
+        current_version: String,
+    },
     /// The organization may not submit to the suite.
     SuiteAccess {
         /// The reason, always `suite_access`.

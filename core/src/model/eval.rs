@@ -7,6 +7,7 @@ use utoipa::{PartialSchema, ToSchema};
 pub use assay_eval::prediction::*;
 
 use crate::model::ids::UploadId;
+use crate::model::metadata::Metadata;
 use crate::model::suite::SuiteId;
 use crate::model::validation;
 
@@ -24,9 +25,15 @@ pub struct EvalCreate {
     pub predictions: Option<Vec<SubmittedPrediction>>,
     /// The `input_ref` of an upload that is ready, instead of `predictions`.
     pub input_ref: Option<UploadId>,
+    /// The version of the suite that the predictions were made for. If it is not the current one, the
+    /// request fails with 409.
+    #[schema(min_length = 1)]
+    pub suite_version: Option<String>,
     /// A name for the job.
     #[schema(value_type = Option<validation::Text>)]
     pub label: Option<String>,
+    /// Pairs of texts that the job keeps, such as the commit of the model.
+    pub metadata: Option<Metadata>,
 }
 
 /// A prediction for one item. Unknown fields are ignored.

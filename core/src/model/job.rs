@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId};
+use crate::model::metadata::Metadata;
 use crate::model::prediction::PredictResult;
 use crate::model::suite::SuiteId;
 use crate::model::suite_items::ItemCursor;
@@ -330,6 +331,8 @@ pub struct Job {
     /// The name that the caller gave the job. Null if it has none.
     #[schema(max_length = 200)]
     pub label: Option<String>,
+    /// The pairs of texts that the caller attached to the job. Empty if it has none.
+    pub metadata: Metadata,
     /// The suite, the model and the build of the job.
     pub versions: Versions,
     /// The number of attempts that were started.
@@ -365,6 +368,15 @@ pub struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = "uri")]
     pub trace_url: Option<String>,
+}
+
+/// A server-sent event with the state of a job.
+#[derive(ToSchema)]
+pub struct JobEvent {
+    /// The name: `message` for a job, also if the stream does not write it, or `error`.
+    pub event: String,
+    /// The JSON of the job, or of the error that ends the stream.
+    pub data: String,
 }
 
 /// One page of jobs, the newest first.
@@ -422,6 +434,7 @@ pub struct JobRow {
     pub status: JobStatus,
     pub request_id: String,
     pub label: Option<String>,
+    pub metadata: Option<Json<Metadata>>,
     /// The build of the scoring library when the job was accepted. The result names the build that
     /// scored the job.
     pub hfm_sha: String,
@@ -455,6 +468,7 @@ impl JobRow {
             status,
             request_id,
             label,
+            metadata,
             hfm_sha,
             suite_id,
             suite_version,
@@ -500,6 +514,7 @@ impl JobRow {
             status,
             request_id,
             label,
+            metadata: metadata.map(|Json(metadata)| metadata).unwrap_or_default(),
             attempts,
             progress,
             created_at,

@@ -21,6 +21,7 @@ pub mod job;
 pub mod key;
 pub mod mail_preferences;
 pub mod member;
+pub mod metadata;
 pub mod openapi_schema;
 pub mod org;
 pub mod package;

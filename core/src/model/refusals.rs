@@ -54,6 +54,20 @@ impl Error {
         })
     }
 
+    /// Returns the 409 of predictions that were made for another version of the suite than the
+    /// current one.
+    pub fn other_suite_version(suite_version: String, current_version: String) -> Self {
+        let message = format!(
+            "The current version of the suite is {current_version}, and the predictions were made \
+             for {suite_version}. Read the items again, predict them, and submit with the current \
+             version."
+        );
+        Self::new(Code::Conflict, message).with_details(Details::SuiteVersion {
+            suite_version,
+            current_version,
+        })
+    }
+
     /// Returns the 429 of an organization that stores as many bytes as its plan allows.
     ///
     /// `seconds` is the time until `resets_at`, when space becomes free.

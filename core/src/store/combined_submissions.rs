@@ -352,6 +352,7 @@ mod tests {
             plan,
             request_id: String::new(),
             label: Some(label.into()),
+            metadata: None,
             hfm_sha: String::new(),
             task: NewTask::Eval(NewEval {
                 suite: Arc::new(suite),

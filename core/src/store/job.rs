@@ -12,6 +12,7 @@ use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::{
     FINAL_JOBS_MAX, FailureCode, JobResult, JobRow, JobStatus, JobType, SealedFigures,
 };
+use crate::model::metadata::Metadata;
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 
@@ -28,6 +29,7 @@ macro_rules! select_jobs {
                 status as "status: JobStatus",
                 request_id,
                 label,
+                metadata as "metadata: Json<Metadata>",
                 hfm_sha,
                 suite_id as "suite_id: SuiteId",
                 suite_version,

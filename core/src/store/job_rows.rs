@@ -169,6 +169,10 @@ pub(super) async fn insert(
     let types: Vec<&str> = rows.iter().map(|row| row.r#type.as_str()).collect();
     let request_ids = of_job(|job| &job.request_id);
     let labels: Vec<_> = rows.iter().map(|row| row.job.label.as_deref()).collect();
+    let metadata: Vec<_> = rows
+        .iter()
+        .map(|row| row.job.metadata.as_ref().map(Json))
+        .collect();
     let hfm_shas = of_job(|job| &job.hfm_sha);
     let suite_ids: Vec<_> = rows
         .iter()
@@ -273,7 +277,8 @@ pub(super) async fn insert(
                 $26::jsonb[],
                 $27::text[],
                 $28::text[],
-                $29::text[]
+                $29::text[],
+                $30::jsonb[]
             ) as n(
                 id,
                 org_id,
@@ -302,7 +307,8 @@ pub(super) async fn insert(
                 parameters,
                 output_upload_id,
                 needs_job_id,
-                eval_job_id
+                eval_job_id,
+                metadata
             )
         ), job as (
             insert into jobs (
@@ -311,6 +317,7 @@ pub(super) async fn insert(
                 type,
                 request_id,
                 label,
+                metadata,
                 hfm_sha,
                 suite_id,
                 suite_version,
@@ -341,6 +348,7 @@ pub(super) async fn insert(
                 type,
                 request_id,
                 label,
+                metadata,
                 hfm_sha,
                 suite_id,
                 suite_version,
@@ -459,7 +467,8 @@ pub(super) async fn insert(
         &parameters as _,
         &output_upload_ids as _,
         &needs_job_ids as _,
-        &eval_job_ids as _
+        &eval_job_ids as _,
+        &metadata as _
     )
     .fetch_all(db)
     .await?;
@@ -490,6 +499,7 @@ pub(super) fn row(job: &NewJob, created_at: Timestamp) -> JobRow {
         status: JobStatus::Queued,
         request_id: job.request_id.clone(),
         label: job.label.clone(),
+        metadata: job.metadata.clone().map(Json),
         hfm_sha: job.hfm_sha.clone(),
         suite_id: suite.map(|suite| suite.suite_id.clone()),
         suite_version: suite.map(|suite| suite.version.clone()),

@@ -8,6 +8,7 @@ use super::suite::SuiteRow;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::JobType;
+use crate::model::metadata::Metadata;
 use crate::model::org::Plan;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
@@ -27,6 +28,8 @@ pub struct NewJob {
     pub request_id: String,
     /// The caller's label of the job.
     pub label: Option<String>,
+    /// The caller's pairs of texts.
+    pub metadata: Option<Metadata>,
     /// The build of the scoring and model library.
     pub hfm_sha: String,
     /// The work of the job.

@@ -1,5 +1,7 @@
 //! The fields of encoded `CreateEvalRequest` messages.
 
+use std::collections::BTreeMap;
+
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use super::transcode::{
@@ -24,6 +26,10 @@ pub struct CreateEvalFields {
     pub label: Option<String>,
     /// The idempotency key.
     pub idempotency_key: Option<String>,
+    /// The version of the suite that the predictions were made for.
+    pub suite_version: Option<String>,
+    /// The caller's pairs of texts.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl LargeFields for CreateEvalFields {
@@ -43,6 +49,11 @@ impl LargeFields for CreateEvalFields {
             3 => self.input_ref = Some(text(rest, wire_type)?.to_owned()),
             4 => self.label = Some(text(rest, wire_type)?.to_owned()),
             5 => self.idempotency_key = Some(text(rest, wire_type)?.to_owned()),
+            6 => self.suite_version = Some(text(rest, wire_type)?.to_owned()),
+            7 => {
+                let (key, value) = read_pair(delimited(rest, wire_type)?)?;
+                self.metadata.insert(key, value);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -51,6 +62,19 @@ impl LargeFields for CreateEvalFields {
     fn set_json(&mut self, json: Vec<u8>) {
         self.predictions = Some(json);
     }
+}
+
+/// Reads an entry of a map of strings. An absent key or value is empty, as protobuf requires.
+fn read_pair(mut message: &[u8]) -> Result<(String, String), Unreadable> {
+    let (mut key, mut value) = (String::new(), String::new());
+    while !message.is_empty() {
+        match decode_key(&mut message)? {
+            (1, wire_type) => text(&mut message, wire_type)?.clone_into(&mut key),
+            (2, wire_type) => text(&mut message, wire_type)?.clone_into(&mut value),
+            (tag, wire_type) => skip_field(wire_type, tag, &mut message, DecodeContext::default())?,
+        }
+    }
+    Ok((key, value))
 }
 
 /// Writes a `Prediction` as JSON. As protobuf requires, the last one of a repeated string counts,

@@ -222,6 +222,9 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     let made = client.send(send()).await.unwrap();
     conformance.check("POST", "/v1/evals", &made);
     let id = string(&made.body["id"]);
+    let other = json!({"suite_id": demo_suite::SUITE_ID, "suite_version": "0", "predictions": one_prediction()});
+    let other = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&other));
+    assert_eq!(other.await.status, 409);
     let one = "/v1/jobs/{job_id}";
     let ended = conformance
         .call(client, "GET", one, &format!("/v1/jobs/{id}?wait=30"), None)
@@ -251,6 +254,18 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     }
     for (method, template, path, status) in [
         ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
+        (
+            "GET",
+            "/v1/jobs/{job_id}/events",
+            format!("/v1/jobs/{id}/events"),
+            200,
+        ),
+        (
+            "GET",
+            "/v1/jobs/{job_id}/events",
+            "/v1/jobs/job_0/events".to_owned(),
+            404,
+        ),
         ("GET", one, format!("/v1/jobs/{id}?wait=31"), 422),
         (
             "GET",

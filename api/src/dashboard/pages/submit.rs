@@ -345,6 +345,8 @@ pub async fn submit(
         suite_id: suite_id.clone(),
         predictions: None,
         input_ref: Some(upload_id.clone()),
+        suite_version: None,
+        metadata: None,
         label: fields.given("label").map(str::to_owned),
         idempotency_key: Some(format!("browser {suite_id} {upload_id}")),
     };
