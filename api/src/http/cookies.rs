@@ -26,14 +26,19 @@ pub const FLOW: &str = "__Host-assay_flow";
 pub const NEXT: &str = "__Host-assay_next";
 
 /// Returns the value of a cookie of a request, or `None` if it is absent or empty.
+///
+/// Only the value is decoded. A browser treats `%5F%5FHost-…` as a name without the prefix, so such a
+/// cookie may come from anywhere.
 pub fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     let lines = headers.get_all(COOKIE).into_iter();
-    lines
+    let value = lines
         .filter_map(|line| line.to_str().ok())
-        .flat_map(Cookie::split_parse_encoded)
+        .flat_map(Cookie::split_parse)
         .filter_map(Result::ok)
         .find(|cookie| cookie.name() == name && !cookie.value().is_empty())
-        .map(|cookie| cookie.value().to_owned())
+        .map(|cookie| cookie.value().to_owned())?;
+    let decoded = Cookie::parse_encoded(format!("{name}={value}")).ok()?;
+    Some(decoded.value().to_owned())
 }
 
 /// Returns the value of the header `Set-Cookie` that stores a cookie for this time. `None` stores
@@ -53,4 +58,28 @@ pub fn store(name: &'static str, value: &str, lifetime: Option<Duration>) -> Opt
 /// Returns the value of the header `Set-Cookie` that removes a cookie.
 pub fn remove(name: &'static str) -> Option<HeaderValue> {
     store(name, "", Some(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_name_is_another_cookie() {
+        let stored = store(SESSION, "a b;ü", None).unwrap();
+        let stored = stored
+            .to_str()
+            .unwrap()
+            .split(';')
+            .next()
+            .unwrap()
+            .to_owned();
+        let planted = SESSION.replacen("__", "%5F%5F", 1);
+        let line = format!("{planted}=planted; {stored}; other=x");
+        let headers = HeaderMap::from_iter([(COOKIE, HeaderValue::try_from(line).unwrap())]);
+        assert_eq!(read(&headers, SESSION).as_deref(), Some("a b;ü"));
+        let line = format!("{planted}=planted");
+        let headers = HeaderMap::from_iter([(COOKIE, HeaderValue::try_from(line).unwrap())]);
+        assert_eq!(read(&headers, SESSION), None);
+    }
 }
