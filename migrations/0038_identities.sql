@@ -9,4 +9,4 @@ create table identities (
     constraint identities_pkey primary key (issuer, subject)
 );
 create index identities_user_id_idx on identities (user_id);
-grant select, insert, update (used_at) on identities to assay_api;
+grant select, insert, update (used_at), delete on identities to assay_api;

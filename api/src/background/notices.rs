@@ -48,9 +48,10 @@ async fn usage_thresholds(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Sends the emails that users have turned on.
+/// Sends the emails that users have turned on. Those that do not fit into the queue wait for the
+/// next round.
 async fn news(app: &App) -> Result<()> {
-    loop {
+    while app.mailer.has_room_for_notices() {
         let mut db = app.db.get().acquire().await?;
         let taken = store::mail_preferences::take_news(&mut db, USERS);
         let (news, users) = within_response_timeout(taken).await?;
@@ -59,9 +60,10 @@ async fn news(app: &App) -> Result<()> {
                 .enqueue(mail::news(&app.settings.public_url, &news));
         }
         if users < USERS as usize {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 async fn expiring_keys(app: &App) -> Result<()> {

@@ -99,6 +99,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/account", get(account::show))
         .route("/account/theme", post(account::set_theme))
         .route("/account/mails", post(account::set_mails))
+        .route("/account/unlink", post(account::unlink))
         .route("/account/sessions/end", post(account::end_all_sessions))
         .route(
             "/account/sessions/{session_id}/end",
@@ -108,6 +109,12 @@ pub fn routes(app: &App) -> Router<App> {
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
         ));
+    let callbacks = Router::new()
+        .route("/sign-in/oidc/{provider}/callback", get(provider::finish))
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_callbacks,
+        ));
     let mail = Router::new()
         .route("/sign-in", post(sign_in::request))
         .route_layer(from_fn_with_state(
@@ -116,10 +123,10 @@ pub fn routes(app: &App) -> Router<App> {
         ))
         .route("/sign-in", get(sign_in::show))
         .route("/sign-in/link", post(sign_in::verify))
-        .route("/sign-in/oidc/{provider}", get(provider::start))
-        .route("/sign-in/oidc/{provider}/callback", get(provider::finish));
+        .route("/sign-in/oidc/{provider}", get(provider::start));
     signed_in
         .merge(mail)
+        .merge(callbacks)
         .route_layer(from_fn_with_state(app.clone(), browser::serve))
         .merge(assets::routes())
 }

@@ -90,6 +90,13 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
     limit_address(&app, "mail", limit, request, next).await
 }
 
+/// Limits the callbacks of sign-ins with a provider, each of which can make this process call the
+/// provider, as [`limit_mail`] does.
+pub async fn limit_callbacks(State(app): State<App>, request: Request, next: Next) -> Response {
+    let limit = app.settings.sign_in_mails_per_minute;
+    limit_address(&app, "callback", limit, request, next).await
+}
+
 /// Limits the device logins, which need no credential, as [`limit_mail`] does.
 pub async fn limit_device_logins(State(app): State<App>, request: Request, next: Next) -> Response {
     let limit = app.settings.device_logins_per_minute;

@@ -33,6 +33,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a provider's response, in bytes.
 const RESPONSE_MAX: usize = 1024 * 1024;
 
+/// Maximum length of a logged cause, in characters.
+const CAUSE_MAX: usize = 500;
+
 /// The time for which the metadata of a provider is used.
 const METADATA_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
@@ -92,8 +95,10 @@ impl Providers {
     /// When TLS cannot be configured.
     pub fn new(settings: Vec<ProviderSettings>, public_url: &str) -> Result<Self> {
         let http = reqwest::Client::builder()
-            // A provider must not make this process call other addresses.
+            // The metadata of a provider names its endpoints; they must not lead further.
             .redirect(reqwest::redirect::Policy::none())
+            // Metadata that names an endpoint without TLS would expose the secret of the client.
+            .https_only(settings.iter().all(ProviderSettings::has_tls))
             .timeout(REQUEST_TIMEOUT)
             .build()
             .map_err(Error::internal)?;
@@ -158,7 +163,7 @@ impl Providers {
         if callback.code.is_empty() {
             tracing::info!(
                 provider = settings.name,
-                error = callback.error.chars().take(100).collect::<String>(),
+                error = known_error(&callback.error),
                 "provider refused a sign-in"
             );
             let message = format!("{} did not confirm who you are.", settings.title);
@@ -251,6 +256,8 @@ impl Providers {
         let issuer = provider.settings.issuer.clone();
         let found = CoreProviderMetadata::discover_async(issuer, &self.http).await;
         let found = found.map(Arc::new).map_err(|error| with_sources(&error));
+        let known = metadata.take().and_then(|metadata| metadata.found.ok());
+        let found = found.or_else(|failure| known.ok_or(failure));
         *metadata = Some(Metadata {
             requested_at: Instant::now(),
             found: found.clone(),
@@ -275,7 +282,7 @@ impl Providers {
             .await
             .map_err(|error| match error {
                 RequestTokenError::ServerResponse(refusal) => {
-                    invalid(settings, &refusal.to_string())
+                    invalid(settings, refusal.error().as_ref())
                 }
                 error => unavailable(settings, with_sources(&error)),
             })
@@ -338,7 +345,28 @@ enum RequestFailure {
     Http(#[from] reqwest::Error),
 }
 
-/// Returns the messages of an error and of its causes.
+/// Returns an error code of OAuth 2.0 or OpenID Connect as it is, and `other` for any other text.
+fn known_error(error: &str) -> &'static str {
+    let known = [
+        "access_denied",
+        "account_selection_required",
+        "consent_required",
+        "interaction_required",
+        "invalid_request",
+        "invalid_scope",
+        "login_required",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_response_type",
+    ];
+    known
+        .into_iter()
+        .find(|code| *code == error)
+        .unwrap_or("other")
+}
+
+/// Returns the messages of an error and of its causes, shortened.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -346,7 +374,7 @@ fn with_sources(error: &dyn std::error::Error) -> String {
         text = format!("{text}: {error}");
         source = error.source();
     }
-    text
+    text.chars().take(CAUSE_MAX).collect()
 }
 
 /// Returns the error of a callback without a sign-in of this browser.

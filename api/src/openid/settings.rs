@@ -58,6 +58,11 @@ impl ProviderSettings {
         Ok(providers)
     }
 
+    /// Returns `true` if the provider is reached by TLS. One on this machine need not be.
+    pub fn has_tls(&self) -> bool {
+        self.issuer.url().scheme() == "https"
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         let is_slug = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !(1..=NAME_MAX).contains(&self.name.len()) || !self.name.bytes().all(is_slug) {

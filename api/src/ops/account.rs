@@ -1,5 +1,6 @@
 //! The account of a signed-in user.
 
+use assay_core::model::identity::LinkedAccount;
 use assay_core::model::mail_preferences::MailPreferences;
 use assay_core::model::org::Org;
 use assay_core::model::permissions::User;
@@ -36,4 +37,15 @@ pub async fn set_mail_preferences(
     preferences: MailPreferences,
 ) -> Result<()> {
     store::mail_preferences::set(&app.db.get(), user.user_id(), preferences).await
+}
+
+/// Returns the accounts of providers that sign the caller in.
+pub async fn linked_accounts(app: &App, user: &User) -> Result<Vec<LinkedAccount>> {
+    store::identity::of_user(&app.db.get(), user.user_id()).await
+}
+
+/// Removes an account of a provider, which then no longer signs the caller in. Its sessions go on.
+/// Idempotent.
+pub async fn unlink_account(app: &App, user: &User, issuer: &str, subject: &str) -> Result<()> {
+    store::identity::unlink(&app.db.get(), user.user_id(), issuer, subject).await
 }

@@ -109,7 +109,8 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
         return Ok(None);
     }
     let id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
-    let signed_in = start_session(&mut transaction, IdentifiedUser { id, email }, origin).await?;
+    let user = IdentifiedUser { id, email };
+    let signed_in = start_session(&mut transaction, user, AddressIs::Proven, origin).await?;
     transaction.commit().await?;
     Ok(Some(signed_in))
 }
@@ -148,12 +149,25 @@ pub async fn finish_with_provider(
         Err(error) => return Err(error),
     };
     let mut transaction = app.db.get().begin().await?;
-    let user = match store::identity::user(&mut *transaction, &identity).await? {
-        Some(user) => user,
-        None => link_identity(app, &mut transaction, &identity).await?,
+    let (user, notice) = match store::identity::user(&mut *transaction, &identity).await? {
+        Some(user) => (user, None),
+        None => {
+            let user = link_identity(app, &mut transaction, &identity).await?;
+            let notice =
+                mail::account_linked(&app.settings.public_url, &user.email, &identity.issuer);
+            (user, Some(notice))
+        }
     };
-    let signed_in = start_session(&mut transaction, user, origin).await?;
+    // The account of a provider stays the user's even if the address has got another owner.
+    let address = match identity.verified_email.as_ref() == Some(&user.email) {
+        true => AddressIs::Proven,
+        false => AddressIs::Unproven,
+    };
+    let signed_in = start_session(&mut transaction, user, address, origin).await?;
     transaction.commit().await?;
+    if let Some(notice) = notice {
+        app.mailer.enqueue(notice);
+    }
     Ok(signed_in)
 }
 
@@ -186,47 +200,31 @@ async fn may_sign_in(app: &App, db: &mut store::PgConnection, email: &str) -> Re
     store::auth::may_sign_in(db, email, domain(email), app.settings.sign_up).await
 }
 
-/// Starts a session of a user who has proven to own their address. Accepts the user's invites, and
-/// makes the user a member of the organization that owns the domain, if it lets users join by
-/// domain.
+/// The proof by a sign-in that the address is the user's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AddressIs {
+    Proven,
+    Unproven,
+}
+
+/// Starts a session of a user. If the address is proven, accepts the invites to it, and makes the
+/// user a member of the organization that owns the domain, if it lets users join by domain.
 async fn start_session(
     transaction: &mut store::PgConnection,
     user: IdentifiedUser,
+    address: AddressIs,
     origin: Origin<'_>,
 ) -> Result<SignedIn> {
     let IdentifiedUser { id: user_id, email } = user;
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
-    let domain = domain(&email);
     let request = RequestOrigin {
         request_id: origin.request_id.clone(),
         address: origin.address.into(),
     };
     let actor = Actor::user(user_id.clone(), Some(request));
-    let accepted = store::auth::accept_invites(&mut *transaction, &email, domain, &user_id).await?;
-    for invite in accepted {
-        let mut changes = vec![Change::new(
-            AuditType::InviteAccepted,
-            TargetType::Invite,
-            invite.id,
-        )];
-        changes.extend(
-            invite
-                .is_new_member
-                .then(|| Change::member_added(&user_id, invite.role)),
-        );
-        store::audit::record(&mut *transaction, &invite.org_id, &actor, &changes).await?;
-        if invite.is_new_member {
-            let event = EventType::MemberAdded;
-            store::event::insert_member(&mut *transaction, &invite.org_id, event, &user_id).await?;
-        }
-    }
-    let joined = store::auth::join_by_domain(&mut *transaction, domain, &user_id).await?;
-    if let Some(org_id) = joined {
-        let added = [Change::member_added(&user_id, Role::Member)];
-        store::audit::record(&mut *transaction, &org_id, &actor, &added).await?;
-        let event = EventType::MemberAdded;
-        store::event::insert_member(&mut *transaction, &org_id, event, &user_id).await?;
+    if address == AddressIs::Proven {
+        join_orgs(transaction, &user_id, &email, &actor).await?;
     }
     // The session of a user with one organization keeps acting for it, even if the user is invited
     // to others later. Other users choose.
@@ -257,4 +255,41 @@ async fn start_session(
         expires_at,
         user_id,
     })
+}
+
+/// Accepts the invites to an address, and makes its user a member of the organization that owns the
+/// domain, if it lets users join by domain.
+async fn join_orgs(
+    db: &mut store::PgConnection,
+    user_id: &UserId,
+    email: &str,
+    actor: &Actor,
+) -> Result<()> {
+    let domain = domain(email);
+    let accepted = store::auth::accept_invites(db, email, domain, user_id).await?;
+    for invite in accepted {
+        let mut changes = vec![Change::new(
+            AuditType::InviteAccepted,
+            TargetType::Invite,
+            invite.id,
+        )];
+        changes.extend(
+            invite
+                .is_new_member
+                .then(|| Change::member_added(user_id, invite.role)),
+        );
+        store::audit::record(&mut *db, &invite.org_id, actor, &changes).await?;
+        if invite.is_new_member {
+            let event = EventType::MemberAdded;
+            store::event::insert_member(&mut *db, &invite.org_id, event, user_id).await?;
+        }
+    }
+    let joined = store::auth::join_by_domain(&mut *db, domain, user_id).await?;
+    if let Some(org_id) = joined {
+        let added = [Change::member_added(user_id, Role::Member)];
+        store::audit::record(&mut *db, &org_id, actor, &added).await?;
+        let event = EventType::MemberAdded;
+        store::event::insert_member(&mut *db, &org_id, event, user_id).await?;
+    }
+    Ok(())
 }

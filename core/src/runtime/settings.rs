@@ -61,7 +61,7 @@ settings! {
     REQUEST_MEMORY_MIB = "192"; "Memory of an API process for request bodies that arrive and responses that are not read yet, in MiB. A request beyond it waits up to 5 s for memory; then the response is 503."
     GRPC_REFLECTION = "true"; "`true` lets callers read the contract by gRPC reflection, with or without a credential. `false` disables reflection."
     AUTH_FAILURES_PER_MINUTE = "10"; "Number of failed authentications of one client address in 60 seconds after which the address is throttled."
-    SIGN_IN_MAILS_PER_MINUTE = "10"; "Maximum number of sign-in emails that one client address can request in 60 seconds."
+    SIGN_IN_MAILS_PER_MINUTE = "10"; "Maximum number of sign-in emails that one client address can request in 60 seconds, and of sign-ins with a provider that it can finish."
     DEVICE_LOGINS_PER_MINUTE = "10"; "Maximum number of device logins that one client address can start in 60 seconds."
     SIGN_UP = "open"; "Users who can sign up: `open`: everybody; `invited`: users with an open invite; `domains`: also users whose address has a domain that an organization has verified. Existing users can always sign in. Unless the value is `open`, only owners can create further organizations."
     SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`. If empty, emails are written to `ASSAY_MAIL_FOLDER`."

@@ -3,8 +3,9 @@
 use sqlx::PgExecutor;
 
 use crate::model::error::Result;
-use crate::model::identity::Identity;
+use crate::model::identity::{Identity, LinkedAccount};
 use crate::model::ids::UserId;
+use crate::model::timestamp::Timestamp;
 
 /// A user with their address.
 pub struct IdentifiedUser {
@@ -35,6 +36,50 @@ pub async fn user(db: impl PgExecutor<'_>, identity: &Identity) -> Result<Option
     .fetch_optional(db)
     .await?;
     Ok(user)
+}
+
+/// Returns the accounts that sign a user in, the first one first.
+pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<LinkedAccount>> {
+    let accounts = sqlx::query_as!(
+        LinkedAccount,
+        r#"
+        select
+            issuer,
+            subject,
+            created_at as "created_at: Timestamp",
+            used_at as "used_at: Timestamp"
+        from identities
+        where user_id = $1
+        order by created_at, issuer, subject
+        "#,
+        user_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(accounts)
+}
+
+/// Removes an account of a user. Idempotent.
+pub async fn unlink(
+    db: impl PgExecutor<'_>,
+    user_id: &UserId,
+    issuer: &str,
+    subject: &str,
+) -> Result<()> {
+    sqlx::query!(
+        "
+        delete from identities
+        where user_id = $1
+          and issuer = $2
+          and subject = $3
+        ",
+        user_id.as_str(),
+        issuer,
+        subject
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Links an account to a user, unless it is linked already.

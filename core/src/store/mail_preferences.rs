@@ -65,7 +65,8 @@ pub async fn set(
 /// Returns them with the number of these users.
 ///
 /// As in the feed of events, an event is taken only when no transaction that began before it is
-/// open.
+/// open. Events of suspended organizations, and of those that have only invited the user, are not
+/// reported later either.
 pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, usize)> {
     let rows = sqlx::query!(
         r#"
@@ -96,6 +97,9 @@ pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, 
                 e.position
             from due d
             join memberships s on s.user_id = d.user_id
+            join orgs o
+                on o.id = s.org_id
+                and o.suspended_at is null
             cross join lateral (
                 select *
                 from events e
@@ -107,13 +111,24 @@ pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, 
                       or (e.type = $4 and d.job_mails = 'finished')
                       or (e.type = $5 and d.thresholds)
                   )
-                order by e.xid, e.position
+                -- Many jobs must not hide that a limit is reached.
+                order by e.type <> $5, e.xid, e.position
                 limit $2
             ) e
+            -- Anybody can invite an address: the user must have acted for the organization.
+            where not s.by_invite
+               or exists(
+                   select from sessions x
+                   where x.user_id = d.user_id
+                     and x.org_id = s.org_id
+               )
         ), reported as (
             update mail_preferences m
             set
-                reported_before = d.horizon,
+                reported_before = case
+                    when m.reported_before > pg_snapshot_xmax(pg_current_snapshot()) then d.horizon
+                    else greatest(m.reported_before, d.horizon)
+                end,
                 next_at = now() + interval '1 minute' * case
                     when exists(select from found f where f.user_id = d.user_id) then $7::integer
                     else $6::integer
@@ -138,7 +153,7 @@ pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, 
         left join jobs j
             on j.org_id = f.org_id
             and j.id = f.job_id
-        order by d.user_id, f.org_id, f.xid, f.position
+        order by d.user_id, f.org_id, f.type <> $5, f.xid, f.position
         "#,
         limit,
         // One more shows that there are more.

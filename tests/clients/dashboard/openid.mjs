@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { assertAccessible, eventually, heading, play, shows, step } from "./helpers.mjs";
+import { ask, assertAccessible, eventually, heading, play, shows, step } from "./helpers.mjs";
 
 const CALLBACK = "/sign-in/oidc/uni/callback";
 const TITLE = "Example University";
@@ -68,9 +68,12 @@ await play(async ({ base, open, input }) => {
 
   await step("keep the account when the address changes", async () => {
     await signOut(page);
+    // An invite is for the owner of the address, who may be somebody else by now.
+    await ask("invite");
     await leave(page, "/account");
     await confirm(page, { sub: "owner", email: "married@example.org", verified: false });
     await shows(page, `You are signed in as ${owner}.`);
+    assert.equal(await page.getByText("Acme").count(), 1, "the invite of the other organization is still open");
     await signOut(page);
   });
 
@@ -148,5 +151,18 @@ await play(async ({ base, open, input }) => {
     await leave(page);
     await page.goto(stolen);
     await assertRefused(page, "This sign-in was not started in this browser, or it has ended.");
+  });
+
+  await step("remove an account", async () => {
+    await leave(page, "/account");
+    await confirm(page, { sub: "owner", email: "married@example.org", verified: false });
+    await shows(page, `You are signed in as ${owner}.`);
+    await assertAccessible(page);
+    await page.getByRole("button", { name: `Remove the account owner of ${issuer}` }).click();
+    await shows(page, "The account no longer signs you in.");
+    await signOut(page);
+    await leave(page);
+    await confirm(page, { sub: "owner", email: "married@example.org", verified: false });
+    await assertRefused(page, "has not verified an email address");
   });
 });

@@ -42,6 +42,13 @@ async fn newest(world: &World, email: &str, count: usize) -> Mail {
     found.pop().unwrap()
 }
 
+/// Begins the pauses of all users, as if they got an email just now. A round between two jobs would
+/// report only the first one.
+async fn begin_pauses(world: &World) {
+    let set = sqlx::query("update mail_preferences set next_at = now() + interval '10 minutes'");
+    set.execute(&mut world.database().await).await.unwrap();
+}
+
 /// Lets the next round look for events, although the users got an email just now.
 async fn end_pauses(world: &World) {
     let set = sqlx::query("update mail_preferences set next_at = now()");
@@ -81,12 +88,14 @@ async fn users_get_the_emails_that_they_turn_on() {
     )
     .await;
     choose(&world, &member_session, &[("jobs", "failed")]).await;
+    begin_pauses(&world).await;
     let good = submit_file(&world, SUITE_ID, "gru4rec <64>", &by_habit).await;
     let line = format!("{}\n", one_prediction()[0]);
     let bad = submit_file(&world, SUITE_ID, "twice", &line.repeat(2)).await;
     for job in [&good, &bad] {
         world.wait_until_finished(job).await;
     }
+    end_pauses(&world).await;
     // Several processes look at the same time.
     let others = [
         world.stack.launch_api().unwrap(),

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::{no_questions, play, tools};
+use super::{play, tools};
 use crate::clients::prepare;
-use crate::harness::{string, world_with};
+use crate::harness::{org, string, world_with};
+use crate::mail::mails;
 
 const CLIENT_ID: &str = "assay";
 const CLIENT_SECRET: &str = "secret of the client";
@@ -63,6 +64,7 @@ async fn user_signs_in_with_provider() {
         ("ASSAY_OIDC_ISSUERS", settings.to_string()),
         ("ASSAY_SIGN_UP", "invited".to_owned()),
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000".to_owned()),
+        ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000".to_owned()),
     ];
     let world = world_with(Plan {
         workers: 0,
@@ -76,14 +78,36 @@ async fn user_signs_in_with_provider() {
     let response = world.owner().post("/v1/invites", &invite).await.unwrap();
     assert_eq!(response.status, 201, "{}", response.body);
     let input = json!({"issuer": provider.issuer, "owner": world.org.email, "invited": invited});
-    play(&world, "openid.mjs", input, no_questions).await;
+    play(
+        &world,
+        "openid.mjs",
+        input,
+        async |question, _| match question {
+            "invite" => {
+                let other = org(&world.stack, "team").await;
+                let invite = json!({"email": world.org.email, "role": "viewer"});
+                let inviter = world.client(&other.session);
+                let invited = inviter.post("/v1/invites", &invite).await.unwrap();
+                assert_eq!(invited.status, 201, "{}", invited.body);
+                Value::Null
+            }
+            _ => panic!("unexpected question: {question}"),
+        },
+    )
+    .await;
+    let notices = mails(&world, &world.org.email);
+    let linked = notices
+        .iter()
+        .filter(|mail| mail.subject == "An account can now sign you in to Assay");
+    assert_eq!(linked.count(), 1, "{notices:?}");
     let linked: Vec<(String, String)> = sqlx::query_as(
         "select i.subject, u.email from identities i join users u on u.id = i.user_id order by 1",
     )
     .fetch_all(&mut world.database().await)
     .await
     .unwrap();
-    let expected = [("invited", invited), ("owner", world.org.email.as_str())];
+    // The owner has removed their account.
+    let expected = [("invited", invited)];
     let expected = expected.map(|(subject, email)| (subject.to_owned(), email.to_owned()));
     assert_eq!(linked, expected);
 }

@@ -167,13 +167,22 @@ const fn form(
 pub const UPLOAD: &str = "/suites/{suite_id}/submissions";
 
 /// The forms, in an order in which an owner can send all of them. The last ones end the session.
-pub const FORMS: [Form; 27] = [
+pub const FORMS: [Form; 28] = [
     form("/terms", Sender::Owner, &[("version", "2026-01")]),
     Form {
         is_change: false,
         ..form("/account/theme", Sender::User, &[("theme", "dark")])
     },
     form("/account/mails", Sender::User, &[("jobs", "failed")]),
+    Form {
+        // The user has no account of a provider.
+        is_change: false,
+        ..form(
+            "/account/unlink",
+            Sender::User,
+            &[("issuer", "https://login.example.edu"), ("subject", "1")],
+        )
+    },
     Form {
         is_change: false,
         ..form("/choose", Sender::User, &[("next", "/jobs")])

@@ -153,6 +153,26 @@ pub fn webhook_disabled(to: &str, org: &str, webhook: &Webhook) -> Email {
     )
 }
 
+/// Returns the notice that an account of a provider can sign the user in from now on.
+pub fn account_linked(public_url: &str, to: &str, issuer: &str) -> Email {
+    let linked = format!(
+        "An account of {issuer} with your address has signed in to Assay. From now on it signs you in, \
+         even if its address changes."
+    );
+    let account = format!("{public_url}/account");
+    email(
+        Kind::Notice,
+        to,
+        "An account can now sign you in to Assay",
+        &[
+            Paragraph::Text("Hello,"),
+            Paragraph::Text(&linked),
+            Paragraph::Text("If this was not you, remove the account and sign out everywhere:"),
+            Paragraph::Link("Account", &account),
+        ],
+    )
+}
+
 /// Returns the email about jobs and usage that a user has turned on. It contains no scores: their
 /// pages apply the disclosure policy of the suite.
 ///
@@ -179,10 +199,13 @@ pub fn news(public_url: &str, news: &News) -> Email {
         ));
     }
     if !news.jobs.is_empty() {
-        texts.push(format!(
-            "In {org} on Assay, {} finished, {failed} of them without success.",
-            count(news.jobs.len())
-        ));
+        let finished = count(news.jobs.len());
+        texts.push(match news.has_more {
+            true => format!("In {org} on Assay, {finished} finished. The first of them:"),
+            false => {
+                format!("In {org} on Assay, {finished} finished, {failed} of them without success.")
+            }
+        });
     }
     let jobs = news.jobs.iter().map(|job| {
         let label = job.label.as_deref().unwrap_or_default();
@@ -362,7 +385,9 @@ mod tests {
             has_more: true,
             ..of(vec![job("", true); 50], vec![])
         };
-        assert_eq!(mail(many).subject, "More than 50 jobs have finished");
+        let many = mail(many);
+        assert_eq!(many.subject, "More than 50 jobs have finished");
+        assert!(many.text.contains("The first of them:"), "{}", many.text);
     }
 
     #[test]

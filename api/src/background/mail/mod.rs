@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
 use self::email::{Email, Kind};
-pub use self::messages::{invite, keys_expiring, news, sign_in, webhook_disabled};
+pub use self::messages::{account_linked, invite, keys_expiring, news, sign_in, webhook_disabled};
 use self::transport::{DeliveryError, Transport};
 use crate::settings::MailSettings;
 
@@ -114,6 +114,15 @@ impl Mailer {
             metrics::counter!(prometheus::MAILS, "outcome" => "dropped").increment(1);
             tracing::error!("email dropped, queue full or closed");
         }
+    }
+
+    /// Returns `true` if the queue of notices is at most half full, so that many at once leave room
+    /// for those of requests.
+    pub fn has_room_for_notices(&self) -> bool {
+        let queues = self.queues();
+        queues
+            .as_ref()
+            .is_some_and(|queues| queues.notices.capacity() >= QUEUE_MAX / 2)
     }
 
     /// Closes the queues. The delivery worker ends once it has delivered the queued emails.

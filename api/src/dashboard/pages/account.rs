@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use askama::Template;
 use assay_core::Error;
+use assay_core::model::identity::LinkedAccount;
 use assay_core::model::mail_preferences::{JobMails, MailPreferences};
 use assay_core::model::session::Session;
 use assay_core::model::validation;
@@ -28,6 +29,7 @@ struct AccountPage {
     layout: Layout,
     email: String,
     mails: MailPreferences,
+    accounts: Vec<LinkedAccount>,
     sessions: Vec<Session>,
 }
 
@@ -35,6 +37,7 @@ struct AccountPage {
 pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     let user = visitor.proof()?;
     let sessions = sessions::list(&app, &user).await?.sessions;
+    let accounts = account::linked_accounts(&app, &visitor.proof()?).await?;
     let mails = account::mail_preferences(&app, &visitor.proof()?).await?;
     let layout = visitor.layout(&app, "Account", Section::None).await?;
     let email = layout
@@ -46,6 +49,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
         layout,
         email,
         mails,
+        accounts,
         sessions,
     })
 }
@@ -76,6 +80,20 @@ pub async fn set_mails(
     Ok(redirect_with_notice(
         "/account",
         "Your choice of emails is saved.",
+    ))
+}
+
+/// Removes an account of a provider.
+pub async fn unlink(
+    State(app): State<App>,
+    visitor: Visitor,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let (issuer, subject) = (fields.get("issuer"), fields.get("subject"));
+    account::unlink_account(&app, &visitor.proof()?, issuer, subject).await?;
+    Ok(redirect_with_notice(
+        "/account",
+        "The account no longer signs you in. Sessions that it has started go on until you end them.",
     ))
 }
 
