@@ -111,25 +111,34 @@ pub fn build_once(
 
 /// Returns a Python interpreter with the packages of a requirements file.
 pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTool> {
+    run(
+        Command::new("python3").arg("--version"),
+        "no python3 on PATH",
+    )?;
+    this_python_with(Path::new("python3"), kind, requirements)
+}
+
+/// Returns this interpreter with the packages of a requirements file.
+pub fn this_python_with(
+    python: &Path,
+    kind: &str,
+    requirements: &Path,
+) -> Result<PathBuf, MissingTool> {
     // Debian's python3 lacks the two modules. The key contains the version, as an environment of
     // another Python cannot be used.
     let which = [
         "-c",
         "import ensurepip, sys, venv; print(sys.executable, sys.version)",
     ];
-    run(
-        Command::new("python3").arg("--version"),
-        "no python3 on PATH",
-    )?;
     let which = run(
-        Command::new("python3").args(which),
-        "no venv or pip for python3",
+        Command::new(python).args(which),
+        "no venv or pip for Python",
     )?
     .stdout;
     let folder = build_once(kind, &[which, fs::read(requirements).unwrap()], |part| {
         run(
-            Command::new("python3").args(["-m", "venv"]).arg(part),
-            "python3 cannot create a venv",
+            Command::new(python).args(["-m", "venv"]).arg(part),
+            "Python cannot create a venv",
         )?;
         // Wheels only: compiling a package takes longer than all tests.
         let mut pip = Command::new(part.join("bin/python"));

@@ -60,6 +60,7 @@ mod plans;
 mod prediction_chains;
 mod predictions;
 mod promises;
+mod python_client;
 mod races;
 mod receiver;
 mod redis_troubles;

@@ -1,0 +1,143 @@
+"""The cache on disk: items of suites, unfinished predictions and unfinished uploads.
+
+Layout of the folder: `items/`, `predictions/` and `uploads/`. All of it can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ._core import encode_json
+
+_STATE_SECONDS = 8 * 24 * 3600  # Uploads expire after 7 days.
+
+
+def digest_of(*parts: str) -> str:
+    """Returns the SHA-256 of several strings, in hexadecimal digits."""
+    return hashlib.sha256(encode_json(parts)).hexdigest()
+
+
+class Cache:
+    """The cache of one installation. Without a folder it stores nothing."""
+
+    def __init__(self, folder: Path | None, base_url: str) -> None:
+        self._folder = folder
+        self._base_url = base_url
+
+    def items_file(self, suite_id: str, version: str) -> Path | None:
+        """Returns the file for the items of one version of a suite."""
+        return self._path("items", digest_of(self._base_url, suite_id, version) + ".ndjson")
+
+    def predictions(self, *identity: str) -> PredictionLog:
+        """Returns the log of the predictions of an evaluation."""
+        return PredictionLog(self._path("predictions", digest_of(self._base_url, *identity)))
+
+    def upload_state(self, *identity: str) -> UploadState:
+        """Returns the state of an upload."""
+        return UploadState(self._path("uploads", digest_of(self._base_url, *identity)))
+
+    def _path(self, kind: str, name: str) -> Path | None:
+        return self._folder / kind / name if self._folder else None
+
+
+def _make_folder(path: Path) -> None:
+    # Predictions and items may be confidential.
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Writes a file that appears only when it is complete."""
+    _make_folder(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for line in lines:
+                file.write(line)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+class PredictionLog:
+    """Predictions on disk, appended as they are made."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def load(self) -> int:
+        """Reads the predictions of an earlier run. Returns their number."""
+        if self._path is None or not self._path.exists():
+            return 0
+        with self._path.open("rb") as file:
+            for line in file:
+                try:
+                    item_id, prediction = json.loads(line)
+                except ValueError:
+                    continue  # The process ended while it wrote this line.
+                self._made[item_id] = prediction
+        return len(self._made)
+
+    def add(self, predictions: Mapping[str, Any]) -> None:
+        """Appends predictions. They survive a crash of the process."""
+        lines = b"".join(encode_json(pair) + b"\n" for pair in predictions.items())
+        with self._lock:
+            self._made.update(predictions)
+            if self._path is None:
+                return
+            _make_folder(self._path)
+            # The first line may follow one that a crash has cut off.
+            is_new = not self._path.exists()
+            with self._path.open("ab") as file:
+                file.write(lines if is_new else b"\n" + lines)
+
+    def __contains__(self, item_id: str) -> bool:
+        return item_id in self._made
+
+    def in_order(self, item_ids: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Returns the predictions in the order of these items, without missing ones."""
+        return ((item, self._made[item]) for item in item_ids if item in self._made)
+
+    def delete(self) -> None:
+        """Deletes the file."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class UploadState:
+    """The id of an upload, so that a later process can resume it."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def load(self) -> str | None:
+        """Returns the id of the upload, if there is one."""
+        try:
+            return self._path.read_text(encoding="utf-8").strip() if self._path else None
+        except FileNotFoundError:
+            return None
+
+    def save(self, upload_id: str) -> None:
+        """Stores the id, and deletes the states of uploads that have expired."""
+        if self._path is None:
+            return
+        write_lines(self._path, [upload_id.encode()])
+        oldest = time.time() - _STATE_SECONDS
+        for path in self._path.parent.iterdir():
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        """Deletes the state."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)

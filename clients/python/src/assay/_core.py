@@ -1,0 +1,346 @@
+"""The core of the client, without input or output.
+
+The core is made of generators, called steps. A step yields *effects*: send a request, sleep, run a
+blocking function, run several steps at once. A runner (`_sync_runner.py`, `_async_runner.py`)
+performs the effects, and sends the result or the exception back into the generator. So all
+decisions exist once, and the sync and the async client only differ in their runner.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import secrets
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from ._errors import ApiError, AssayError, ConnectionFailed, QuotaExceeded, error_of_response
+from ._record import Record, format_time
+from ._retry import Failure, RateLimit, RetryPolicy, timeout_of
+from ._tables import OPERATIONS, RETRIES
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
+
+Steps = Generator["Effect", Any, T]
+Json = dict[str, Any]
+
+logger = logging.getLogger("assay")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An HTTP request, relative to the address of the installation and without credential."""
+
+    operation: str
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    content: bytes | None = None
+    timeout: float = 75.0
+    """The read timeout in seconds."""
+    is_stream: bool = False
+    """`True` if the body of the response is read with the effect `Read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP response with its whole body. The names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    stream: Any = None
+    """The body of the response to a request with `is_stream`, for the effect `Read`."""
+
+    def json(self) -> Any:
+        """Returns the decoded body. Raises `AssayError` if it is not JSON."""
+        try:
+            return json.loads(self.content)
+        except ValueError as error:
+            raise AssayError(f"The response (status {self.status}) is not JSON.") from error
+
+
+class TransportError(Exception):
+    """The transport received no response. `kind` is the `error` of a `Failure`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Effect: send a request. The result is a `Reply`, or a `TransportError` is raised."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Effect: read the next bytes of a stream. The result is empty at its end."""
+
+    stream: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Effect: wait for a number of seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Effect: call a function that blocks, such as one that reads a file. The result is its own."""
+
+    function: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Effect: call a sync or async function of the user. The result is that of the function."""
+
+    function: Callable[..., Any]
+    argument: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Effect: run steps, at most `limit` at once. The iterable is consumed as they start.
+
+    After the first exception no further step starts; the exception is raised when those that have
+    started are finished.
+    """
+
+    steps: Iterable[Steps[Any]]
+    limit: int
+
+
+Effect = Send | Read | Sleep | Block | Call | Parallel
+
+
+@dataclass
+class Core:
+    """The settings and the state of one client that decisions depend on."""
+
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    org_id: str | None = None
+    """The organization that a session acts for."""
+    on_wait: Callable[[str], None] = logger.info
+    """Receives a message when the client waits for a slot of `concurrent_jobs`."""
+    rate_limit: RateLimit = field(default_factory=RateLimit)
+    warned_expiry: str | None = None
+
+    def call(
+        self,
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        body: Json | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        waits_for_slot: bool = False,
+        is_stream: bool = False,
+    ) -> Steps[Reply]:
+        """Sends the request of an operation, with retries.
+
+        A `body` of bytes is JSON already. Raises `ApiError` and `ConnectionFailed`.
+        """
+        method, template = OPERATIONS[operation]
+        content = body if isinstance(body, bytes) or body is None else encode_json(body)
+        all_headers = dict(headers or {})
+        if content is not None:
+            all_headers.setdefault("Content-Type", "application/json")
+        if idempotency_key is not None:
+            all_headers["Idempotency-Key"] = idempotency_key
+        request = Request(
+            operation=operation,
+            method=method,
+            path=template.format_map({k: quote(v, safe=":") for k, v in (path or {}).items()}),
+            query=encode_query(query or {}),
+            headers=all_headers,
+            content=content,
+            timeout=timeout_of(operation),
+            is_stream=is_stream,
+        )
+        return (yield from self.send(request, waits_for_slot=waits_for_slot))
+
+    def send(self, request: Request, *, waits_for_slot: bool = False) -> Steps[Reply]:
+        """Sends a request, with the retries of the table."""
+        key = next((v for k, v in request.headers.items() if k.lower() == "idempotency-key"), None)
+        operation_class = self.policy.class_of(request.operation, key is not None)
+        retries = 0
+        slept = 0.0
+        while True:
+            if delay := self.rate_limit.take_delay():
+                logger.debug("rate limit reached, waiting %.1f s", delay)
+                yield Sleep(delay)
+            error: AssayError
+            try:
+                reply: Reply = yield Send(request)
+            except TransportError as failed:
+                failure = Failure(failed.kind)
+                error = ConnectionFailed(f"{request.method} {request.path}: {failed}")
+                error.__cause__ = failed
+            else:
+                self._observe(reply)
+                if reply.status < 400:
+                    return reply
+                error = decode_error(reply)
+                limit = error.limit if isinstance(error, QuotaExceeded) else None
+                failure = Failure(error.code, error.retry_after, limit)
+            error.idempotency_key = key
+            wait = self.policy.delay(failure, operation_class, retries, waits_for_slot)
+            is_slot = failure.limit == "concurrent_jobs"
+            if wait is None or (is_slot and slept > RETRIES["limits"]["slot_wait_seconds"]):
+                raise error
+            if is_slot:
+                self.on_wait(f"all concurrent jobs are in use, retrying in {wait:g} s")
+                slept += wait
+            else:
+                retries += 1
+                logger.debug("%s, retry %d in %.1f s", failure.error, retries, wait)
+            yield Sleep(wait)
+
+    def _observe(self, reply: Reply) -> None:
+        headers = reply.headers
+        # Without a valid credential, the headers describe the limit of the network address.
+        if reply.status != 401 and "x-ratelimit-remaining" in headers:
+            self.rate_limit.observe(
+                int(headers.get("x-ratelimit-limit", 0)),
+                int(headers["x-ratelimit-remaining"]),
+                _seconds_to_reset(headers),
+            )
+        expires_at = headers.get("x-key-expires-at")
+        if expires_at and expires_at != self.warned_expiry:
+            self.warned_expiry = expires_at
+            import warnings
+
+            warnings.warn(f"The API key expires at {expires_at}.", UserWarning, stacklevel=2)
+
+
+def _seconds_to_reset(headers: Mapping[str, str]) -> float:
+    """Returns the time until `X-RateLimit-Reset`, independent of the clock of this machine."""
+    try:
+        now = parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        import time
+
+        now = time.time()
+    return float(headers.get("x-ratelimit-reset", 0)) - now
+
+
+def decode_error(reply: Reply) -> ApiError:
+    """Returns the exception for an error response."""
+    try:
+        body = json.loads(reply.content)
+    except ValueError:
+        body = None
+    try:
+        retry_after = float(reply.headers["retry-after"])
+    except (KeyError, ValueError):
+        retry_after = None
+    return error_of_response(reply.status, body, reply.headers.get("x-request-id"), retry_after)
+
+
+def encode_json(value: Any) -> bytes:
+    """Returns compact JSON. Models become objects, and timestamps RFC 3339 strings."""
+    return _encoder.encode(value).encode()
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, Record):
+        return {name: item for name, item in value.to_dict().items() if item is not None}
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return value.tolist()
+    if hasattr(value, "isoformat"):
+        return format_time(value)
+    raise TypeError(f"{type(value).__name__} is not a value of JSON")
+
+
+def encode_query(query: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Returns query parameters as strings, without those that are None."""
+    return tuple(
+        (name, format_time(value) if hasattr(value, "isoformat") else str(value))
+        for name, value in query.items()
+        if value is not None
+    )
+
+
+def without_none(**values: Any) -> Json:
+    """Returns the arguments that are not None, for a request body."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def new_key() -> str:
+    """Returns a random idempotency key, for operations whose content is not hashed."""
+    return secrets.token_hex(16)
+
+
+def is_async_function(function: Any) -> bool:
+    """Returns whether a function of the user, or an object with `__call__`, is async."""
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+# json.dumps would create an encoder for each of ten million predictions.
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_json_default
+)
+
+
+class Pager(Generic[T]):
+    """The state of one listing: which page is next."""
+
+    def __init__(
+        self,
+        core: Core,
+        operation: str,
+        field: str,
+        decode: Callable[[Mapping[str, Any]], T],
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        token: str | None = None,
+        follows: bool = False,
+    ) -> None:
+        """Creates a listing. `field` is the array of a page.
+
+        `token` is the name of the query parameter for the next page, or None for a listing
+        without pages. With `follows`, the listing never ends: it waits for new entries.
+        """
+        self._core = core
+        self._operation = operation
+        self._field = field
+        self._decode = decode
+        self._path = path
+        self._query = dict(query or {})
+        self._token = token
+        self._follows = follows
+        self.has_more = True
+
+    @property
+    def position(self) -> str | None:
+        """The token of the next page."""
+        return self._query.get(self._token) if self._token else None
+
+    def next_page(self) -> Steps[list[T]]:
+        """Reads the next page."""
+        page: Json = (
+            yield from self._core.call(self._operation, path=self._path, query=self._query)
+        ).json()
+        entries = [self._decode(entry) for entry in page[self._field]]
+        following = page.get(f"next_{self._token}") if self._token else None
+        if following is not None and self._token:
+            self._query[self._token] = following
+        # The cursor of events is never null; an empty page is the last one.
+        is_last = following is None or (self._operation == "listEvents" and not entries)
+        self.has_more = self._follows or not is_last
+        return entries

@@ -1,0 +1,330 @@
+"""Predictions as NDJSON: from DataFrames, arrays, files, dicts and iterators.
+
+Libraries of DataFrames are recognized by their methods, so that none of them is a dependency.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from ._core import encode_json
+from ._errors import AssayError
+
+PredictionValue = Any
+"""A ranking (ids, best first), a label, a number, or a dict of label to probability."""
+Predictions = Any
+"""A DataFrame, a path, a dict, or an iterable of predictions; see `Suite.submit`."""
+
+_ROWS_PER_CHUNK = 20_000
+_COLUMNS = ("item_id", "prediction")
+_NUMBER_METRICS = ("rmse", "mae", "spearman")
+_LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro")
+_PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
+_RANKING_METRICS = ("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map")
+_PROBABILITY_TOLERANCE = 1e-6
+_NUMBER_MAX = 1e50
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Predictions that are converted to NDJSON as they are read."""
+
+    chunks: Callable[[], Iterator[bytes]]
+    """Returns the NDJSON in chunks of whole lines."""
+    is_replayable: bool
+    """`True` if `chunks` can be called again."""
+
+
+@dataclass(frozen=True)
+class PredictionFile:
+    """A file that an upload can send as it is."""
+
+    path: Path
+    content_type: str
+    content_encoding: str
+
+
+def open_predictions(
+    predictions: Predictions, rankings: Any = None, metric: str | None = None
+) -> Rows | PredictionFile:
+    """Returns the source for predictions in any of the supported forms.
+
+    With `rankings`, the first argument is the ids of the items, and `rankings` is an array with
+    one row (a ranking) or one element (a label or a number) for each of them. The `metric` says
+    how the text of a CSV file is read. Raises `AssayError` for other types.
+    """
+    if rankings is not None:
+        return _replayable(lambda: _pairs(_array_pairs(predictions, rankings)))
+    if isinstance(predictions, (str, os.PathLike)):
+        return _open_file(Path(os.fspath(predictions)), metric)
+    if hasattr(predictions, "collect") and not hasattr(predictions, "write_ndjson"):
+        predictions = predictions.collect()  # a lazy frame of polars
+    if hasattr(predictions, "write_ndjson"):
+        return _replayable(lambda: _polars(predictions))
+    if hasattr(predictions, "to_json") and hasattr(predictions, "iloc"):
+        return _replayable(lambda: _pandas(predictions))
+    if hasattr(predictions, "to_batches") and hasattr(predictions, "column_names"):
+        return _replayable(lambda: _arrow(predictions))
+    if isinstance(predictions, Mapping):
+        made: Mapping[Any, Any] = predictions  # pyright: ignore[reportUnknownVariableType]
+        return _replayable(lambda: _pairs(made.items()))
+    if isinstance(predictions, Iterable):
+        rows: Iterable[Any] = predictions  # pyright: ignore[reportUnknownVariableType]
+        return Rows(lambda: _pairs(_entries(rows)), isinstance(rows, Sequence))
+    raise AssayError(
+        f"Predictions cannot be a {type(predictions).__name__}. Pass a DataFrame with the columns "
+        "`item_id` and `prediction`, a path, a dict, or an iterable of (item_id, prediction)."
+    )
+
+
+def _replayable(chunks: Callable[[], Iterator[bytes]]) -> Rows:
+    return Rows(chunks, is_replayable=True)
+
+
+def _entries(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    for number, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            try:
+                yield row["item_id"], row["prediction"]
+            except KeyError as missing:
+                raise AssayError(f"predictions[{number}] lacks {missing}.") from None
+        elif isinstance(row, (tuple, list)) and len(cast("Sequence[Any]", row)) == 2:
+            yield row[0], row[1]
+        else:
+            raise AssayError(
+                f"predictions[{number}] must be (item_id, prediction) or a dict with both, "
+                f"not {type(cast('object', row)).__name__}."
+            )
+
+
+def _array_pairs(ids: Any, values: Any) -> Iterator[tuple[Any, Any]]:
+    if len(ids) != len(values):
+        raise AssayError(f"There are {len(ids)} ids and {len(values)} predictions.")
+    for start in range(0, len(ids), _ROWS_PER_CHUNK):
+        end = start + _ROWS_PER_CHUNK
+        for item_id, value in zip(
+            _listed(ids, start, end), _listed(values, start, end), strict=True
+        ):
+            # Arrays of integers are common for rankings, whose ids are strings.
+            is_ranking = isinstance(value, (list, tuple))
+            ranking = cast("Sequence[Any]", value)
+            yield item_id, [str(entry) for entry in ranking] if is_ranking else value
+
+
+def _listed(values: Any, start: int, end: int) -> list[Any]:
+    part = values[start:end]
+    return part.tolist() if hasattr(part, "tolist") else list(part)
+
+
+def _pairs(pairs: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
+    iterator = iter(pairs)
+    while batch := list(islice(iterator, _ROWS_PER_CHUNK)):
+        yield b"".join(map(prediction_line, batch))
+
+
+def prediction_line(pair: tuple[Any, Any]) -> bytes:
+    """Returns one prediction as a line of NDJSON."""
+    item_id, prediction = pair
+    if not isinstance(item_id, str):
+        raise AssayError(f"item_id must be a string, not {type(item_id).__name__}: {item_id!r}.")
+    if not isinstance(prediction, (list, str, float)) and isinstance(prediction, Mapping):
+        # Columns of structs have a field for every label; absent ones are null.
+        probabilities: Mapping[Any, Any] = prediction  # pyright: ignore[reportUnknownVariableType]
+        prediction = {label: p for label, p in probabilities.items() if p is not None}
+    return encode_json({"item_id": item_id, "prediction": prediction}) + b"\n"
+
+
+def _require_columns(columns: Iterable[Any]) -> None:
+    names = [str(name) for name in columns]
+    if missing := [name for name in _COLUMNS if name not in names]:
+        raise AssayError(
+            f"The frame lacks the column `{'` and `'.join(missing)}`. Columns: {', '.join(names)}."
+        )
+
+
+def _polars(frame: Any) -> Iterator[bytes]:
+    from io import BytesIO
+
+    _require_columns(frame.columns)
+    selected = frame.select(list(_COLUMNS))
+    is_struct = "Struct" in str(selected.dtypes[1])
+    for start in range(0, len(selected), _ROWS_PER_CHUNK):
+        part = selected.slice(start, _ROWS_PER_CHUNK)
+        if is_struct:
+            yield from _pairs(
+                zip(part["item_id"].to_list(), part["prediction"].to_list(), strict=True)
+            )
+        else:
+            buffer = BytesIO()
+            part.write_ndjson(buffer)
+            yield buffer.getvalue()
+
+
+def _pandas(frame: Any) -> Iterator[bytes]:
+    _require_columns(frame.columns)
+    selected = frame[list(_COLUMNS)]
+    first = selected["prediction"].iloc[0] if len(selected) else None
+    # to_json rounds numbers to 15 digits, so only text and rankings are written by it.
+    is_text = isinstance(first, (str, list, tuple))
+    for start in range(0, len(selected), _ROWS_PER_CHUNK):
+        part = selected.iloc[start : start + _ROWS_PER_CHUNK]
+        if is_text:
+            text: str = part.to_json(orient="records", lines=True, force_ascii=False)
+            yield text.rstrip("\n").encode() + b"\n"
+        else:
+            yield from _pairs(
+                zip(part["item_id"].tolist(), part["prediction"].tolist(), strict=True)
+            )
+
+
+def _arrow(table: Any) -> Iterator[bytes]:
+    _require_columns(table.column_names)
+    for batch in table.select(list(_COLUMNS)).to_batches(max_chunksize=_ROWS_PER_CHUNK):
+        yield from _batch(batch)
+
+
+def _batch(batch: Any) -> Iterator[bytes]:
+    yield from _pairs(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+
+
+def _open_file(path: Path, metric: str | None) -> Rows | PredictionFile:
+    if not path.is_file():
+        raise AssayError(f"There is no file {path}.")
+    endings = [ending.lower() for ending in path.suffixes]
+    encodings = {".gz": "gzip", ".zst": "zstd"}
+    encoding = encodings.get(endings[-1], "identity") if endings else "identity"
+    kind = (endings[-2:-1] or [""])[0] if encoding != "identity" else (endings or [""])[-1]
+    if kind in (".ndjson", ".jsonl"):
+        return PredictionFile(path, "application/x-ndjson", encoding)
+    if kind == ".json":
+        return PredictionFile(path, "application/json", encoding)
+    if kind == ".csv" and encoding == "identity":
+        return _replayable(lambda: _pairs(_csv(path, metric)))
+    if kind == ".parquet" and encoding == "identity":
+        return _replayable(lambda: _parquet(path))
+    raise AssayError(
+        f"{path.name} has an unknown ending. Files end in .ndjson, .jsonl or .json (with .gz or "
+        ".zst if compressed), .csv or .parquet."
+    )
+
+
+def _csv(path: Path, metric: str | None) -> Iterator[tuple[str, Any]]:
+    import csv
+
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        _require_columns(reader.fieldnames or [])
+        for row in reader:
+            yield row["item_id"], _csv_value(row["prediction"], metric, reader.line_num)
+
+
+def _csv_value(text: str, metric: str | None, line: int) -> Any:
+    try:
+        # A ranking or probabilities are JSON in the cell.
+        if text.startswith(("[", "{")):
+            return json.loads(text)
+        return float(text) if metric in _NUMBER_METRICS else text
+    except ValueError:
+        raise AssayError(f"line {line}: {text!r} is not a valid prediction.") from None
+
+
+def _parquet(path: Path) -> Iterator[bytes]:
+    try:
+        parquet = _import("pyarrow.parquet", "Reading a .parquet file")
+    except AssayError:
+        yield from _polars(_import("polars", "Reading a .parquet file").read_parquet(path))
+        return
+    file = parquet.ParquetFile(path)
+    _require_columns(file.schema_arrow.names)
+    for batch in file.iter_batches(_ROWS_PER_CHUNK, columns=list(_COLUMNS)):
+        yield from _batch(batch.select(list(_COLUMNS)))
+
+
+def _import(name: str, purpose: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        raise AssayError(f"{purpose} needs {name}, which is not installed.") from None
+
+
+def to_polars(rows: list[dict[str, Any]]) -> Any:
+    """Returns a polars DataFrame. Raises `AssayError` if polars is not installed."""
+    return _import("polars", "to_polars()").from_dicts(rows, infer_schema_length=None)
+
+
+def to_pandas(rows: list[dict[str, Any]]) -> Any:
+    """Returns a pandas DataFrame. Raises `AssayError` if pandas is not installed."""
+    return _import("pandas", "to_pandas()").DataFrame(rows)
+
+
+def to_arrow(rows: list[dict[str, Any]]) -> Any:
+    """Returns a pyarrow Table. Raises `AssayError` if pyarrow is not installed."""
+    return _import("pyarrow", "to_arrow()").Table.from_pylist(rows)
+
+
+def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
+    """Returns the predictions as NDJSON in chunks of whole lines.
+
+    Raises `AssayError` for files in zstd, which Python reads only from version 3.14 on.
+    """
+    if isinstance(source, Rows):
+        yield from source.chunks()
+        return
+    if source.content_type == "application/json":
+        yield from _pairs(_entries(json.loads(_decompressed(source).read())))
+        return
+    with _decompressed(source) as file:
+        while chunk := file.readlines(1 << 20):
+            yield b"".join(chunk)
+
+
+def _decompressed(source: PredictionFile) -> Any:
+    if source.content_encoding == "gzip":
+        import gzip
+
+        return gzip.open(source.path, "rb")
+    if source.content_encoding == "zstd":
+        return _import("compression.zstd", f"Reading {source.path.name} here").open(source.path)
+    return source.path.open("rb")
+
+
+def is_type_of_metric(value: Any, metric: str) -> bool:
+    """Returns whether a prediction has the type that the metric needs. True for other metrics."""
+    family = metric.split("@", 1)[0]
+    if metric in _NUMBER_METRICS:
+        return (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and (abs(value) <= _NUMBER_MAX)
+        )
+    if metric in _LABEL_METRICS:
+        return isinstance(value, str)
+    if metric in _PROBABILITY_METRICS:
+        return isinstance(value, dict) and _are_probabilities(
+            list(cast("dict[str, Any]", value).values())
+        )
+    if family in _RANKING_METRICS:
+        return isinstance(value, str) or _is_ranking(value)
+    return True
+
+
+def _is_ranking(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    entries: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+    return all(isinstance(entry, str) for entry in entries)
+
+
+def _are_probabilities(values: list[Any]) -> bool:
+    are_numbers = all(
+        isinstance(p, (int, float)) and not isinstance(p, bool) and 0 <= p <= 1 for p in values
+    )
+    return are_numbers and abs(sum(values) - 1) <= _PROBABILITY_TOLERANCE

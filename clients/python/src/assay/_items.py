@@ -1,0 +1,127 @@
+"""The items of a suite: read once for each version, then from the cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from . import _frames as frames
+from . import _models as models
+from ._cache import Cache, write_lines
+from ._core import Block, Core, Json, Steps, encode_json
+
+_PAGE_ITEMS = 1000
+
+
+class Item(models.SuiteItem):
+    """An item of a suite: its `id`, and the `input` for a model."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        """The id of the item, as predictions name it."""
+        return self.item_id
+
+
+class Items(Sequence[Item]):
+    """The items of one version of a suite, in the order of the suite.
+
+    They are read from the cache one by one, so that a large suite does not fill the memory.
+    """
+
+    def __init__(self, suite_id: str, version: str, source: Path | list[bytes]) -> None:
+        self.suite_id = suite_id
+        self.version = version
+        """The version of the suite that the items belong to. It never changes."""
+        self._source = source
+        self._length: int | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        return (Item.from_dict(json.loads(line)) for line in self._lines())
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = sum(1 for _ in self._lines())
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        """Returns one item or a slice. Each call reads the file from its start."""
+        wanted = range(len(self))[index]
+        if isinstance(wanted, int):
+            return next(item for n, item in enumerate(self) if n == wanted)
+        found = {n: item for n, item in enumerate(self) if n in wanted}
+        return [found[n] for n in wanted]
+
+    def __repr__(self) -> str:
+        return f"<Items of {self.suite_id} version {self.version}: {len(self):,}>"
+
+    def first(self) -> Item:
+        """Returns the first item."""
+        return next(iter(self))
+
+    def ids(self) -> Iterator[str]:
+        """Returns the ids of the items, in order."""
+        return (json.loads(line)["item_id"] for line in self._lines())
+
+    def to_polars(self) -> Any:
+        """Returns a polars DataFrame: `item_id`, and one column for each field of the input."""
+        return frames.to_polars(self._rows())
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas DataFrame: `item_id`, and one column for each field of the input."""
+        return frames.to_pandas(self._rows())
+
+    def to_arrow(self) -> Any:
+        """Returns a pyarrow Table: `item_id`, and one column for each field of the input."""
+        return frames.to_arrow(self._rows())
+
+    def to_ndjson(self, path: str | Path) -> None:
+        """Writes the items as NDJSON, each with `item_id` and `input`."""
+        write_lines(Path(path), self._lines())
+
+    def _rows(self) -> list[Json]:
+        # An input can have a field of the name `item_id`, too; the id of the item is kept.
+        return [{**item.input, "item_id": item.item_id} for item in self]
+
+    def _lines(self) -> Iterator[bytes]:
+        if isinstance(self._source, list):
+            yield from self._source
+        else:
+            with self._source.open("rb") as file:
+                yield from file
+
+
+def load_items(core: Core, cache: Cache, suite_id: str, version: str | None) -> Steps[Items]:
+    """Returns the items of the current version, or of `version` if they are in the cache."""
+    if version is not None and (found := cached_items(cache, suite_id, version)):
+        return found
+    lines: list[bytes] = []
+    query: dict[str, Any] = {"limit": _PAGE_ITEMS}
+    while True:
+        reply = yield from core.call("listSuiteItems", path={"suite_id": suite_id}, query=query)
+        page: Mapping[str, Any] = reply.json()
+        current: str = page["suite_version"]
+        if not lines and (found := cached_items(cache, suite_id, current)):
+            return found
+        lines += [encode_json(item) + b"\n" for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        query["cursor"] = page["next_cursor"]
+    path = cache.items_file(suite_id, current)
+    if path is None:
+        return Items(suite_id, current, lines)
+    yield Block(lambda: write_lines(path, lines))
+    return Items(suite_id, current, path)
+
+
+def cached_items(cache: Cache, suite_id: str, version: str) -> Items | None:
+    """Returns the items of a version if they are in the cache."""
+    path = cache.items_file(suite_id, version)
+    return Items(suite_id, version, path) if path is not None and path.exists() else None

@@ -1,0 +1,422 @@
+"""Objects of the sync client that send requests: listings, jobs, suites and evaluations.
+
+Generated from `_async_objects.py` by `scripts/generate_sync.py`. Do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from . import _frames as frames
+from . import _models as models
+from ._cache import Cache
+from ._core import Core, Json, Pager, Steps, encode_json, without_none
+from ._errors import AssayError
+from ._frames import Predictions, open_predictions
+from ._items import Items, load_items
+from ._jobs import JobWatcher, OutputReader, wait_for_job
+from ._progress import OnProgress
+from ._record import Record
+from ._results import Check, EvaluationFigures, check_predictions, describe_job, job_html
+from ._sync_runner import SyncPool, SyncRunner
+from ._upload import (
+    CONCURRENT_PARTS,
+    PartWriter,
+    Submission,
+    complete,
+    create_job,
+    create_upload,
+    delete_upload,
+    send_part,
+    submit,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+
+class Connection:
+    """The connection of a client, which its objects share."""
+
+    def __init__(self, core: Core, runner: SyncRunner, cache: Cache, base_url: str) -> None:
+        self.core = core
+        self.cache = cache
+        self.base_url = base_url
+        self.runner = runner
+
+    def run(self, steps: Steps[T]) -> T:
+        """Runs steps of the core."""
+        return self.runner.run(steps)
+
+    def call(
+        self, decode: Callable[[Json], T], operation: str, *, body: Json | None = None, **path: str
+    ) -> T:
+        """Calls an operation and returns its decoded response."""
+        reply = self.run(self.core.call(operation, path=path, body=body))
+        return decode(reply.json())
+
+    def query(self, decode: Callable[[Json], T], operation: str, query: Mapping[str, Any]) -> T:
+        """Calls an operation with query parameters and returns its decoded response."""
+        reply = self.run(self.core.call(operation, query=query))
+        return decode(reply.json())
+
+    def call_with_key(
+        self, decode: Callable[[Json], T], operation: str, body: Json, key: str, **path: str
+    ) -> T:
+        """Calls an operation with an `Idempotency-Key` and returns its decoded response."""
+        steps = self.core.call(operation, path=path, body=body, idempotency_key=key)
+        return decode((self.run(steps)).json())
+
+    def discard(self, operation: str, **path: str) -> None:
+        """Calls an operation whose response has no body."""
+        self.run(self.core.call(operation, path=path))
+
+    def job(self, data: Mapping[str, Any]) -> Job:
+        """Returns the job of a response."""
+        job = Job.from_dict(data)
+        object.__setattr__(job, "_connection", self)
+        return job
+
+    def suite(self, data: Mapping[str, Any]) -> Suite:
+        """Returns the suite of a response."""
+        suite = Suite.from_dict(data)
+        object.__setattr__(suite, "_connection", self)
+        object.__setattr__(suite, "_items_version", None)
+        return suite
+
+
+class Pages(Generic[T]):
+    """A listing that loads its pages on demand. Each iteration starts at the first page."""
+
+    def __init__(self, connection: Connection, start: Callable[[], Pager[T]]) -> None:
+        self._connection = connection
+        self._start = start
+        self._pager: Pager[T] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        pager = self._pager = self._start()
+        while pager.has_more:
+            for entry in self._connection.run(pager.next_page()):
+                yield entry
+
+    @property
+    def position(self) -> str | None:
+        """The cursor after the page that was read last. A listing of events continues from it."""
+        return self._pager.position if self._pager else None
+
+    def first(self) -> T | None:
+        """Returns the first entry, or None if there is none."""
+        for entry in self:
+            return entry
+        return None
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        """Returns an entry or a slice such as `[:20]`. Indexes count from the start only."""
+        if isinstance(index, slice):
+            return self._slice(index)
+        return self._entry(index)
+
+    def _entry(self, index: int) -> T:
+        found = self._slice(slice(index, index + 1))
+        if not found:
+            raise IndexError(f"the listing has no entry {index}")
+        return found[0]
+
+    def _slice(self, part: slice) -> list[T]:
+        if (part.start or 0) < 0 or (part.stop or 0) < 0 or (part.step or 1) < 1:
+            raise IndexError("a listing can only be sliced from its start, with a positive step")
+        found: list[T] = []
+        if part.stop == 0:
+            return found
+        for entry in self:
+            found.append(entry)
+            # Later pages are not loaded.
+            if len(found) == part.stop:
+                break
+        return found[part]
+
+    def all(self) -> list[T]:
+        """Returns all entries."""
+        return self._slice(slice(None))
+
+    def to_polars(self) -> Any:
+        """Returns all entries as a polars DataFrame."""
+        return frames.to_polars(self._rows())
+
+    def to_pandas(self) -> Any:
+        """Returns all entries as a pandas DataFrame."""
+        return frames.to_pandas(self._rows())
+
+    def to_arrow(self) -> Any:
+        """Returns all entries as a pyarrow Table."""
+        return frames.to_arrow(self._rows())
+
+    def _rows(self) -> list[Json]:
+        entries = self.all()
+        return [entry.to_dict() if isinstance(entry, Record) else entry for entry in entries]  # type: ignore[misc]
+
+
+class Output:
+    """The output of a prediction job: one dict for each line. It is read range by range."""
+
+    def __init__(self, connection: Connection, job_id: str) -> None:
+        self._connection = connection
+        self._job_id = job_id
+
+    def __iter__(self) -> Iterator[Json]:
+        reader = OutputReader(self._connection.core, self._job_id)
+        while reader.has_more:
+            for line in self._connection.run(reader.next_page()):
+                yield line
+
+
+class Job(models.Job):
+    """A job, with the operations on it."""
+
+    __slots__ = ("_connection",)
+    _connection: Connection
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        on_update: Callable[[Job], object] | None = None,
+    ) -> Job:
+        """Waits until the job has succeeded, and returns it with its result.
+
+        `timeout` is in seconds; without it, the client waits as long as the job takes. `on_update`
+        receives the job after each change that the client sees. Ctrl-C leaves the job running.
+
+        Raises `JobFailed`, `JobCancelled` or `WaitTimedOut`.
+        """
+        connection = self._connection
+        steps = wait_for_job(connection.core, self, connection.job, timeout, on_update)
+        return connection.run(steps)
+
+    def watch(self) -> Iterator[Job]:
+        """Follows the job by server-sent events: its state now, and after each change."""
+        watcher = JobWatcher(self._connection.core, self.id, self._connection.job)
+        while watcher.has_more:
+            for job in self._connection.run(watcher.next_page()):
+                yield job
+
+    def refresh(self) -> Job:
+        """Returns the current state of the job."""
+        return self._connection.call(self._connection.job, "getJob", job_id=self.id)
+
+    def cancel(self) -> Job:
+        """Cancels the job. Raises `InvalidState` if it is finished."""
+        return self._connection.call(self._connection.job, "cancelJob", job_id=self.id)
+
+    def finalize(self) -> Job:
+        """Marks the job as final, for the sealed items of its suite. A mark cannot be removed."""
+        return self._connection.call(self._connection.job, "finalizeJob", job_id=self.id)
+
+    def trace(self) -> models.TraceDocument:
+        """Returns the trace as OTLP/JSON. Raises `NotFound` until the job is finished."""
+        return self._connection.call(dict, "getJobTrace", job_id=self.id)
+
+    def items(self, *, page_size: int | None = None) -> Pages[models.ItemScore]:
+        """Lists the score of each item. Raises `Forbidden` unless the suite gives feedback."""
+        return item_scores(self._connection, self.id, page_size)
+
+    def output(self) -> Output:
+        """Reads the output of a prediction job."""
+        return Output(self._connection, self.id)
+
+    def __str__(self) -> str:
+        return describe_job(self)
+
+    def _repr_html_(self) -> str:
+        return job_html(self, self._connection.base_url)
+
+
+def item_scores(
+    connection: Connection, job_id: str, page_size: int | None
+) -> Pages[models.ItemScore]:
+    """Lists the scores of the items of a job."""
+    return Pages(
+        connection,
+        lambda: Pager(
+            connection.core,
+            "listJobItems",
+            "items",
+            models.ItemScore.from_dict,
+            path={"job_id": job_id},
+            query={"limit": page_size},
+            token="cursor",
+        ),
+    )
+
+
+class Suite(models.Suite):
+    """A suite, with its items and the submissions to it."""
+
+    __slots__ = ("_connection", "_items_version")
+    _connection: Connection
+    _items_version: str | None
+
+    def items(self) -> Items:
+        """Returns the items. They are read once for each version, and cached on disk.
+
+        Submissions of this object are pinned to the version of these items.
+        """
+        connection = self._connection
+        steps = load_items(connection.core, connection.cache, self.suite_id, self.version)
+        items = connection.run(steps)
+        object.__setattr__(self, "_items_version", items.version)
+        return items
+
+    def check(self, predictions: Predictions, rankings: Any = None) -> Check:
+        """Checks predictions without sending them: missing, unknown and repeated items, and types.
+
+        Accepts what `submit` accepts. Reads the items, unless they are in the cache.
+        """
+        source = open_predictions(predictions, rankings, self.metric)
+        return check_predictions(source, (self.items()).ids(), self.metric)
+
+    def submit(
+        self,
+        predictions: Predictions,
+        rankings: Any = None,
+        *,
+        label: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        fresh: bool = False,
+        wait_for_slot: bool = False,
+        progress: bool | OnProgress | None = None,
+    ) -> Job:
+        """Submits predictions, and returns the job that scores them.
+
+        `predictions` is a DataFrame of pandas, polars or pyarrow with the columns `item_id` and
+        `prediction`; the path of a file (.ndjson, .jsonl or .json, also with .gz or .zst; .csv;
+        .parquet); a dict; an iterable of (item_id, prediction); or ids, with an array of
+        `rankings`. More than 5 MiB are sent as an upload, which continues after an interruption
+        if the same call is repeated.
+
+        The same submission returns the same job and is charged once, unless that job was cancelled
+        or the platform failed. With `fresh`, it is a new job. With `wait_for_slot`, the client
+        waits while all concurrent jobs are in use. `progress` is `True` for a line on stderr, or a
+        function that receives an `UploadProgress`.
+
+        Raises `Conflict` if a newer version of the suite exists, `ValidationFailed`,
+        `QuotaExceeded`, and other exceptions of the client.
+        """
+        connection = self._connection
+        source = open_predictions(predictions, rankings, self.metric)
+        submission = self._submission(label, metadata, fresh, wait_for_slot)
+        steps = submit(connection.core, connection.cache, source, submission, progress)
+        return connection.job(connection.run(steps))
+
+    def upload(
+        self,
+        *,
+        label: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        fresh: bool = False,
+        wait_for_slot: bool = False,
+    ) -> UploadStream:
+        """Returns a context that sends predictions as they are made, see `UploadStream.add`."""
+        submission = self._submission(label, metadata, fresh, wait_for_slot)
+        return UploadStream(self._connection, submission)
+
+    def submissions_left_today(self) -> int | None:
+        """Returns the number of submissions that are left until midnight UTC. None: no limit."""
+        if self.max_submissions_per_day is None:
+            return None
+        usage = self._connection.call(models.Usage.from_dict, "getUsage")
+        used = [entry for entry in usage.suites if entry.suite_id == self.suite_id]
+        submitted = used[0].submissions_today if used else 0
+        return max(self.max_submissions_per_day - submitted, 0)
+
+    def _submission(
+        self,
+        label: str | None,
+        metadata: Mapping[str, str] | None,
+        fresh: bool,
+        wait_for_slot: bool,
+    ) -> Submission:
+        version = self._items_version or self.version
+        return Submission(self.suite_id, version, label, metadata, fresh, wait_for_slot)
+
+
+class UploadStream:
+    """A context that sends predictions as they are made. After it, `job` is the submitted job.
+
+    If the block raises an exception, the upload is deleted and nothing is submitted.
+    """
+
+    def __init__(self, connection: Connection, submission: Submission) -> None:
+        self._connection = connection
+        self._submission = submission
+        self._writer = PartWriter()
+        self._n_parts = 0
+        self._pool: SyncPool | None = None
+        self._upload_id = ""
+        self._job: Job | None = None
+
+    @property
+    def job(self) -> Job:
+        """The submitted job. Raises `AssayError` inside the block."""
+        if self._job is None:
+            raise AssayError("The job exists after the `with` block.")
+        return self._job
+
+    def __enter__(self) -> Self:
+        body = without_none(kind="predictions", content_encoding="gzip")
+        connection = self._connection
+        self._upload_id = connection.run(create_upload(connection.core, body))
+        self._pool = connection.runner.pool(CONCURRENT_PARTS)
+        return self
+
+    def add(self, item_id: str, prediction: Any) -> None:
+        """Adds one prediction. Waits while four parts of 16 MiB are being sent."""
+        for part in self._writer.add_row(item_id, prediction):
+            self._send(part)
+
+    def _send(self, part: bytes) -> None:
+        if self._pool is None:
+            raise AssayError("Use the upload in a `with` block.")
+        self._n_parts += 1
+        steps = send_part(self._connection.core, self._upload_id, self._n_parts, part)
+        self._pool.submit(steps)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core, run = self._connection.core, self._connection.run
+        assert self._pool is not None
+        if error is not None:
+            self._pool.cancel()
+            run(delete_upload(core, self._upload_id))
+            return
+        for part in self._writer.finish():
+            self._send(part)
+        self._pool.join()
+        run(complete(core, self._upload_id))
+        reference = (b',"input_ref":', encode_json(self._upload_id))
+        digest = self._writer.digest.hexdigest()
+        job = run(create_job(core, self._submission, digest, reference))
+        self._job = self._connection.job(job)
+
+
+@dataclass(frozen=True)
+class Evaluation(EvaluationFigures):
+    """The result of `evaluate`."""
+
+    job: Job
+    """The succeeded job."""
+
+    def _repr_html_(self) -> str:
+        return self.job._repr_html_()  # pyright: ignore[reportPrivateUsage]

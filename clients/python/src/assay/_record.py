@@ -1,0 +1,162 @@
+"""The base class of all models, and the conversion of JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
+from datetime import date, datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ._errors import AssayError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: bool) -> Callable[[T], T]:
+        return lambda decorator: decorator
+
+
+T = TypeVar("T")
+Decoder = Callable[[Any], Any]
+Decoders = dict[str, Decoder]
+
+_FIELDS: dict[type, tuple[Field[Any], ...]] = {}
+
+
+class Record:
+    """The base class of the models: immutable, without unknown fields of the response."""
+
+    __slots__ = ()
+    _decoders: ClassVar[Decoders] = {}
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            for field in _fields_of(type(self)):
+                value = values.pop(field.name, field.default)
+                if value is MISSING:
+                    raise TypeError(f"{type(self).__name__} needs the argument {field.name!r}")
+                object.__setattr__(self, field.name, value)
+            if values:
+                raise TypeError(f"{type(self).__name__} has no field {next(iter(values))!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _values_of(self) == _values_of(other)
+
+    def __hash__(self) -> int:
+        return hash(_values_of(self))
+
+    def __repr__(self) -> str:
+        names = (field.name for field in _fields_of(type(self)))
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({shown})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), _values_of(self))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Creates the model from the JSON object of a response. Ignores unknown fields.
+
+        Raises `AssayError` if the object lacks a field that is always present.
+        """
+        values: dict[str, Any] = {}
+        for field in _fields_of(cls):
+            value = data.get(field.name)
+            if value is not None:
+                decode = cls._decoders.get(field.name)
+                values[field.name] = decode(value) if decode else value
+            elif field.default is MISSING:
+                raise AssayError(f"A response lacks the field `{field.name}` of {cls.__name__}.")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict. Nested models become dicts, timestamps stay `datetime`."""
+        return {field.name: _plain(getattr(self, field.name)) for field in _fields_of(type(self))}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """Makes a class a frozen dataclass with slots.
+
+    The methods are those of `Record`. A plain `dataclass` compiles five functions for each class,
+    which would take most of the time of `import assay`.
+    """
+    return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+
+
+def _values_of(instance: object) -> tuple[Any, ...]:
+    return tuple(getattr(instance, field.name) for field in _fields_of(type(instance)))
+
+
+def _restore(cls: type[Record], values: tuple[Any, ...]) -> Record:
+    names = (field.name for field in _fields_of(cls))
+    return cls(**dict(zip(names, values, strict=True)))
+
+
+def _fields_of(cls: type) -> tuple[Field[Any], ...]:
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = fields(cls)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        items: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType]
+        return [_plain(item) for item in items]
+    return value
+
+
+def parse_time(text: str) -> datetime:
+    """Returns the time of an RFC 3339 timestamp, in UTC."""
+    # datetime.fromisoformat of Python 3.10 does not accept `Z`.
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
+
+
+def format_time(time: datetime | date | str) -> str:
+    """Returns a parameter of the API for a time. A naive `datetime` is in local time."""
+    if isinstance(time, str):
+        return time
+    if isinstance(time, datetime):
+        return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    return time.isoformat()
+
+
+def parse_date(text: str) -> date:
+    """Returns the date of an RFC 3339 date."""
+    return date.fromisoformat(text)
+
+
+def each(value: Any) -> Any:
+    """Returns an array as a tuple, and any other value as it is."""
+    if isinstance(value, list):
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return tuple(items)
+    return value
+
+
+def all_of(decode: Decoder) -> Decoder:
+    """Returns a decoder of arrays whose elements need `decode`."""
+    return lambda values: tuple(decode(value) for value in values)
+
+
+def one_of(*models: type[Record]) -> Decoder:
+    """Returns a decoder that chooses the model with the most fields in common with the object."""
+
+    def decode(data: Mapping[str, Any]) -> Record:
+        best = max(models, key=lambda model: sum(f.name in data for f in _fields_of(model)))
+        return best.from_dict(data)
+
+    return decode

@@ -1,0 +1,154 @@
+"""The settings of a client: arguments, environment variables and profiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._errors import AssayError
+
+Profile = dict[str, str]
+
+_SECTION = re.compile(r"\[\s*(?:\"([^\"\\]+)\"|'([^']+)'|([A-Za-z0-9_-]+))\s*\]")
+_PAIR = re.compile(r"([A-Za-z0-9_-]+)\s*=\s*(.+)")
+_BASIC_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
+_LITERAL_STRING = re.compile(r"'([^']*)'\s*(?:#.*)?")
+_OTHER_VALUE = re.compile(r"([A-Za-z0-9:.+_-]+)\s*(?:#.*)?")
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one client."""
+
+    api_key: str
+    """An API key or a session token. Empty for operations that need no credential."""
+    base_url: str
+    """The address of the installation, without a slash at the end."""
+    cache_folder: Path | None
+    """The folder of the cache, or None without a cache."""
+
+    def __repr__(self) -> str:
+        # The credential must not appear in logs and notebooks.
+        return f"Settings(base_url={self.base_url!r}, api_key={self.api_key[:13] + '…'!r})"
+
+
+def load_settings(
+    api_key: str | None = None,
+    base_url: str | None = None,
+    profile: str | None = None,
+    cache: bool | str | os.PathLike[str] | None = None,
+) -> Settings:
+    """Returns the settings. Arguments precede environment variables, which precede the profile.
+
+    Raises `AssayError` if the API key or the address is set nowhere.
+    """
+    key = os.environ.get("ASSAY_API_KEY") if api_key is None else api_key
+    url = base_url or os.environ.get("ASSAY_BASE_URL")
+    name = profile or os.environ.get("ASSAY_PROFILE")
+    # A profile is only required if it is named or if a setting is missing.
+    stored = load_profile(name) if name or key is None or not url else {}
+    key = stored.get("api_key") if key is None else key
+    url = url or stored.get("base_url")
+    if key is None:
+        raise _missing("API key", "api_key", "ASSAY_API_KEY", name)
+    if not url:
+        raise _missing("address", "base_url", "ASSAY_BASE_URL", name)
+    if not url.startswith(("http://", "https://")):
+        raise AssayError(f"`base_url` must begin with https:// or http://, not {url!r}.")
+    return Settings(key, url.rstrip("/"), cache_folder(cache))
+
+
+def _missing(what: str, argument: str, variable: str, profile: str | None) -> AssayError:
+    return AssayError(
+        f"The {what} is not set. Pass `{argument}` to the client, set the environment variable "
+        f"{variable}, or add `{argument}` to the profile `{profile or 'default'}` in "
+        f"{config_file()}."
+    )
+
+
+def config_file() -> Path:
+    """Returns the path of the file with the profiles."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "assay" / "config.toml"
+
+
+def cache_folder(cache: bool | str | os.PathLike[str] | None) -> Path | None:
+    """Returns the folder of the cache. `False` is no cache, None and `True` are the default."""
+    if cache is False:
+        return None
+    given = os.environ.get("ASSAY_CACHE") if cache is None or cache is True else os.fspath(cache)
+    if given:
+        return Path(given).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "assay"
+
+
+def load_profile(name: str | None) -> Profile:
+    """Returns a profile. Without a name, it is `default`, and empty if it does not exist.
+
+    Raises `AssayError` if the named profile does not exist, if other users can read the file, or
+    if the file is not valid.
+    """
+    path = config_file()
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if name is None:
+            return {}
+        raise AssayError(f"The profile `{name}` does not exist: there is no file {path}.") from None
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise AssayError(
+            f"{path} contains API keys and other users can read it (mode {mode & 0o777:04o}). "
+            f"Run `chmod 600 {path}`; if others may have read the keys, rotate them."
+        )
+    profiles = parse_profiles(text, str(path))
+    if name is not None and name not in profiles:
+        known = ", ".join(sorted(profiles)) or "none"
+        raise AssayError(f"The profile `{name}` is not in {path}. Profiles: {known}.")
+    return profiles.get(name or "default", {})
+
+
+def parse_profiles(text: str, source: str) -> dict[str, Profile]:
+    """Parses the subset of TOML that profiles use: tables, and pairs with one value on the line.
+
+    tomllib exists only from Python 3.11 on; one parser for all versions avoids two behaviours.
+    Values that are not strings are returned as their text. Raises `AssayError` with the line.
+    """
+    profiles: dict[str, Profile] = {}
+    current: Profile = {}
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        header = _SECTION.fullmatch(line.split("#", 1)[0].strip())
+        if header:
+            current = profiles.setdefault(next(filter(None, header.groups())), {})
+            continue
+        pair = _PAIR.fullmatch(line)
+        value = _parse_value(pair[2]) if pair else None
+        if pair is None or value is None:
+            raise AssayError(f"{source}, line {number}: expected `[profile]` or `name = value`.")
+        current[pair[1]] = value
+    return profiles
+
+
+def _parse_value(text: str) -> str | None:
+    if text.startswith(('"""', "'''")):
+        return None
+    if basic := _BASIC_STRING.fullmatch(text):
+        return _ESCAPE.sub(_unescape, basic[1])
+    other = _LITERAL_STRING.fullmatch(text) or _OTHER_VALUE.fullmatch(text)
+    return other[1] if other else None
+
+
+def _unescape(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _ESCAPES.get(escape, match[0])

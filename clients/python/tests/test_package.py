@@ -1,0 +1,52 @@
+"""The package: generated files, size, and its one dependency."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .conftest import PACKAGE_FOLDER
+
+WHEEL_BYTES_MAX = 80 * 1024
+
+
+def run_script(name: str, *arguments: str) -> None:
+    command = [sys.executable, str(PACKAGE_FOLDER / "scripts" / name), "--check", *arguments]
+    subprocess.run(command, check=True)
+
+
+def test_generated_files_are_current(openapi: dict[str, Any]) -> None:
+    arguments = []
+    if os.environ.get("ASSAY_OPENAPI"):
+        arguments += ["--openapi", os.environ["ASSAY_OPENAPI"]]
+    if not (PACKAGE_FOLDER.parent / "retries.json").exists():
+        arguments += ["--retries", str(PACKAGE_FOLDER / "retries.json")]
+    run_script("generate_models.py", *arguments)
+    run_script("generate_sync.py")
+
+
+def test_wheel_is_small(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+    ]
+    subprocess.run([*command, str(PACKAGE_FOLDER)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert wheel.stat().st_size <= WHEEL_BYTES_MAX
+
+
+def test_only_transport_uses_http_library() -> None:
+    for path in (PACKAGE_FOLDER / "src" / "assay").glob("*.py"):
+        has_import = re.search(r"^ +import httpx2|^import httpx2", path.read_text(), re.MULTILINE)
+        # The clients name its types in annotations.
+        assert not has_import or path.name in ("_transport.py", "client.py", "aio.py"), path

@@ -1,0 +1,101 @@
+"""Text, HTML and decisions of results."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import assay
+from assay import _models as models
+from assay._frames import open_predictions
+from assay._results import check_predictions, describe_result, job_html
+
+from .test_models import JOB
+
+COMPARISON: dict[str, Any] = {
+    "job_a": "job_1",
+    "job_b": "job_2",
+    "suite_id": "suite:lunch",
+    "suite_version": "3",
+    "metric": "accuracy",
+    "n": 500,
+    "value_a": 0.4,
+    "value_b": 0.413,
+    "difference": -0.013,
+    "stderr": 0.009,
+    "ci95": [-0.031, 0.004],
+    "ci_method": "bonett_price",
+    "p_value": 0.14,
+    "p_method": "mcnemar",
+    "n_differ": 41,
+    "point": 0.01,
+    "n_needed": 2900,
+}
+
+
+def comparison(**changes: Any) -> assay.Comparison:
+    return assay.Comparison.from_dict({**COMPARISON, **changes})
+
+
+def test_comparison_has_text() -> None:
+    assert str(comparison()) == (
+        "difference −0.013 (95 % interval −0.031 to +0.004), p = 0.14 (mcnemar), "
+        "41 items differ; 2,900 items needed to detect one point"
+    )
+
+
+def test_interval_below_margin_raises() -> None:
+    comparison().raise_if_worse()
+    worse = comparison(ci95=[-0.05, -0.03])
+    worse.raise_if_worse(margin=0.03)
+    with pytest.raises(assay.Regression) as raised:
+        worse.raise_if_worse(margin=0.02)
+    assert raised.value.comparison is worse
+    assert not comparison().not_worse(0.02)
+    assert comparison().not_worse(0.032)
+
+
+def test_smaller_is_better_reverses_signs() -> None:
+    worse = comparison(metric="rmse", ci95=[0.03, 0.05])
+    with pytest.raises(assay.Regression):
+        worse.raise_if_worse(margin=0.02)
+    assert comparison(metric="rmse", ci95=[-0.05, 0.01]).not_worse(0.02)
+
+
+def test_comparison_without_interval_raises() -> None:
+    with pytest.raises(assay.AssayError, match="has no interval"):
+        comparison(ci95=None).not_worse(0.1)
+
+
+def test_result_has_text() -> None:
+    result = models.Job.from_dict(JOB).result
+    assert isinstance(result, models.EvalResult)
+    assert describe_result(result) == (
+        "accuracy 0.412 ± 0.022 (95 % interval 0.369 to 0.455, wilson), n = 500, "
+        "suite:lunch version 3"
+    )
+    ladder = dataclasses.replace(result, release="ladder(0.01)", stderr=None, ci95=None)
+    assert describe_result(ladder).startswith("best score of your organization so far: accuracy")
+
+
+def test_html_is_static_and_escaped() -> None:
+    job = models.Job.from_dict({**JOB, "label": "<script>alert(1)</script>"})
+    html = job_html(dataclasses.replace(job, trace_url="javascript:alert(1)"), "https://x")
+    assert "<script" not in html
+    assert "javascript:" not in html
+    assert "<svg" in html
+    assert "<script" not in comparison(metric="<script>")._repr_html_()
+
+
+def test_check_counts_everything() -> None:
+    rows = [("a", "x"), ("a", "y"), ("z", "x"), ("b", 3)]
+    check = check_predictions(open_predictions(rows), ["a", "b", "c"], "accuracy")
+    assert str(check) == (
+        "3 items, 1 missing ('c'), 1 unknown ('z'), 1 duplicates ('a'), 1 of the wrong type ('b')"
+    )
+    assert not check.ok
+    good = check_predictions(open_predictions({"a": "x"}), ["a"], "accuracy")
+    assert good.ok
+    assert str(good) == "1 items, 0 missing, 0 unknown, 0 duplicates, 0 of the wrong type"
