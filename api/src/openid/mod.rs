@@ -145,13 +145,15 @@ impl Providers {
         Ok(Some((url, flow)))
     }
 
-    /// Returns the account that the provider of a sign-in has authenticated.
+    /// Returns the account that the provider of a sign-in has authenticated. `flow` is absent if the
+    /// browser has started none.
     ///
     /// # Errors
     /// `invalid_state` if the provider refused, `invalid_token` if the callback does not belong to
     /// the sign-in or was used, `unavailable` if the provider does not respond.
-    pub async fn finish(&self, flow: &Flow, callback: &Callback) -> Result<Identity> {
-        let Some(provider) = self.find(&flow.provider) else {
+    pub async fn finish(&self, flow: Option<&Flow>, callback: &Callback) -> Result<Identity> {
+        let started = flow.and_then(|flow| Some((flow, self.find(&flow.provider)?)));
+        let Some((flow, provider)) = started else {
             return Err(not_started());
         };
         let settings = &provider.settings;
@@ -404,11 +406,4 @@ fn invalid(settings: &ProviderSettings, cause: &str) -> Error {
         "sign-in with a provider failed"
     );
     Error::new(Code::InvalidToken, message)
-}
-
-impl Callback {
-    /// Returns the error of a callback that belongs to no sign-in of the browser.
-    pub fn without_flow() -> Error {
-        not_started()
-    }
 }

@@ -136,11 +136,7 @@ pub async fn finish_with_provider(
     if let Some((error, _)) = app.limits.throttled(origin.address) {
         return Err(error);
     }
-    let identity = match flow {
-        Some(flow) => app.sign_in_providers.finish(flow, callback).await,
-        None => Err(Callback::without_flow()),
-    };
-    let identity = match identity {
+    let identity = match app.sign_in_providers.finish(flow, callback).await {
         Ok(identity) => identity,
         Err(error) if error.code == Code::InvalidToken => {
             let (error, _) = app.limits.record_failure(origin.address, error).await;
