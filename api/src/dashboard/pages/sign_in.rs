@@ -28,11 +28,11 @@ const NEXT_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Template)]
 #[template(path = "pages/sign_in.html")]
-struct SignInPage {
+struct SignInPage<'a> {
     layout: Layout,
     entry: Entry,
-    next: String,
-    providers: Vec<ProviderSettings>,
+    next: &'a str,
+    providers: Vec<&'a ProviderSettings>,
 }
 
 #[derive(Template)]
@@ -70,8 +70,8 @@ pub async fn show(
             Err(error) => return failed(&app, browser, error, "/"),
         }
     }
-    let next = next_path(query.get("next")).to_owned();
-    form(&app, browser, StatusCode::OK, Entry::default(), &next)
+    let next = next_path(query.get("next"));
+    form(&app, browser, StatusCode::OK, Entry::default(), next)
 }
 
 /// Shows the sign-in page with the reason why a sign-in has failed.
@@ -101,8 +101,8 @@ fn form(app: &App, browser: Browser, status: StatusCode, entry: Entry, next: &st
     let template = SignInPage {
         layout: browser.layout("Sign in"),
         entry,
-        next: next.to_owned(),
-        providers: app.sign_in_providers.all().cloned().collect(),
+        next,
+        providers: app.sign_in_providers.all().collect(),
     };
     page_with(status, &template)
 }
