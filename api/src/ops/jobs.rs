@@ -9,6 +9,7 @@ use assay_core::model::job::{
 };
 use assay_core::model::permissions::{Caller, EvalSubmitter, JobCanceller, JobReader};
 use assay_core::model::scope::{Scope, Scopes};
+use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
@@ -55,6 +56,16 @@ impl Filter {
             label: None,
             limit: Some(limit),
             before: None,
+        }
+    }
+
+    /// Returns the filter of the newest evals of a suite that have succeeded.
+    pub fn newest_scores(suite_id: &SuiteId, limit: i64) -> Self {
+        Self {
+            r#type: Some(JobType::Eval.to_string()),
+            status: Some(JobStatus::Succeeded.to_string()),
+            suite_id: Some(suite_id.to_string()),
+            ..Self::newest(limit)
         }
     }
 }

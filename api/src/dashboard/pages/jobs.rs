@@ -1,7 +1,7 @@
 //! Jobs: the list, one job, and its actions.
 
 use askama::Template;
-use assay_core::model::job::{EvalResult, FailureCode, Job, JobResult, JobStatus, JobType};
+use assay_core::model::job::{EvalResult, FailureCode, Job, JobResult, JobStatus};
 use assay_core::model::permissions::JobReader;
 use assay_core::{Code, Result};
 use axum::Json;
@@ -247,12 +247,7 @@ async fn comparable(app: &App, reader: &JobReader, job: &Job) -> Result<Vec<Job>
     else {
         return Ok(Vec::new());
     };
-    let filter = Filter {
-        r#type: Some(JobType::Eval.to_string()),
-        status: Some(JobStatus::Succeeded.to_string()),
-        suite_id: Some(suite_id.to_string()),
-        ..Filter::newest(20)
-    };
+    let filter = Filter::newest_scores(suite_id, 20);
     let mut others = jobs::list(app, reader, filter).await?.jobs;
     others.retain(|other| other.id != job.id);
     Ok(others)

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use assay_core::JobId;
-use assay_core::model::job::{Job, JobStatus};
+use assay_core::model::job::Job;
 use assay_core::model::suite::{Suite, SuiteAccess};
 use assay_core::model::suite_items::SuiteItem;
 use assay_core::model::usage::SuiteUsage;
@@ -129,12 +129,7 @@ pub async fn show(
 
 /// Returns the newest evals of a suite that have succeeded, the newest first.
 async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
-    let filter = Filter {
-        suite_id: Some(suite.suite_id.to_string()),
-        r#type: Some(String::from("eval")),
-        status: Some(JobStatus::Succeeded.to_string()),
-        ..Filter::newest(HISTORY)
-    };
+    let filter = Filter::newest_scores(&suite.suite_id, HISTORY);
     Ok(jobs::list(app, &visitor.proof()?, filter).await?.jobs)
 }
 
