@@ -370,6 +370,13 @@ pub struct Job {
     pub trace_url: Option<String>,
 }
 
+impl Job {
+    /// Returns the label, or the id of a job that has none.
+    pub fn name(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.id.as_str())
+    }
+}
+
 /// A server-sent event with the state of a job.
 #[derive(ToSchema)]
 pub struct JobEvent {

@@ -40,10 +40,6 @@ impl Compared {
         ]
     }
 
-    fn name<'a>(&self, job: &'a Job) -> &'a str {
-        job.label.as_deref().unwrap_or(job.id.as_str())
-    }
-
     /// Returns which job scores higher, and how often a difference of this size occurs by chance.
     fn sentence(&self) -> String {
         let Comparison {

@@ -218,7 +218,7 @@ pub async fn show(
         ))
     });
     let others = comparable(&app, &reader, &job).await?;
-    let title = job.label.clone().unwrap_or_else(|| job.id.to_string());
+    let title = job.name().to_owned();
     page(&JobPage {
         layout: visitor.layout(&app, title, Section::Jobs).await?,
         job,

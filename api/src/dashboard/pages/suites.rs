@@ -197,7 +197,7 @@ async fn baseline(
     Ok(Score::of(&job)
         .filter(|_| is_of_suite)
         .map(|score| Baseline {
-            name: job.label.unwrap_or_else(|| job.id.to_string()),
+            name: job.name().to_owned(),
             id: job.id,
             value: score.value,
         }))
