@@ -3,6 +3,7 @@
 use assay_core::{Code, Details, Error};
 use assay_eval::FieldError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::StatusCode;
 use sha2::Sha256;
 
 /// The fields of a form. A field can have several values.
@@ -115,6 +116,14 @@ impl Entry {
             fields,
             message: error.message.into_owned(),
         })
+    }
+
+    /// Returns the status of a page with the form: 422 if it was rejected.
+    pub fn status(&self) -> StatusCode {
+        match self.message.is_empty() {
+            true => StatusCode::OK,
+            false => StatusCode::UNPROCESSABLE_ENTITY,
+        }
     }
 
     /// Returns the value of a field.

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::dashboard::charts::interval;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, rejected};
+use crate::dashboard::response::{PageResult, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::ops::{comparisons, jobs};
@@ -120,17 +120,13 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
 }
 
 async fn render(app: &App, visitor: Visitor, entry: Entry, result: Option<Compared>) -> PageResult {
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = ComparePage {
         layout: visitor.layout(app, "Compare", Section::Jobs).await?,
         entry,
         result,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use axum::extract::State;
 use crate::app::App;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, rejected};
+use crate::dashboard::response::{PageResult, page, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::ops::device;
@@ -56,7 +56,7 @@ async fn render(
     entry: Entry,
     login: Option<DeviceRequest>,
 ) -> PageResult {
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = DevicePage {
         layout: visitor
             .layout(app, "Connect a program", Section::None)
@@ -64,11 +64,7 @@ async fn render(
         entry,
         login,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Approves or denies a login.

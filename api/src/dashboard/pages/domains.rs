@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use crate::app::App;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, redirect_with_notice, rejected};
+use crate::dashboard::response::{PageResult, page, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Submitted, Visitor};
 use crate::ops::domains;
@@ -42,18 +42,14 @@ async fn show(app: &App, visitor: Visitor, entry: Entry, claim: Option<DomainCla
         limit: Some(200),
         cursor: None,
     };
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = DomainsPage {
         domains: domains::list(app, &session, all).await?.domains,
         layout: visitor.layout(app, "Domains", Section::Domains).await?,
         entry,
         claim,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Claims a domain, and shows the record that proves it. Claiming it again shows the same record.

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use crate::app::App;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, forget, once, page, redirect_with_notice, rejected};
+use crate::dashboard::response::{PageResult, forget, once, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::http::cookies;
@@ -100,7 +100,7 @@ async fn show(
     };
     let keys = keys::list(app, &session, page_of_keys).await?;
     let members = members::list(app, &session, PageQuery::default()).await?;
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = KeysPage {
         layout: visitor.layout(app, "API keys", Section::Keys).await?,
         entry,
@@ -110,11 +110,7 @@ async fn show(
         secret,
         public_url: app.settings.public_url.clone(),
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Creates a key.
@@ -192,18 +188,14 @@ async fn confirm(
         KeyAction::Revoke => format!("Revoke {}", key.name),
         KeyAction::Rotate => format!("Rotate {}", key.name),
     };
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = KeyActionPage {
         layout: visitor.layout(app, title, Section::Keys).await?,
         key,
         action,
         entry,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Revokes a key.

@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use crate::app::App;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, redirect_with_notice, rejected};
+use crate::dashboard::response::{PageResult, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::ops::{invites, keys, members};
@@ -77,7 +77,7 @@ async fn show(app: &App, visitor: Visitor, query: &Form, entry: Entry) -> PageRe
         }
         Err(_) => Vec::new(),
     };
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let layout = visitor.layout(app, "Members", Section::Members).await?;
     let now = layout.now;
     let is_open = |invite: &Invite| {
@@ -90,11 +90,7 @@ async fn show(app: &App, visitor: Visitor, query: &Form, entry: Entry) -> PageRe
         invites: invites.into_iter().filter(is_open).collect(),
         next_cursor: members.next_cursor.map(|cursor| cursor.to_string()),
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Invites a user.
@@ -164,7 +160,7 @@ async fn removal(app: &App, visitor: Visitor, user_id: &str, entry: Entry) -> Pa
         cursor: None,
     };
     let keys = keys::list(app, &session, all).await?.keys;
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = RemoveMemberPage {
         layout: visitor
             .layout(app, format!("Remove {}", member.email), Section::Members)
@@ -176,11 +172,7 @@ async fn removal(app: &App, visitor: Visitor, user_id: &str, entry: Entry) -> Pa
             .collect(),
         member,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Removes a member, and revokes the keys that the form names.

@@ -15,7 +15,7 @@ use futures_util::{Stream, stream};
 use crate::app::App;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, redirect, redirect_with_notice, rejected};
+use crate::dashboard::response::{PageResult, page, page_with, redirect, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::snippets::{self, Snippet};
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
@@ -110,7 +110,7 @@ pub async fn show(
 
 async fn form(app: &App, visitor: Visitor, suite_id: &str, entry: Entry) -> PageResult {
     let suite = suites::get(app, &visitor.proof()?, suite_id).await?;
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = SuiteSubmitPage {
         usage: usage::get(app, &visitor.proof()?).await?,
         layout: visitor
@@ -120,11 +120,7 @@ async fn form(app: &App, visitor: Visitor, suite_id: &str, entry: Entry) -> Page
         snippets: snippets::submit(&app.settings.public_url, &suite),
         suite,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Stores a file as an upload, and checks it. The fields of the form come before the file.
@@ -314,7 +310,7 @@ async fn submission(
     let suite = suites::get(app, &visitor.proof()?, suite_id).await?;
     let upload = uploads::get(app, &visitor.proof()?, upload_id).await?;
     let fit = upload_fit::find(app, &visitor.proof()?, &upload, &suite).await?;
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let template = SubmissionPage {
         usage: usage::get(app, &visitor.proof()?).await?,
         layout: visitor
@@ -325,11 +321,7 @@ async fn submission(
         upload,
         fit,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 /// Submits a checked file. Submitting it again opens the same job.

@@ -11,7 +11,7 @@ use crate::dashboard::charts::days;
 use crate::dashboard::csv;
 use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
-use crate::dashboard::response::{PageResult, page, rejected};
+use crate::dashboard::response::{PageResult, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::ops::usage;
@@ -104,7 +104,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
         Ok(days) => (days, Entry::new(query)),
         Err(error) => (Vec::new(), Entry::rejected(&query, error)?),
     };
-    let is_rejected = !entry.message.is_empty();
+    let status = entry.status();
     let layout = visitor.layout(&app, "Usage", Section::Usage).await?;
     let template = UsagePage {
         forecast: forecast(&usage, layout.now),
@@ -114,11 +114,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
         chart: days::draw(&days),
         days,
     };
-    if is_rejected {
-        rejected(&template)
-    } else {
-        page(&template)
-    }
+    page_with(status, &template)
 }
 
 async fn read_days(
