@@ -8,12 +8,13 @@ use assay_core::model::job::{EvalResult, FailureCode, SealedFigures, stores_item
 use assay_core::model::suite::SuiteVersion;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
-use assay_core::runtime::upload_reader::{ContentReader, ReadEnd, ReadUpload, read_upload};
+use assay_core::runtime::upload_reader::{ContentReader, ReadUpload, read_upload};
 use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
 use assay_core::store::new_job::ROW_BYTES_MAX;
 use assay_core::store::work::Claim;
 use assay_core::{Error, Result};
 use assay_eval::Scoring;
+use assay_eval::content::ReadEnd;
 use assay_eval::item_scores::ItemScores;
 use assay_eval::score::{self, Failure, Progress, Score, Scorer};
 use bytes::Bytes;
@@ -71,7 +72,7 @@ async fn score_input(
             ReadEnd::Invalid(error) => Err(error),
         }
     };
-    match read_upload(&context.artifacts, &parts, format, scoring).await? {
+    match read_upload(&context.artifacts, &parts, format, false, scoring).await? {
         None => Ok(None),
         Some(ReadUpload {
             value: Ok(scored), ..

@@ -2,9 +2,9 @@
 
 use assay_core::Result;
 use assay_core::model::upload::PartObject;
-use assay_core::runtime::upload_reader::ContentFormat;
 use assay_core::store::within_response_timeout;
 use assay_core::store::work::{self, Claim, UploadForm};
+use assay_eval::content::ContentFormat;
 use bytes::Bytes;
 
 use crate::context::AttemptContext;
@@ -40,10 +40,9 @@ pub async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Opti
             ) = within_response_timeout(work::upload(&context.db.get(), claim, upload_id)).await?;
             // The size and the hash were checked when the upload was completed.
             let format = ContentFormat {
-                content_type,
-                content_encoding,
+                layout: content_type.layout(),
+                compression: content_encoding.compression(),
                 bytes_max: u64::MAX,
-                compute_sha256: false,
             };
             Ok((!parts.is_empty()).then_some(Input::Upload { format, parts }))
         }

@@ -10,10 +10,11 @@ use assay_core::model::serving::SEQUENCES_MAX;
 use assay_core::model::suite::SuiteVersion;
 use assay_core::model::suite_items::SuiteItem;
 use assay_core::runtime::lines::Line;
-use assay_core::runtime::upload_reader::{ContentReader, ReadEnd, ReadUpload, read_upload};
+use assay_core::runtime::upload_reader::{ContentReader, ReadUpload, read_upload};
 use assay_core::store::work::{self, Claim, ClaimedPrediction};
 use assay_core::store::{self, within_response_timeout};
 use assay_core::{Error, Result};
+use assay_eval::content::ReadEnd;
 use assay_eval::suite::SequencePaths;
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -128,7 +129,7 @@ impl SequenceSource {
             Self::Input(Input::Inline(json)) => send_array(json, &chunks).await,
             Self::Input(Input::Upload { format, parts }) => {
                 let read = move |content: ContentReader<'_>| send_lines(content, &chunks);
-                match read_upload(&context.artifacts, parts, *format, read).await? {
+                match read_upload(&context.artifacts, parts, *format, false, read).await? {
                     Some(ReadUpload { value, .. }) => value,
                     None => Err(Error::internal("an object of an upload is missing")),
                 }

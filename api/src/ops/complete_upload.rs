@@ -15,12 +15,11 @@ use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{Upload, UploadFailure, UploadKind, UploadRow, UploadStatus};
 use assay_core::runtime::lines::{LINE_BYTES_MAX, Line};
 use assay_core::runtime::prometheus;
-use assay_core::runtime::upload_reader::{
-    ContentError, ContentFormat, ContentReader, ReadEnd, read_upload,
-};
+use assay_core::runtime::upload_reader::{ContentReader, read_upload};
 use assay_core::store::upload::UploadContent;
 use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};
 use assay_eval::FieldError;
+use assay_eval::content::{ContentError, ContentFormat, ReadEnd};
 use assay_eval::prediction::{FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest};
 
 use super::uploads::{ensure_pending, not_found, upload_response};
@@ -181,18 +180,17 @@ async fn validate(
     row: &UploadRow,
     parts: &[PartObject],
 ) -> Result<Outcome> {
-    let content = ContentFormat {
-        content_type: row.content_type,
-        content_encoding: row.content_encoding,
+    let format = ContentFormat {
+        layout: row.content_type.layout(),
+        compression: row.content_encoding.compression(),
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
-        compute_sha256: row.sha256.is_some(),
     };
     let kind = row.kind;
     let survey = move |content: ContentReader<'_>| match kind {
         UploadKind::Predictions => survey_predictions(content),
         UploadKind::Sequences => survey_sequences(content),
     };
-    let found = read_upload(&app.artifacts, parts, content, survey).await?;
+    let found = read_upload(&app.artifacts, parts, format, row.sha256.is_some(), survey).await?;
     let found = found.ok_or_else(|| {
         Error::internal("an object of the upload is missing in the artifact store")
     })?;
@@ -221,14 +219,14 @@ async fn validate(
         ReadEnd::Invalid(ContentError::TooLarge) => {
             let message = format!(
                 "The decompressed upload is larger than the {} bytes that the plan allows.",
-                content.bytes_max
+                format.bytes_max
             );
             Outcome::Invalid {
                 code: UploadFailure::PayloadTooLarge,
                 error: Error::new(Code::PayloadTooLarge, message),
             }
         }
-        ReadEnd::Invalid(ContentError::Encoding) => {
+        ReadEnd::Invalid(ContentError::Compression) => {
             let message = match row.content_encoding {
                 upload::ContentEncoding::Zstd => {
                     "the content is not zstd with a window of at most 8 MiB, or is truncated"

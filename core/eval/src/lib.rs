@@ -5,11 +5,13 @@
 //! Nothing here uses a clock, a database or the network. Only `suite::folder` reads files.
 
 pub mod compare;
+pub mod content;
 mod disclosure;
 mod error;
 pub mod item_scores;
 pub mod json;
 mod metric;
+pub mod offline;
 pub mod prediction;
 pub mod score;
 mod scoring;

@@ -189,6 +189,17 @@ impl Metric {
         }
     }
 
+    /// Returns bounds of the loss of one item. Fails if this metric has bounds of its own, or if they
+    /// do not have the form [`Clip::FORM`].
+    pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
+        if !self.takes_clip() {
+            return Err(format!(
+                "clip: is for rmse, mae and log_loss; {self} has bounds of its own"
+            ));
+        }
+        Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
+    }
+
     /// Returns `true` if the suite may bound the loss of an item: if the loss is a distance or a
     /// logarithm.
     pub const fn takes_clip(self) -> bool {
@@ -306,6 +317,9 @@ pub struct Clip {
 }
 
 impl Clip {
+    /// The form of bounds, for messages.
+    pub const FORM: &str = "must be [low, high] with 0 <= low < high";
+
     /// Returns the bounds, or `None` unless both are finite and 0 ≤ `low` < `high`.
     pub fn new(low: f64, high: f64) -> Option<Self> {
         (high.is_finite() && 0.0 <= low && low < high).then_some(Self { low, high })

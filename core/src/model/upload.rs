@@ -8,6 +8,7 @@ use crate::model::ids::{OrgId, UploadId};
 use crate::model::random::{self, RandomError};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
+use assay_eval::content::Compression;
 use assay_eval::prediction::Layout;
 
 /// Maximum size of a part, in bytes.
@@ -75,6 +76,17 @@ text_enum! {
         Gzip = "gzip",
         /// The bytes are compressed with Zstandard (RFC 8878), with one or several frames.
         Zstd = "zstd",
+    }
+}
+
+impl ContentEncoding {
+    /// Returns the compression that the reader of content expects.
+    pub const fn compression(self) -> Compression {
+        match self {
+            Self::Identity => Compression::None,
+            Self::Gzip => Compression::Gzip,
+            Self::Zstd => Compression::Zstd,
+        }
     }
 }
 

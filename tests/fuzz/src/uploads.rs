@@ -3,8 +3,8 @@
 use std::io::{self, BufRead, Read, Write as _};
 use std::ops::ControlFlow;
 
-use assay_core::model::upload::{ContentEncoding, ContentType};
-use assay_core::runtime::upload_reader::{ContentError, ContentFormat, ReadEnd, read_content};
+use assay_eval::content::{Compression, ContentError, ContentFormat, ReadEnd, read_content};
+use assay_eval::prediction::Layout;
 
 use super::Seeded;
 use super::reader_output::{Collector, Output, streamed};
@@ -18,18 +18,14 @@ pub fn uploads(data: &[u8]) {
         return;
     };
     let content = ContentFormat {
-        content_type: if options & 1 == 0 {
-            ContentType::Ndjson
+        layout: if options & 1 == 0 {
+            Layout::Lines
         } else {
-            ContentType::Json
+            Layout::Array
         },
-        content_encoding: [
-            ContentEncoding::Identity,
-            ContentEncoding::Gzip,
-            ContentEncoding::Zstd,
-        ][usize::from(options >> 1 & 3) % 3],
+        compression: [Compression::None, Compression::Gzip, Compression::Zstd]
+            [usize::from(options >> 1 & 3) % 3],
         bytes_max: [4 << 20, 1 << 16, 1024, 32][usize::from(options >> 4 & 3)],
-        compute_sha256: false,
     };
     if options & 8 == 0 {
         sent(content, rest);
@@ -72,7 +68,7 @@ fn packed(content: ContentFormat, document: &[u8]) {
     let members = seeded.below(3) + 1;
     let whole: Vec<Vec<u8>> = document
         .chunks(document.len() / members + 1)
-        .map(|part| pack(content.content_encoding, part))
+        .map(|part| pack(content.compression, part))
         .collect();
     let sent = whole.concat();
     let (outputs, ended) = decoded(content, &seeded.pieces(&sent), ALL);
@@ -80,34 +76,31 @@ fn packed(content: ContentFormat, document: &[u8]) {
         assert_eq!(ended, ReadEnd::Invalid(ContentError::TooLarge));
         return;
     }
-    if sent.is_empty() && content.content_encoding != ContentEncoding::Identity {
+    if sent.is_empty() && content.compression != Compression::None {
         return;
     }
     assert_eq!(ended, ReadEnd::Complete);
-    assert_eq!(
-        outputs,
-        streamed(content.content_type.layout(), [document], ALL)
-    );
-    if content.content_encoding != ContentEncoding::Identity {
+    assert_eq!(outputs, streamed(content.layout, [document], ALL));
+    if content.compression != Compression::None {
         let cut = whole[0].len() - 1 - seeded.below(whole[0].len() - 1);
         assert_eq!(
             decoded(content, &[&whole[0][..cut]], ALL).1,
-            ReadEnd::Invalid(ContentError::Encoding),
+            ReadEnd::Invalid(ContentError::Compression),
             "cut at {cut}"
         );
         let more = [sent.as_slice(), b"what is this?"].concat();
         assert_eq!(
             decoded(content, &[&more], ALL).1,
-            ReadEnd::Invalid(ContentError::Encoding)
+            ReadEnd::Invalid(ContentError::Compression)
         );
     }
 }
 
-fn pack(encoding: ContentEncoding, bytes: &[u8]) -> Vec<u8> {
-    match encoding {
-        ContentEncoding::Identity => bytes.to_vec(),
-        ContentEncoding::Zstd => zstd::encode_all(bytes, 1).unwrap(),
-        ContentEncoding::Gzip => {
+fn pack(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+    match compression {
+        Compression::None => bytes.to_vec(),
+        Compression::Zstd => zstd::encode_all(bytes, 1).unwrap(),
+        Compression::Gzip => {
             let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             packed.write_all(bytes).unwrap();
             packed.finish().unwrap()

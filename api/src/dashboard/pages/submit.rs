@@ -7,6 +7,7 @@ use assay_core::model::upload::{Upload, UploadKind, UploadStatus, UploadSummary}
 use assay_core::model::usage::Usage;
 use assay_core::model::validation;
 use assay_core::{Code, Details, Error, Result};
+use assay_eval::prediction::Fit;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{Path, Request, State};
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use crate::http::request_context::RequestContext;
 use crate::layers::memory;
 use crate::limits::request_memory::SharedReservation;
 use crate::ops::submissions::Origin;
-use crate::ops::upload_fit::{self, Fit};
+use crate::ops::upload_fit;
 use crate::ops::uploads::{self, NewUploadFields, UploadQuery};
 use crate::ops::{complete_upload, evals, suites, usage};
 

@@ -7,6 +7,7 @@
 mod check;
 mod digest;
 mod element;
+mod fit;
 mod reader;
 mod scan;
 mod sink;
@@ -15,6 +16,7 @@ mod value;
 
 pub use check::{Checked, Rejected, check, check_and_count};
 pub use digest::SubmissionDigest;
+pub use fit::{Fit, FitCheck};
 pub use reader::{Malformed, read};
 pub use scan::{Written, line_of, written};
 pub use sink::{PredictionSink, SinkFn, sink_fn};

@@ -4,23 +4,23 @@
 #[derive(Debug, thiserror::Error)]
 #[error("{file}{}: {reason}", if *line > 0 { format!(":{line}") } else { String::new() })]
 pub struct BadSuite {
-    file: &'static str,
+    file: String,
     line: usize,
     reason: String,
 }
 
 impl BadSuite {
     /// Creates the error of a line, from 1, or of the whole file with line 0.
-    pub(super) fn new(file: &'static str, line: usize, reason: impl Into<String>) -> Self {
+    pub(super) fn new(file: &str, line: usize, reason: impl Into<String>) -> Self {
         Self {
-            file,
+            file: file.into(),
             line,
             reason: reason.into(),
         }
     }
 
     /// Creates the error of a file that cannot be read.
-    pub(super) fn unreadable(file: &'static str, line: usize, error: &std::io::Error) -> Self {
+    pub(super) fn unreadable(file: &str, line: usize, error: &std::io::Error) -> Self {
         Self::new(file, line, format!("cannot be read: {error}"))
     }
 }

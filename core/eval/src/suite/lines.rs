@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -54,24 +54,40 @@ pub struct FolderItem {
     pub line: usize,
 }
 
-/// A reader of the answers in a suite's folder, line by line. It keeps one line in memory.
-pub struct AnswerLines {
-    lines: BufReader<fs::File>,
-    file_bytes: u64,
+/// A reader of answers, line by line. It keeps one line in memory.
+pub struct AnswerLines<R> {
+    lines: R,
+    /// The name of the file in errors.
+    name: String,
+    n_bytes: u64,
     metric: Metric,
 }
 
-impl AnswerLines {
-    /// Opens the file, without reading it.
-    pub fn open(folder: &Path, metric: Metric) -> Result<Self, BadSuite> {
-        let unreadable = |error| BadSuite::unreadable(ANSWERS, 0, &error);
-        let file = fs::File::open(folder.join(ANSWERS)).map_err(unreadable)?;
-        let file_bytes = file.metadata().map_err(unreadable)?.len();
-        Ok(Self {
-            lines: BufReader::with_capacity(READ_BYTES, file),
-            file_bytes,
+impl AnswerLines<BufReader<fs::File>> {
+    /// Opens a file of answers, or the one of a suite's folder, without reading it.
+    pub fn open(path: &Path, metric: Metric) -> Result<Self, BadSuite> {
+        let (path, name) = if path.is_dir() {
+            (path.join(ANSWERS), ANSWERS.to_owned())
+        } else {
+            (path.to_owned(), path.display().to_string())
+        };
+        let unreadable = |error| BadSuite::unreadable(&name, 0, &error);
+        let file = fs::File::open(path).map_err(unreadable)?;
+        let n_bytes = file.metadata().map_err(unreadable)?.len();
+        let lines = BufReader::with_capacity(READ_BYTES, file);
+        Ok(Self::new(lines, name, n_bytes, metric))
+    }
+}
+
+impl<R: BufRead> AnswerLines<R> {
+    /// Creates a reader of `lines`, which have `n_bytes` bytes. Errors name them `name`.
+    pub fn new(lines: R, name: String, n_bytes: u64, metric: Metric) -> Self {
+        Self {
+            lines,
+            name,
+            n_bytes,
             metric,
-        })
+        }
     }
 
     /// Returns the estimated number of answers, from the length of the first ones.
@@ -80,9 +96,14 @@ impl AnswerLines {
             return 0;
         };
         let lines = first.iter().filter(|byte| **byte == b'\n').count();
-        (self.file_bytes as usize * (lines + 1))
+        (self.n_bytes as usize * (lines + 1))
             .checked_div(first.len())
             .unwrap_or(0)
+    }
+
+    /// Returns an error of all answers together.
+    pub(crate) fn bad(&self, reason: String) -> BadSuite {
+        BadSuite::new(&self.name, 0, reason)
     }
 
     /// Calls `add` with each item id and answer, in the order of the file. An error of `add` is
@@ -98,15 +119,15 @@ impl AnswerLines {
             text.clear();
             line += 1;
             let read = self.lines.read_line(&mut text);
-            if read.map_err(|error| BadSuite::unreadable(ANSWERS, line, &error))? == 0 {
+            if read.map_err(|error| BadSuite::unreadable(&self.name, line, &error))? == 0 {
                 break;
             }
             if text.trim().is_empty() {
                 continue;
             }
-            let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
+            let bad = |reason: String| BadSuite::new(&self.name, line, reason);
             let mut add_checked = |item_id: &str, json: &str| {
-                check_item_id(ANSWERS, line, item_id)?;
+                check_item_id(&self.name, line, item_id)?;
                 let answer = Answer::parse(json, &self.metric)
                     .map_err(|reason| bad(format!("answer: {reason}")))?;
                 check
@@ -125,7 +146,7 @@ impl AnswerLines {
         }
         check
             .finish()
-            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))
+            .map_err(|reason| BadSuite::new(&self.name, 0, reason))
     }
 }
 
@@ -137,7 +158,7 @@ fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim().is_empty())
 }
 
-fn check_item_id(file: &'static str, line: usize, item_id: &str) -> Result<(), BadSuite> {
+fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<(), BadSuite> {
     let bad = |reason: String| Err(BadSuite::new(file, line, reason));
     match item_id {
         "" => bad("item_id must not be empty".into()),

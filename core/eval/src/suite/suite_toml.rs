@@ -121,24 +121,17 @@ impl SuiteToml {
     }
 
     fn clip(&self, metric: Metric, policy: DisclosurePolicy) -> Result<Option<Clip>, String> {
-        let clip = match self.clip.as_deref() {
-            Some([low, high]) => Clip::new(*low, *high),
-            Some(_) => None,
+        match self.clip.as_deref() {
+            Some([low, high]) => metric.clip(*low, *high).map(Some),
+            Some(_) => Err(format!("clip: {}", Clip::FORM)),
             None if metric.takes_clip() && matches!(policy, DisclosurePolicy::Ladder(_)) => {
-                return Err(format!(
+                Err(format!(
                     "clip: a ladder needs bounds of the loss of one item, which {metric} does not have; write for example \
                      clip = [0.0, 10.0]"
-                ));
+                ))
             }
-            None => return Ok(None),
-        };
-        if !metric.takes_clip() {
-            return Err(format!(
-                "clip: is for rmse, mae and log_loss; {metric} has bounds of its own"
-            ));
+            None => Ok(None),
         }
-        clip.map(Some)
-            .ok_or_else(|| "clip: must be [low, high] with 0 <= low < high".into())
     }
 
     fn closes_at(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {

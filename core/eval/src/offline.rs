@@ -1,0 +1,97 @@
+//! Scoring without a platform: predictions and answers of one's own, with the figures of a job.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use crate::content::{ContentFormat, ReadEnd, read_content};
+use crate::metric::{Clip, Metric};
+use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
+use crate::suite::{AnswerLines, BadSuite};
+
+/// The figures of a score, as in the result of a job whose suite discloses exact figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The metric of `value`.
+    pub metric: String,
+    /// The metric over all items. An item without a prediction counts as the worst possible one.
+    pub value: f64,
+    /// The standard error of the value, if there are enough items to estimate it.
+    pub stderr: Option<f64>,
+    /// The 95 % confidence interval of the value.
+    pub ci95: Option<[f64; 2]>,
+    /// The method of the interval.
+    pub ci_method: Option<&'static str>,
+    /// The other figures of the metric's family, by name.
+    pub metrics: BTreeMap<String, f64>,
+    /// Number of items with an answer.
+    pub n: i64,
+    /// Number of predictions.
+    pub n_submitted: i64,
+    /// Number of predictions for items without an answer.
+    pub n_unmatched: i64,
+    /// Number of items without a prediction.
+    pub n_missing: i64,
+}
+
+impl Report {
+    /// Creates the report of a score.
+    pub fn new(metric: Metric, score: Score) -> Self {
+        let estimate = score.figures.estimate;
+        Self {
+            metric: metric.to_string(),
+            value: score.figures.value,
+            stderr: estimate.map(|estimate| estimate.stderr),
+            ci95: estimate.map(|estimate| estimate.ci95),
+            ci_method: estimate.map(|estimate| estimate.method),
+            metrics: score.figures.metrics,
+            n: score.n,
+            n_submitted: score.n_submitted,
+            n_unmatched: score.n_unmatched,
+            n_missing: score.n_missing,
+        }
+    }
+}
+
+/// Reads all answers for a metric. Fails with the line of the first invalid one, or without answers.
+pub fn read_answers<R: BufRead>(
+    mut lines: AnswerLines<R>,
+    metric: Metric,
+    clip: Option<Clip>,
+) -> Result<AnswerTable, BadSuite> {
+    let mut builder = Builder::new(metric, lines.estimate()).clip(clip);
+    lines.for_each(|item_id, answer| {
+        let pushed = builder.push(item_id, answer);
+        pushed.map_err(|corrupt| corrupt.to_string())
+    })?;
+    let finished = builder.finish();
+    let table = finished.map_err(|corrupt| lines.bad(corrupt.to_string()))?;
+    if table.is_empty() {
+        return Err(lines.bad("there are no answers".into()));
+    }
+    Ok(table)
+}
+
+/// Scores predictions. Fails with the place of the first invalid prediction.
+pub fn score(
+    answers: &AnswerTable,
+    metric: Metric,
+    predictions: impl BufRead,
+    format: ContentFormat,
+) -> Result<Report, String> {
+    let progress = Progress::default();
+    let mut scorer = Scorer::new(answers, metric, &progress);
+    let never_stop = || ControlFlow::Continue(());
+    let scored = match read_content(predictions, format, never_stop, &mut scorer) {
+        ReadEnd::Complete => scorer.finish(),
+        ReadEnd::Stopped(failure) => Err(failure),
+        ReadEnd::Invalid(error) => return Err(error.to_string()),
+    };
+    match scored {
+        Ok(score) => Ok(Report::new(metric, score)),
+        Err(Failure::InvalidPredictions(message)) => Err(message),
+        Err(Failure::Stopped) => Err("stopped".into()),
+    }
+}
