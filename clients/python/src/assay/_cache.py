@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,10 @@ class UploadState:
         write_lines(self._path, [upload_id.encode()])
         oldest = time.time() - _STATE_SECONDS
         for path in self._path.parent.iterdir():
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+            # Another process can delete the file at any time.
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def delete(self) -> None:
         """Deletes the state."""
