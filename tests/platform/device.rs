@@ -112,6 +112,11 @@ pub async fn approve(world: &World, login: &Value, org: &Org) -> Decided {
     decide(world, login, Choice::Approve(&approval(world, org).await)).await
 }
 
+/// Denies a login.
+pub async fn deny(world: &World, login: &Value) {
+    let _ = decide(world, login, Choice::Deny).await;
+}
+
 /// Returns the names of the keys of an organization that a login has created.
 async fn keys(world: &World, org: &Org) -> i64 {
     let created = "select count(*) from api_keys where org_id = $1 and name = 'laptop'";

@@ -9,7 +9,7 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 9] = [
     ("assay_eval", "core/eval/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),
@@ -18,6 +18,7 @@ const CRATES: [(&str, &str); 8] = [
     ("assay_api", "api/src"),
     ("assay_worker", "worker/src"),
     ("assay_engine", "worker/engine/src"),
+    ("assay", "clients/cli/src"),
 ];
 
 fn root() -> PathBuf {

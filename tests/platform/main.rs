@@ -12,6 +12,7 @@ mod browser;
 mod canaries;
 mod chaos;
 mod chromium;
+mod cli;
 mod clients;
 mod comparisons;
 mod crashes;

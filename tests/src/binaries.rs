@@ -5,13 +5,15 @@ use std::process::Command;
 
 use crate::servers::Trouble;
 
-/// The paths of the two binaries.
+/// The paths of the binaries.
 #[derive(Debug, Clone)]
 pub struct Binaries {
     /// Path of `assay-api`, which also has the operator's commands.
     pub api: PathBuf,
     /// Path of `assay-worker`, which scores the jobs.
     pub worker: PathBuf,
+    /// Path of `assay`, the command-line program.
+    pub cli: PathBuf,
     /// `true` if the binaries were built with optimizations.
     pub optimized: bool,
 }
@@ -50,7 +52,7 @@ impl Profile {
     }
 }
 
-/// Builds both binaries with a profile. Cargo reports the build on standard error.
+/// Builds the binaries with a profile. Cargo reports the build on standard error.
 ///
 /// # Errors If the build fails.
 pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
@@ -61,23 +63,32 @@ pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
-        .args(["build", "-p", "assay-api", "-p", "assay-worker"])
-        .args(["--profile", profile.name()]);
+        .args(["build", "--profile", profile.name()])
+        .args(PACKAGES);
     remove_own_cargo_env(&mut command);
     let status = command
         .status()
         .map_err(Trouble::because("cannot run cargo"))?;
     if !status.success() {
-        return Err(Trouble::new(
-            "assay-api and assay-worker do not build; see above",
-        ));
+        return Err(Trouble::new("the binaries do not build; see above"));
     }
     let folder = target()?.join(profile.folder());
-    Ok(Binaries {
-        api: folder.join("assay-api"),
-        worker: folder.join("assay-worker"),
-        optimized: profile != Profile::Dev,
-    })
+    Ok(Binaries::in_folder(&folder, profile != Profile::Dev))
+}
+
+/// The arguments of cargo that select the packages of the binaries. They are built together, so that
+/// they share their dependencies.
+const PACKAGES: [&str; 6] = ["-p", "assay-api", "-p", "assay-worker", "-p", "assay-cli"];
+
+impl Binaries {
+    fn in_folder(folder: &Path, optimized: bool) -> Self {
+        Self {
+            api: folder.join("assay-api"),
+            worker: folder.join("assay-worker"),
+            cli: folder.join("assay"),
+            optimized,
+        }
+    }
 }
 
 /// Builds the binaries of `commit`, in a folder next to the binaries of the working tree. Both
@@ -118,14 +129,14 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         )));
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(&sources).args([
-        "build",
-        "-p",
-        "assay-api",
-        "-p",
-        "assay-worker",
-        "--locked",
-    ]);
+    command.current_dir(&sources).args(["build", "--locked"]);
+    // Commits before the command-line program have two packages.
+    let has_cli = sources.join("clients/cli").exists();
+    command.args(if has_cli {
+        &PACKAGES[..]
+    } else {
+        &PACKAGES[..4]
+    });
     command
         .env("CARGO_BUILD_BUILD_DIR", &target)
         .env("CARGO_TARGET_DIR", folder.join("target"))
@@ -137,15 +148,10 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         .success()
     {
         return Err(Trouble::new(format!(
-            "assay-api and assay-worker of {commit} do not build; see above"
+            "the binaries of {commit} do not build; see above"
         )));
     }
-    let built = folder.join("target/debug");
-    Ok(Binaries {
-        api: built.join("assay-api"),
-        worker: built.join("assay-worker"),
-        optimized: false,
-    })
+    Ok(Binaries::in_folder(&folder.join("target/debug"), false))
 }
 
 /// Removes the variables that cargo sets for this program's own package. Some build scripts depend

@@ -20,15 +20,19 @@ pub fn submit(public_url: &str, suite: &Suite) -> Vec<Snippet> {
     };
     vec![
         Snippet {
-            name: "curl",
+            name: "Python",
             code: format!(
-                "curl {public_url}/v1/evals \\\n  -H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"suite_id\": \"{suite_id}\", \"predictions\": [{{\"item_id\": \"…\", \"prediction\": …}}]}}'"
+                "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return …\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
             ),
         },
         Snippet {
-            name: "Python",
+            name: "Command line",
+            code: format!("assay items {suite_id} | ./model | assay submit {suite_id} - --wait"),
+        },
+        Snippet {
+            name: "curl",
             code: format!(
-                "import json, os, urllib.request\n\nbody = {{\"suite_id\": \"{suite_id}\", \"predictions\": predictions}}\nrequest = urllib.request.Request(\n    \"{public_url}/v1/evals\",\n    data=json.dumps(body).encode(),\n    headers={{\n        \"Authorization\": f\"Bearer {{os.environ['ASSAY_API_KEY']}}\",\n        \"Content-Type\": \"application/json\",\n    }},\n)\njob = json.load(urllib.request.urlopen(request))"
+                "curl {public_url}/v1/evals \\\n  -H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"suite_id\": \"{suite_id}\", \"predictions\": [{{\"item_id\": \"…\", \"prediction\": …}}]}}'"
             ),
         },
         Snippet {

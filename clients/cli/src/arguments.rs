@@ -1,0 +1,371 @@
+//! The arguments of the program.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::output::{Color, Format};
+
+/// Evaluates models of human behaviour with Assay.
+///
+/// On a terminal the output is a table; piped it is NDJSON. Exit codes: assay help exit-codes
+#[derive(Parser)]
+#[command(
+    name = "assay",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The arguments of all commands.
+#[derive(Args)]
+pub struct Global {
+    /// The profile with the address and the credential
+    #[arg(long, global = true, env = "ASSAY_PROFILE", value_name = "NAME")]
+    pub profile: Option<String>,
+    /// The address of the installation
+    #[arg(long, global = true, env = "ASSAY_BASE_URL", value_name = "URL")]
+    pub base_url: Option<String>,
+    /// The organization that a session token acts for
+    #[arg(long, global = true, value_name = "ORG_ID")]
+    pub org: Option<String>,
+    /// The format of the output: a table on a terminal, otherwise ndjson
+    #[arg(short, long, global = true, value_enum)]
+    pub format: Option<Format>,
+    /// The use of colors
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    pub color: Color,
+    /// Show neither notes nor progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Show one line per request, without secrets
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Never ask, also on a terminal
+    #[arg(long, global = true)]
+    pub no_input: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Sign in by a code that you confirm in a browser
+    Login {
+        /// Read an API key or a session token from standard input instead
+        #[arg(long)]
+        with_key: bool,
+    },
+    /// Remove the credential from the profile
+    Logout,
+    /// Show who the credential belongs to
+    Whoami,
+    /// List the profiles
+    Profiles,
+    /// List the suites, or show one
+    Suites { suite: Option<String> },
+    /// Write the items of a suite as NDJSON
+    Items {
+        suite: String,
+        /// Write to this file, and the version of the suite to FILE.version
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Compare predictions with the items of a suite; sends no predictions
+    Check {
+        suite: String,
+        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        file: String,
+    },
+    /// Submit predictions
+    Submit {
+        suite: String,
+        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        file: String,
+        /// A name for the job
+        #[arg(long)]
+        label: Option<String>,
+        /// A pair of texts that the job keeps, such as commit=9f1c2e
+        #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
+        metadata: Vec<(String, String)>,
+        /// The version from which the items were read; otherwise the current one
+        #[arg(long, value_name = "VERSION")]
+        suite_version: Option<String>,
+        #[command(flatten)]
+        wait: Wait,
+        /// A key of your own; the same key returns the same job
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// Create a new job even if the same predictions were submitted before
+        #[arg(long, conflicts_with = "idempotency_key")]
+        fresh: bool,
+    },
+    /// List jobs, the newest first
+    Jobs {
+        #[arg(long)]
+        suite: Option<String>,
+        #[arg(long)]
+        label: Option<String>,
+        #[arg(long)]
+        status: Option<String>,
+        /// Only jobs of this time, such as 7d or 12h
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        since: Option<Duration>,
+        /// The largest number of jobs [default: 30, or all with --since]
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        /// Show the jobs again until all of them have ended
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Show a job
+    Job {
+        id: String,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Cancel jobs
+    Cancel {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// Wait until jobs have ended
+    Wait {
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Give up after this time, such as 15m
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        timeout: Option<Duration>,
+    },
+    /// List the scores of a job's items, if the suite discloses them
+    JobItems { id: String },
+    /// Show where the time of a job went
+    Trace { id: String },
+    /// Compare two jobs of a suite
+    Compare {
+        a: String,
+        b: String,
+        /// Exit with 9 if A is worse than B by more than this margin: the whole interval is worse
+        #[arg(long, value_name = "MARGIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+        fail_if_worse: Option<f64>,
+    },
+    /// Score predictions against answers of your own; needs no key and sends nothing
+    Score {
+        /// A file answers.ndjson, or the folder of a suite
+        #[arg(long, value_name = "FILE")]
+        answers: PathBuf,
+        /// The metric; for the folder of a suite, its own unless you name one
+        #[arg(long)]
+        metric: Option<String>,
+        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        file: String,
+    },
+    /// Show the usage of the month
+    Usage {
+        /// One line per day
+        #[arg(long)]
+        days: bool,
+    },
+    /// List the models, or show one
+    Models { model: Option<String> },
+    /// Manage API keys (with a session token)
+    Keys {
+        #[command(subcommand)]
+        action: Option<Keys>,
+    },
+    /// Manage members (with a session token)
+    Members {
+        #[command(subcommand)]
+        action: Option<Members>,
+    },
+    /// Manage invites (with a session token)
+    Invites {
+        #[command(subcommand)]
+        action: Option<Invites>,
+    },
+    /// Manage domains (with a session token)
+    Domains {
+        #[command(subcommand)]
+        action: Option<Domains>,
+    },
+    /// Manage webhooks (with a session token)
+    Webhooks {
+        #[command(subcommand)]
+        action: Option<Webhooks>,
+    },
+    /// Send any request to the API
+    Api {
+        method: String,
+        /// The path, such as /v1/me
+        path: String,
+        /// A parameter of a GET request, or a field of the JSON body; true, false, null and numbers
+        /// are converted
+        #[arg(short = 'F', long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
+        fields: Vec<(String, String)>,
+        /// A header of the request
+        #[arg(short = 'H', long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
+        headers: Vec<(String, String)>,
+        /// Read the body from this file; - is standard input
+        #[arg(long, value_name = "FILE", conflicts_with = "fields")]
+        input: Option<String>,
+        /// Read all pages, and write one a line
+        #[arg(long)]
+        paginate: bool,
+    },
+    /// Open a page of the dashboard
+    Open {
+        /// The id of a job or a suite, or the name of a page, such as usage
+        page: Option<String>,
+    },
+    /// Print the completions of a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print help for a command, or for exit-codes or environment
+    Help { topic: Vec<String> },
+}
+
+/// The wait for a job.
+#[derive(Args)]
+pub struct Wait {
+    /// Wait until the job has ended, at most this time
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = humantime::parse_duration)]
+    pub wait: Option<Duration>,
+}
+
+#[derive(Subcommand)]
+pub enum Keys {
+    /// List the keys
+    List,
+    /// Create a key; its secret is shown once
+    Create {
+        name: String,
+        /// A scope, such as evals:write; without any, the key has all
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// The time at which the key expires, such as 2027-01-31T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+    },
+    /// Rename a key, narrow its scopes, or bring its expiry forward
+    Update {
+        id: String,
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+    },
+    /// Replace a key; the old one works until the overlap ends
+    Rotate {
+        id: String,
+        #[arg(long, value_name = "HOURS")]
+        overlap_hours: Option<u32>,
+    },
+    /// Revoke a key
+    Revoke { id: String },
+}
+
+#[derive(Subcommand)]
+pub enum Members {
+    /// List the members
+    List,
+    /// Change the role of a member
+    Role { user_id: String, role: String },
+    /// Remove a member
+    Remove { user_id: String },
+}
+
+#[derive(Subcommand)]
+pub enum Invites {
+    /// List the invites
+    List,
+    /// Invite an address
+    Create {
+        email: String,
+        #[arg(long)]
+        role: String,
+    },
+    /// Revoke an invite
+    Revoke { id: String },
+}
+
+#[derive(Subcommand)]
+pub enum Domains {
+    /// List the domains
+    List,
+    /// Claim a domain; shows the DNS record to create
+    Claim { domain: String },
+    /// Check the DNS record
+    Verify { domain: String },
+    /// Let new users with an address of the domain join by themselves, or not
+    AutoJoin {
+        domain: String,
+        #[arg(action = clap::ArgAction::Set)]
+        auto_join: bool,
+    },
+    /// Release a domain
+    Release { domain: String },
+}
+
+#[derive(Subcommand)]
+pub enum Webhooks {
+    /// List the webhooks
+    List,
+    /// Show a webhook
+    Show { id: String },
+    /// Create a webhook; its secret is shown once
+    Create {
+        url: String,
+        /// A type of event, such as job.succeeded
+        #[arg(long = "event", value_name = "TYPE", required = true)]
+        events: Vec<String>,
+        #[arg(long)]
+        description: Option<String>,
+    },
+    /// Enable or disable a webhook
+    Enable {
+        id: String,
+        #[arg(action = clap::ArgAction::Set)]
+        enabled: bool,
+    },
+    /// Delete a webhook
+    Delete { id: String },
+    /// Replace the secret; the old one signs as well until the overlap ends
+    Rotate {
+        id: String,
+        #[arg(long, value_name = "HOURS")]
+        overlap_hours: Option<u32>,
+    },
+    /// Send an event of this type
+    Test {
+        id: String,
+        #[arg(default_value = "ping")]
+        event: String,
+    },
+    /// List the deliveries, the newest first
+    Deliveries {
+        id: String,
+        #[arg(long)]
+        status: Option<String>,
+    },
+    /// Repeat a delivery
+    Retry { id: String, delivery_id: String },
+    /// Send all events again that were not delivered since a time
+    Recover {
+        id: String,
+        #[arg(long, value_name = "TIME")]
+        since: String,
+    },
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("it must have the form NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,406 @@
+//! Requests to the API, with retries.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::crypto::ring;
+use serde_json::Value;
+use ureq::http::{HeaderMap, Method, Request as HttpRequest};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Error as HttpError, Timeout};
+use url::Url;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::messages::Messages;
+use crate::operations::Operation;
+use crate::retries::{self, Cause, Retries};
+
+/// The client of one installation.
+pub struct Client {
+    agent: Agent,
+    base_url: String,
+    /// An API key or a session token.
+    credential: Option<String>,
+    /// The organization that a session acts for.
+    org: Option<String>,
+    messages: Messages,
+    state: Mutex<State>,
+}
+
+/// The facts from earlier responses.
+#[derive(Default)]
+struct State {
+    /// The time at which the rate limit allows the next request, if it is reached.
+    full_until: Option<Instant>,
+    has_warned_of_expiry: bool,
+}
+
+/// A response with its whole body.
+pub struct Response {
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// Returns the body as JSON.
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Failure::new(Exit::Other, format!("the response is not JSON: {error}"))
+        })
+    }
+}
+
+/// A request before it is sent.
+pub struct Request<'c> {
+    client: &'c Client,
+    operation: Operation,
+    path: String,
+    query: Vec<(String, String)>,
+    headers: Vec<(String, String)>,
+    body: Option<Body>,
+    waits_for_slot: bool,
+}
+
+struct Body {
+    content_type: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    /// Creates a client. Nothing is sent before the first request.
+    pub fn new(
+        base_url: String,
+        credential: Option<String>,
+        org: Option<String>,
+        messages: Messages,
+    ) -> Self {
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::PlatformVerifier)
+            .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
+            .build();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("assay-cli/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls)
+            .build();
+        Self {
+            agent: config.into(),
+            base_url,
+            credential,
+            org,
+            messages,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns the address of the installation, without a slash at the end.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Returns the messages of the program.
+    pub fn messages(&self) -> Messages {
+        self.messages
+    }
+
+    /// Creates the request of an operation.
+    pub fn request(&self, operation: &Operation) -> Request<'_> {
+        Request {
+            client: self,
+            operation: *operation,
+            path: operation.path.to_owned(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+            waits_for_slot: false,
+        }
+    }
+
+    /// Creates a request of any path.
+    pub fn raw_request(&self, method: &'static str, path: &str) -> Request<'_> {
+        let operation = Operation {
+            id: method,
+            method,
+            path: "",
+        };
+        let mut request = self.request(&operation);
+        path.clone_into(&mut request.path);
+        request
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // The state is valid after each statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Request<'_> {
+    /// Sets a parameter of the path.
+    #[must_use]
+    pub fn path(mut self, name: &str, value: &str) -> Self {
+        let encoded: String = url::form_urlencoded::byte_serialize(value.as_bytes())
+            .collect::<String>()
+            .replace('+', "%20");
+        self.path = self.path.replace(&format!("{{{name}}}"), &encoded);
+        self
+    }
+
+    /// Adds a parameter of the query.
+    #[must_use]
+    pub fn query(mut self, name: &str, value: impl ToString) -> Self {
+        self.query.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Adds a parameter of the query if it has a value.
+    #[must_use]
+    pub fn query_if(self, name: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets a body of JSON.
+    #[must_use]
+    pub fn json(self, value: &Value) -> Self {
+        self.json_bytes(value.to_string().into_bytes())
+    }
+
+    /// Sets a body of JSON that is already encoded.
+    #[must_use]
+    pub fn json_bytes(mut self, bytes: Vec<u8>) -> Self {
+        self.body = Some(Body {
+            content_type: "application/json",
+            bytes,
+        });
+        self
+    }
+
+    /// Sets a body of bytes.
+    #[must_use]
+    pub fn bytes(mut self, bytes: Vec<u8>) -> Self {
+        self.body = Some(Body {
+            content_type: "application/octet-stream",
+            bytes,
+        });
+        self
+    }
+
+    /// Waits while all concurrent jobs are in use.
+    #[must_use]
+    pub fn wait_for_slot(mut self, waits: bool) -> Self {
+        self.waits_for_slot = waits;
+        self
+    }
+
+    /// Sends the request, and repeats it as the retry table says.
+    pub fn send(self) -> Result<Response> {
+        let url = self.url()?;
+        let has_key = self
+            .headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
+        let mut retries = Retries::new(&self.operation, has_key, self.waits_for_slot);
+        loop {
+            self.wait_for_rate_limit();
+            let (failure, error) = match self.attempt(&url) {
+                Ok(response) => return Ok(response),
+                Err(attempt) => attempt,
+            };
+            let cause = Cause {
+                error: &error,
+                retry_after: failure.retry_after,
+                limit: failure.limit.as_deref(),
+            };
+            let Some(delay) = retries.next(cause) else {
+                return Err(failure);
+            };
+            let seconds = delay.as_secs_f64();
+            if failure.limit.is_some() {
+                let message = format!("all concurrent jobs are in use, retrying in {seconds:.0} s");
+                self.client.messages.progress(&message);
+            } else {
+                let message = format!("{error}, retrying in {seconds:.1} s");
+                self.client.messages.verbose(&message);
+            }
+            thread::sleep(delay);
+        }
+    }
+
+    /// Sends the request and returns the body as JSON.
+    pub fn send_json(self) -> Result<Value> {
+        self.send()?.json()
+    }
+
+    fn url(&self) -> Result<Url> {
+        let text = format!("{}{}", self.client.base_url, self.path);
+        let mut url = Url::parse(&text)
+            .map_err(|error| Failure::new(Exit::Usage, format!("{text} is not a URL: {error}")))?;
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        Ok(url)
+    }
+
+    fn wait_for_rate_limit(&self) {
+        let full_until = self.client.state().full_until.take();
+        let left = full_until.map(|time| time.saturating_duration_since(Instant::now()));
+        if let Some(delay) = left.filter(|delay| !delay.is_zero()) {
+            let seconds = delay.as_secs_f64();
+            let message = format!("the rate limit is reached, waiting {seconds:.1} s");
+            self.client.messages.verbose(&message);
+            thread::sleep(delay);
+        }
+    }
+
+    /// Sends the request once. An error has the name with which the retry table knows it.
+    fn attempt(&self, url: &Url) -> Result<Response, (Box<Failure>, String)> {
+        let started = Instant::now();
+        let result = self.exchange(url);
+        let elapsed = started.elapsed().as_secs_f64();
+        let line = format!("{} {}", self.operation.method, self.path);
+        let (status, headers, body) = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                let name = error_name(&error);
+                self.client
+                    .messages
+                    .verbose(&format!("{line}: {error} after {elapsed:.3} s"));
+                let base_url = &self.client.base_url;
+                let failure = Failure::new(
+                    Exit::Unavailable,
+                    format!("no response from {base_url}: {error}"),
+                )
+                .with_advice("Check the address and the network. Nothing was lost: try again.");
+                return Err((failure, name.into()));
+            }
+        };
+        let request_id = text_of(&headers, "x-request-id");
+        self.client.messages.verbose(&format!(
+            "{line}: {status} after {elapsed:.3} s, request {}",
+            request_id.as_deref().unwrap_or("unknown")
+        ));
+        self.observe(status, &headers);
+        if status < 300 {
+            return Ok(Response { body });
+        }
+        if status < 400 {
+            let place = text_of(&headers, "location").unwrap_or_default();
+            let message = format!("the address redirects to {place}");
+            let failure = Failure::new(Exit::Usage, message).with_advice("Use that address.");
+            return Err((failure, "redirect".into()));
+        }
+        let retry_after = text_of(&headers, "retry-after").and_then(|text| text.parse().ok());
+        let failure = Failure::of_response(status, &body, request_id, retry_after);
+        let name = failure.code.clone().unwrap_or_default();
+        Err((failure, name))
+    }
+
+    fn exchange(&self, url: &Url) -> Result<(u16, HeaderMap, Vec<u8>), HttpError> {
+        let client = self.client;
+        let timeouts = retries::timeouts(&self.operation);
+        let mut request = HttpRequest::builder()
+            .method(Method::from_bytes(self.operation.method.as_bytes()).map_err(other)?)
+            .uri(url.as_str());
+        if let Some(credential) = &client.credential {
+            request = request.header("Authorization", format!("Bearer {credential}"));
+        }
+        if let Some(org) = &client.org {
+            request = request.header("X-Org-Id", org);
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = &self.body {
+            request = request.header("Content-Type", body.content_type);
+        }
+        let bytes = self.body.as_ref().map_or(&[][..], |body| &body.bytes);
+        let config = client.agent.configure_request(request.body(bytes)?);
+        let request = config
+            .timeout_resolve(Some(timeouts.connect))
+            .timeout_connect(Some(timeouts.connect))
+            .timeout_send_body(Some(timeouts.request))
+            .timeout_recv_response(Some(timeouts.request))
+            .timeout_recv_body(Some(timeouts.request))
+            .build();
+        let mut response = client.agent.run(request)?;
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(u64::MAX)
+            .read_to_vec()?;
+        let (parts, _) = response.into_parts();
+        Ok((parts.status.as_u16(), parts.headers, body))
+    }
+
+    /// Remembers the rate limit, and warns of a key that expires soon.
+    fn observe(&self, status: u16, headers: &HeaderMap) {
+        let mut state = self.client.state();
+        // Without a valid credential, the headers describe the limit of the network address.
+        if status != 401 && text_of(headers, "x-ratelimit-remaining").as_deref() == Some("0") {
+            state.full_until = Some(Instant::now() + time_to_reset(headers));
+        }
+        if let Some(expires_at) = text_of(headers, "x-key-expires-at")
+            && !state.has_warned_of_expiry
+        {
+            state.has_warned_of_expiry = true;
+            let message = format!("The API key expires at {expires_at}.");
+            self.client.messages.warn(&message);
+        }
+    }
+}
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+    HttpError::Other(Box::new(error))
+}
+
+fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+/// Returns the time until `X-RateLimit-Reset`, by the clock of the server if it sends its time.
+#[expect(clippy::disallowed_methods, reason = "a client has no database")]
+fn time_to_reset(headers: &HeaderMap) -> Duration {
+    let date = text_of(headers, "date").and_then(|date| httpdate::parse_http_date(&date).ok());
+    let now = date.unwrap_or_else(SystemTime::now);
+    let reset = text_of(headers, "x-ratelimit-reset").and_then(|text| text.parse().ok());
+    let reset = SystemTime::UNIX_EPOCH + Duration::from_secs(reset.unwrap_or(0));
+    let left = reset.duration_since(now).unwrap_or_default();
+    left.min(retries::rate_limit_window())
+}
+
+/// Returns the name of an error of the connection in the retry table.
+fn error_name(error: &HttpError) -> &'static str {
+    use std::io::ErrorKind;
+    match error {
+        HttpError::HostNotFound
+        | HttpError::ConnectionFailed
+        | HttpError::ConnectProxyFailed(_)
+        | HttpError::Timeout(Timeout::Resolve | Timeout::Connect) => "connection_not_established",
+        HttpError::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            ) =>
+        {
+            "connection_not_established"
+        }
+        HttpError::Timeout(_) => "timeout",
+        HttpError::Io(_) | HttpError::Protocol(_) | HttpError::BodyStalled => "connection_broken",
+        // The request or the certificate is not valid: repeating it does not help.
+        _ => "not_sent",
+    }
+}

@@ -1,0 +1,109 @@
+//! The comparison of two jobs.
+
+use assay_eval::Metric;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use crate::failure::{Exit, Failure, Result};
+use crate::operations;
+use crate::output::{View, visible, write_line};
+
+const COMPARISON: View = View {
+    columns: &[
+        "job_a",
+        "job_b",
+        "metric",
+        "value_a",
+        "value_b",
+        "difference",
+        "p_value",
+        "n",
+    ],
+    id: "job_a",
+};
+
+/// `assay compare`
+pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) -> Result<()> {
+    if fail_if_worse.is_some_and(|margin| !(margin >= 0.0 && margin.is_finite())) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--fail-if-worse must be a number of at least 0",
+        ));
+    }
+    let client = context.client()?;
+    let comparison = client
+        .request(&operations::CREATE_COMPARISON)
+        .json(&json!({"job_a": a, "job_b": b}))
+        .send_json()?;
+    if context.output.is_table()
+        && let Some(headline) = headline(&comparison)
+    {
+        write_line(&format!("{headline}\n"))?;
+    }
+    context.output.object(COMPARISON, &comparison)?;
+    match fail_if_worse {
+        Some(margin) if is_worse(&comparison, margin)? => Err(Failure::new(
+            Exit::Worse,
+            format!("{a} is worse than {b}: the whole interval is worse than {margin}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether the whole interval of the difference is worse than the margin. Without an
+/// interval, the difference decides.
+fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
+    let difference = comparison["difference"].as_f64().unwrap_or(0.0);
+    let low = comparison["ci95"][0].as_f64().unwrap_or(difference);
+    let high = comparison["ci95"][1].as_f64().unwrap_or(difference);
+    let metric = comparison["metric"].as_str().unwrap_or_default();
+    let metric: Metric = metric.parse().map_err(|_| {
+        Failure::new(Exit::Other, format!("this program does not know {metric}"))
+            .with_advice("Use a newer version of the program.")
+    })?;
+    Ok(if metric.lower_is_better() {
+        low > margin
+    } else {
+        high < -margin
+    })
+}
+
+/// Returns the comparison in one line.
+fn headline(comparison: &Value) -> Option<String> {
+    let difference = comparison["difference"].as_f64()?;
+    let p_value = comparison["p_value"].as_f64()?;
+    let method = visible(comparison["p_method"].as_str()?);
+    let interval = match (
+        comparison["ci95"][0].as_f64(),
+        comparison["ci95"][1].as_f64(),
+    ) {
+        (Some(low), Some(high)) => format!(" (95 % interval {low:+.3} to {high:+.3})"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "difference {difference:+.3}{interval}, p = {p_value:.2} ({method})"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worse_means_that_the_whole_interval_is_worse() {
+        let comparison = |metric: &str, low: f64, high: f64| json!({"metric": metric, "difference": (low + high) / 2.0, "ci95": [low, high]});
+        for (metric, low, high, margin, expected) in [
+            ("accuracy", -0.03, -0.01, 0.0, true),
+            ("accuracy", -0.03, 0.01, 0.0, false),
+            ("accuracy", -0.03, -0.01, 0.02, false),
+            ("accuracy", -0.05, -0.03, 0.02, true),
+            ("rmse", 0.01, 0.03, 0.0, true),
+            ("rmse", -0.03, -0.01, 0.0, false),
+        ] {
+            let found = is_worse(&comparison(metric, low, high), margin).unwrap();
+            assert_eq!(found, expected, "{metric} {low} {high} {margin}");
+        }
+        let without_interval = json!({"metric": "accuracy", "difference": -0.1, "ci95": null});
+        assert!(is_worse(&without_interval, 0.05).unwrap());
+    }
+}

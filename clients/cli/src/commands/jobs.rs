@@ -1,0 +1,268 @@
+//! Jobs.
+
+use std::io::{self, IsTerminal as _};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use indicatif::ProgressStyle;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::context::Context;
+use super::listing::entries;
+use crate::client::Client;
+use crate::failure::{Exit, Failure, Result};
+use crate::messages::set_interrupt_text;
+use crate::operations;
+use crate::output::{View, visible, write_line};
+
+pub const JOBS: View = View {
+    columns: &[
+        "id",
+        "status",
+        "label",
+        "versions/suite_id",
+        "result/metric",
+        "result/value",
+        "progress",
+        "created_at",
+    ],
+    id: "id",
+};
+
+const ITEM_SCORES: View = View {
+    columns: &["item_id", "score"],
+    id: "item_id",
+};
+
+/// The longest wait of one request, in seconds.
+const LONG_POLL_SECONDS: u64 = 30;
+
+/// The delay between two reads of `--watch`.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// The default number of listed jobs.
+const LISTED: usize = 30;
+
+/// The filters of the list.
+pub struct Filter {
+    pub suite: Option<String>,
+    pub label: Option<String>,
+    pub status: Option<String>,
+    pub since: Option<Duration>,
+    pub limit: Option<usize>,
+}
+
+/// `assay jobs`
+pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
+    let client = context.client()?;
+    let oldest = filter.since.map(oldest_time).transpose()?;
+    let limit = match (filter.limit, &oldest) {
+        (Some(limit), _) => limit,
+        (None, Some(_)) => usize::MAX,
+        (None, None) => LISTED,
+    };
+    let read = || {
+        let page = || {
+            client
+                .request(&operations::LIST_JOBS)
+                .query("limit", limit.clamp(1, 100))
+                .query_if("suite_id", filter.suite.as_ref())
+                .query_if("label", filter.label.as_ref())
+                .query_if("status", filter.status.as_ref())
+        };
+        let is_wanted = |job: &Result<Value>| match (job, &oldest) {
+            // Timestamps of the API have one width, so their order is that of their texts.
+            (Ok(job), Some(oldest)) => job["created_at"]
+                .as_str()
+                .is_some_and(|time| time >= oldest.as_str()),
+            _ => true,
+        };
+        entries(page, "jobs", "before")
+            .take(limit)
+            .take_while(is_wanted)
+    };
+    if !watch {
+        return context.output.list(JOBS, read());
+    }
+    loop {
+        let jobs = read().collect::<Result<Vec<_>>>()?;
+        if context.output.is_table() && io::stdout().is_terminal() {
+            // Clears the screen, and moves to its start.
+            write_line("\u{1b}[2J\u{1b}[H")?;
+        }
+        let has_active = jobs.iter().any(|job| !is_final(job));
+        context.output.list(JOBS, jobs.into_iter().map(Ok))?;
+        if !has_active {
+            return Ok(());
+        }
+        thread::sleep(WATCH);
+    }
+}
+
+/// Returns the time that lies this long ago, as the API writes it.
+#[expect(clippy::disallowed_methods, reason = "a client has no database")]
+fn oldest_time(since: Duration) -> Result<String> {
+    let invalid = || Failure::new(Exit::Usage, "--since is too long");
+    let time = SystemTime::now().checked_sub(since).ok_or_else(invalid)?;
+    OffsetDateTime::from(time)
+        .format(&Rfc3339)
+        .map_err(|_| invalid())
+}
+
+/// `assay job`
+pub fn show(context: &Context, id: &str, wait: Option<Duration>) -> Result<()> {
+    let client = context.client()?;
+    match wait {
+        Some(timeout) => wait_and_show(context, &client, id, timeout),
+        None => show_job(context, &get(&client, id, 0)?),
+    }
+}
+
+/// `assay wait`
+pub fn wait_for_all(context: &Context, ids: &[String], timeout: Option<Duration>) -> Result<()> {
+    let client = context.client()?;
+    let started = Instant::now();
+    let mut ended = Vec::new();
+    for id in ids {
+        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+        ended.push(wait_for(context, &client, id, left)?);
+    }
+    let failure = ended.iter().find_map(failure_of);
+    context.output.list(JOBS, ended.into_iter().map(Ok))?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Waits until a job has ended, and shows it. Fails if it failed or was cancelled.
+pub fn wait_and_show(
+    context: &Context,
+    client: &Client,
+    id: &str,
+    timeout: Duration,
+) -> Result<()> {
+    let job = wait_for(context, client, id, Some(timeout))?;
+    show_job(context, &job)?;
+    failure_of(&job).map_or(Ok(()), Err)
+}
+
+/// Shows a job. For people, its score comes first.
+fn show_job(context: &Context, job: &Value) -> Result<()> {
+    if context.output.is_table()
+        && let Some(headline) = headline(job)
+    {
+        write_line(&headline)?;
+    }
+    context.output.object(JOBS, job)
+}
+
+/// Returns the score of a job in one line.
+fn headline(job: &Value) -> Option<String> {
+    let result = &job["result"];
+    let value = result["value"].as_f64()?;
+    let metric = visible(result["metric"].as_str()?);
+    let n = result["n"].as_i64()?;
+    let interval = match (
+        result["ci95"][0].as_f64(),
+        result["ci95"][1].as_f64(),
+        result["ci_method"].as_str(),
+    ) {
+        (Some(low), Some(high), Some(method)) => {
+            format!(
+                " (95 % interval {low:.3} to {high:.3}, {})",
+                visible(method)
+            )
+        }
+        _ => String::new(),
+    };
+    Some(format!("{metric} {value:.3}{interval}, n = {n}\n"))
+}
+
+fn get(client: &Client, id: &str, wait_seconds: u64) -> Result<Value> {
+    let request = client.request(&operations::GET_JOB).path("job_id", id);
+    let wait = Some(wait_seconds).filter(|seconds| *seconds > 0);
+    request.query_if("wait", wait).send_json()
+}
+
+fn is_final(job: &Value) -> bool {
+    !matches!(job["status"].as_str(), Some("queued" | "running"))
+}
+
+/// Waits until a job has ended.
+fn wait_for(
+    context: &Context,
+    client: &Client,
+    id: &str,
+    timeout: Option<Duration>,
+) -> Result<Value> {
+    set_interrupt_text(Some(format!(
+        "Interrupted. The job continues; wait for it with: assay wait {id}"
+    )));
+    let started = Instant::now();
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let bar = context.messages.bar(None, style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    loop {
+        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+        let seconds = left.map_or(LONG_POLL_SECONDS, |left| {
+            left.as_secs().clamp(1, LONG_POLL_SECONDS)
+        });
+        let job = get(client, id, seconds)?;
+        if is_final(&job) {
+            bar.finish_and_clear();
+            set_interrupt_text(None);
+            return Ok(job);
+        }
+        if left.is_some_and(|left| left <= Duration::from_secs(seconds)) {
+            bar.finish_and_clear();
+            let status = job["status"].as_str().unwrap_or_default();
+            return Err(
+                Failure::new(Exit::TimedOut, format!("{id} is still {status}")).with_advice(
+                    format!("The job continues; wait for it with: assay wait {id}"),
+                ),
+            );
+        }
+        let progress = job["progress"].as_f64();
+        let progress =
+            progress.map_or_else(String::new, |share| format!(" {:.0} %", share * 100.0));
+        let status = job["status"].as_str().unwrap_or_default();
+        bar.set_message(format!("{id} is {status}{progress}"));
+    }
+}
+
+/// Returns the failure of a job that failed or was cancelled.
+fn failure_of(job: &Value) -> Option<Box<Failure>> {
+    let id = job["id"].as_str().unwrap_or_default();
+    match job["status"].as_str() {
+        Some("failed") => {
+            let text = |field: &str| job["error"][field].as_str().unwrap_or_default();
+            let message = format!("{id} failed: {}: {}", text("code"), text("message"));
+            Some(Failure::new(Exit::JobFailed, message))
+        }
+        Some("cancelled") => Some(Failure::new(Exit::JobFailed, format!("{id} was cancelled"))),
+        _ => None,
+    }
+}
+
+/// `assay cancel`
+pub fn cancel(context: &Context, ids: &[String]) -> Result<()> {
+    let client = context.client()?;
+    let cancelled = ids.iter().map(|id| {
+        let request = client.request(&operations::CANCEL_JOB);
+        request.path("job_id", id).send_json()
+    });
+    context.output.list(JOBS, cancelled)
+}
+
+/// `assay job-items`
+pub fn items(context: &Context, id: &str) -> Result<()> {
+    let client = context.client()?;
+    let page = || {
+        let request = client.request(&operations::LIST_JOB_ITEMS);
+        request.path("job_id", id).query("limit", 1000)
+    };
+    context
+        .output
+        .list(ITEM_SCORES, entries(page, "items", "cursor"))
+}

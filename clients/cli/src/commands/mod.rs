@@ -1,0 +1,123 @@
+//! The commands.
+
+mod account;
+mod api;
+mod compare;
+mod context;
+mod help;
+mod jobs;
+mod listing;
+mod manage;
+mod score;
+mod submit;
+mod suites;
+mod trace;
+
+use context::Context;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Result;
+use crate::messages::Messages;
+use crate::output::Output;
+
+/// Runs a command.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let Arguments { global, command } = arguments;
+    let context = Context {
+        output: Output::new(global.format, global.color),
+        messages: Messages::new(global.quiet, global.verbose),
+        global,
+    };
+    match command {
+        Command::Login { with_key } => account::login(&context, with_key),
+        Command::Logout => account::logout(&context),
+        Command::Whoami => account::whoami(&context),
+        Command::Profiles => account::profiles(&context),
+        Command::Suites { suite } => suites::suites(&context, suite.as_deref()),
+        Command::Items { suite, output } => suites::items(&context, &suite, output.as_deref()),
+        Command::Check { suite, file } => suites::check(&context, &suite, &file),
+        Command::Submit {
+            suite,
+            file,
+            label,
+            metadata,
+            suite_version,
+            wait,
+            idempotency_key,
+            fresh,
+        } => submit::submit(
+            &context,
+            &file,
+            submit::Submission {
+                suite_id: suite,
+                label,
+                metadata,
+                suite_version,
+                idempotency_key,
+                is_fresh: fresh,
+                wait: wait.wait,
+            },
+        ),
+        Command::Jobs {
+            suite,
+            label,
+            status,
+            since,
+            limit,
+            watch,
+        } => jobs::list(
+            &context,
+            &jobs::Filter {
+                suite,
+                label,
+                status,
+                since,
+                limit,
+            },
+            watch,
+        ),
+        Command::Job { id, wait } => jobs::show(&context, &id, wait.wait),
+        Command::Cancel { ids } => jobs::cancel(&context, &ids),
+        Command::Wait { ids, timeout } => jobs::wait_for_all(&context, &ids, timeout),
+        Command::JobItems { id } => jobs::items(&context, &id),
+        Command::Trace { id } => trace::show(&context, &id),
+        Command::Compare {
+            a,
+            b,
+            fail_if_worse,
+        } => compare::compare(&context, &a, &b, fail_if_worse),
+        Command::Score {
+            answers,
+            metric,
+            file,
+        } => score::score(&context, &answers, metric.as_deref(), &file),
+        Command::Usage { days } => manage::usage(&context, days),
+        Command::Models { model } => manage::models(&context, model.as_deref()),
+        Command::Keys { action } => manage::keys(&context, action),
+        Command::Members { action } => manage::members(&context, action),
+        Command::Invites { action } => manage::invites(&context, action),
+        Command::Domains { action } => manage::domains(&context, action),
+        Command::Webhooks { action } => manage::webhooks(&context, action),
+        Command::Api {
+            method,
+            path,
+            fields,
+            headers,
+            input,
+            paginate,
+        } => api::send(
+            &context,
+            &api::Call {
+                method,
+                path,
+                fields,
+                headers,
+                input,
+                has_pages: paginate,
+            },
+        ),
+        Command::Open { page } => help::open(&context, page.as_deref()),
+        Command::Completions { shell } => help::completions(shell),
+        Command::Help { topic } => help::help(&topic),
+    }
+}

@@ -1,0 +1,56 @@
+//! The offline scorer: the figures of a job, without a platform.
+
+use std::path::Path;
+
+use assay_eval::suite::{AnswerLines, metric_and_clip};
+use assay_eval::{Metric, offline};
+use serde_json::json;
+
+use super::context::Context;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::View;
+use crate::predictions;
+
+const REPORT: View = View {
+    columns: &[
+        "metric",
+        "value",
+        "stderr",
+        "n",
+        "n_submitted",
+        "n_unmatched",
+        "n_missing",
+    ],
+    id: "metric",
+};
+
+/// `assay score`
+pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str) -> Result<()> {
+    let invalid = |message: String| Failure::new(Exit::InvalidInput, message);
+    let (metric, clip) = match metric {
+        Some(name) => {
+            let metric = name.parse::<Metric>();
+            (
+                metric.map_err(|error| Failure::new(Exit::Usage, error))?,
+                None,
+            )
+        }
+        None if answers.is_dir() => {
+            metric_and_clip(answers).map_err(|bad| invalid(bad.to_string()))?
+        }
+        None => {
+            return Err(
+                Failure::new(Exit::Usage, "--metric is missing").with_advice(
+                    "A file of answers does not name its metric; a suite's folder does.",
+                ),
+            );
+        }
+    };
+    let table = AnswerLines::open(answers, metric)
+        .and_then(|lines| offline::read_answers(lines, metric, clip))
+        .map_err(|bad| invalid(bad.to_string()))?;
+    let (bytes, format) = predictions::open(file)?;
+    let report = offline::score(&table, metric, bytes, format)
+        .map_err(|message| invalid(format!("{file}: {message}")))?;
+    context.output.object(REPORT, &json!(report))
+}

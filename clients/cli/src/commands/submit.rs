@@ -1,0 +1,173 @@
+//! The submission of predictions.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::context::Context;
+use super::{jobs, suites};
+use crate::client::Client;
+use crate::failure::{Exit, Failure, Result};
+use crate::messages::set_interrupt_text;
+use crate::operations;
+use crate::predictions::{self, Inline, Predictions};
+use crate::retries::TABLE;
+use crate::upload::upload;
+
+/// Number of jobs with the same predictions that were cancelled, or that the platform failed, before
+/// the program gives up.
+const KEYS_MAX: u32 = 50;
+
+/// A submission without its predictions.
+pub struct Submission {
+    pub suite_id: String,
+    pub label: Option<String>,
+    pub metadata: Vec<(String, String)>,
+    pub suite_version: Option<String>,
+    pub idempotency_key: Option<String>,
+    /// Set to create a new job even if the same predictions were submitted before.
+    pub is_fresh: bool,
+    /// The longest wait for the job; `None` for no wait.
+    pub wait: Option<Duration>,
+}
+
+/// `assay submit`
+pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<()> {
+    let client = context.client()?;
+    // The version is read before the predictions: in a pipeline, the items are of this version.
+    let suite_version = match &submission.suite_version {
+        Some(version) => Value::from(version.as_str()),
+        None => suites::get(&client, &submission.suite_id)?["version"].take(),
+    };
+    let wait = submission.wait;
+    let job = match predictions::read(file)? {
+        Predictions::Inline(inline) => {
+            let key = submission.key(&suite_version, &inline.digest);
+            create(
+                &client,
+                &submission,
+                &suite_version,
+                key,
+                "predictions",
+                &inline.json,
+            )
+            .map_err(|failure| with_lines(failure, &inline))?
+        }
+        Predictions::Upload(content) => {
+            set_interrupt_text(Some(
+                "Interrupted. Run the same command to continue.".into(),
+            ));
+            let uploaded = upload(&client, content)?;
+            set_interrupt_text(None);
+            let key = submission.key(&suite_version, &uploaded.digest);
+            let reference = Value::from(uploaded.id).to_string();
+            create(
+                &client,
+                &submission,
+                &suite_version,
+                key,
+                "input_ref",
+                reference.as_bytes(),
+            )?
+        }
+    };
+    let Some(timeout) = wait else {
+        return context.output.object(jobs::JOBS, &job);
+    };
+    let id = job["id"].as_str().unwrap_or_default().to_owned();
+    context.messages.progress(&format!("{id} is submitted"));
+    jobs::wait_and_show(context, &client, &id, timeout)
+}
+
+impl Submission {
+    /// Returns the idempotency key: SHA-256 of the submission, unless the user has given one.
+    fn key(&self, suite_version: &Value, digest: &str) -> String {
+        if let Some(key) = &self.idempotency_key {
+            return key.clone();
+        }
+        let mut metadata = self.metadata.clone();
+        metadata.sort();
+        let metadata = if metadata.is_empty() {
+            Value::Null
+        } else {
+            json!(metadata)
+        };
+        let identity = json!([self.suite_id, suite_version, self.label, metadata, digest]);
+        let key = hex::encode(Sha256::digest(identity.to_string()));
+        if self.is_fresh {
+            format!("{key}-{:08x}", rand::random::<u32>())
+        } else {
+            key
+        }
+    }
+}
+
+/// Creates the job. If the job of a key is of no use, the next key is used.
+fn create(
+    client: &Client,
+    submission: &Submission,
+    suite_version: &Value,
+    key: String,
+    field: &str,
+    content: &[u8],
+) -> Result<Value> {
+    let mut fields = json!({"suite_id": submission.suite_id, "suite_version": suite_version});
+    if let Some(label) = &submission.label {
+        fields["label"] = label.as_str().into();
+    }
+    if !submission.metadata.is_empty() {
+        fields["metadata"] = submission.metadata.iter().cloned().collect();
+    }
+    let mut body = fields.to_string().into_bytes();
+    body.pop();
+    body.extend_from_slice(format!(",\"{field}\":").as_bytes());
+    body.extend_from_slice(content);
+    body.push(b'}');
+    let mut next_key = key.clone();
+    for number in 2..=KEYS_MAX {
+        let job = client
+            .request(&operations::CREATE_EVAL)
+            .header("Idempotency-Key", &next_key)
+            .json_bytes(body.clone())
+            .wait_for_slot(submission.wait.is_some())
+            .send_json()?;
+        if submission.idempotency_key.is_some() || !is_of_no_use(&job) {
+            return Ok(job);
+        }
+        next_key = format!("{key}-{number}");
+    }
+    Err(Failure::new(
+        Exit::Conflict,
+        "all jobs with these predictions were cancelled, or the platform failed",
+    )
+    .with_advice("Create a new one with: --fresh"))
+}
+
+/// Returns whether a job was cancelled, or the platform failed: submitting again makes sense.
+fn is_of_no_use(job: &Value) -> bool {
+    let rules = &TABLE.idempotency;
+    let is_one_of = |value: &Value, names: &[String]| {
+        value
+            .as_str()
+            .is_some_and(|text| names.iter().any(|name| name == text))
+    };
+    is_one_of(&job["status"], &rules.next_key_after_status)
+        || (job["status"] == "failed"
+            && is_one_of(&job["error"]["code"], &rules.next_key_after_failure))
+}
+
+/// Adds the numbers of lines to errors such as `predictions[3].item_id`.
+fn with_lines(mut failure: Box<Failure>, inline: &Inline) -> Box<Failure> {
+    for field in &mut failure.fields {
+        let index = field
+            .field
+            .strip_prefix("predictions[")
+            .and_then(|rest| rest.split_once(']'))
+            .and_then(|(index, _)| index.parse::<usize>().ok());
+        if let Some(line) = index.and_then(|index| inline.lines.get(index)) {
+            field.field = format!("line {line}, {}", field.field);
+        }
+    }
+    failure
+}

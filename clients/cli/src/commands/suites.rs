@@ -1,0 +1,253 @@
+//! Suites, their items, and the check of predictions.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use assay_eval::Metric;
+use assay_eval::content::{ReadEnd, read_content};
+use assay_eval::prediction::{Fit, FitCheck};
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::listing::entries;
+use crate::client::Client;
+use crate::failure::{Exit, Failure, Result};
+use crate::operations;
+use crate::output::{View, closed, visible, write_line};
+use crate::predictions;
+
+/// The number of items of a page.
+const PAGE_ITEMS: u32 = 1000;
+
+const SUITES: View = View {
+    columns: &[
+        "suite_id",
+        "version",
+        "metric",
+        "n_items",
+        "release",
+        "description",
+    ],
+    id: "suite_id",
+};
+
+const CHECK: View = View {
+    columns: &[
+        "suite_id",
+        "suite_version",
+        "n_items",
+        "n_matched",
+        "n_missing",
+        "n_unmatched",
+    ],
+    id: "suite_id",
+};
+
+/// `assay suites`
+pub fn suites(context: &Context, suite_id: Option<&str>) -> Result<()> {
+    let client = context.client()?;
+    let Some(suite_id) = suite_id else {
+        let page = client.request(&operations::LIST_SUITES).send_json()?;
+        let suites = page["suites"].as_array().cloned().unwrap_or_default();
+        return context.output.list(SUITES, suites.into_iter().map(Ok));
+    };
+    let mut suite = get(&client, suite_id)?;
+    let usage = client.request(&operations::GET_USAGE).send_json()?;
+    let today = usage["suites"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|usage| usage["suite_id"] == suite["suite_id"])
+        .and_then(|usage| usage["submissions_today"].as_i64())
+        .unwrap_or(0);
+    let left = suite["max_submissions_per_day"]
+        .as_i64()
+        .map(|max| (max - today).max(0));
+    suite["submissions_left_today"] = left.into();
+    context.output.object(SUITES, &suite)?;
+    if context.output.is_table() {
+        let prediction = match suite["metric"].as_str().map(str::parse::<Metric>) {
+            Some(Ok(metric)) => example_prediction(metric),
+            _ => "…",
+        };
+        let id = visible(suite_id);
+        write_line(&format!(
+            "\nWrite one line for each item: {{\"item_id\": \"…\", \"prediction\": {prediction}}}\n\
+             assay items {id} | ./model | assay submit {id} - --wait"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Returns a prediction for a metric, as JSON.
+fn example_prediction(metric: Metric) -> &'static str {
+    use assay_eval::Family;
+    match metric.family() {
+        Family::Rankings => "[\"best\", \"second\"]",
+        Family::Labels => "\"label\"",
+        Family::Numbers => "0.5",
+        Family::Probabilities => "{\"a\": 0.7, \"b\": 0.3}",
+    }
+}
+
+/// Returns a suite.
+pub fn get(client: &Client, suite_id: &str) -> Result<Value> {
+    let request = client.request(&operations::GET_SUITE);
+    request.path("suite_id", suite_id).send_json()
+}
+
+/// `assay items`
+pub fn items(context: &Context, suite_id: &str, output: Option<&Path>) -> Result<()> {
+    let client = context.client()?;
+    let Some(path) = output else {
+        let out = BufWriter::new(io::stdout().lock());
+        let (version, n) = write_items(&client, suite_id, out, closed)?;
+        context
+            .messages
+            .note(&format!("{suite_id} version {version}, {n} items"));
+        return Ok(());
+    };
+    let name = path.display().to_string();
+    let partial = path.with_added_extension("partial");
+    let failed = |error: io::Error| Failure::io(&name, &error);
+    let file = fs::File::create(&partial).map_err(failed)?;
+    let (version, n) = write_items(&client, suite_id, BufWriter::new(file), failed)?;
+    fs::rename(&partial, path).map_err(failed)?;
+    fs::write(path.with_added_extension("version"), format!("{version}\n")).map_err(failed)?;
+    context.messages.note(&format!(
+        "{suite_id} version {version}, {n} items in {name}, the version in {name}.version"
+    ));
+    Ok(())
+}
+
+/// Writes all items of the current version. Returns the version and the number of items.
+fn write_items(
+    client: &Client,
+    suite_id: &str,
+    mut out: impl Write,
+    failed: impl Fn(io::Error) -> Box<Failure>,
+) -> Result<(String, usize)> {
+    let mut cursor: Option<String> = None;
+    let mut n = 0;
+    loop {
+        let page = client
+            .request(&operations::LIST_SUITE_ITEMS)
+            .path("suite_id", suite_id)
+            .query("limit", PAGE_ITEMS)
+            .query_if("cursor", cursor.take())
+            .send_json()?;
+        for item in page["items"].as_array().into_iter().flatten() {
+            writeln!(out, "{item}").map_err(&failed)?;
+            n += 1;
+        }
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            out.flush().map_err(&failed)?;
+            let version = page["suite_version"].as_str().unwrap_or_default();
+            return Ok((version.to_owned(), n));
+        }
+    }
+}
+
+/// `assay check`
+pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
+    let client = context.client()?;
+    let suite = get(&client, suite_id)?;
+    let metric: Metric = suite["metric"]
+        .as_str()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|_| {
+            let metric = &suite["metric"];
+            Failure::new(Exit::Other, format!("this program does not know {metric}"))
+                .with_advice("Use a newer version of the program.")
+        })?;
+    let page = || {
+        let request = client.request(&operations::LIST_SUITE_ITEMS);
+        request
+            .path("suite_id", suite_id)
+            .query("limit", PAGE_ITEMS)
+    };
+    let item_ids = entries(page, "items", "cursor")
+        .map(|item| Ok(item?["item_id"].as_str().unwrap_or_default().to_owned()))
+        .collect::<Result<Vec<String>>>()?;
+    let (bytes, format) = predictions::open(file)?;
+    let mut check = FitCheck::new(metric, item_ids);
+    if let ReadEnd::Invalid(error) =
+        read_content(bytes, format, || ControlFlow::Continue(()), &mut check)
+    {
+        return Err(Failure::new(Exit::InvalidInput, format!("{file}: {error}")));
+    }
+    let fit = check.finish();
+    let mut errors: Vec<Value> = fit
+        .errors
+        .iter()
+        .map(
+            |error| json!({"field": error.field, "reason": error.reason, "message": error.message}),
+        )
+        .collect();
+    if metric.needs_all_predictions() && fit.n_missing() > 0 && !fit.is_partial {
+        let message = format!("{metric} needs a prediction for each item of the suite");
+        errors.push(json!({"field": "predictions", "reason": "required", "message": message}));
+    }
+    let report = json!({
+        "suite_id": suite_id,
+        "suite_version": suite["version"],
+        "n_items": fit.n_items,
+        "n_matched": fit.n_matched,
+        "n_missing": fit.n_missing(),
+        "n_unmatched": fit.n_unmatched,
+        "first_missing": fit.first_missing,
+        "first_unmatched": fit.first_unmatched.iter()
+            .map(|(item_id, place)| json!({"item_id": item_id, "place": place}))
+            .collect::<Vec<_>>(),
+        "is_partial": fit.is_partial,
+        "errors": errors,
+    });
+    if context.output.is_table() {
+        write_summary(&fit, &report)?;
+    } else {
+        context.output.object(CHECK, &report)?;
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let lines = errors.iter().map(|error| {
+        let text = |field: &str| error[field].as_str().unwrap_or_default();
+        format!("{}: {}", text("field"), text("message"))
+    });
+    Err(Failure::new(
+        Exit::InvalidInput,
+        "a job with these predictions would fail",
+    )
+    .with_details(lines))
+}
+
+fn write_summary(fit: &Fit, report: &Value) -> Result<()> {
+    let suite_id = visible(report["suite_id"].as_str().unwrap_or_default());
+    let version = visible(report["suite_version"].as_str().unwrap_or_default());
+    write_line(&format!(
+        "{suite_id} version {version}: {} of {} items have a prediction",
+        fit.n_matched, fit.n_items
+    ))?;
+    if fit.is_partial {
+        write_line("reading stopped at the last of the errors below")?;
+    }
+    if fit.n_missing() > 0 {
+        let first = visible(&fit.first_missing.join(", "));
+        write_line(&format!(
+            "{} are missing and would count as wrong; the first: {first}",
+            fit.n_missing()
+        ))?;
+    }
+    if let Some((item_id, place)) = fit.first_unmatched.first() {
+        write_line(&format!(
+            "{} are for items that the suite does not have; the first: {} in {place}",
+            fit.n_unmatched,
+            visible(item_id)
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! The failure of a command: its exit code, and the four parts of its message.
+
+use std::fmt;
+use std::io;
+
+use serde_json::Value;
+
+/// The exit codes of the program. `assay help exit-codes` prints them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The reader of the output has closed it. This is no failure.
+    OutputClosed = 0,
+    /// Another error.
+    Other = 1,
+    /// The arguments are not valid.
+    Usage = 2,
+    /// The credential is missing, not valid or not sufficient.
+    Credential = 3,
+    /// There is no such resource.
+    NotFound = 4,
+    /// The state of the resource does not allow the action.
+    Conflict = 5,
+    /// The input is not valid.
+    InvalidInput = 6,
+    /// A limit of the plan, of the suite or of requests is reached.
+    Limit = 7,
+    /// The job failed or was cancelled.
+    JobFailed = 8,
+    /// The job is worse than the baseline.
+    Worse = 9,
+    /// The service is unavailable.
+    Unavailable = 75,
+    /// The wait timed out.
+    TimedOut = 124,
+}
+
+/// The failure of a command.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code of the program.
+    pub exit: Exit,
+    /// The error code of the API, if the API rejected a request.
+    pub code: Option<String>,
+    message: String,
+    details: Vec<String>,
+    request_id: Option<String>,
+    advice: Option<String>,
+    /// The value of `Retry-After`, in seconds.
+    pub retry_after: Option<f64>,
+    /// The limit of a `quota_exceeded`.
+    pub limit: Option<String>,
+    /// The field errors of a `validation_failed`.
+    pub fields: Vec<Field>,
+}
+
+/// One field error of the API.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// The path of the field.
+    pub field: String,
+    /// An explanation for people.
+    pub message: String,
+}
+
+impl Failure {
+    /// Creates a failure that the program itself has found.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self {
+            exit,
+            code: None,
+            message: message.into(),
+            details: Vec::new(),
+            request_id: None,
+            advice: None,
+            retry_after: None,
+            limit: None,
+            fields: Vec::new(),
+        })
+    }
+
+    /// Creates the failure of reading or writing `name`.
+    pub fn io(name: &str, error: &io::Error) -> Box<Self> {
+        Self::new(Exit::Other, format!("{name}: {error}"))
+    }
+
+    /// Adds lines with the details.
+    #[must_use]
+    pub fn with_details(
+        mut self: Box<Self>,
+        details: impl IntoIterator<Item = String>,
+    ) -> Box<Self> {
+        self.details.extend(details);
+        self
+    }
+
+    /// Sets the action to take next.
+    #[must_use]
+    pub fn with_advice(mut self: Box<Self>, advice: impl Into<String>) -> Box<Self> {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// Creates the failure of an error response of the API.
+    pub fn of_response(
+        status: u16,
+        body: &[u8],
+        request_id: Option<String>,
+        retry_after: Option<f64>,
+    ) -> Box<Self> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let error = &body["error"];
+        let Some(code) = error["code"].as_str() else {
+            // A proxy in front of the API has answered.
+            let exit = match status {
+                401 | 403 => Exit::Credential,
+                404 => Exit::NotFound,
+                429 => Exit::Limit,
+                502..=504 => Exit::Unavailable,
+                _ => Exit::Other,
+            };
+            let mut failure = Self::new(exit, format!("the server answered with status {status}"));
+            failure.code = match status {
+                429 => Some("rate_limited".into()),
+                502..=504 => Some("unavailable".into()),
+                500.. => Some("internal".into()),
+                _ => None,
+            };
+            failure.retry_after = retry_after;
+            return failure;
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let details = &error["details"];
+        let fields: Vec<Field> = details["fields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|field| {
+                Some(Field {
+                    field: text(&field["field"])?,
+                    message: text(&field["message"])?,
+                })
+            })
+            .collect();
+        let mut failure = Self::new(
+            exit_of_code(code),
+            error["message"].as_str().unwrap_or_default(),
+        );
+        failure.code = Some(code.to_owned());
+        failure.request_id = text(&error["request_id"]).or(request_id);
+        failure.retry_after = retry_after;
+        failure.limit = text(&details["limit"]);
+        failure.fields = fields;
+        failure.advice = advice_for(code, details);
+        failure
+    }
+}
+
+fn exit_of_code(code: &str) -> Exit {
+    match code {
+        "unauthenticated" | "invalid_token" | "key_revoked" | "forbidden" | "session_required"
+        | "org_required" => Exit::Credential,
+        "not_found" => Exit::NotFound,
+        "conflict" | "invalid_state" => Exit::Conflict,
+        "invalid_request" | "validation_failed" | "payload_too_large" => Exit::InvalidInput,
+        "quota_exceeded" | "rate_limited" => Exit::Limit,
+        "unavailable" => Exit::Unavailable,
+        _ => Exit::Other,
+    }
+}
+
+/// Returns the one action that resolves most errors with this code.
+fn advice_for(code: &str, details: &Value) -> Option<String> {
+    let advice = match (code, details["reason"].as_str()) {
+        ("unauthenticated" | "invalid_token" | "key_revoked", _) => "Sign in with: assay login",
+        ("session_required", _) => {
+            "Sign in with a session token: assay login --with-key <token.txt"
+        }
+        ("forbidden", Some("scope")) => "Use a key that has the scope, or create one.",
+        ("forbidden", Some("terms_not_accepted")) => {
+            "An owner must accept the terms in the dashboard."
+        }
+        ("conflict", Some("choose_organization")) => {
+            "Name the organization with: --org ORG_ID. List yours with: assay whoami"
+        }
+        ("conflict", _) if details["current_version"].is_string() => {
+            "Read the items of the current version again with: assay items"
+        }
+        ("quota_exceeded", _) if details["limit"] == "concurrent_jobs" => {
+            "Wait until a job has ended: assay jobs --status running"
+        }
+        ("quota_exceeded", _) => "See what is left with: assay usage",
+        ("unavailable", _) => "Try again later. Nothing was lost.",
+        ("payload_too_large", _) => "Submit a file: large files are sent in parts.",
+        _ => return None,
+    };
+    Some(advice.to_owned())
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{code}: {}", self.message)?,
+            None => write!(f, "{}", self.message)?,
+        }
+        for field in &self.fields {
+            write!(f, "\n  {}: {}", field.field, field.message)?;
+        }
+        for line in &self.details {
+            write!(f, "\n  {line}")?;
+        }
+        if let Some(request_id) = &self.request_id {
+            write!(f, "\nrequest {request_id}")?;
+        }
+        if let Some(advice) = &self.advice {
+            write!(f, "\n{advice}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The result of a command.
+pub type Result<T, E = Box<Failure>> = std::result::Result<T, E>;

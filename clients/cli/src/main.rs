@@ -1,0 +1,34 @@
+//! `assay`: the command-line program of Assay.
+
+mod arguments;
+mod client;
+mod commands;
+mod failure;
+mod messages;
+mod operations;
+mod output;
+mod predictions;
+mod profiles;
+mod retries;
+mod upload;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::Arguments;
+use failure::Exit;
+
+fn main() -> ExitCode {
+    // Errors of arguments end the program with 2, as all programs with clap do.
+    let arguments = Arguments::parse();
+    messages::handle_interrupts();
+    match commands::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.exit == Exit::OutputClosed => ExitCode::SUCCESS,
+        Err(failure) => {
+            messages::print_failure(&failure.to_string());
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

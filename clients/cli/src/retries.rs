@@ -1,0 +1,300 @@
+//! Retry decisions by error code and operation, from the table `clients/retries.json`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::operations::Operation;
+
+/// The table that all clients follow.
+pub static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let json = include_str!("../../retries.json");
+    #[expect(clippy::expect_used, reason = "the file is a part of the program")]
+    serde_json::from_str(json).expect("clients/retries.json has the fields of the table")
+});
+
+/// The retry table.
+#[derive(Deserialize)]
+pub struct Table {
+    limits: Limits,
+    backoff: Backoff,
+    timeouts: Timeouts,
+    rate_limit: RateLimitRules,
+    /// The rules of uploads.
+    pub upload: UploadRules,
+    /// The rules of idempotency keys.
+    pub idempotency: IdempotencyRules,
+    methods: std::collections::HashMap<String, Class>,
+    operations: std::collections::HashMap<String, Class>,
+    class_without_key: Class,
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    max_retries: u32,
+    max_wait_seconds: f64,
+    slot_wait_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Backoff {
+    initial_seconds: f64,
+    multiplier: f64,
+    max_seconds: f64,
+    jitter: f64,
+}
+
+#[derive(Deserialize)]
+struct Timeouts {
+    connect_seconds: u64,
+    request_seconds: u64,
+    long_request_seconds: u64,
+    long_operations: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RateLimitRules {
+    window_seconds: f64,
+}
+
+/// The rules of uploads.
+#[derive(Deserialize)]
+pub struct UploadRules {
+    /// Largest size of a submission that is sent inline, in bytes.
+    pub inline_max_bytes: usize,
+    /// Size of all parts but the last, in bytes.
+    pub part_bytes: usize,
+    /// Number of parts that are sent at once.
+    pub concurrent_parts: usize,
+}
+
+/// The rules of idempotency keys.
+#[derive(Deserialize)]
+pub struct IdempotencyRules {
+    /// The status of a job after which the next key is used.
+    pub next_key_after_status: Vec<String>,
+    /// The error codes of a failed job after which the next key is used.
+    pub next_key_after_failure: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    error: String,
+    retry: Vec<Class>,
+    delay: Delay,
+    limit: Option<String>,
+    #[serde(default)]
+    only_if_waiting_for_slot: bool,
+}
+
+/// The class of an operation; the table describes them.
+#[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The operation can be sent again.
+    Repeatable,
+    /// A POST operation with an `Idempotency-Key`.
+    Keyed,
+    /// Another POST operation.
+    Other,
+    /// A POST operation that must not create a second resource.
+    Creating,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Delay {
+    RetryAfter,
+    RetryAfterOrBackoff,
+    Backoff,
+}
+
+/// The outcome of a request that failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Cause<'a> {
+    /// The error code, or `connection_not_established`, `connection_broken` or `timeout`.
+    pub error: &'a str,
+    /// The value of `Retry-After`, in seconds.
+    pub retry_after: Option<f64>,
+    /// The limit of a `quota_exceeded`.
+    pub limit: Option<&'a str>,
+}
+
+/// The retries of one request.
+#[derive(Debug)]
+pub struct Retries {
+    class: Class,
+    waits_for_slot: bool,
+    n_retries: u32,
+    slot_seconds: f64,
+}
+
+impl Retries {
+    /// Creates the retries of a request. A keyed operation that is sent without a key is an ordinary
+    /// POST.
+    pub fn new(operation: &Operation, has_key: bool, waits_for_slot: bool) -> Self {
+        Self {
+            class: class_of(operation, has_key),
+            waits_for_slot,
+            n_retries: 0,
+            slot_seconds: 0.0,
+        }
+    }
+
+    /// Returns the delay before the next retry, or `None` if the request must not be repeated.
+    pub fn next(&mut self, cause: Cause<'_>) -> Option<Duration> {
+        let rule = TABLE.rules.iter().find(|rule| {
+            rule.error == cause.error
+                && rule.retry.contains(&self.class)
+                && (rule.limit.is_none() || rule.limit.as_deref() == cause.limit)
+                && (!rule.only_if_waiting_for_slot || self.waits_for_slot)
+        })?;
+        let limits = &TABLE.limits;
+        let is_slot = rule.only_if_waiting_for_slot;
+        if !is_slot && self.n_retries >= limits.max_retries {
+            return None;
+        }
+        let seconds = match (rule.delay, cause.retry_after) {
+            (Delay::RetryAfter | Delay::RetryAfterOrBackoff, Some(seconds)) => seconds,
+            _ => self.backoff_seconds(),
+        };
+        if seconds > limits.max_wait_seconds || self.slot_seconds > limits.slot_wait_seconds {
+            return None;
+        }
+        if is_slot {
+            self.slot_seconds += seconds;
+        } else {
+            self.n_retries += 1;
+        }
+        Some(Duration::from_secs_f64(seconds))
+    }
+
+    /// Returns the delay of exponential backoff. Jitter spreads the retries of clients that failed at
+    /// the same time.
+    fn backoff_seconds(&self) -> f64 {
+        let backoff = &TABLE.backoff;
+        let exponent = i32::try_from(self.n_retries).unwrap_or(i32::MAX);
+        let longest = backoff.initial_seconds * backoff.multiplier.powi(exponent);
+        longest.min(backoff.max_seconds) * (1.0 - backoff.jitter * rand::random::<f64>())
+    }
+}
+
+fn class_of(operation: &Operation, has_key: bool) -> Class {
+    let of_method = TABLE.methods.get(operation.method).copied();
+    let class = TABLE.operations.get(operation.id).copied().or(of_method);
+    match class.unwrap_or(TABLE.class_without_key) {
+        Class::Keyed if !has_key => TABLE.class_without_key,
+        Class::Other if has_key => Class::Keyed,
+        class => class,
+    }
+}
+
+/// The timeouts of a request.
+pub struct RequestTimeouts {
+    /// The timeout for a connection.
+    pub connect: Duration,
+    /// The timeout for sending the body, and for the response.
+    pub request: Duration,
+}
+
+/// Returns the timeouts of an operation.
+pub fn timeouts(operation: &Operation) -> RequestTimeouts {
+    let timeouts = &TABLE.timeouts;
+    let is_long = timeouts.long_operations.iter().any(|id| id == operation.id);
+    RequestTimeouts {
+        connect: Duration::from_secs(timeouts.connect_seconds),
+        request: Duration::from_secs(if is_long {
+            timeouts.long_request_seconds
+        } else {
+            timeouts.request_seconds
+        }),
+    }
+}
+
+/// Returns the longest wait for the rate limit: its window.
+pub fn rate_limit_window() -> Duration {
+    Duration::from_secs_f64(TABLE.rate_limit.window_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations;
+
+    fn cause(error: &str, retry_after: Option<f64>) -> Cause<'_> {
+        Cause {
+            error,
+            retry_after,
+            limit: None,
+        }
+    }
+
+    #[test]
+    fn class_decides_about_unknown_outcomes() {
+        for (operation, has_key, expected) in [
+            (&operations::GET_JOB, false, true),
+            (&operations::CREATE_EVAL, true, true),
+            (&operations::CREATE_EVAL, false, false),
+            (&operations::COMPLETE_UPLOAD, false, true),
+            (&operations::CREATE_KEY, false, false),
+            (&operations::CREATE_COMPARISON, false, false),
+            (&operations::REVOKE_KEY, false, true),
+        ] {
+            for error in ["internal", "connection_broken", "timeout"] {
+                let retries = Retries::new(operation, has_key, false).next(cause(error, None));
+                assert_eq!(retries.is_some(), expected, "{} {error}", operation.id);
+            }
+            let unsent = cause("connection_not_established", None);
+            assert!(
+                Retries::new(operation, has_key, false)
+                    .next(unsent)
+                    .is_some()
+            );
+        }
+    }
+
+    #[test]
+    fn delay_of_the_server_is_respected_up_to_the_longest_wait() {
+        let next = |after| {
+            let mut retries = Retries::new(&operations::GET_JOB, false, false);
+            retries.next(cause("rate_limited", Some(after)))
+        };
+        assert_eq!(next(7.0), Some(Duration::from_secs(7)));
+        assert_eq!(next(120.0), Some(Duration::from_secs(120)));
+        assert_eq!(next(121.0), None);
+    }
+
+    #[test]
+    fn retries_are_counted_and_back_off() {
+        let mut retries = Retries::new(&operations::GET_JOB, false, false);
+        let delays: Vec<f64> = std::iter::from_fn(|| retries.next(cause("internal", None)))
+            .map(|delay| delay.as_secs_f64())
+            .collect();
+        assert_eq!(delays.len(), 4);
+        for (delay, longest) in delays.iter().zip([0.5, 1.0, 2.0, 4.0]) {
+            assert!((longest / 2.0..=longest).contains(delay), "{delays:?}");
+        }
+    }
+
+    #[test]
+    fn only_waiting_submissions_wait_for_a_slot() {
+        let full = Cause {
+            error: "quota_exceeded",
+            retry_after: Some(30.0),
+            limit: Some("concurrent_jobs"),
+        };
+        let mut waiting = Retries::new(&operations::CREATE_EVAL, true, true);
+        for _ in 0..10 {
+            assert_eq!(waiting.next(full), Some(Duration::from_secs(30)));
+        }
+        let mut other = Retries::new(&operations::CREATE_EVAL, true, false);
+        assert_eq!(other.next(full), None);
+        let used_up = Cause {
+            limit: Some("eval_items_per_month"),
+            ..full
+        };
+        assert_eq!(waiting.next(used_up), None);
+    }
+}
