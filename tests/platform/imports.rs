@@ -9,7 +9,7 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 9] = [
+const CRATES: [(&str, &str); 10] = [
     ("assay_eval", "core/eval/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),
@@ -19,6 +19,7 @@ const CRATES: [(&str, &str); 9] = [
     ("assay_worker", "worker/src"),
     ("assay_engine", "worker/engine/src"),
     ("assay", "clients/cli/src"),
+    ("assay_scorer", "clients/scorer/src"),
 ];
 
 fn root() -> PathBuf {

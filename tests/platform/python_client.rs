@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use assay_tests::stack::Plan;
 use assay_tests::{demo_suite, demonstration, playlist_suite};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, run, this_python_with};
-use crate::harness::world_with;
+use crate::harness::{World, string, world_with};
 
 /// The timeout for all tests of the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -36,22 +36,46 @@ fn folder() -> PathBuf {
 /// Returns the oldest and the newest supported Python of this machine, with the packages of the
 /// tests.
 fn oldest_and_newest() -> Result<Vec<PathBuf>, MissingTool> {
+    let mut chosen = supported()?;
+    chosen.drain(1..chosen.len().max(2) - 1);
+    chosen.iter().map(|python| with_packages(python)).collect()
+}
+
+/// Returns the newest supported Python of this machine, with the packages of the tests.
+pub fn newest() -> Result<PathBuf, MissingTool> {
+    let supported = supported()?;
+    with_packages(&supported[supported.len() - 1])
+}
+
+/// Returns a command of a Python that imports the client from its sources.
+pub fn command(python: &Path) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(python);
+    command
+        .env("PYTHONPATH", folder().join("src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+fn with_packages(python: &Path) -> Result<PathBuf, MissingTool> {
+    let requirements = folder().join("tests/requirements.txt");
+    this_python_with(python, "python-client", &requirements)
+}
+
+/// Returns one interpreter for each supported version of Python on this machine, the oldest first.
+/// There is at least one.
+fn supported() -> Result<Vec<PathBuf>, MissingTool> {
     let mut found: BTreeMap<(u32, u32), PathBuf> = BTreeMap::new();
     for python in candidates() {
         if let Some(version) = version(&python).filter(|version| *version >= OLDEST) {
             found.entry(version).or_insert(python);
         }
     }
-    let requirements = folder().join("tests/requirements.txt");
-    let mut chosen: Vec<PathBuf> = found.into_values().collect();
-    if chosen.is_empty() {
+    if found.is_empty() {
         return Err(MissingTool("no Python 3.10 or newer on PATH".into()));
     }
-    chosen.drain(1..chosen.len().max(2) - 1);
-    let prepared = chosen
-        .iter()
-        .map(|python| this_python_with(python, "python-client", &requirements));
-    prepared.collect()
+    Ok(found.into_values().collect())
 }
 
 /// Returns the interpreters on PATH and those that pyenv has installed.
@@ -104,26 +128,157 @@ async fn python_client_works_against_a_stack() {
     std::fs::write(&file, up.to_string()).unwrap();
     let cuts = std::env::var("TEST_CUTS").unwrap_or_else(|_| "10".into());
     for python in pythons {
-        let mut tests = tokio::process::Command::new(&python);
+        let mut tests = command(&python);
         tests
             .args(["-m", "pytest", "-p", "no:cacheprovider"])
             .current_dir(folder())
-            .env("PYTHONPATH", folder().join("src"))
-            .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("ASSAY_TEST_UP", &file)
-            .env("ASSAY_TEST_CUTS", &cuts)
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = tokio::time::timeout(CLIENT_TIMEOUT, tests.output())
-            .await
-            .unwrap_or_else(|_| panic!("{} timed out", python.display()))
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}: {}\n{}",
-            python.display(),
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+            .env("ASSAY_TEST_CUTS", &cuts);
+        run_tests(tests, &python).await;
     }
+}
+
+/// The metrics for which the offline scorer is compared with jobs: one of each name.
+const METRICS: [&str; 17] = [
+    "accuracy",
+    "auc",
+    "brier",
+    "ece@15",
+    "exact_match",
+    "f1_macro",
+    "f1_micro",
+    "hit_rate@3",
+    "log_loss",
+    "mae",
+    "map@5",
+    "mrr@10",
+    "ndcg@10",
+    "precision@5",
+    "recall@10",
+    "rmse",
+    "spearman",
+];
+
+/// Scores the golden vectors of a metric by a job. Writes the answers and the predictions below
+/// `folder`, and returns the case for the tests of the scorer.
+async fn scored_by_job(
+    world: &World,
+    folder: &Path,
+    metric: &str,
+    clip: Option<[f64; 2]>,
+) -> Value {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
+    let read = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(vectors.join(name)).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let cases = [read("figures.json"), read("rankings.json")].concat();
+    let case = cases
+        .iter()
+        .find(|case| case["values"].get(metric).is_some())
+        .unwrap_or_else(|| panic!("no vector for {metric}"));
+    let lines = |field: &str, values: &mut dyn Iterator<Item = Value>| -> String {
+        values
+            .map(|value| format!("{}\n", json!({"item_id": value[0], field: value[1]})))
+            .collect()
+    };
+    let answers = case["answers"].as_array().unwrap();
+    let name = format!(
+        "{}{}",
+        metric.replace('@', "-"),
+        clip.map_or("", |_| "-clipped")
+    );
+    let suite = folder.join(&name);
+    std::fs::create_dir(&suite).unwrap();
+    let mut head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{metric}\"\n");
+    if let Some(clip) = clip {
+        head += &format!("clip = {clip:?}\n");
+    }
+    let items = answers.iter().map(|answer| json!([answer[0], {}]));
+    let predictions: String = case["predictions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|prediction| format!("{prediction}\n"))
+        .collect();
+    for (file, text) in [
+        ("suite.toml", head),
+        ("items.ndjson", lines("input", &mut items.into_iter())),
+        (
+            "answers.ndjson",
+            lines("answer", &mut answers.iter().cloned()),
+        ),
+        ("predictions.ndjson", predictions),
+    ] {
+        std::fs::write(suite.join(file), text).unwrap();
+    }
+    let published = ["suite", "publish", suite.to_str().unwrap()];
+    world.stack.operate(&published).await.unwrap();
+    let body = json!({"suite_id": format!("suite:{name}"), "predictions": case["predictions"]});
+    let job = world.key().post("/v1/evals", &body).await.unwrap().body;
+    assert!(job["id"].is_string(), "{metric}: {job}");
+    let job = world.wait_until_finished(&string(&job["id"])).await;
+    assert_eq!(job["status"], "succeeded", "{metric}: {job}");
+    json!({
+        "metric": metric,
+        "clip": clip,
+        "answers": format!("{name}/answers.ndjson"),
+        "predictions": format!("{name}/predictions.ndjson"),
+        "result": job["result"],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offline_scorer_equals_the_jobs_of_all_metrics() {
+    let Some(python) = prepare(newest).await else {
+        return;
+    };
+    let world = world_with(Plan::default()).await;
+    world.widen_plans().await;
+    let servers = world.stack.ground.servers.folder();
+    let folder = servers.join(format!("{}-scores", world.stack.database.name));
+    std::fs::create_dir(&folder).unwrap();
+    let mut cases = Vec::new();
+    for metric in METRICS {
+        cases.push(scored_by_job(&world, &folder, metric, None).await);
+    }
+    for (metric, clip) in [("rmse", [0.25, 1.5]), ("log_loss", [0.1, 2.0])] {
+        cases.push(scored_by_job(&world, &folder, metric, Some(clip)).await);
+    }
+    let file = folder.join("cases.json");
+    std::fs::write(&file, Value::from(cases).to_string()).unwrap();
+    // Python finds an extension module by this name.
+    let module = folder.join("assay_scorer.abi3.so");
+    std::fs::copy(&world.stack.ground.binaries.scorer, module).unwrap();
+    let sources = self::folder().join("src");
+    let path = std::env::join_paths([sources.as_path(), folder.as_path()]).unwrap();
+    let mut tests = command(&python);
+    tests
+        .args([
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "tests/test_score.py",
+        ])
+        .current_dir(self::folder())
+        .env("PYTHONPATH", path)
+        .env("ASSAY_TEST_REQUIRE_SCORER", "1")
+        .env("ASSAY_TEST_SCORES", &file);
+    run_tests(tests, &python).await;
+}
+
+/// Runs tests of the client, and panics with their output if one fails.
+async fn run_tests(mut tests: tokio::process::Command, python: &Path) {
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, tests.output())
+        .await
+        .unwrap_or_else(|_| panic!("{} timed out", python.display()))
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}: {}\n{}",
+        python.display(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -14,6 +14,8 @@ pub struct Binaries {
     pub worker: PathBuf,
     /// Path of `assay`, the command-line program.
     pub cli: PathBuf,
+    /// Path of the library that Python loads as the module `assay_scorer`.
+    pub scorer: PathBuf,
     /// `true` if the binaries were built with optimizations.
     pub optimized: bool,
 }
@@ -78,7 +80,16 @@ pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
 
 /// The arguments of cargo that select the packages of the binaries. They are built together, so that
 /// they share their dependencies.
-const PACKAGES: [&str; 6] = ["-p", "assay-api", "-p", "assay-worker", "-p", "assay-cli"];
+const PACKAGES: [&str; 8] = [
+    "-p",
+    "assay-api",
+    "-p",
+    "assay-worker",
+    "-p",
+    "assay-cli",
+    "-p",
+    "assay-scorer",
+];
 
 impl Binaries {
     fn in_folder(folder: &Path, optimized: bool) -> Self {
@@ -86,6 +97,7 @@ impl Binaries {
             api: folder.join("assay-api"),
             worker: folder.join("assay-worker"),
             cli: folder.join("assay"),
+            scorer: folder.join("libassay_scorer.so"),
             optimized,
         }
     }
@@ -130,7 +142,7 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(&sources).args(["build", "--locked"]);
-    // Commits before the command-line program have two packages.
+    // Commits before the clients in Rust have two packages.
     let has_cli = sources.join("clients/cli").exists();
     command.args(if has_cli {
         &PACKAGES[..]

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import PACKAGE_FOLDER
 
-WHEEL_BYTES_MAX = 80 * 1024
+WHEEL_BYTES_MAX = 100 * 1024
 
 
 def run_script(name: str, *arguments: str) -> None:
@@ -43,6 +45,22 @@ def test_wheel_is_small(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert wheel.stat().st_size <= WHEEL_BYTES_MAX
+
+
+def test_extra_pins_scorer_of_repository() -> None:
+    workspace = PACKAGE_FOLDER.parent.parent / "Cargo.toml"
+    if not workspace.exists():
+        pytest.skip("not in the repository")
+    version = re.search(r'^version = "(.+)"$', workspace.read_text(), re.MULTILINE)
+    assert version
+    extra = f'score = ["assay-scorer=={version[1]}"]'
+    assert extra in (PACKAGE_FOLDER / "pyproject.toml").read_text()
+
+
+def test_import_loads_no_scorer() -> None:
+    code = "import assay, sys; print([m for m in sys.modules if 'score' in m])"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, check=True, capture_output=True).stdout.strip() == b"[]"
 
 
 def test_only_transport_uses_http_library() -> None:

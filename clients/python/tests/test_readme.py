@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +30,10 @@ pytestmark = pytest.mark.e2e
 def examples() -> list[tuple[int, str]]:
     text = (PACKAGE_FOLDER / "README.md").read_text()
     found = re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
+    cells = [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
+    has_scorer = find_spec("assay_scorer") is not None
+    # `test_score.py` warns if the scorer is not installed.
+    return [cell for cell in cells if has_scorer or "assay.score(" not in cell[1]]
 
 
 def names_of_reader(label: str) -> dict[str, Any]:
@@ -46,6 +51,14 @@ def names_of_reader(label: str) -> dict[str, Any]:
         "model": SimpleNamespace(rank=rank_frame),
         "number": label,
     }
+
+
+def write_suite(folder: Path, answers: dict[str, str]) -> None:
+    folder.mkdir(parents=True)
+    toml = 'suite_id = "suite:lunch"\nversion = "1"\nmetric = "accuracy"\n'
+    (folder / "suite.toml").write_text(toml)
+    rows = (json.dumps({"item_id": k, "answer": v}) for k, v in answers.items())
+    (folder / "answers.ndjson").write_text("\n".join(rows))
 
 
 def write_compressed_predictions(folder: Path, client: assay.Assay) -> None:
@@ -69,6 +82,9 @@ def test_readme_examples_run(
     monkeypatch.chdir(tmp_path)
     write_compressed_predictions(tmp_path, client)
     names = names_of_reader(label)
+    # Invented answers: the hidden ones do not leave the server.
+    names["answers"] = {item.id: "ramen" for item in client.suites.items("suite:lunch")}
+    write_suite(tmp_path / "suites" / "lunch", names["answers"])
 
     async def run_cells() -> None:
         for line, source in examples():

@@ -43,6 +43,7 @@ from ._transport import __version__
 from .client import Assay, Evaluation, Job, Pages, Suite, evaluate
 
 if TYPE_CHECKING:
+    from ._score import Score, score
     from .aio import AsyncAssay, AsyncEvaluation, AsyncJob, AsyncPages, AsyncSuite, aevaluate
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "RateLimited",
     "RawResponse",
     "Regression",
+    "Score",
     "SessionRequired",
     "Suite",
     "TermsNotAccepted",
@@ -91,10 +93,15 @@ __all__ = [
     "__version__",
     "aevaluate",
     "evaluate",
+    "score",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Score", "score"):
+        from . import _score
+
+        return getattr(_score, name)
     # The async client imports asyncio, which programs without it should not pay for.
     if name in __all__:
         from . import aio

@@ -1,4 +1,4 @@
-"""Predictions as NDJSON: from DataFrames, arrays, files, dicts and iterators.
+"""Predictions and answers as NDJSON: from DataFrames, arrays, files, dicts and iterators.
 
 Libraries of DataFrames are recognized by their methods, so that none of them is a dependency.
 """
@@ -22,7 +22,8 @@ Predictions = Any
 """A DataFrame, a path, a dict, or an iterable of predictions; see `Suite.submit`."""
 
 _ROWS_PER_CHUNK = 20_000
-_COLUMNS = ("item_id", "prediction")
+_PREDICTION = "prediction"
+_ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman")
 _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro")
 _PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
@@ -33,7 +34,7 @@ _NUMBER_MAX = 1e50
 
 @dataclass(frozen=True)
 class Rows:
-    """Predictions that are converted to NDJSON as they are read."""
+    """Predictions or answers that are converted to NDJSON as they are read."""
 
     chunks: Callable[[], Iterator[bytes]]
     """Returns the NDJSON in chunks of whole lines."""
@@ -48,6 +49,8 @@ class PredictionFile:
     path: Path
     content_type: str
     content_encoding: str
+    column: str = _PREDICTION
+    """The name of the value next to `item_id`."""
 
 
 def open_predictions(
@@ -60,26 +63,38 @@ def open_predictions(
     how the text of a CSV file is read. Raises `AssayError` for other types.
     """
     if rankings is not None:
-        return _replayable(lambda: _pairs(_array_pairs(predictions, rankings)))
-    if isinstance(predictions, (str, os.PathLike)):
-        return _open_file(Path(os.fspath(predictions)), metric)
-    if hasattr(predictions, "collect") and not hasattr(predictions, "write_ndjson"):
-        predictions = predictions.collect()  # a lazy frame of polars
-    if hasattr(predictions, "write_ndjson"):
-        return _replayable(lambda: _polars(predictions))
-    if hasattr(predictions, "to_json") and hasattr(predictions, "iloc"):
-        return _replayable(lambda: _pandas(predictions))
-    if hasattr(predictions, "to_batches") and hasattr(predictions, "column_names"):
-        return _replayable(lambda: _arrow(predictions))
-    if isinstance(predictions, Mapping):
-        made: Mapping[Any, Any] = predictions  # pyright: ignore[reportUnknownVariableType]
-        return _replayable(lambda: _pairs(made.items()))
-    if isinstance(predictions, Iterable):
-        rows: Iterable[Any] = predictions  # pyright: ignore[reportUnknownVariableType]
-        return Rows(lambda: _pairs(_entries(rows)), isinstance(rows, Sequence))
+        return _replayable(lambda: _pairs(_array_pairs(predictions, rankings), _PREDICTION))
+    return _open(predictions, _PREDICTION, metric)
+
+
+def open_answers(answers: Any, metric: str) -> Rows | PredictionFile:
+    """Returns the source for answers, in the same forms as predictions.
+
+    Their column or key is `answer`.
+    """
+    return _open(answers, _ANSWER, metric)
+
+
+def _open(source: Any, column: str, metric: str | None) -> Rows | PredictionFile:
+    if isinstance(source, (str, os.PathLike)):
+        return _open_file(Path(os.fspath(source)), column, metric)
+    if hasattr(source, "collect") and not hasattr(source, "write_ndjson"):
+        source = source.collect()  # a lazy frame of polars
+    if hasattr(source, "write_ndjson"):
+        return _replayable(lambda: _polars(source, column))
+    if hasattr(source, "to_json") and hasattr(source, "iloc"):
+        return _replayable(lambda: _pandas(source, column))
+    if hasattr(source, "to_batches") and hasattr(source, "column_names"):
+        return _replayable(lambda: _arrow(source, column))
+    if isinstance(source, Mapping):
+        made: Mapping[Any, Any] = source  # pyright: ignore[reportUnknownVariableType]
+        return _replayable(lambda: _pairs(made.items(), column))
+    if isinstance(source, Iterable):
+        rows: Iterable[Any] = source  # pyright: ignore[reportUnknownVariableType]
+        return Rows(lambda: _pairs(_entries(rows, column), column), isinstance(rows, Sequence))
     raise AssayError(
-        f"Predictions cannot be a {type(predictions).__name__}. Pass a DataFrame with the columns "
-        "`item_id` and `prediction`, a path, a dict, or an iterable of (item_id, prediction)."
+        f"{column.capitalize()}s cannot be a {type(source).__name__}. Pass a DataFrame with the "
+        f"columns `item_id` and `{column}`, a path, a dict, or an iterable of (item_id, {column})."
     )
 
 
@@ -87,18 +102,18 @@ def _replayable(chunks: Callable[[], Iterator[bytes]]) -> Rows:
     return Rows(chunks, is_replayable=True)
 
 
-def _entries(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def _entries(rows: Iterable[Any], column: str) -> Iterator[tuple[Any, Any]]:
     for number, row in enumerate(rows):
         if isinstance(row, Mapping):
             try:
-                yield row["item_id"], row["prediction"]
+                yield row["item_id"], row[column]
             except KeyError as missing:
-                raise AssayError(f"predictions[{number}] lacks {missing}.") from None
+                raise AssayError(f"{column}s[{number}] lacks {missing}.") from None
         elif isinstance(row, (tuple, list)) and len(cast("Sequence[Any]", row)) == 2:
             yield row[0], row[1]
         else:
             raise AssayError(
-                f"predictions[{number}] must be (item_id, prediction) or a dict with both, "
+                f"{column}s[{number}] must be (item_id, {column}) or a dict with both, "
                 f"not {type(cast('object', row)).__name__}."
             )
 
@@ -122,54 +137,53 @@ def _listed(values: Any, start: int, end: int) -> list[Any]:
     return part.tolist() if hasattr(part, "tolist") else list(part)
 
 
-def _pairs(pairs: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
+def _pairs(pairs: Iterable[tuple[Any, Any]], column: str) -> Iterator[bytes]:
     iterator = iter(pairs)
     while batch := list(islice(iterator, _ROWS_PER_CHUNK)):
-        yield b"".join(map(prediction_line, batch))
+        yield b"".join([prediction_line(pair, column) for pair in batch])
 
 
-def prediction_line(pair: tuple[Any, Any]) -> bytes:
-    """Returns one prediction as a line of NDJSON."""
-    item_id, prediction = pair
+def prediction_line(pair: tuple[Any, Any], column: str = _PREDICTION) -> bytes:
+    """Returns one prediction, or another value of an item, as a line of NDJSON."""
+    item_id, value = pair
     if not isinstance(item_id, str):
         raise AssayError(f"item_id must be a string, not {type(item_id).__name__}: {item_id!r}.")
-    if not isinstance(prediction, (list, str, float)) and isinstance(prediction, Mapping):
+    if not isinstance(value, (list, str, float)) and isinstance(value, Mapping):
         # Columns of structs have a field for every label; absent ones are null.
-        probabilities: Mapping[Any, Any] = prediction  # pyright: ignore[reportUnknownVariableType]
-        prediction = {label: p for label, p in probabilities.items() if p is not None}
-    return encode_json({"item_id": item_id, "prediction": prediction}) + b"\n"
+        numbers: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        value = {label: number for label, number in numbers.items() if number is not None}
+    return encode_json({"item_id": item_id, column: value}) + b"\n"
 
 
-def _require_columns(columns: Iterable[Any]) -> None:
+def _require_columns(columns: Iterable[Any], column: str) -> None:
     names = [str(name) for name in columns]
-    if missing := [name for name in _COLUMNS if name not in names]:
+    if missing := [name for name in ("item_id", column) if name not in names]:
         raise AssayError(
             f"The frame lacks the column `{'` and `'.join(missing)}`. Columns: {', '.join(names)}."
         )
 
 
-def _polars(frame: Any) -> Iterator[bytes]:
+def _polars(frame: Any, column: str) -> Iterator[bytes]:
     from io import BytesIO
 
-    _require_columns(frame.columns)
-    selected = frame.select(list(_COLUMNS))
+    _require_columns(frame.columns, column)
+    selected = frame.select(["item_id", column])
     is_struct = "Struct" in str(selected.dtypes[1])
     for start in range(0, len(selected), _ROWS_PER_CHUNK):
         part = selected.slice(start, _ROWS_PER_CHUNK)
         if is_struct:
-            yield from _pairs(
-                zip(part["item_id"].to_list(), part["prediction"].to_list(), strict=True)
-            )
+            pairs = zip(part["item_id"].to_list(), part[column].to_list(), strict=True)
+            yield from _pairs(pairs, column)
         else:
             buffer = BytesIO()
             part.write_ndjson(buffer)
             yield buffer.getvalue()
 
 
-def _pandas(frame: Any) -> Iterator[bytes]:
-    _require_columns(frame.columns)
-    selected = frame[list(_COLUMNS)]
-    first = selected["prediction"].iloc[0] if len(selected) else None
+def _pandas(frame: Any, column: str) -> Iterator[bytes]:
+    _require_columns(frame.columns, column)
+    selected = frame[["item_id", column]]
+    first = selected[column].iloc[0] if len(selected) else None
     # to_json rounds numbers to 15 digits, so only text and rankings are written by it.
     is_text = isinstance(first, (str, list, tuple))
     for start in range(0, len(selected), _ROWS_PER_CHUNK):
@@ -178,22 +192,22 @@ def _pandas(frame: Any) -> Iterator[bytes]:
             text: str = part.to_json(orient="records", lines=True, force_ascii=False)
             yield text.rstrip("\n").encode() + b"\n"
         else:
-            yield from _pairs(
-                zip(part["item_id"].tolist(), part["prediction"].tolist(), strict=True)
-            )
+            pairs = zip(part["item_id"].tolist(), part[column].tolist(), strict=True)
+            yield from _pairs(pairs, column)
 
 
-def _arrow(table: Any) -> Iterator[bytes]:
-    _require_columns(table.column_names)
-    for batch in table.select(list(_COLUMNS)).to_batches(max_chunksize=_ROWS_PER_CHUNK):
-        yield from _batch(batch)
+def _arrow(table: Any, column: str) -> Iterator[bytes]:
+    _require_columns(table.column_names, column)
+    for batch in table.select(["item_id", column]).to_batches(max_chunksize=_ROWS_PER_CHUNK):
+        yield from _batch(batch, column)
 
 
-def _batch(batch: Any) -> Iterator[bytes]:
-    yield from _pairs(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+def _batch(batch: Any, column: str) -> Iterator[bytes]:
+    pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    yield from _pairs(pairs, column)
 
 
-def _open_file(path: Path, metric: str | None) -> Rows | PredictionFile:
+def _open_file(path: Path, column: str, metric: str | None) -> Rows | PredictionFile:
     if not path.is_file():
         raise AssayError(f"There is no file {path}.")
     endings = [ending.lower() for ending in path.suffixes]
@@ -201,49 +215,53 @@ def _open_file(path: Path, metric: str | None) -> Rows | PredictionFile:
     encoding = encodings.get(endings[-1], "identity") if endings else "identity"
     kind = (endings[-2:-1] or [""])[0] if encoding != "identity" else (endings or [""])[-1]
     if kind in (".ndjson", ".jsonl"):
-        return PredictionFile(path, "application/x-ndjson", encoding)
+        return PredictionFile(path, "application/x-ndjson", encoding, column)
     if kind == ".json":
-        return PredictionFile(path, "application/json", encoding)
+        return PredictionFile(path, "application/json", encoding, column)
     if kind == ".csv" and encoding == "identity":
-        return _replayable(lambda: _pairs(_csv(path, metric)))
+        return _replayable(lambda: _pairs(_csv(path, column, metric), column))
     if kind == ".parquet" and encoding == "identity":
-        return _replayable(lambda: _parquet(path))
+        return _replayable(lambda: _parquet(path, column))
     raise AssayError(
         f"{path.name} has an unknown ending. Files end in .ndjson, .jsonl or .json (with .gz or "
         ".zst if compressed), .csv or .parquet."
     )
 
 
-def _csv(path: Path, metric: str | None) -> Iterator[tuple[str, Any]]:
+def _csv(path: Path, column: str, metric: str | None) -> Iterator[tuple[str, Any]]:
     import csv
 
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
-        _require_columns(reader.fieldnames or [])
+        _require_columns(reader.fieldnames or [], column)
         for row in reader:
-            yield row["item_id"], _csv_value(row["prediction"], metric, reader.line_num)
+            try:
+                value = _csv_value(row[column], metric)
+            except ValueError:
+                message = f"line {reader.line_num}: {row[column]!r} is not a valid {column}."
+                raise AssayError(message) from None
+            yield row["item_id"], value
 
 
-def _csv_value(text: str, metric: str | None, line: int) -> Any:
-    try:
-        # A ranking or probabilities are JSON in the cell.
-        if text.startswith(("[", "{")):
-            return json.loads(text)
-        return float(text) if metric in _NUMBER_METRICS else text
-    except ValueError:
-        raise AssayError(f"line {line}: {text!r} is not a valid prediction.") from None
+def _csv_value(text: str, metric: str | None) -> Any:
+    # A ranking or probabilities are JSON in the cell.
+    if text.startswith(("[", "{")):
+        return json.loads(text)
+    return float(text) if metric in _NUMBER_METRICS else text
 
 
-def _parquet(path: Path) -> Iterator[bytes]:
+def _parquet(path: Path, column: str) -> Iterator[bytes]:
     try:
         parquet = _import("pyarrow.parquet", "Reading a .parquet file")
     except AssayError:
-        yield from _polars(_import("polars", "Reading a .parquet file").read_parquet(path))
+        frame = _import("polars", "Reading a .parquet file").read_parquet(path)
+        yield from _polars(frame, column)
         return
     file = parquet.ParquetFile(path)
-    _require_columns(file.schema_arrow.names)
-    for batch in file.iter_batches(_ROWS_PER_CHUNK, columns=list(_COLUMNS)):
-        yield from _batch(batch.select(list(_COLUMNS)))
+    columns = ["item_id", column]
+    _require_columns(file.schema_arrow.names, column)
+    for batch in file.iter_batches(_ROWS_PER_CHUNK, columns=columns):
+        yield from _batch(batch.select(columns), column)
 
 
 def _import(name: str, purpose: str) -> Any:
@@ -271,7 +289,7 @@ def to_arrow(rows: list[dict[str, Any]]) -> Any:
 
 
 def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
-    """Returns the predictions as NDJSON in chunks of whole lines.
+    """Returns predictions or answers as NDJSON in chunks of whole lines.
 
     Raises `AssayError` for files in zstd, which Python reads only from version 3.14 on.
     """
@@ -279,7 +297,8 @@ def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
         yield from source.chunks()
         return
     if source.content_type == "application/json":
-        yield from _pairs(_entries(json.loads(_decompressed(source).read())))
+        rows = json.loads(_decompressed(source).read())
+        yield from _pairs(_entries(rows, source.column), source.column)
         return
     with _decompressed(source) as file:
         while chunk := file.readlines(1 << 20):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _models as models
 from ._errors import AssayError, Regression
@@ -14,6 +14,9 @@ from ._frames import (
     is_type_of_metric,
     read_lines,
 )
+
+if TYPE_CHECKING:
+    from ._score import Score
 
 _EXAMPLES_MAX = 20
 _LOWER_IS_BETTER = ("rmse", "mae", "log_loss", "brier", "ece@15")
@@ -28,18 +31,23 @@ def signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{_number(abs(value))}"
 
 
+def describe_figures(result: models.EvalResult | Score) -> str:
+    """Returns the score with its interval and counts, in one line."""
+    score = f"{result.metric} {_number(result.value)}"
+    if result.stderr is not None and result.ci95 is not None:
+        low, high = (_number(end) for end in result.ci95)
+        score += f" ± {_number(result.stderr)} (95 % interval {low} to {high}"
+        score += f", {result.ci_method})"
+    missing = f", {result.n_missing:,} missing" if result.n_missing else ""
+    return f"{score}, n = {result.n:,}{missing}"
+
+
 def describe_result(result: models.EvalResult) -> str:
     """Returns the score with its interval, counts and suite, in one line."""
-    if result.release.startswith("ladder"):
-        score = f"best score of your organization so far: {result.metric} {_number(result.value)}"
-    else:
-        score = f"{result.metric} {_number(result.value)}"
-        if result.stderr is not None and result.ci95 is not None:
-            low, high = (_number(end) for end in result.ci95)
-            score += f" ± {_number(result.stderr)} (95 % interval {low} to {high}"
-            score += f", {result.ci_method})"
-    missing = f", {result.n_missing:,} missing" if result.n_missing else ""
-    return f"{score}, n = {result.n:,}{missing}, {result.suite_id} version {result.suite_version}"
+    is_best = result.release.startswith("ladder")
+    name = "best score of your organization so far: " if is_best else ""
+    suite = f"{result.suite_id} version {result.suite_version}"
+    return f"{name}{describe_figures(result)}, {suite}"
 
 
 def describe_job(job: models.Job) -> str:
@@ -249,11 +257,9 @@ def job_html(job: models.Job, base_url: str) -> str:
             name = "best score of your organization so far"
         else:
             name = result.metric
-        heading = f"{_escape(name)} {_number(result.value)} {_bar(result.value, result.ci95)}"
-        rows["95 % interval"] = _interval(result.ci95, _number, result.ci_method)
-        rows["items"] = f"{result.n:,} ({result.n_missing:,} missing)"
-        rows["suite"] = f"{result.suite_id} version {result.suite_version}"
-        rows.update({name: _number(value) for name, value in result.metrics.items()})
+        heading = _figure_heading(name, result)
+        suite = f"{result.suite_id} version {result.suite_version}"
+        rows.update(_figure_rows(result, {"suite": suite}))
     if job.error is not None:
         rows["error"] = f"{job.error.code}: {job.error.message}"
     table = _table(heading, rows)
@@ -261,6 +267,24 @@ def job_html(job: models.Job, base_url: str) -> str:
     if job.trace_url:
         links.append(_link(job.trace_url, "trace"))
     return f"{table}<div>{' · '.join(links)}</div>"
+
+
+def score_html(score: Score) -> str:
+    """Returns a score as static HTML: the value with a bar, and counts."""
+    return _table(_figure_heading(score.metric, score), _figure_rows(score, {}))
+
+
+def _figure_heading(name: str, result: models.EvalResult | Score) -> str:
+    return f"{_escape(name)} {_number(result.value)} {_bar(result.value, result.ci95)}"
+
+
+def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> dict[str, Any]:
+    return {
+        "95 % interval": _interval(result.ci95, _number, result.ci_method),
+        "items": f"{result.n:,} ({result.n_missing:,} missing)",
+        **suite,
+        **{name: _number(value) for name, value in result.metrics.items()},
+    }
 
 
 def _interval(ci95: Sequence[float] | None, show: Any, method: str | None = None) -> str | None:

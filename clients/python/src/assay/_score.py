@@ -1,0 +1,138 @@
+"""`score`: the figures of a job, computed on this machine by the scorer of the platform."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ._errors import AssayError
+from ._frames import PredictionFile, Predictions, Rows, open_answers, open_predictions, read_lines
+from ._record import Decoders, Record, each, record
+from ._results import describe_figures, score_html
+
+_READ_BYTES = 1 << 20
+# The scorer counts lines of NDJSON, and rows are one line each.
+_LINE_OF_ROWS = re.compile(r"^(?:line |answers:)(\d+)")
+
+
+@record
+class Score(Record):
+    """The figures of predictions: those of a job on a suite that discloses exact figures."""
+
+    metric: str
+    value: float
+    """The metric over all items. An item without a prediction counts as a wrong one."""
+    stderr: float | None = None
+    """The standard error of the value, if there are enough items to estimate it."""
+    ci95: tuple[float, float] | None = None
+    """The 95 % confidence interval of the value."""
+    ci_method: str | None = None
+    metrics: dict[str, float]
+    """The other figures of the metric's family, by name."""
+    n: int
+    """The number of items with an answer."""
+    n_submitted: int
+    """The number of predictions."""
+    n_unmatched: int
+    """The number of predictions for items without an answer."""
+    n_missing: int
+    """The number of items without a prediction."""
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+    def __str__(self) -> str:
+        return describe_figures(self)
+
+    def _repr_html_(self) -> str:
+        return score_html(self)
+
+
+def score(
+    predictions: Predictions,
+    answers: Any,
+    metric: str | None = None,
+    clip: tuple[float, float] | None = None,
+    *,
+    rankings: Any = None,
+) -> Score:
+    """Scores predictions on this machine, with the figures of a job. Sends nothing.
+
+    `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the ids
+    of the items. `answers` has the same forms with the column `answer`, or is the folder of a
+    suite: without `metric`, the metric and the bounds of the loss are then those of the suite.
+
+    `clip` is the bounds of the loss of one item, (low, high), for `rmse`, `mae` and `log_loss`.
+
+    Other threads run meanwhile. Raises `AssayError` if the scorer is not installed, or with the
+    location of the first invalid prediction or answer.
+    """
+    scorer = _load_scorer()
+    try:
+        if folder := _folder(answers):
+            answers = folder / "answers.ndjson"
+            if metric is None:
+                metric, clip_of_suite = scorer.read_suite(folder)
+                clip = clip or clip_of_suite
+        if metric is None:
+            raise AssayError("`metric` is required unless `answers` is the folder of a suite.")
+        predicted, options = _predictions(open_predictions(predictions, rankings, metric))
+        gold, options_of_gold = _answers(open_answers(answers, metric))
+        text: str = scorer.score(predicted, gold, metric, clip, **options, **options_of_gold)
+    except ValueError as error:
+        raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
+    return Score.from_dict(json.loads(text))
+
+
+def _load_scorer() -> Any:
+    try:
+        return import_module("assay_scorer")
+    except ImportError as error:
+        raise AssayError(
+            "assay.score needs the scorer, which is not installed. "
+            "Run: pip install 'assay-client[score]'"
+        ) from error
+
+
+def _folder(answers: Any) -> Path | None:
+    if not isinstance(answers, (str, os.PathLike)):
+        return None
+    path = Path(os.fspath(answers))  # pyright: ignore[reportUnknownArgumentType]
+    return path if path.is_dir() else None
+
+
+def _predictions(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:
+    """Returns the chunks of predictions, and the options of the scorer for them."""
+    if isinstance(source, Rows):
+        return source.chunks(), {}
+    is_array = source.content_type == "application/json"
+    is_compressed = source.content_encoding != "identity"
+    return _read_file(source.path), {
+        "layout": "array" if is_array else "lines",
+        "compression": source.content_encoding if is_compressed else None,
+        "predictions_name": str(source.path),
+    }
+
+
+def _answers(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:
+    if isinstance(source, Rows):
+        return source.chunks(), {}
+    is_ndjson = source.content_type == "application/x-ndjson"
+    is_plain = is_ndjson and source.content_encoding == "identity"
+    chunks = _read_file(source.path) if is_plain else read_lines(source)
+    return chunks, {"answers_name": str(source.path)}
+
+
+def _read_file(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            yield chunk
+
+
+def _row_of_line(location: re.Match[str]) -> str:
+    name = "answers" if location[0].startswith("answers") else "predictions"
+    return f"{name}[{int(location[1]) - 1}]"

@@ -1,0 +1,13 @@
+//! The extension module `assay_scorer`: `assay-eval` for the Python client.
+//!
+//! It converts arguments and errors. All rules of scoring are those of `assay-eval`.
+
+mod chunks;
+mod scoring;
+
+/// The scorer of Assay: computes the figures of a job locally.
+#[pyo3::pymodule]
+mod assay_scorer {
+    #[pymodule_export]
+    use crate::scoring::{read_suite, score};
+}
