@@ -1,23 +1,28 @@
-//! Runs the examples of docs/guide.md as they are printed there.
+//! Runs the examples of docs/guide.md and the Python example of README.md as they are printed there.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
+
+use tokio::process::Command;
 
 use crate::clients::{node_with, or_skip, prepare, run};
 use crate::harness::{World, world};
+use crate::python_client;
 
 /// The timeout for one program of examples.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Returns the text of a document, which `path` names from the root of the repository.
+fn document(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::read_to_string(root.join(path)).unwrap()
+}
+
 /// Returns the examples in one language, concatenated, as later ones use results of earlier ones.
 /// Blocks marked as setup are left out: they need things that a test machine does not have.
 fn examples(language: &str) -> String {
-    let guide = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .with_file_name("docs")
-            .join("guide.md"),
-    )
-    .unwrap();
+    let guide = document("docs/guide.md");
     let text: Vec<_> = guide
         .split("\n```")
         .filter_map(|block| block.strip_prefix(&format!("{language}\n")))
@@ -42,18 +47,18 @@ fn folder(world: &World, name: &str) -> PathBuf {
 }
 
 /// Runs a program of examples and returns its standard output.
-async fn run_examples(world: &World, folder: &Path, program: &str, arguments: &[&str]) -> String {
-    let mut command = tokio::process::Command::new(program);
+async fn run_examples(world: &World, folder: &Path, mut command: Command) -> String {
     command
-        .args(arguments)
         .current_dir(folder)
         .env("REST", world.stack.url())
-        .env("KEY", &world.org.key);
-    command.env("MAILS", world.stack.mail_folder());
-    command
+        .env("KEY", &world.org.key)
+        .env("ASSAY_BASE_URL", world.stack.url())
+        .env("ASSAY_API_KEY", &world.org.key)
+        .env("ASSAY_CACHE", folder.join("cache"))
+        .env("MAILS", world.stack.mail_folder())
         .env("SESSION", &world.org.session)
         .env("NO_PROXY", "127.0.0.1")
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = tokio::time::timeout(PROGRAM_TIMEOUT, command.output())
         .await
@@ -61,10 +66,8 @@ async fn run_examples(world: &World, folder: &Path, program: &str, arguments: &[
         .unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}\n{out}\n{err}"
-    );
+    let program = command.as_std().get_program();
+    assert!(output.status.success(), "{program:?}\n{out}\n{err}");
     out.into_owned()
 }
 
@@ -87,7 +90,9 @@ async fn shell_examples_work() {
         format!("set -euo pipefail\n{}", examples("sh")),
     )
     .unwrap();
-    let output = run_examples(&world, &folder, "bash", &["examples.sh"]).await;
+    let mut command = Command::new("bash");
+    command.arg("examples.sh");
+    let output = run_examples(&world, &folder, command).await;
     for expected in [
         "'metric': 'accuracy'",
         "api_key\n",
@@ -100,26 +105,46 @@ async fn shell_examples_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_examples_work() {
-    if or_skip(run(
-        std::process::Command::new("python3").arg("--version"),
-        "no python3 on PATH",
-    ))
-    .is_none()
-    {
+    let Some(python) = prepare(python_client::newest).await else {
         return;
-    }
+    };
     let world = world().await;
     let folder = folder(&world, "python");
     std::fs::write(folder.join("examples.py"), examples("python")).unwrap();
-    let output = run_examples(&world, &folder, "python3", &["examples.py"]).await;
+    let mut command = python_client::command(&python);
+    command.arg("examples.py");
+    let output = run_examples(&world, &folder, command).await;
     for expected in [
-        &format!("200 api_key {}\n", world.org.id),
+        &format!("api_key {}\n", world.org.id),
         "lable unknown_field - ",
         "TXT _svc-challenge.hopper.example svc-domain-",
         "succeeded accuracy 0.",
+        "409 invalid_state\n",
     ] {
         assert!(output.contains(expected), "{expected} is not in:\n{output}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readme_example_prints_its_result() {
+    let Some(python) = prepare(python_client::newest).await else {
+        return;
+    };
+    let readme = document("README.md");
+    let (_, rest) = readme.split_once("\n```python\n").unwrap();
+    let (program, rest) = rest.split_once("\n```\n").unwrap();
+    let (_, rest) = rest.split_once("\n```text\n").unwrap();
+    let (printed, rest) = rest.split_once("\n```\n").unwrap();
+    assert!(!rest.contains("\n```python\n"), "one example is run");
+    let world = world().await;
+    let folder = folder(&world, "readme");
+    std::fs::write(folder.join("example.py"), program).unwrap();
+    let mut command = python_client::command(&python);
+    command.arg("example.py");
+    let output = run_examples(&world, &folder, command).await;
+    // Only the id of the job differs.
+    let (figures, _) = printed.split_once("job_").unwrap();
+    assert!(output.starts_with(figures), "{output} is not:\n{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,14 +174,17 @@ async fn typescript_examples_compile_and_work() {
         "node",
         "--typeRoots",
     ];
-    let arguments: Vec<&str> = [compiler.to_str().unwrap()]
-        .into_iter()
-        .chain(options)
-        .chain([types.to_str().unwrap(), "examples.mts"])
-        .collect();
-    run_examples(&world, &folder, "node", &arguments).await;
+    let mut compile = Command::new("node");
+    compile
+        .arg(compiler)
+        .args(options)
+        .arg(types)
+        .arg("examples.mts");
+    run_examples(&world, &folder, compile).await;
+    let mut command = Command::new("node");
+    command.arg("examples.mjs");
     assert_eq!(
-        run_examples(&world, &folder, "node", &["examples.mjs"]).await,
+        run_examples(&world, &folder, command).await,
         "succeeded 0.0025\n"
     );
 }

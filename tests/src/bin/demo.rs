@@ -256,7 +256,7 @@ fn print_addresses(stack: &Stack, key: &str, job: &Value) {
         "\nTo try it yourself, run `cargo up`: it keeps such an installation running until Ctrl-C (this one was",
     );
     println!(
-        "at {} with the key {}…). README.md has an example with curl, docs/guide.md with grpcurl and Python.",
+        "at {} with the key {}…). README.md has examples with Python, the command line and curl, docs/guide.md with grpcurl.",
         stack.url(),
         &key[..13]
     );
