@@ -183,7 +183,7 @@ async fn ended(mut command: Command, stdin: &str) -> Run {
     });
     let output = tokio::time::timeout(RUN_TIMEOUT, child.wait_with_output())
         .await
-        .expect("the program does not end")
+        .unwrap()
         .unwrap();
     write.await.unwrap();
     Run::of(&output)
