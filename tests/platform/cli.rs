@@ -253,8 +253,8 @@ async fn exit_codes_tell_outcomes_apart() {
     };
 
     cli.run(&["whoami"]).await.assert(0);
-    let unwritable = cli.run(&["items", "suite:lunch", "-o", "none/x"]).await;
-    unwritable.assert(1);
+    let file = ["items", "suite:lunch", "-q", "-o"];
+    cli.run(&[&file[..], &["none/x"]].concat()).await.assert(1);
     cli.run(&["nonsense"]).await.assert(2);
     let without_address = cli.run(&["--base-url", "example.org", "whoami"]).await;
     without_address.assert(2);
@@ -312,10 +312,70 @@ async fn exit_codes_tell_outcomes_apart() {
         run.err
     );
 
-    // A reader that closes the output early is no failure.
-    cli.shell("set -o pipefail; assay items suite:lunch -q | head -1")
+    // A reader that closes the output early is no failure, and hides none.
+    for (arguments, code) in [
+        (&["items", "suite:lunch"][..], 0),
+        (&["compare", &worse, &better, "--fail-if-worse"], 9),
+    ] {
+        let mut child = cli.command(arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = tokio::time::timeout(RUN_TIMEOUT, child.wait()).await;
+        assert_eq!(ended.unwrap().unwrap().code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_are_written_to_files_with_their_version() {
+    let world = world().await;
+    let cli = Cli::new(&world);
+    let items = cli.run(&["items", "suite:lunch", "-q"]).await;
+    assert_eq!(items.err, "", "quiet");
+    cli.run(&["items", "suite:lunch", "-o", "items.ndjson"])
         .await
         .assert(0);
+    let read = |name: &str| std::fs::read_to_string(cli.home.join(name)).unwrap();
+    assert_eq!(read("items.ndjson"), items.out);
+    assert_eq!(read("items.ndjson.version"), "1\n");
+    let failed = cli.run(&["items", "suite:none", "-o", "none.ndjson"]).await;
+    failed.assert(4);
+    let left: Vec<_> = std::fs::read_dir(&cli.home)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("none"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    // Only files are replaced.
+    std::os::unix::fs::symlink("target.ndjson", cli.home.join("link.ndjson")).unwrap();
+    cli.write("target.ndjson", "old");
+    cli.run(&["items", "suite:lunch", "-o", "link.ndjson"])
+        .await
+        .assert(0);
+    assert_eq!(read("target.ndjson"), items.out);
+    let stdout = cli.shell("assay items suite:lunch -q -o - | cat").await;
+    assert_eq!(stdout.out, items.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_items_are_warned_of() {
+    let world = world().await;
+    let cli = Cli::new(&world);
+    let file = cli.write(
+        "two.ndjson",
+        &format!("{ONE}\n{}\n", ONE.replace("person-00/day-0", "nobody")),
+    );
+    let run = cli.run(&["submit", "suite:lunch", &file, "--wait"]).await;
+    run.assert(0);
+    assert!(
+        run.err.contains("399 of 400 items have no prediction"),
+        "{}",
+        run.err
+    );
+    assert!(
+        run.err
+            .contains("1 predictions are for items that the suite does not have"),
+        "{}",
+        run.err
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -343,20 +403,39 @@ async fn exit_codes_of_jobs_that_do_not_succeed() {
     assert!(run.err.contains(&format!("assay wait {id}")), "{}", run.err);
     cli.run(&["wait", &id, "--timeout", "1s"]).await.assert(124);
 
-    let mut waiting = cli.command(&["wait", &id]).spawn().unwrap();
-    // The handler exists once the first request was sent; a wait of two seconds is enough to start.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let again = [&submit[..], &["--wait", "-v"]].concat();
+    let mut waiting = cli.command(&again).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        // From now on the program waits for the job.
+        if line.contains("/v1/evals: 202") {
+            break;
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
     kill(
         Pid::from_raw(waiting.id().unwrap().cast_signed()),
         Signal::SIGINT,
     )
     .unwrap();
-    drop(waiting.stdin.take());
-    let run = Run::of(&waiting.wait_with_output().await.unwrap());
-    run.assert(130);
-    assert!(run.err.contains("The job continues"), "{}", run.err);
+    assert_eq!(waiting.wait().await.unwrap().code(), Some(130));
+    let mut said = String::new();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        said += &line;
+    }
+    assert!(
+        said.contains(&format!(
+            "The job continues; wait for it with: assay wait {id}"
+        )),
+        "{said}"
+    );
 
-    cli.run(&["cancel", &id]).await.assert(0);
+    // The other job is cancelled, although the first one does not exist.
+    let unknown = format!("job_{}", "0".repeat(22));
+    let run = cli.run(&["cancel", &unknown, &id]).await;
+    run.assert(4);
+    assert!(run.err.contains(&unknown), "{}", run.err);
+    assert!(run.out.contains(&id), "{}", run.out);
     drop(hold);
     for arguments in [&["wait", &id][..], &["job", &id, "--wait"]] {
         let run = cli.run(arguments).await;
@@ -383,6 +462,20 @@ async fn repeated_submission_is_one_job_unless_fresh() {
     assert_eq!(first["metadata"], json!({"commit": "9f1c2e", "seed": "1"}));
     let same = submit(&["--meta", "seed=1", "--meta", "commit=9f1c2e"]).await;
     assert_eq!(same["id"], first["id"]);
+    let packed = cli.home.join("one.ndjson.gz");
+    let mut pack = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut pack, ONE.as_bytes()).unwrap();
+    std::fs::write(&packed, pack.finish().unwrap()).unwrap();
+    let packed = [
+        "submit",
+        "suite:lunch",
+        "one.ndjson.gz",
+        "--meta",
+        "commit=9f1c2e",
+        "--meta",
+        "seed=1",
+    ];
+    assert_eq!(cli.run(&packed).await.json()["id"], first["id"]);
     for different in [&["--label", "x"][..], &["--fresh"], &["--fresh"], &[]] {
         assert_ne!(submit(different).await["id"], first["id"], "{different:?}");
     }
@@ -453,6 +546,21 @@ async fn credential_from_standard_input_is_checked_before_it_is_stored() {
     user.run_with(&login, &format!("{}\n", world.org.session))
         .await
         .assert(0);
+    // The credential of a profile is sent to its address only.
+    let elsewhere = [
+        "whoami",
+        "--profile",
+        "ci",
+        "--base-url",
+        "http://127.0.0.1:1",
+    ];
+    let run = user.run(&elsewhere).await;
+    run.assert(2);
+    assert!(
+        run.err.contains("the key of the profile \"ci\" is for"),
+        "{}",
+        run.err
+    );
     let keys = user.run(&["keys", "--profile", "ci"]).await.lines();
     assert_eq!(keys[0]["name"], "ci");
     let logout = ["logout", "--profile", "ci"];
@@ -513,6 +621,7 @@ async fn offline_score_equals_the_job() {
         offline.run(&arguments).await.json()
     };
     let of_folder = score(&[suite.to_str().unwrap()]).await;
+    assert!(of_folder["value"].is_f64(), "{of_folder}");
     for figure in of_folder.as_object().unwrap().keys() {
         assert_eq!(of_folder[figure], job["result"][figure], "{figure}");
     }
@@ -555,18 +664,43 @@ async fn output_has_the_requested_format() {
         .run(&["jobs", "-f", "table", "--color", "always"])
         .await
         .out;
-    assert!(colored.contains("\u{1b}[32msucceeded"), "{colored}");
+    assert!(
+        colored.contains("\u{1b}[32msucceeded\u{1b}[0m"),
+        "{colored}"
+    );
+    let plain = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[32m"];
+    let without_colors = plain
+        .iter()
+        .fold(colored, |text, code| text.replace(code, ""));
+    assert_eq!(without_colors, table, "colors do not move columns");
     let shown = cli.run(&["job", &id, "-f", "table"]).await.out;
     assert!(shown.starts_with("accuracy 0.00"), "{shown}");
     let waterfall = cli.run(&["trace", &id, "-f", "table"]).await.out;
     assert!(waterfall.contains('█'), "{waterfall}");
     let trace = cli.run(&["trace", &id]).await.json();
     assert!(trace["resourceSpans"].is_array(), "{trace}");
+    let watched = cli.run(&["jobs", "--watch", "-f", "id"]).await;
+    assert_eq!(watched.out, format!("{id}\n"));
+    let hostile = "x_at=\u{1b}[2J\u{1b}[2J\u{1b}[2J\u{1b}[2J\u{1b}[2J";
+    let submit = [
+        "submit",
+        "suite:lunch",
+        &file,
+        "--label",
+        "hostile",
+        "--meta",
+        hostile,
+        "-f",
+        "table",
+    ];
+    let shown = cli.run(&submit).await;
+    shown.assert(0);
+    assert!(!shown.out.contains('\u{1b}'), "{}", shown.out);
     let none = cli.run(&["jobs", "--label", "none"]).await;
     none.assert(0);
     assert_eq!(none.out, "");
     let recent = cli.run(&["jobs", "--since", "1h"]).await.lines();
-    assert_eq!(recent.len(), 1);
+    assert_eq!(recent.len(), 2);
     let suite = cli.run(&["suites", "suite:lunch"]).await.json();
     assert_eq!(suite["n_items"], 400);
     let suites = cli.run(&["suites"]).await.lines();
@@ -626,6 +760,9 @@ async fn session_manages_the_organization() {
         "--event",
         "job.succeeded",
     ];
+    cli.run(&[&created[..], &["-f", "id"]].concat())
+        .await
+        .assert(2);
     let webhook = cli.run(&created).await.json();
     assert!(
         string(&webhook["secret"]).starts_with("whsec_"),
@@ -668,6 +805,8 @@ async fn any_request_can_be_sent() {
         .iter()
         .map(|page| page["items"].as_array().unwrap().len());
     assert_eq!(items.collect::<Vec<_>>(), [150, 150, 100]);
+    let events = ["api", "GET", "/v1/events", "-F", "limit=1", "--paginate"];
+    cli.run(&events).await.assert(0);
     let body = json!({"suite_id": "suite:lunch", "predictions": [
         {"item_id": "person-00/day-0", "prediction": ["ramen"]}]});
     let post = [
@@ -677,7 +816,7 @@ async fn any_request_can_be_sent() {
         "--input",
         "-",
         "-H",
-        "Idempotency-Key=k",
+        "Idempotency-Key: k",
     ];
     let job = cli.run_with(&post, &body.to_string()).await.json();
     let again = cli.run_with(&post, &body.to_string()).await.json();
@@ -707,12 +846,18 @@ async fn any_request_can_be_sent() {
         let script = cli.run(&["completions", shell]).await;
         assert!(script.out.contains("job-items"), "{shell}");
     }
+    // The document and the program have the same table.
     let codes = cli.run(&["help", "exit-codes"]).await;
-    assert!(
-        codes.out.contains("124  the wait timed out"),
-        "{}",
-        codes.out
-    );
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/cli/README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for line in codes.out.lines() {
+        let (code, meaning) = line.trim().split_once("  ").unwrap();
+        let row = readme
+            .lines()
+            .find(|row| row.starts_with(&format!("| {code} |")))
+            .unwrap_or_else(|| panic!("{code} is not in the README"));
+        assert_eq!(row.replace('`', ""), format!("| {code} | {meaning} |"));
+    }
     assert!(
         cli.run(&["help", "submit"])
             .await
@@ -736,7 +881,9 @@ async fn lost_responses_create_no_second_job() {
         let submit = ["submit", "suite:lunch", &file, "--label", &label];
         // The one request of this run is the creation of the job.
         link.lose_response(Ending::Closed);
-        cli.run(&[&submit[..], &version].concat()).await.assert(0);
+        let run = cli.run(&[&submit[..], &version, &["-v"]].concat()).await;
+        run.assert(0);
+        assert!(run.err.contains("retrying in"), "{}", run.err);
     }
     let jobs = cli.run(&["jobs", "--since", "1h"]).await.lines();
     assert_eq!(jobs.len(), rounds);

@@ -26,6 +26,7 @@ pub struct Arguments {
 
 /// The arguments of all commands.
 #[derive(Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub struct Global {
     /// The profile with the address and the credential
     #[arg(long, global = true, env = "ASSAY_PROFILE", value_name = "NAME")]
@@ -68,9 +69,13 @@ pub enum Command {
     /// List the profiles
     Profiles,
     /// List the suites, or show one
-    Suites { suite: Option<String> },
+    Suites {
+        /// The id of a suite, such as suite:lunch
+        suite: Option<String>,
+    },
     /// Write the items of a suite as NDJSON
     Items {
+        /// The id of the suite, such as suite:lunch
         suite: String,
         /// Write to this file, and the version of the suite to FILE.version
         #[arg(short, long, value_name = "FILE")]
@@ -78,19 +83,21 @@ pub enum Command {
     },
     /// Compare predictions with the items of a suite; sends no predictions
     Check {
+        /// The id of the suite, such as suite:lunch
         suite: String,
         /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
         file: String,
     },
     /// Submit predictions
     Submit {
+        /// The id of the suite, such as suite:lunch
         suite: String,
         /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
         file: String,
         /// A name for the job
         #[arg(long)]
         label: Option<String>,
-        /// A pair of texts that the job keeps, such as commit=9f1c2e
+        /// A pair of strings that the job keeps, such as commit=9f1c2e
         #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
         metadata: Vec<(String, String)>,
         /// The version from which the items were read; otherwise the current one
@@ -107,48 +114,62 @@ pub enum Command {
     },
     /// List jobs, the newest first
     Jobs {
+        /// Only jobs of this suite
         #[arg(long)]
         suite: Option<String>,
+        /// Only jobs with this label
         #[arg(long)]
         label: Option<String>,
-        #[arg(long)]
+        /// Only jobs with this status
+        #[arg(long, value_parser = ["queued", "running", "succeeded", "failed", "cancelled"])]
         status: Option<String>,
         /// Only jobs of this time, such as 7d or 12h
-        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         since: Option<Duration>,
         /// The largest number of jobs [default: 30, or all with --since]
-        #[arg(long, value_name = "N")]
-        limit: Option<usize>,
-        /// Show the jobs again until all of them have ended
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        limit: Option<u32>,
+        /// Show the jobs again until all of them are finished
         #[arg(long)]
         watch: bool,
     },
     /// Show a job
     Job {
+        /// The id of the job
         id: String,
         #[command(flatten)]
         wait: Wait,
     },
     /// Cancel jobs
     Cancel {
+        /// The ids of the jobs
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Wait until jobs have ended
+    /// Wait until jobs are finished
     Wait {
+        /// The ids of the jobs
         #[arg(required = true)]
         ids: Vec<String>,
         /// Give up after this time, such as 15m
-        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
     },
     /// List the scores of a job's items, if the suite discloses them
-    JobItems { id: String },
+    JobItems {
+        /// The id of the job
+        id: String,
+    },
     /// Show where the time of a job went
-    Trace { id: String },
+    Trace {
+        /// The id of the job
+        id: String,
+    },
     /// Compare two jobs of a suite
     Compare {
+        /// The id of a job
         a: String,
+        /// The id of the job that it is compared with
         b: String,
         /// Exit with 9 if A is worse than B by more than this margin: the whole interval is worse
         #[arg(long, value_name = "MARGIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
@@ -172,7 +193,10 @@ pub enum Command {
         days: bool,
     },
     /// List the models, or show one
-    Models { model: Option<String> },
+    Models {
+        /// The id of a model
+        model: Option<String>,
+    },
     /// Manage API keys (with a session token)
     Keys {
         #[command(subcommand)]
@@ -200,6 +224,7 @@ pub enum Command {
     },
     /// Send any request to the API
     Api {
+        /// GET, POST, PUT, PATCH or DELETE
         method: String,
         /// The path, such as /v1/me
         path: String,
@@ -208,7 +233,7 @@ pub enum Command {
         #[arg(short = 'F', long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
         fields: Vec<(String, String)>,
         /// A header of the request
-        #[arg(short = 'H', long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
+        #[arg(short = 'H', long = "header", value_name = "NAME:VALUE", value_parser = parse_header)]
         headers: Vec<(String, String)>,
         /// Read the body from this file; - is standard input
         #[arg(long, value_name = "FILE", conflicts_with = "fields")]
@@ -223,16 +248,22 @@ pub enum Command {
         page: Option<String>,
     },
     /// Print the completions of a shell
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Print help for a command, or for exit-codes or environment
-    Help { topic: Vec<String> },
+    Help {
+        /// A command, exit-codes or environment
+        topic: Vec<String>,
+    },
 }
 
 /// The wait for a job.
 #[derive(Args)]
 pub struct Wait {
-    /// Wait until the job has ended, at most this time
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = humantime::parse_duration)]
+    /// Wait until the job is finished, at most this time, as in --wait or --wait=15m
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = parse_duration)]
     pub wait: Option<Duration>,
 }
 
@@ -275,7 +306,12 @@ pub enum Members {
     /// List the members
     List,
     /// Change the role of a member
-    Role { user_id: String, role: String },
+    Role {
+        /// The id of the member, such as usr_5gGkwnuU0Kqhcfk8Wsnx3Z
+        user_id: String,
+        /// The new role: owner, member or viewer
+        role: String,
+    },
     /// Remove a member
     Remove { user_id: String },
 }
@@ -327,7 +363,7 @@ pub enum Webhooks {
         #[arg(long)]
         description: Option<String>,
     },
-    /// Enable or disable a webhook
+    /// Enable a webhook, or disable it with false
     Enable {
         id: String,
         #[arg(action = clap::ArgAction::Set)]
@@ -361,6 +397,18 @@ pub enum Webhooks {
         #[arg(long, value_name = "TIME")]
         since: String,
     },
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "it must be a duration, such as 90s, 15m or 7d".into())
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once([':', '='])
+        .ok_or("it must have the form NAME:VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {

@@ -13,12 +13,15 @@ use url::Url;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::Messages;
-use crate::operations::Operation;
-use crate::retries::{self, Cause, Retries};
+use crate::operations::{self, Operation};
+use crate::retries::{self, Cause, RequestTimeouts, Retries};
 
 /// The client of one installation.
 pub struct Client {
+    /// For operations that respond within the usual time.
     agent: Agent,
+    /// For operations that take longer, such as parts of uploads.
+    patient_agent: Agent,
     base_url: String,
     /// An API key or a session token.
     credential: Option<String>,
@@ -59,7 +62,7 @@ pub struct Request<'c> {
     query: Vec<(String, String)>,
     headers: Vec<(String, String)>,
     body: Option<Body>,
-    waits_for_slot: bool,
+    slot_wait: Option<Duration>,
 }
 
 struct Body {
@@ -75,19 +78,9 @@ impl Client {
         org: Option<String>,
         messages: Messages,
     ) -> Self {
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
-            .build();
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("assay-cli/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls)
-            .build();
         Self {
-            agent: config.into(),
+            agent: agent(retries::timeouts(false)),
+            patient_agent: agent(retries::timeouts(true)),
             base_url,
             credential,
             org,
@@ -115,18 +108,13 @@ impl Client {
             query: Vec::new(),
             headers: Vec::new(),
             body: None,
-            waits_for_slot: false,
+            slot_wait: None,
         }
     }
 
     /// Creates a request of any path.
     pub fn raw_request(&self, method: &'static str, path: &str) -> Request<'_> {
-        let operation = Operation {
-            id: method,
-            method,
-            path: "",
-        };
-        let mut request = self.request(&operation);
+        let mut request = self.request(&operations::find(method, path));
         path.clone_into(&mut request.path);
         request
     }
@@ -141,6 +129,12 @@ impl Request<'_> {
     /// Sets a parameter of the path.
     #[must_use]
     pub fn path(mut self, name: &str, value: &str) -> Self {
+        // Such a segment would name another path.
+        let value = if matches!(value, "." | ".." | "") {
+            "unknown"
+        } else {
+            value
+        };
         let encoded: String = url::form_urlencoded::byte_serialize(value.as_bytes())
             .collect::<String>()
             .replace('+', "%20");
@@ -197,21 +191,18 @@ impl Request<'_> {
         self
     }
 
-    /// Waits while all concurrent jobs are in use.
+    /// Sets the longest wait while all concurrent jobs are in use; `None` for no wait.
     #[must_use]
-    pub fn wait_for_slot(mut self, waits: bool) -> Self {
-        self.waits_for_slot = waits;
+    pub fn wait_for_slot(mut self, longest: Option<Duration>) -> Self {
+        self.slot_wait = longest;
         self
     }
 
     /// Sends the request, and repeats it as the retry table says.
     pub fn send(self) -> Result<Response> {
         let url = self.url()?;
-        let has_key = self
-            .headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
-        let mut retries = Retries::new(&self.operation, has_key, self.waits_for_slot);
+        let has_key = self.has_header("idempotency-key");
+        let mut retries = Retries::new(&self.operation, has_key, self.slot_wait);
         loop {
             self.wait_for_rate_limit();
             let (failure, error) = match self.attempt(&url) {
@@ -243,6 +234,11 @@ impl Request<'_> {
         self.send()?.json()
     }
 
+    fn has_header(&self, wanted: &str) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        names.any(|name| name.eq_ignore_ascii_case(wanted))
+    }
+
     fn url(&self) -> Result<Url> {
         let text = format!("{}{}", self.client.base_url, self.path);
         let mut url = Url::parse(&text)
@@ -254,7 +250,7 @@ impl Request<'_> {
     }
 
     fn wait_for_rate_limit(&self) {
-        let full_until = self.client.state().full_until.take();
+        let full_until = self.client.state().full_until;
         let left = full_until.map(|time| time.saturating_duration_since(Instant::now()));
         if let Some(delay) = left.filter(|delay| !delay.is_zero()) {
             let seconds = delay.as_secs_f64();
@@ -269,20 +265,27 @@ impl Request<'_> {
         let started = Instant::now();
         let result = self.exchange(url);
         let elapsed = started.elapsed().as_secs_f64();
-        let line = format!("{} {}", self.operation.method, self.path);
+        // The query can have text that is not for logs.
+        let path = self.path.split('?').next().unwrap_or_default();
+        let line = format!("{} {path}", self.operation.method);
         let (status, headers, body) = match result {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(error) => {
                 let name = error_name(&error);
                 self.client
                     .messages
                     .verbose(&format!("{line}: {error} after {elapsed:.3} s"));
                 let base_url = &self.client.base_url;
-                let failure = Failure::new(
-                    Exit::Unavailable,
-                    format!("no response from {base_url}: {error}"),
-                )
-                .with_advice("Check the address and the network. Nothing was lost: try again.");
+                let failure = if name == NOT_SENT {
+                    Failure::new(Exit::Other, format!("the request cannot be sent: {error}"))
+                        .with_advice("Check the address, its certificate, and the credential.")
+                } else {
+                    Failure::new(
+                        Exit::Unavailable,
+                        format!("no response from {base_url}: {error}"),
+                    )
+                    .with_advice("Check the address and the network, and try again.")
+                };
                 return Err((failure, name.into()));
             }
         };
@@ -296,12 +299,14 @@ impl Request<'_> {
             return Ok(Response { body });
         }
         if status < 400 {
-            let place = text_of(&headers, "location").unwrap_or_default();
-            let message = format!("the address redirects to {place}");
+            let location = text_of(&headers, "location").unwrap_or_default();
+            let message = format!("the address redirects to {location}");
             let failure = Failure::new(Exit::Usage, message).with_advice("Use that address.");
             return Err((failure, "redirect".into()));
         }
-        let retry_after = text_of(&headers, "retry-after").and_then(|text| text.parse().ok());
+        let retry_after = text_of(&headers, "retry-after")
+            .and_then(|text| text.parse().ok())
+            .filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
         let failure = Failure::of_response(status, &body, request_id, retry_after);
         let name = failure.code.clone().unwrap_or_default();
         Err((failure, name))
@@ -309,7 +314,11 @@ impl Request<'_> {
 
     fn exchange(&self, url: &Url) -> Result<(u16, HeaderMap, Vec<u8>), HttpError> {
         let client = self.client;
-        let timeouts = retries::timeouts(&self.operation);
+        let agent = if retries::is_long(&self.operation) {
+            &client.patient_agent
+        } else {
+            &client.agent
+        };
         let mut request = HttpRequest::builder()
             .method(Method::from_bytes(self.operation.method.as_bytes()).map_err(other)?)
             .uri(url.as_str());
@@ -322,19 +331,13 @@ impl Request<'_> {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        if let Some(body) = &self.body {
+        if let Some(body) = &self.body
+            && !self.has_header("content-type")
+        {
             request = request.header("Content-Type", body.content_type);
         }
         let bytes = self.body.as_ref().map_or(&[][..], |body| &body.bytes);
-        let config = client.agent.configure_request(request.body(bytes)?);
-        let request = config
-            .timeout_resolve(Some(timeouts.connect))
-            .timeout_connect(Some(timeouts.connect))
-            .timeout_send_body(Some(timeouts.request))
-            .timeout_recv_response(Some(timeouts.request))
-            .timeout_recv_body(Some(timeouts.request))
-            .build();
-        let mut response = client.agent.run(request)?;
+        let mut response = agent.run(request.body(bytes)?)?;
         let body = response
             .body_mut()
             .with_config()
@@ -361,6 +364,28 @@ impl Request<'_> {
     }
 }
 
+/// Creates an agent. Redirects are not followed, so that a credential is sent to its address only.
+fn agent(timeouts: RequestTimeouts) -> Agent {
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::PlatformVerifier)
+        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
+        .build();
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .max_idle_connections_per_host(retries::TABLE.upload.concurrent_parts)
+        .user_agent(concat!("assay-cli/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls)
+        .timeout_resolve(Some(timeouts.connect))
+        .timeout_connect(Some(timeouts.connect))
+        .timeout_send_body(Some(timeouts.request))
+        .timeout_recv_response(Some(timeouts.request))
+        .timeout_per_read(Some(timeouts.request))
+        .build();
+    config.into()
+}
+
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::Other(Box::new(error))
 }
@@ -380,6 +405,9 @@ fn time_to_reset(headers: &HeaderMap) -> Duration {
     left.min(retries::rate_limit_window())
 }
 
+/// The name of an error after which repeating does not help: the table has no rule for it.
+const NOT_SENT: &str = "not_sent";
+
 /// Returns the name of an error of the connection in the retry table.
 fn error_name(error: &HttpError) -> &'static str {
     use std::io::ErrorKind;
@@ -398,9 +426,17 @@ fn error_name(error: &HttpError) -> &'static str {
         {
             "connection_not_established"
         }
+        // A certificate that is not valid arrives as an error of the connection.
+        HttpError::Io(error)
+            if error
+                .get_ref()
+                .and_then(<dyn std::error::Error + Send + Sync>::downcast_ref::<rustls::Error>)
+                .is_some() =>
+        {
+            NOT_SENT
+        }
         HttpError::Timeout(_) => "timeout",
         HttpError::Io(_) | HttpError::Protocol(_) | HttpError::BodyStalled => "connection_broken",
-        // The request or the certificate is not valid: repeating it does not help.
-        _ => "not_sent",
+        _ => NOT_SENT,
     }
 }

@@ -83,6 +83,14 @@ impl Failure {
         Self::new(Exit::Other, format!("{name}: {error}"))
     }
 
+    /// Returns whether the request may have been executed.
+    pub fn has_unknown_outcome(&self) -> bool {
+        match self.code.as_deref() {
+            Some(code) => code == "internal",
+            None => self.exit == Exit::Unavailable,
+        }
+    }
+
     /// Adds lines with the details.
     #[must_use]
     pub fn with_details(
@@ -93,11 +101,31 @@ impl Failure {
         self
     }
 
+    /// Adds the id of the resource that the failure is about.
+    pub fn of_resource(mut self: Box<Self>, id: &str) -> Box<Self> {
+        if !self.message.contains(id) {
+            self.message = format!("{id}: {}", self.message);
+        }
+        self
+    }
+
     /// Sets the action to take next.
     #[must_use]
     pub fn with_advice(mut self: Box<Self>, advice: impl Into<String>) -> Box<Self> {
         self.advice = Some(advice.into());
         self
+    }
+
+    /// Creates the failure of an error response without a code: a proxy in front of the API sent it.
+    fn of_proxy(status: u16, request_id: Option<String>, retry_after: Option<f64>) -> Box<Self> {
+        let code = code_of_status(status);
+        let exit = code.map_or(Exit::Other, exit_of_code);
+        let mut failure = Self::new(exit, format!("the server responded with status {status}"));
+        failure.code = code.map(str::to_owned);
+        failure.request_id = request_id;
+        failure.retry_after = retry_after;
+        failure.advice = code.and_then(|code| advice_for(code, &Value::Null));
+        failure
     }
 
     /// Creates the failure of an error response of the API.
@@ -110,23 +138,7 @@ impl Failure {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let error = &body["error"];
         let Some(code) = error["code"].as_str() else {
-            // A proxy in front of the API has answered.
-            let exit = match status {
-                401 | 403 => Exit::Credential,
-                404 => Exit::NotFound,
-                429 => Exit::Limit,
-                502..=504 => Exit::Unavailable,
-                _ => Exit::Other,
-            };
-            let mut failure = Self::new(exit, format!("the server answered with status {status}"));
-            failure.code = match status {
-                429 => Some("rate_limited".into()),
-                502..=504 => Some("unavailable".into()),
-                500.. => Some("internal".into()),
-                _ => None,
-            };
-            failure.retry_after = retry_after;
-            return failure;
+            return Self::of_proxy(status, request_id, retry_after);
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let details = &error["details"];
@@ -155,6 +167,23 @@ impl Failure {
     }
 }
 
+/// Returns the error code that a status of HTTP stands for.
+fn code_of_status(status: u16) -> Option<&'static str> {
+    Some(match status {
+        400 => "invalid_request",
+        401 => "unauthenticated",
+        403 => "forbidden",
+        404 => "not_found",
+        409 => "conflict",
+        413 => "payload_too_large",
+        422 => "validation_failed",
+        429 => "rate_limited",
+        502..=504 => "unavailable",
+        500.. => "internal",
+        _ => return None,
+    })
+}
+
 fn exit_of_code(code: &str) -> Exit {
     match code {
         "unauthenticated" | "invalid_token" | "key_revoked" | "forbidden" | "session_required"
@@ -171,7 +200,13 @@ fn exit_of_code(code: &str) -> Exit {
 /// Returns the one action that resolves most errors with this code.
 fn advice_for(code: &str, details: &Value) -> Option<String> {
     let advice = match (code, details["reason"].as_str()) {
-        ("unauthenticated" | "invalid_token" | "key_revoked", _) => "Sign in with: assay login",
+        ("unauthenticated" | "invalid_token" | "key_revoked", _) => {
+            if std::env::var_os("ASSAY_API_KEY").is_some() {
+                "Check ASSAY_API_KEY, which precedes the profile."
+            } else {
+                "Sign in with: assay login"
+            }
+        }
         ("session_required", _) => {
             "Sign in with a session token: assay login --with-key <token.txt"
         }
@@ -183,13 +218,14 @@ fn advice_for(code: &str, details: &Value) -> Option<String> {
             "Name the organization with: --org ORG_ID. List yours with: assay whoami"
         }
         ("conflict", _) if details["current_version"].is_string() => {
-            "Read the items of the current version again with: assay items"
+            "Read the items again, and predict them: assay items SUITE -o items.ndjson"
         }
         ("quota_exceeded", _) if details["limit"] == "concurrent_jobs" => {
-            "Wait until a job has ended: assay jobs --status running"
+            "Wait until a job is finished: assay jobs --status running"
         }
         ("quota_exceeded", _) => "See what is left with: assay usage",
-        ("unavailable", _) => "Try again later. Nothing was lost.",
+        ("unavailable", _) => "Try again later.",
+        ("not_found", _) => "List what there is with: assay suites, assay jobs, assay models",
         ("payload_too_large", _) => "Submit a file: large files are sent in parts.",
         _ => return None,
     };
@@ -198,12 +234,18 @@ fn advice_for(code: &str, details: &Value) -> Option<String> {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.code {
-            Some(code) => write!(f, "{code}: {}", self.message)?,
-            None => write!(f, "{}", self.message)?,
+        if let Some(code) = &self.code {
+            write!(f, "{code}: ")?;
         }
-        for field in &self.fields {
-            write!(f, "\n  {}: {}", field.field, field.message)?;
+        match self.fields.as_slice() {
+            [] => write!(f, "{}", self.message)?,
+            [field] => write!(f, "{}: {}", field.field, field.message)?,
+            fields => {
+                write!(f, "{} errors", fields.len())?;
+                for field in fields {
+                    write!(f, "\n  {}: {}", field.field, field.message)?;
+                }
+            }
         }
         for line in &self.details {
             write!(f, "\n  {line}")?;

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use crate::output::visible;
 
-/// The amount of messages.
+/// The verbosity of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Messages {
     /// Hints and progress are shown.
@@ -42,6 +42,11 @@ impl Messages {
         }
     }
 
+    /// Shows lines without which the program cannot be used, also if it is quiet.
+    pub fn instruct(self, message: &str) {
+        print(message);
+    }
+
     /// Shows a warning.
     pub fn warn(self, message: &str) {
         self.note(&format!("warning: {message}"));
@@ -67,7 +72,10 @@ impl Messages {
     }
 }
 
+/// Prints a message. Its lines cannot change the terminal.
 fn print(message: &str) {
+    let message: Vec<String> = message.split('\n').map(visible).collect();
+    let message = message.join("\n");
     // A closed standard error must not end the work.
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
@@ -88,7 +96,8 @@ pub fn set_interrupt_text(text: Option<String>) {
 /// Ends the program with exit code 130 when the user interrupts it. Without this, the text could not
 /// be printed.
 pub fn handle_interrupts() {
-    let handled = ctrlc::set_handler(|| {
+    // A program in the background of a script ignores interrupts, and must keep ignoring them.
+    let handled = ctrlc::try_set_handler(|| {
         let mut error = io::stderr().lock();
         if let Some(text) = on_interrupt().as_deref() {
             let _ = writeln!(error, "\n{text}");
@@ -101,5 +110,5 @@ pub fn handle_interrupts() {
 
 /// Prints the failure that ends the program.
 pub fn print_failure(text: &str) {
-    print(&text.split('\n').map(visible).collect::<Vec<_>>().join("\n"));
+    print(text);
 }

@@ -1,13 +1,14 @@
-//! The operations of the API that the program uses. A test compares them with the OpenAPI document.
+//! The operations of the API that the program uses, and those that `assay api` must not repeat. A test
+//! compares them with the OpenAPI document.
 
 /// An operation of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The `operationId` of the OpenAPI document; the method for requests of `assay api`.
+    /// The `operationId` of the OpenAPI document; the method for an unknown operation.
     pub id: &'static str,
     /// The HTTP method.
     pub method: &'static str,
-    /// The template of the path. Empty for requests of `assay api`.
+    /// The template of the path. Empty for an unknown operation.
     pub path: &'static str,
 }
 
@@ -23,9 +24,8 @@ macro_rules! operations {
             };
         )*
 
-        /// All operations that the program uses.
-        #[cfg(test)]
-        pub const ALL: &[Operation] = &[$($name),*];
+        /// All operations that the program knows.
+        const ALL: &[Operation] = &[$($name),*];
     };
 }
 
@@ -62,6 +62,13 @@ operations! {
     POLL_DEVICE_LOGIN = "pollDeviceLogin" "POST" "/v1/auth/device/token";
     END_SESSION = "endSession" "DELETE" "/v1/session";
     LIST_INVITES = "listInvites" "GET" "/v1/invites";
+    CREATE_ORG = "createOrg" "POST" "/v1/orgs";
+    CREATE_PREDICTION = "createPrediction" "POST" "/v1/predictions";
+    PREDICT = "predict" "POST" "/v1/models/{model_id}/predict";
+    GENERATE = "generate" "POST" "/v1/models/{model_id}/generate";
+    EMBED = "embed" "POST" "/v1/models/{model_id}/embed";
+    FINALIZE_JOB = "finalizeJob" "POST" "/v1/jobs/{job_id}/final";
+    GET_JOB_OUTPUT = "getJobOutput" "GET" "/v1/jobs/{job_id}/output";
     CREATE_INVITE = "createInvite" "POST" "/v1/invites";
     REVOKE_INVITE = "revokeInvite" "DELETE" "/v1/invites/{invite_id}";
     LIST_DOMAINS = "listDomains" "GET" "/v1/domains";
@@ -81,6 +88,26 @@ operations! {
     RECOVER_WEBHOOK = "recoverWebhook" "POST" "/v1/webhooks/{webhook_id}/recover";
 }
 
+/// Returns the operation of a request, so that it is repeated as the retry table says. An operation
+/// that the program does not know has the id and the rules of its method.
+pub fn find(method: &'static str, path: &str) -> Operation {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let matches = |operation: &&Operation| {
+        let template = operation.path.split('/');
+        operation.method == method
+            && template.clone().count() == path.split('/').count()
+            && template
+                .zip(path.split('/'))
+                .all(|(expected, found)| expected.starts_with('{') || expected == found)
+    };
+    let unknown = Operation {
+        id: method,
+        method,
+        path: "",
+    };
+    ALL.iter().find(matches).copied().unwrap_or(unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +122,15 @@ mod tests {
                 document["paths"][operation.path][method]["operationId"], operation.id,
                 "{operation:?}"
             );
+        }
+    }
+
+    #[test]
+    fn table_of_retries_names_known_operations() {
+        let table: serde_json::Value =
+            serde_json::from_str(include_str!("../../retries.json")).unwrap();
+        for id in table["operations"].as_object().unwrap().keys() {
+            assert!(ALL.iter().any(|operation| operation.id == id), "{id}");
         }
     }
 }

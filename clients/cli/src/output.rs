@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal as _, Write};
 
-use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 
@@ -48,7 +47,32 @@ pub struct View {
 pub struct Output {
     format: Format,
     has_color: bool,
+    is_terminal: bool,
 }
+
+/// Marks in the text of a table: characters without a width, which are replaced by the codes of
+/// colors once the columns are aligned.
+const MARKS: [(char, &str); 5] = [
+    (PLAIN, "\u{1b}[0m"),
+    (BOLD, "\u{1b}[1m"),
+    (GREEN, "\u{1b}[32m"),
+    (RED, "\u{1b}[31m"),
+    (YELLOW, "\u{1b}[33m"),
+];
+const PLAIN: char = '\u{2060}';
+const BOLD: char = '\u{2061}';
+const GREEN: char = '\u{2062}';
+const RED: char = '\u{2063}';
+const YELLOW: char = '\u{2064}';
+
+/// Fields that say nothing to people who look at one resource, or that another field repeats.
+const NOT_FOR_PEOPLE: [&str; 5] = [
+    "org_id",
+    "hfm_sha",
+    "result.suite_id",
+    "result.suite_version",
+    "final",
+];
 
 impl Output {
     /// Creates the output. Without a format, a terminal gets a table and a pipe NDJSON.
@@ -59,7 +83,9 @@ impl Output {
         } else {
             Format::Ndjson
         };
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let no_color = is_set("NO_COLOR") || is_dumb;
         Self {
             format: format.unwrap_or(default),
             has_color: match color {
@@ -67,7 +93,13 @@ impl Output {
                 Color::Always => true,
                 Color::Never => false,
             },
+            is_terminal,
         }
+    }
+
+    /// Returns the format.
+    pub fn format(self) -> Format {
+        self.format
     }
 
     /// Returns whether the output is for people.
@@ -81,14 +113,16 @@ impl Output {
             Format::Table => {
                 let mut fields = Vec::new();
                 flatten("", value, &mut fields);
+                let is_hidden = |name: &str| {
+                    let mut hidden = NOT_FOR_PEOPLE.iter();
+                    hidden.any(|hidden| name == *hidden || name.ends_with(&format!(".{hidden}")))
+                };
+                fields.retain(|(name, _)| !is_hidden(name));
                 let mut table = new_table();
                 for (name, text) in fields {
-                    table.add_row([
-                        self.paint(Style::new().bold(), &name),
-                        self.cell(&name, &text),
-                    ]);
+                    table.add_row([self.paint(BOLD, &name), self.cell(&name, &text)]);
                 }
-                write_line(&table.trim_fmt())
+                write_table(&table)
             }
             Format::Json => {
                 let text = serde_json::to_string_pretty(value).map_err(not_json)?;
@@ -123,7 +157,10 @@ impl Output {
                     .map_err(csv_closed)?;
                 for row in rows {
                     let row = row?;
-                    let cells = view.columns.iter().map(|column| plain(field(&row, column)));
+                    let cells = view
+                        .columns
+                        .iter()
+                        .map(|column| self.for_terminal(plain(field(&row, column))));
                     out.write_record(cells).map_err(csv_closed)?;
                 }
                 out.flush().map_err(closed)
@@ -139,6 +176,16 @@ impl Output {
         }
     }
 
+    /// Replaces characters that can change a terminal if the output is one. In a file, text stays as
+    /// it is.
+    pub fn for_terminal(self, text: String) -> String {
+        if self.is_terminal {
+            visible(&text)
+        } else {
+            text
+        }
+    }
+
     fn table(self, view: View, rows: &[Value]) -> Result<()> {
         // A column without any value is noise.
         let columns: Vec<&str> = view
@@ -148,17 +195,21 @@ impl Output {
             .filter(|column| rows.iter().any(|row| !is_empty(field(row, column))))
             .collect();
         if columns.is_empty() {
+            if self.is_terminal {
+                // Nothing at all would look like a failure.
+                let _ = writeln!(io::stderr().lock(), "nothing found");
+            }
             return Ok(());
         }
         let mut table = new_table();
         table.set_header(columns.iter().map(|column| {
             let name = column.rsplit('/').next().unwrap_or(column);
-            self.paint(Style::new().bold(), &name.to_uppercase())
+            self.paint(BOLD, &name.to_uppercase())
         }));
         for row in rows {
             let cells = columns.iter().map(|column| {
                 let value = field(row, column);
-                self.cell(column, &for_people(column, value))
+                self.cell(column, &for_people(value))
             });
             table.add_row(cells);
         }
@@ -171,23 +222,24 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        write_line(&table.trim_fmt())
+        write_table(&table)
     }
 
     /// Colors the text of a status.
     fn cell(self, column: &str, text: &str) -> String {
         let color = match (column.ends_with("status"), text) {
-            (true, "succeeded" | "ready" | "delivered") => AnsiColor::Green,
-            (true, "failed") => AnsiColor::Red,
-            (true, "running" | "queued" | "pending") => AnsiColor::Yellow,
+            (true, "succeeded" | "ready" | "delivered") => GREEN,
+            (true, "failed") => RED,
+            (true, "running" | "queued" | "pending") => YELLOW,
             _ => return text.to_owned(),
         };
-        self.paint(Style::new().fg_color(Some(color.into())), text)
+        self.paint(color, text)
     }
 
-    fn paint(self, style: Style, text: &str) -> String {
+    /// Marks a text with a color.
+    fn paint(self, mark: char, text: &str) -> String {
         if self.has_color {
-            format!("{style}{text}{style:#}")
+            format!("{mark}{text}{PLAIN}")
         } else {
             text.to_owned()
         }
@@ -198,6 +250,15 @@ fn new_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table
+}
+
+/// Writes a table, with the marks replaced by colors.
+fn write_table(table: &Table) -> Result<()> {
+    let mut text = table.trim_fmt();
+    for (mark, code) in MARKS {
+        text = text.replace(mark, code);
+    }
+    write_line(&text)
 }
 
 /// Writes text for people, with a newline.
@@ -254,7 +315,7 @@ fn flatten(path: &str, value: &Value, fields: &mut Vec<(String, String)>) {
             }
         }
         value if is_empty(value) => {}
-        value => fields.push((path.to_owned(), for_people(path, value))),
+        value => fields.push((path.to_owned(), for_people(value))),
     }
 }
 
@@ -268,31 +329,43 @@ fn plain(value: &Value) -> String {
 }
 
 /// Returns the text of a value in a table: short, and harmless on a terminal.
-fn for_people(column: &str, value: &Value) -> String {
+fn for_people(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::Number(number) if number.is_f64() => {
-            format!("{:.6}", number.as_f64().unwrap_or(f64::NAN))
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            if number != 0.0 && number.abs() < 1e-4 {
+                format!("{number:.1e}")
+            } else {
+                format!("{number:.4}")
+            }
         }
         Value::Array(entries) => {
-            let texts: Vec<_> = entries
-                .iter()
-                .map(|entry| for_people(column, entry))
-                .collect();
+            let texts: Vec<_> = entries.iter().map(for_people).collect();
             texts.join(", ")
         }
-        Value::String(text) if column.ends_with("_at") && text.len() > 19 => {
-            // `2026-01-31T23:59:59.000000Z`: seconds are enough for people.
-            format!("{} {}", &text[..10], &text[11..19])
-        }
+        // `2026-01-31T23:59:59.000000Z`: seconds are enough for people.
+        Value::String(text) => match text.split_once('T') {
+            Some((date, time)) if is_time(date, time) => format!("{date} {}", &time[..8]),
+            _ => visible(text),
+        },
         value => visible(&plain(value)),
     }
+}
+
+/// Returns whether a text is a timestamp of the API, from its parts before and after the `T`.
+fn is_time(date: &str, time: &str) -> bool {
+    let has_only = |text: &str, more: &[u8]| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit() || more.contains(&byte))
+    };
+    date.len() == 10 && has_only(date, b"-") && time.len() == 16 && has_only(time, b":.Z")
 }
 
 /// Returns whether a character can change a terminal, or the order in which text is read.
 fn is_control(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
 }
 
 /// Replaces characters that can change a terminal.
@@ -305,7 +378,7 @@ pub fn visible(text: &str) -> String {
 }
 
 /// Escapes the characters that JSON leaves as they are and that can change a terminal.
-fn escape_controls(json: &str) -> String {
+pub fn escape_controls(json: &str) -> String {
     if !json.contains(|character| is_control(character) && character != '\n') {
         return json.to_owned();
     }
@@ -338,13 +411,14 @@ mod tests {
     #[test]
     fn fields_are_flattened_without_empty_ones() {
         let mut fields = Vec::new();
-        let value = json!({"id": "a", "none": null, "result": {"value": 0.5, "ci95": [0.25, 0.75]},
+        let value = json!({"id": "a", "tiny": 7e-22, "none": null, "result": {"value": 0.5, "ci95": [0.25, 0.75]},
                            "orgs": [{"id": "x"}], "metadata": {}});
         flatten("", &value, &mut fields);
         let expected = [
             ("id", "a"),
-            ("result.value", "0.500000"),
-            ("result.ci95", "0.250000, 0.750000"),
+            ("tiny", "7.0e-22"),
+            ("result.value", "0.5000"),
+            ("result.ci95", "0.2500, 0.7500"),
             ("orgs[0].id", "x"),
         ];
         let fields: Vec<_> = fields
@@ -356,8 +430,17 @@ mod tests {
 
     #[test]
     fn times_are_short_and_csv_is_exact() {
-        let time = json!("2026-01-31T23:59:59.000000Z");
-        assert_eq!(for_people("created_at", &time), "2026-01-31 23:59:59");
+        for (text, expected) in [
+            ("2026-01-31T23:59:59.000000Z", "2026-01-31 23:59:59"),
+            (
+                "\u{1b}[2J\u{1b}[2J\u{1b}[2J\u{1b}[2JTTTTTTTTT",
+                "\u{fffd}[2J\u{fffd}[2J\u{fffd}[2J\u{fffd}[2JTTTTTTTTT",
+            ),
+            ("äöüäöüäöüäöüäöüT", "äöüäöüäöüäöüäöüT"),
+            ("2026-01-31Täöüäöüäöü", "2026-01-31Täöüäöüäöü"),
+        ] {
+            assert_eq!(for_people(&json!(text)), expected);
+        }
         assert_eq!(plain(&json!(0.1234567890123)), "0.1234567890123");
     }
 }

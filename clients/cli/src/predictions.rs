@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use assay_eval::content::{self, Compression};
+use assay_eval::content::{self, Compression, ContentFormat, ReadEnd, read_pieces};
 use assay_eval::prediction::Layout;
 use serde::Deserialize;
 use serde_json::Value;
@@ -62,19 +63,19 @@ pub enum Bytes {
 }
 
 /// Opens a file, or standard input for `-`. Returns its bytes and its format.
-pub fn open(name: &str) -> Result<(Box<dyn BufRead>, content::ContentFormat)> {
-    let unreadable = |error| Failure::io(name, &error);
+pub fn open(name: &str) -> Result<(Box<dyn BufRead>, ContentFormat)> {
     let source: Box<dyn Read> = if name == STDIN {
         Box::new(io::stdin())
     } else {
         refuse_tables(name)?;
-        Box::new(File::open(name).map_err(|error| missing_file(name, &error))?)
+        Box::new(File::open(name).map_err(|error| unreadable(name, &error))?)
     };
-    let (bytes, format) = content::open(source, name).map_err(unreadable)?;
+    let (bytes, format) = content::open(source, name).map_err(|error| unreadable(name, &error))?;
     Ok((Box::new(bytes), format))
 }
 
-fn missing_file(name: &str, error: &io::Error) -> Box<Failure> {
+/// Returns the failure of reading predictions.
+fn unreadable(name: &str, error: &io::Error) -> Box<Failure> {
     let mut failure = Failure::io(name, error);
     failure.exit = Exit::InvalidInput;
     failure
@@ -97,65 +98,74 @@ fn refuse_tables(name: &str) -> Result<()> {
 
 /// Reads the predictions to submit. Large ones are left in their file or stream.
 pub fn read(name: &str) -> Result<Predictions> {
-    let inline_max = TABLE.upload.inline_max_bytes - OTHER_FIELDS_BYTES;
-    let unreadable = |error| Failure::io(name, &error);
-    if name != STDIN {
-        refuse_tables(name)?;
-        let file = File::open(name).map_err(|error| missing_file(name, &error))?;
-        let metadata = file.metadata().map_err(unreadable)?;
-        // A named pipe has no size, and can be read once.
-        if metadata.is_file() {
-            let n_bytes = metadata.len();
-            let (mut bytes, format) = content::open(file, name).map_err(unreadable)?;
-            if format.compression == Compression::None && n_bytes <= inline_max as u64 {
-                let mut all = Vec::new();
-                bytes.read_to_end(&mut all).map_err(unreadable)?;
-                return inline(name, all, format.layout).map(Predictions::Inline);
-            }
-            return Ok(Predictions::Upload(Content {
-                bytes: Bytes::File {
-                    path: name.into(),
-                    n_bytes,
-                },
-                content_type: content_type(format.layout),
-                content_encoding: content_encoding(format.compression),
-            }));
-        }
-        return read_stream(name, file, inline_max);
+    if name == STDIN {
+        return read_stream(name, None, io::stdin());
     }
-    read_stream(name, io::stdin(), inline_max)
+    refuse_tables(name)?;
+    let file = File::open(name).map_err(|error| unreadable(name, &error))?;
+    let metadata = file.metadata().map_err(|error| unreadable(name, &error))?;
+    // A named pipe can be read once.
+    let path = metadata.is_file().then(|| Bytes::File {
+        path: name.into(),
+        n_bytes: metadata.len(),
+    });
+    read_stream(name, path, file)
 }
 
+/// Reads predictions from their bytes. Large ones are uploaded from `file` if they are in one, as the
+/// bytes of a file can be read again.
 fn read_stream(
     name: &str,
+    file: Option<Bytes>,
     stream: impl Read + Send + 'static,
-    inline_max: usize,
 ) -> Result<Predictions> {
-    let unreadable = |error| Failure::io(name, &error);
-    let (mut bytes, format) = content::open(stream, name).map_err(unreadable)?;
+    let inline_max = TABLE.upload.inline_max_bytes - OTHER_FIELDS_BYTES;
+    let failed = |error| unreadable(name, &error);
+    let (mut bytes, format) = content::open(stream, name).map_err(failed)?;
     let mut head = Vec::new();
     let limit = inline_max as u64 + 1;
     bytes
         .by_ref()
         .take(limit)
         .read_to_end(&mut head)
-        .map_err(unreadable)?;
-    if format.compression == Compression::None && head.len() <= inline_max {
-        return inline(name, head, format.layout).map(Predictions::Inline);
+        .map_err(failed)?;
+    if head.len() <= inline_max
+        && let Some(all) = decompressed(&head, format, inline_max)
+    {
+        return inline(name, all, format.layout).map(Predictions::Inline);
     }
-    let all = Cursor::new(head).chain(bytes);
-    let (stream, compression): (Box<dyn Read + Send>, _) = match format.compression {
-        Compression::None => {
+    let (bytes, compression) = match (file, format.compression) {
+        (Some(file), compression) => (file, compression),
+        (None, Compression::None) => {
+            let all = Cursor::new(head).chain(bytes);
             let packed = flate2::bufread::GzEncoder::new(all, flate2::Compression::fast());
-            (Box::new(packed), Compression::Gzip)
+            (Bytes::Stream(Box::new(packed)), Compression::Gzip)
         }
-        compression => (Box::new(all), compression),
+        (None, compression) => {
+            let all = Cursor::new(head).chain(bytes);
+            (Bytes::Stream(Box::new(all)), compression)
+        }
     };
     Ok(Predictions::Upload(Content {
-        bytes: Bytes::Stream(stream),
+        bytes,
         content_type: content_type(format.layout),
         content_encoding: content_encoding(compression),
     }))
+}
+
+/// Decompresses a whole content. Returns `None` if it has more than `max` bytes, or if it is not valid:
+/// the server reports that.
+fn decompressed(content: &[u8], format: ContentFormat, max: usize) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    let format = ContentFormat {
+        bytes_max: max as u64,
+        ..format
+    };
+    let end: ReadEnd<()> = read_pieces(content, format, |piece| {
+        all.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    });
+    (end == ReadEnd::Complete).then_some(all)
 }
 
 fn content_type(layout: Layout) -> &'static str {
@@ -183,9 +193,11 @@ struct Row {
 fn inline(name: &str, bytes: Vec<u8>, layout: Layout) -> Result<Inline> {
     let invalid = |message: String| Failure::new(Exit::InvalidInput, format!("{name}: {message}"));
     let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8".into()))?;
+    // Programs on Windows begin a file with this mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut lines = Vec::new();
     let rows: Vec<&RawValue> = match layout {
-        Layout::Array => serde_json::from_str(&text)
+        Layout::Array => serde_json::from_str(text)
             .map_err(|error| invalid(format!("it is not a JSON array: {error}")))?,
         Layout::Lines => {
             let mut rows = Vec::new();
@@ -194,8 +206,11 @@ fn inline(name: &str, bytes: Vec<u8>, layout: Layout) -> Result<Inline> {
                     continue;
                 }
                 let number = index + 1;
-                let row = serde_json::from_str(line)
-                    .map_err(|error| invalid(format!("line {number} is not JSON: {error}")))?;
+                let row = serde_json::from_str(line).map_err(|error| {
+                    let column = error.column();
+                    invalid(format!("line {number} is not JSON (column {column})"))
+                        .with_advice("Find all errors with: assay check SUITE FILE")
+                })?;
                 rows.push(row);
                 lines.push(number);
             }
@@ -245,6 +260,7 @@ mod tests {
         for same in [
             "\n{ \"prediction\" : [\"\\u0062\"], \"item_id\": \"a\" }\n\n",
             "{\"item_id\":\"a\",\"prediction\":[\"b\"],\"note\":1}",
+            "\u{feff}{\"item_id\":\"a\",\"prediction\":[\"b\"]}",
         ] {
             assert_eq!(digest(same, Layout::Lines), one, "{same}");
         }

@@ -65,7 +65,27 @@ impl Profiles {
         let document = text
             .parse()
             .map_err(|error| Failure::new(Exit::Usage, format!("{name} is not valid: {error}")))?;
-        Ok(Self { path, document })
+        let profiles = Self { path, document };
+        for profile in profiles.names() {
+            profiles.check(&profile)?;
+        }
+        Ok(profiles)
+    }
+
+    /// Fails if a field of a profile is not a string.
+    fn check(&self, profile: &str) -> Result<()> {
+        let table = self.document.get(profile).and_then(Item::as_table_like);
+        let wrong = table.and_then(|table| table.iter().find(|(_, item)| !item.is_str()));
+        match wrong {
+            Some((field, _)) => Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{}: {field} of the profile {profile:?} must be a string",
+                    self.path.display()
+                ),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Returns the path of the file.
@@ -93,11 +113,18 @@ impl Profiles {
     }
 
     /// Changes a profile, or adds it. Keeps comments and other profiles.
-    pub fn set(&mut self, name: &str, profile: &Profile) {
+    pub fn set(&mut self, name: &str, profile: &Profile) -> Result<()> {
+        if name.is_empty() {
+            return Err(Failure::new(
+                Exit::Usage,
+                "the name of the profile is empty",
+            ));
+        }
         let entry = self.document.entry(name);
         let table = entry.or_insert_with(|| Item::Table(Table::new()));
         let Some(table) = table.as_table_like_mut() else {
-            return;
+            let message = format!("{}: {name:?} is not a table", self.path.display());
+            return Err(Failure::new(Exit::Usage, message));
         };
         for (key, text) in [
             ("base_url", &profile.base_url),
@@ -112,12 +139,15 @@ impl Profiles {
                 }
             }
         }
+        Ok(())
     }
 
     /// Writes the file, which only its owner can read. It is replaced as a whole.
     pub fn save(&self) -> Result<()> {
         let name = self.path.display().to_string();
-        write_private(&self.path, self.document.to_string().as_bytes())
+        // A symbolic link stays one.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        write_private(&path, self.document.to_string().as_bytes())
             .map_err(|error| Failure::io(&name, &error))
     }
 }
@@ -198,7 +228,7 @@ mod tests {
             base_url: Some("https://a".into()),
             api_key: Some("b".into()),
         };
-        profiles.set(DEFAULT, &profile);
+        profiles.set(DEFAULT, &profile).unwrap();
         profiles.save().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(

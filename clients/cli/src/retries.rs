@@ -31,6 +31,13 @@ pub struct Table {
     rules: Vec<Rule>,
 }
 
+impl Table {
+    /// Returns the largest number of retries of a request.
+    pub fn max_retries(&self) -> u32 {
+        self.limits.max_retries
+    }
+}
+
 #[derive(Deserialize)]
 struct Limits {
     max_retries: u32,
@@ -68,6 +75,8 @@ pub struct UploadRules {
     pub part_bytes: usize,
     /// Number of parts that are sent at once.
     pub concurrent_parts: usize,
+    /// Set if another upload is created after an unknown outcome.
+    pub recreate_after_unknown_outcome: bool,
 }
 
 /// The rules of idempotency keys.
@@ -126,7 +135,8 @@ pub struct Cause<'a> {
 #[derive(Debug)]
 pub struct Retries {
     class: Class,
-    waits_for_slot: bool,
+    /// The longest wait while all concurrent jobs are in use; `None` for no wait.
+    slot_wait: Option<Duration>,
     n_retries: u32,
     slot_seconds: f64,
 }
@@ -134,10 +144,10 @@ pub struct Retries {
 impl Retries {
     /// Creates the retries of a request. A keyed operation that is sent without a key is an ordinary
     /// POST.
-    pub fn new(operation: &Operation, has_key: bool, waits_for_slot: bool) -> Self {
+    pub fn new(operation: &Operation, has_key: bool, slot_wait: Option<Duration>) -> Self {
         Self {
             class: class_of(operation, has_key),
-            waits_for_slot,
+            slot_wait,
             n_retries: 0,
             slot_seconds: 0.0,
         }
@@ -149,7 +159,7 @@ impl Retries {
             rule.error == cause.error
                 && rule.retry.contains(&self.class)
                 && (rule.limit.is_none() || rule.limit.as_deref() == cause.limit)
-                && (!rule.only_if_waiting_for_slot || self.waits_for_slot)
+                && (!rule.only_if_waiting_for_slot || self.slot_wait.is_some())
         })?;
         let limits = &TABLE.limits;
         let is_slot = rule.only_if_waiting_for_slot;
@@ -160,11 +170,15 @@ impl Retries {
             (Delay::RetryAfter | Delay::RetryAfterOrBackoff, Some(seconds)) => seconds,
             _ => self.backoff_seconds(),
         };
-        if seconds > limits.max_wait_seconds || self.slot_seconds > limits.slot_wait_seconds {
+        if seconds > limits.max_wait_seconds {
             return None;
         }
         if is_slot {
+            let longest = self.slot_wait.map_or(0.0, |wait| wait.as_secs_f64());
             self.slot_seconds += seconds;
+            if self.slot_seconds > longest.min(limits.slot_wait_seconds) {
+                return None;
+            }
         } else {
             self.n_retries += 1;
         }
@@ -199,10 +213,15 @@ pub struct RequestTimeouts {
     pub request: Duration,
 }
 
-/// Returns the timeouts of an operation.
-pub fn timeouts(operation: &Operation) -> RequestTimeouts {
+/// Returns whether an operation can take long.
+pub fn is_long(operation: &Operation) -> bool {
+    let mut long = TABLE.timeouts.long_operations.iter();
+    long.any(|id| id == operation.id)
+}
+
+/// Returns the timeouts of operations that can take long, or of others.
+pub fn timeouts(is_long: bool) -> RequestTimeouts {
     let timeouts = &TABLE.timeouts;
-    let is_long = timeouts.long_operations.iter().any(|id| id == operation.id);
     RequestTimeouts {
         connect: Duration::from_secs(timeouts.connect_seconds),
         request: Duration::from_secs(if is_long {
@@ -239,16 +258,29 @@ mod tests {
             (&operations::CREATE_EVAL, false, false),
             (&operations::COMPLETE_UPLOAD, false, true),
             (&operations::CREATE_KEY, false, false),
+            (&operations::find("POST", "/v1/orgs"), false, false),
+            (
+                &operations::find("POST", "/v1/keys/key_1/rotate"),
+                false,
+                false,
+            ),
+            (&operations::find("POST", "/v1/evals?x=1"), true, true),
+            (
+                &operations::find("POST", "/v1/jobs/job_1/cancel"),
+                false,
+                true,
+            ),
+            (&operations::find("POST", "/v1/none"), false, false),
             (&operations::CREATE_COMPARISON, false, false),
             (&operations::REVOKE_KEY, false, true),
         ] {
             for error in ["internal", "connection_broken", "timeout"] {
-                let retries = Retries::new(operation, has_key, false).next(cause(error, None));
+                let retries = Retries::new(operation, has_key, None).next(cause(error, None));
                 assert_eq!(retries.is_some(), expected, "{} {error}", operation.id);
             }
             let unsent = cause("connection_not_established", None);
             assert!(
-                Retries::new(operation, has_key, false)
+                Retries::new(operation, has_key, None)
                     .next(unsent)
                     .is_some()
             );
@@ -256,9 +288,23 @@ mod tests {
     }
 
     #[test]
+    fn only_safe_operations_are_repeated_while_unavailable() {
+        for (path, expected) in [
+            ("/v1/comparisons", true),
+            ("/v1/keys", false),
+            ("/v1/invites", false),
+        ] {
+            let operation = operations::find("POST", path);
+            let mut retries = Retries::new(&operation, false, None);
+            let next = retries.next(cause("unavailable", Some(1.0)));
+            assert_eq!(next.is_some(), expected, "{path}");
+        }
+    }
+
+    #[test]
     fn delay_of_the_server_is_respected_up_to_the_longest_wait() {
         let next = |after| {
-            let mut retries = Retries::new(&operations::GET_JOB, false, false);
+            let mut retries = Retries::new(&operations::GET_JOB, false, None);
             retries.next(cause("rate_limited", Some(after)))
         };
         assert_eq!(next(7.0), Some(Duration::from_secs(7)));
@@ -268,7 +314,7 @@ mod tests {
 
     #[test]
     fn retries_are_counted_and_back_off() {
-        let mut retries = Retries::new(&operations::GET_JOB, false, false);
+        let mut retries = Retries::new(&operations::GET_JOB, false, None);
         let delays: Vec<f64> = std::iter::from_fn(|| retries.next(cause("internal", None)))
             .map(|delay| delay.as_secs_f64())
             .collect();
@@ -285,11 +331,16 @@ mod tests {
             retry_after: Some(30.0),
             limit: Some("concurrent_jobs"),
         };
-        let mut waiting = Retries::new(&operations::CREATE_EVAL, true, true);
+        let mut waiting = Retries::new(
+            &operations::CREATE_EVAL,
+            true,
+            Some(Duration::from_secs(300)),
+        );
         for _ in 0..10 {
             assert_eq!(waiting.next(full), Some(Duration::from_secs(30)));
         }
-        let mut other = Retries::new(&operations::CREATE_EVAL, true, false);
+        assert_eq!(waiting.next(full), None, "the wait is over");
+        let mut other = Retries::new(&operations::CREATE_EVAL, true, None);
         assert_eq!(other.next(full), None);
         let used_up = Cause {
             limit: Some("eval_items_per_month"),

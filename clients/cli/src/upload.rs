@@ -113,10 +113,12 @@ pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
             id: target.id,
             digest,
         }),
-        Ok(upload) => Err(Failure::new(
-            Exit::Conflict,
-            format!("{} is {}", target.id, upload["status"]),
-        )),
+        Ok(upload) => {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (status, error) = (text(&upload["status"]), text(&upload["error"]["message"]));
+            let message = format!("{} is {status}: {error}", target.id);
+            Err(Failure::new(Exit::InvalidInput, message))
+        }
         Err(failure) => {
             if failure.exit == Exit::InvalidInput {
                 state.delete();
@@ -321,9 +323,16 @@ fn create_target(
         request.json(&body).send_json()
     };
     // After an unknown outcome, another one is created: an upload without parts expires by itself.
-    let upload = match create() {
-        Err(failure) if matches!(failure.exit, Exit::Unavailable) => create()?,
-        created => created?,
+    let mut left = if TABLE.upload.recreate_after_unknown_outcome {
+        TABLE.max_retries()
+    } else {
+        0
+    };
+    let upload = loop {
+        match create() {
+            Err(failure) if left > 0 && failure.has_unknown_outcome() => left -= 1,
+            created => break created?,
+        }
     };
     let id = upload["id"].as_str().unwrap_or_default().to_owned();
     state.save(&id);

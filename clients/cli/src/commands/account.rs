@@ -12,7 +12,7 @@ use super::help::open_browser;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
-use crate::output::{View, visible, write_line};
+use crate::output::{Format, View, visible, write_line};
 use crate::profiles::{Profile, Profiles};
 
 /// The delay before a poll is repeated after an error of the server or the network.
@@ -20,7 +20,7 @@ const POLL_AGAIN: Duration = Duration::from_secs(5);
 
 const ORGS: View = View {
     columns: &["id", "name", "plan", "role"],
-    id: "org_id",
+    id: "id",
 };
 
 const PROFILES: View = View {
@@ -30,30 +30,34 @@ const PROFILES: View = View {
 
 /// `assay login`
 pub fn login(context: &Context, with_key: bool) -> Result<()> {
-    let mut profiles = Profiles::load()?;
     let name = context.profile_name();
-    let stored = profiles.get(name).unwrap_or(Profile {
+    let stored = Profiles::load()?.get(name).unwrap_or(Profile {
         base_url: None,
         api_key: None,
     });
     let base_url = context.base_url(&stored)?;
     let key = if with_key {
-        read_key()?
+        read_key(context)?
     } else {
         device_login(context, &base_url)?
     };
     let client = context.client_with(base_url.clone(), Some(key.clone()));
-    // A credential that does not work must not replace one that does.
-    let me = client.request(&operations::GET_ME).send_json();
-    let me = match me {
+    let me = match client.request(&operations::GET_ME).send_json() {
+        // A session of several organizations must choose one for this request.
         Err(failure) if failure.code.as_deref() == Some("conflict") => json!({"orgs": []}),
-        me => me?,
+        // A credential that does not work must not replace one that does. The key of a device login
+        // is new, and nobody could fetch it again.
+        Err(failure) if with_key => return Err(failure),
+        Err(_) => json!({"orgs": []}),
+        Ok(me) => me,
     };
     let profile = Profile {
         base_url: Some(base_url),
         api_key: Some(key),
     };
-    profiles.set(name, &profile);
+    // The file can have changed while the user confirmed the code.
+    let mut profiles = Profiles::load()?;
+    profiles.set(name, &profile)?;
     profiles.save()?;
     let orgs = me["orgs"].as_array().cloned().unwrap_or_default();
     let of = match orgs.as_slice() {
@@ -64,7 +68,7 @@ pub fn login(context: &Context, with_key: bool) -> Result<()> {
     context
         .messages
         .note(&format!("Signed in{of}. Profile {name} in {file}."));
-    if env::var_os("ASSAY_API_KEY").is_some() {
+    if env::var_os("ASSAY_API_KEY").is_some_and(|key| !key.is_empty()) {
         context
             .messages
             .warn("ASSAY_API_KEY is set, and precedes the profile.");
@@ -73,7 +77,11 @@ pub fn login(context: &Context, with_key: bool) -> Result<()> {
 }
 
 /// Reads a credential from standard input.
-fn read_key() -> Result<String> {
+fn read_key(context: &Context) -> Result<String> {
+    if io::stdin().is_terminal() {
+        let hint = "Paste the key, then press Enter and Ctrl-D.";
+        context.messages.progress(hint);
+    }
     let mut text = String::new();
     let read = io::stdin().read_to_string(&mut text);
     read.map_err(|error| Failure::io("standard input", &error))?;
@@ -97,9 +105,12 @@ fn device_login(context: &Context, base_url: &str) -> Result<String> {
         .send_json()?;
     let text = |field: &str| visible(login[field].as_str().unwrap_or_default());
     let url = text("verification_url_complete");
-    // Without these lines nobody could sign in, so they are shown also without a terminal.
-    eprintln!("Open {url}");
-    eprintln!("and confirm the code {}", text("user_code"));
+    // Nobody could sign in without these lines.
+    let code = text("user_code");
+    let lines = format!("Open {url}\nand confirm the code {code}");
+    context.messages.instruct(&lines);
+    let hint = "Waiting for the confirmation, at most 10 minutes.";
+    context.messages.progress(hint);
     if io::stderr().is_terminal() && !context.global.no_input {
         open_browser(&url);
     }
@@ -115,23 +126,28 @@ fn device_login(context: &Context, base_url: &str) -> Result<String> {
     Err(Failure::new(Exit::TimedOut, "nobody confirmed the code").with_advice("Try again."))
 }
 
-/// Asks once if the user has confirmed the code. `None` means: not yet.
+/// Polls once. Returns `None` if the user has not confirmed the code yet.
 fn poll(client: &Client, device_code: &Value) -> Result<Option<String>> {
-    let answer = client
+    let response = client
         .request(&operations::POLL_DEVICE_LOGIN)
         .json(&json!({"device_code": device_code}))
         .send_json();
-    let answer = match answer {
-        Ok(answer) => answer,
-        // The poll continues after errors of the server, of a proxy and of the network.
+    let login = match response {
+        Ok(login) => login,
+        Err(failure) if failure.code.as_deref() == Some("invalid_token") => {
+            let message = "nobody confirmed the code in time";
+            return Err(Failure::new(Exit::Credential, message)
+                .with_advice("Sign in again with: assay login"));
+        }
+        // Polling continues after errors of the server, of a proxy and of the network.
         Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Other | Exit::Limit) => {
             thread::sleep(POLL_AGAIN);
             return Ok(None);
         }
         Err(failure) => return Err(failure),
     };
-    match answer["status"].as_str() {
-        Some("granted") => match answer["api_key"]["key"].as_str() {
+    match login["status"].as_str() {
+        Some("granted") => match login["api_key"]["key"].as_str() {
             Some(key) => Ok(Some(key.to_owned())),
             None => Err(Failure::new(Exit::Other, "the response has no API key")),
         },
@@ -182,7 +198,7 @@ pub fn logout(context: &Context) -> Result<()> {
             api_key: None,
             ..profile
         },
-    );
+    )?;
     profiles.save()?;
     context
         .messages
@@ -199,8 +215,13 @@ pub fn logout(context: &Context) -> Result<()> {
 pub fn whoami(context: &Context) -> Result<()> {
     let client = context.client()?;
     let me = client.request(&operations::GET_ME).send_json()?;
-    if !context.output.is_table() {
-        return context.output.object(ORGS, &me);
+    match context.output.format() {
+        Format::Json | Format::Ndjson => return context.output.object(ORGS, &me),
+        Format::Csv | Format::Id => {
+            let orgs = me["orgs"].as_array().cloned().unwrap_or_default();
+            return context.output.list(ORGS, orgs.into_iter().map(Ok));
+        }
+        Format::Table => {}
     }
     let principal = match me["principal"].as_str() {
         Some("api_key") => "an API key",

@@ -1,14 +1,15 @@
 //! Any request to the API.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
 use serde_json::{Map, Value};
 
 use super::context::Context;
 use crate::client::Request;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Format, closed};
-use crate::predictions;
+use crate::output::{Format, closed, visible};
+use crate::predictions::STDIN;
 
 /// A request.
 pub struct Call {
@@ -18,7 +19,7 @@ pub struct Call {
     pub headers: Vec<(String, String)>,
     pub input: Option<String>,
     /// Set to read all pages.
-    pub has_pages: bool,
+    pub reads_all_pages: bool,
 }
 
 /// `assay api`
@@ -48,10 +49,13 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
     let client = context.client()?;
     let body = match &call.input {
         Some(file) => {
-            let (mut bytes, _) = predictions::open(file)?;
             let mut body = Vec::new();
-            io::Read::read_to_end(&mut bytes, &mut body)
-                .map_err(|error| Failure::io(file, &error))?;
+            let read = if file == STDIN {
+                io::stdin().read_to_end(&mut body)
+            } else {
+                File::open(file).and_then(|mut file| file.read_to_end(&mut body))
+            };
+            read.map_err(|error| Failure::io(file, &error))?;
             Some(body)
         }
         None if method == "GET" || call.fields.is_empty() => None,
@@ -63,13 +67,16 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             Some(Value::Object(fields).to_string().into_bytes())
         }
     };
-    let request = || -> Request<'_> {
+    let request = |next: Option<&(String, String)>| -> Request<'_> {
         let mut request = client.raw_request(method, &call.path);
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
         if method == "GET" {
-            for (name, value) in &call.fields {
+            // The position of a later page replaces that of the first one.
+            let own = call.fields.iter();
+            let own = own.filter(|(name, _)| next.is_none_or(|(token, _)| token != name));
+            for (name, value) in own.chain(next) {
                 request = request.query(name, value);
             }
         }
@@ -78,24 +85,25 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             None => request,
         }
     };
-    if !call.has_pages {
-        return write_body(context, &request().send()?.body);
+    if !call.reads_all_pages {
+        return write_body(context, &request(None).send()?.body);
     }
     let mut next: Option<(String, String)> = None;
     loop {
-        let page = match &next {
-            Some((token, position)) => request().query(token, position).send()?,
-            None => request().send()?,
-        };
-        write_body(context, &page.body)?;
-        let page = page.json()?;
+        let response = request(next.as_ref()).send()?;
+        let page = response.json()?;
+        // A page of events always has a cursor; the last one is empty.
+        let is_empty = page["events"].as_array().is_some_and(Vec::is_empty);
+        if next.is_some() && is_empty {
+            return Ok(());
+        }
+        write_body(context, &response.body)?;
         let token = |name: &str| {
             let position = page[format!("next_{name}")].as_str()?;
             Some((name.to_owned(), position.to_owned()))
         };
         let following = token("cursor").or_else(|| token("before"));
-        // The cursor of the last page of events is its own.
-        if following.is_none() || following == next {
+        if following.is_none() {
             return Ok(());
         }
         next = following;
@@ -113,7 +121,13 @@ fn write_body(context: &Context, body: &[u8]) -> Result<()> {
         .ok()
         .filter(|_| is_indented)
         .and_then(|value| serde_json::to_vec_pretty(&value).ok());
-    out.write_all(indented.as_deref().unwrap_or(body))
+    let bytes = indented.as_deref().unwrap_or(body);
+    if io::stdout().is_terminal() {
+        let text = String::from_utf8_lossy(bytes);
+        let lines: Vec<String> = text.lines().map(visible).collect();
+        return writeln!(out, "{}", lines.join("\n")).map_err(closed);
+    }
+    out.write_all(bytes)
         .and_then(|()| out.write_all(b"\n"))
         .map_err(closed)
 }

@@ -16,6 +16,7 @@ const COMPARISON: View = View {
         "value_a",
         "value_b",
         "difference",
+        "ci95",
         "p_value",
         "n",
     ],
@@ -40,22 +41,27 @@ pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) 
     {
         write_line(&format!("{headline}\n"))?;
     }
-    context.output.object(COMPARISON, &comparison)?;
+    // A reader that has closed the output must not hide that the job is worse.
+    let shown = context.output.object(COMPARISON, &comparison);
     match fail_if_worse {
         Some(margin) if is_worse(&comparison, margin)? => Err(Failure::new(
             Exit::Worse,
-            format!("{a} is worse than {b}: the whole interval is worse than {margin}"),
+            format!("{a} is worse than {b}: by more than {margin} over the whole interval"),
         )),
-        _ => Ok(()),
+        _ => shown,
     }
 }
 
-/// Returns whether the whole interval of the difference is worse than the margin. Without an
-/// interval, the difference decides.
+/// Returns whether the whole interval of the difference is worse than the margin. Fails without an
+/// interval.
 fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
-    let difference = comparison["difference"].as_f64().unwrap_or(0.0);
-    let low = comparison["ci95"][0].as_f64().unwrap_or(difference);
-    let high = comparison["ci95"][1].as_f64().unwrap_or(difference);
+    let bound = |index: usize| comparison["ci95"][index].as_f64();
+    let (Some(low), Some(high)) = (bound(0), bound(1)) else {
+        return Err(Failure::new(
+            Exit::Other,
+            "the comparison has no interval, so nobody knows if the job is worse",
+        ));
+    };
     let metric = comparison["metric"].as_str().unwrap_or_default();
     let metric: Metric = metric.parse().map_err(|_| {
         Failure::new(Exit::Other, format!("this program does not know {metric}"))
@@ -72,6 +78,11 @@ fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
 fn headline(comparison: &Value) -> Option<String> {
     let difference = comparison["difference"].as_f64()?;
     let p_value = comparison["p_value"].as_f64()?;
+    let p_value = if p_value < 0.001 {
+        "p < 0.001".to_owned()
+    } else {
+        format!("p = {p_value:.3}")
+    };
     let method = visible(comparison["p_method"].as_str()?);
     let interval = match (
         comparison["ci95"][0].as_f64(),
@@ -81,7 +92,7 @@ fn headline(comparison: &Value) -> Option<String> {
         _ => String::new(),
     };
     Some(format!(
-        "difference {difference:+.3}{interval}, p = {p_value:.2} ({method})"
+        "difference {difference:+.3}{interval}, {p_value} ({method})"
     ))
 }
 
@@ -104,6 +115,6 @@ mod tests {
             assert_eq!(found, expected, "{metric} {low} {high} {margin}");
         }
         let without_interval = json!({"metric": "accuracy", "difference": -0.1, "ci95": null});
-        assert!(is_worse(&without_interval, 0.05).unwrap());
+        assert!(is_worse(&without_interval, 0.05).is_err());
     }
 }

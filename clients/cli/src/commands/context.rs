@@ -22,7 +22,19 @@ pub struct Context {
 impl Context {
     /// Returns the name of the profile.
     pub fn profile_name(&self) -> &str {
-        self.global.profile.as_deref().unwrap_or(DEFAULT)
+        self.named_profile().unwrap_or(DEFAULT)
+    }
+
+    /// Returns the name of the profile if the user has named one. An empty variable is not set.
+    fn named_profile(&self) -> Option<&str> {
+        let name = self.global.profile.as_deref();
+        name.filter(|name| !name.is_empty())
+    }
+
+    /// Returns the address if the user has given one. An empty variable is not set.
+    fn given_base_url(&self) -> Option<&String> {
+        let url = self.global.base_url.as_ref();
+        url.filter(|url| !url.is_empty())
     }
 
     /// Returns the profile, which is empty if it does not exist and was not named.
@@ -32,7 +44,7 @@ impl Context {
         if let Some(profile) = profiles.get(name) {
             return Ok(profile);
         }
-        if self.global.profile.is_none() {
+        if self.named_profile().is_none() {
             return Ok(Profile {
                 base_url: None,
                 api_key: None,
@@ -49,10 +61,32 @@ impl Context {
 
     /// Returns a client with the credential of the user.
     pub fn client(&self) -> Result<Client> {
-        let profile = self.profile()?;
+        let given_key = env::var("ASSAY_API_KEY").ok();
+        let given_key = given_key
+            .map(|key| key.trim().to_owned())
+            .filter(|key| !key.is_empty());
+        // A profile is only read if it is named, or if a setting is missing.
+        let is_complete = given_key.is_some() && self.given_base_url().is_some();
+        let profile = if is_complete && self.named_profile().is_none() {
+            Profile {
+                base_url: None,
+                api_key: None,
+            }
+        } else {
+            self.profile()?
+        };
         let base_url = self.base_url(&profile)?;
-        let key = env::var("ASSAY_API_KEY").ok().filter(|key| !key.is_empty());
-        let Some(key) = key.or(profile.api_key) else {
+        if let (None, Some(_), Some(of_profile)) = (&given_key, &profile.api_key, &profile.base_url)
+            && origin(of_profile) != origin(&base_url)
+        {
+            let name = self.profile_name();
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("the key of the profile {name:?} is for {of_profile}, not for {base_url}"),
+            )
+            .with_advice("Set ASSAY_API_KEY, or select a profile with --profile."));
+        }
+        let Some(key) = given_key.or(profile.api_key) else {
             return Err(Failure::new(Exit::Credential, "the API key is not set").with_advice(
                 "Sign in with assay login, set ASSAY_API_KEY, or select a profile with --profile.",
             ));
@@ -67,12 +101,12 @@ impl Context {
 
     /// Returns the address of the installation, without a slash at the end.
     pub fn base_url(&self, profile: &Profile) -> Result<String> {
-        let url = self.global.base_url.as_ref().or(profile.base_url.as_ref());
+        let url = self.given_base_url().or(profile.base_url.as_ref());
         let Some(url) = url else {
             return Err(
                 Failure::new(Exit::Usage, "the address of the installation is not set")
                     .with_advice(
-                        "Pass --base-url, set ASSAY_BASE_URL, or select a profile with --profile.",
+                        "Sign in with assay login --base-url URL, set ASSAY_BASE_URL, or select a profile with --profile.",
                     ),
             );
         };
@@ -84,4 +118,9 @@ impl Context {
         }
         Ok(url.trim_end_matches('/').to_owned())
     }
+}
+
+/// Returns the scheme, the host and the port of an address.
+fn origin(url: &str) -> Option<url::Origin> {
+    Some(url::Url::parse(url).ok()?.origin())
 }

@@ -32,7 +32,7 @@ ASSAY_CACHE      the folder in which unfinished uploads are remembered
 XDG_CONFIG_HOME  the folder of assay/config.toml with the profiles [~/.config]
 XDG_CACHE_HOME   the folder of assay, the cache, without ASSAY_CACHE [~/.cache]
 NO_COLOR         turns colors off
-SSL_CERT_FILE    a file of certificates, in place of those of the system
+SSL_CERT_FILE    a file of certificates, instead of those of the system
 HTTPS_PROXY      the proxy for requests; also HTTP_PROXY, ALL_PROXY and NO_PROXY";
 
 /// `assay help`
@@ -71,7 +71,7 @@ pub fn open(context: &Context, page: Option<&str>) -> Result<()> {
         Some(id) if id.starts_with("suite:") => format!("suites/{id}"),
         Some(page) => page.to_owned(),
     };
-    let url = format!("{base_url}/{path}");
+    let url = format!("{base_url}/{}", path.trim_start_matches('/'));
     write_line(&url)?;
     if io::stdout().is_terminal() {
         open_browser(&url);
@@ -81,6 +81,8 @@ pub fn open(context: &Context, page: Option<&str>) -> Result<()> {
 
 /// Opens a page in the browser, if there is one. The address was printed before.
 pub fn open_browser(url: &str) {
-    let opened = open::that_detached(url);
-    let _ = opened;
+    if url.starts_with("https://") || url.starts_with("http://") {
+        let opened = open::that_detached(url);
+        let _ = opened;
+    }
 }

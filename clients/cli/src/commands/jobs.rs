@@ -51,7 +51,7 @@ pub struct Filter {
     pub label: Option<String>,
     pub status: Option<String>,
     pub since: Option<Duration>,
-    pub limit: Option<usize>,
+    pub limit: Option<u32>,
 }
 
 /// `assay jobs`
@@ -59,7 +59,7 @@ pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
     let client = context.client()?;
     let oldest = filter.since.map(oldest_time).transpose()?;
     let limit = match (filter.limit, &oldest) {
-        (Some(limit), _) => limit,
+        (Some(limit), _) => limit as usize,
         (None, Some(_)) => usize::MAX,
         (None, None) => LISTED,
     };
@@ -84,7 +84,14 @@ pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
             .take_while(is_wanted)
     };
     if !watch {
-        return context.output.list(JOBS, read());
+        let mut n = 0;
+        let counted = read().inspect(|_| n += 1);
+        context.output.list(JOBS, counted)?;
+        if n == LISTED && limit == LISTED {
+            let hint = format!("The newest {LISTED} jobs; list more with --limit or --since.");
+            context.messages.progress(&hint);
+        }
+        return Ok(());
     }
     loop {
         let jobs = read().collect::<Result<Vec<_>>>()?;
@@ -124,17 +131,14 @@ pub fn show(context: &Context, id: &str, wait: Option<Duration>) -> Result<()> {
 pub fn wait_for_all(context: &Context, ids: &[String], timeout: Option<Duration>) -> Result<()> {
     let client = context.client()?;
     let started = Instant::now();
-    let mut ended = Vec::new();
-    for id in ids {
+    let jobs = ids.iter().map(|id| {
         let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
-        ended.push(wait_for(context, &client, id, left)?);
-    }
-    let failure = ended.iter().find_map(failure_of);
-    context.output.list(JOBS, ended.into_iter().map(Ok))?;
-    failure.map_or(Ok(()), Err)
+        wait_for(context, &client, id, left)
+    });
+    show_each(context, ids, jobs)
 }
 
-/// Waits until a job has ended, and shows it. Fails if it failed or was cancelled.
+/// Waits until a job is finished, and shows it. Fails if it failed or was cancelled.
 pub fn wait_and_show(
     context: &Context,
     client: &Client,
@@ -142,8 +146,55 @@ pub fn wait_and_show(
     timeout: Duration,
 ) -> Result<()> {
     let job = wait_for(context, client, id, Some(timeout))?;
-    show_job(context, &job)?;
-    failure_of(&job).map_or(Ok(()), Err)
+    // A reader that has closed the output must not hide that the job failed.
+    let shown = show_job(context, &job);
+    warn_of_unmatched(context, &job["result"]);
+    failure_of(&job).map_or(shown, Err)
+}
+
+/// Shows the jobs of which the request succeeded, and the failures of the others. Returns the first
+/// failure, also that of a job.
+fn show_each(
+    context: &Context,
+    ids: &[String],
+    jobs: impl Iterator<Item = Result<Value>>,
+) -> Result<()> {
+    let mut shown = Vec::new();
+    let mut failures = Vec::new();
+    for (id, job) in ids.iter().zip(jobs) {
+        match job {
+            Ok(job) => {
+                failures.extend(failure_of(&job));
+                shown.push(job);
+            }
+            Err(failure) => failures.push(failure.of_resource(id)),
+        }
+    }
+    let output = context.output.list(JOBS, shown.into_iter().map(Ok));
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else {
+        return output;
+    };
+    for failure in failures {
+        context.messages.note(&failure.to_string());
+    }
+    Err(first)
+}
+
+/// Warns of items without a prediction, and of predictions without an item.
+pub fn warn_of_unmatched(context: &Context, result: &Value) {
+    let number = |field: &str| result[field].as_i64().unwrap_or(0);
+    let (n, n_missing, n_unmatched) = (number("n"), number("n_missing"), number("n_unmatched"));
+    if n_missing > 0 {
+        context.messages.warn(&format!(
+            "{n_missing} of {n} items have no prediction, and count as wrong."
+        ));
+    }
+    if n_unmatched > 0 {
+        context.messages.warn(&format!(
+            "{n_unmatched} predictions are for items that the suite does not have."
+        ));
+    }
 }
 
 /// Shows a job. For people, its score comes first.
@@ -188,7 +239,7 @@ fn is_final(job: &Value) -> bool {
     !matches!(job["status"].as_str(), Some("queued" | "running"))
 }
 
-/// Waits until a job has ended.
+/// Waits until a job is finished.
 fn wait_for(
     context: &Context,
     client: &Client,
@@ -208,7 +259,15 @@ fn wait_for(
         let seconds = left.map_or(LONG_POLL_SECONDS, |left| {
             left.as_secs().clamp(1, LONG_POLL_SECONDS)
         });
-        let job = get(client, id, seconds)?;
+        let job = get(client, id, seconds).map_err(|failure| {
+            if failure.exit == Exit::Unavailable {
+                failure.with_advice(format!(
+                    "The job continues; wait for it with: assay wait {id}"
+                ))
+            } else {
+                failure
+            }
+        })?;
         if is_final(&job) {
             bar.finish_and_clear();
             set_interrupt_text(None);
@@ -248,11 +307,17 @@ fn failure_of(job: &Value) -> Option<Box<Failure>> {
 /// `assay cancel`
 pub fn cancel(context: &Context, ids: &[String]) -> Result<()> {
     let client = context.client()?;
-    let cancelled = ids.iter().map(|id| {
+    let mut cancelled = Vec::new();
+    // Each job is cancelled, also if another one cannot be.
+    for id in ids {
         let request = client.request(&operations::CANCEL_JOB);
-        request.path("job_id", id).send_json()
-    });
-    context.output.list(JOBS, cancelled)
+        cancelled.push(request.path("job_id", id).send_json());
+    }
+    match show_each(context, ids, cancelled.into_iter()) {
+        // This is what the user wanted.
+        Err(failure) if failure.exit == Exit::JobFailed => Ok(()),
+        shown => shown,
+    }
 }
 
 /// `assay job-items`

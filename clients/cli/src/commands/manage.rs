@@ -1,13 +1,15 @@
 //! Usage, models, and the resources that an organization manages.
 
+use std::io::{self, IsTerminal as _};
+
 use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::listing::entries;
 use crate::arguments::{Domains, Invites, Keys, Members, Webhooks};
-use crate::failure::Result;
+use crate::failure::{Exit, Failure, Result};
 use crate::operations::{self, Operation};
-use crate::output::View;
+use crate::output::{Format, View};
 
 const USAGE: View = View {
     columns: &[
@@ -102,12 +104,47 @@ const DELIVERIES: View = View {
     id: "id",
 };
 
+/// A key with its secret, which no later response has.
+const NEW_KEY: View = View {
+    columns: &["id", "name", "scopes", "expires_at", "key"],
+    id: "id",
+};
+
+/// A webhook with its secret, which no later response has.
+const NEW_WEBHOOK: View = View {
+    columns: &["id", "url", "events", "secret"],
+    id: "id",
+};
+
 /// A request of one operation, and the view of its response.
 struct Action {
     operation: Operation,
     path: Vec<(&'static str, String)>,
     body: Option<Value>,
     view: View,
+    /// The question before an action that cannot be undone.
+    question: Option<String>,
+}
+
+/// The fields of secrets that are shown once.
+const SECRETS: [&str; 2] = ["key", "secret"];
+
+/// Asks a question on a terminal, unless the user wants no questions. Fails unless the response is
+/// yes.
+fn confirm(context: &Context, question: &str) -> Result<()> {
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if context.global.no_input || !is_terminal {
+        return Ok(());
+    }
+    context.messages.instruct(&format!("{question} [y/N]"));
+    let mut response = String::new();
+    let read = io::stdin().read_line(&mut response);
+    read.map_err(|error| Failure::io("standard input", &error))?;
+    if matches!(response.trim(), "y" | "Y" | "yes") {
+        Ok(())
+    } else {
+        Err(Failure::new(Exit::Other, "nothing was changed"))
+    }
 }
 
 impl Action {
@@ -117,7 +154,13 @@ impl Action {
             path: Vec::new(),
             body: None,
             view,
+            question: None,
         }
+    }
+
+    fn confirm(mut self, question: String) -> Self {
+        self.question = Some(question);
+        self
     }
 
     fn of(mut self, name: &'static str, value: String) -> Self {
@@ -132,6 +175,20 @@ impl Action {
 
     /// Sends the request, and shows the resource of the response if it has one.
     fn run(self, context: &Context) -> Result<()> {
+        let has_secret = self
+            .view
+            .columns
+            .iter()
+            .any(|column| SECRETS.contains(column));
+        if has_secret && context.output.format() == Format::Id {
+            return Err(Failure::new(
+                Exit::Usage,
+                "with -f id the secret would be lost, which is shown once",
+            ));
+        }
+        if let Some(question) = &self.question {
+            confirm(context, question)?;
+        }
         let client = context.client()?;
         let mut request = client.request(&self.operation);
         for (name, value) in &self.path {
@@ -144,7 +201,24 @@ impl Action {
         if response.body.is_empty() {
             return Ok(());
         }
-        context.output.object(self.view, &response.json()?)
+        let resource = response.json()?;
+        context.output.object(self.view, &resource)?;
+        if has_secret {
+            context
+                .messages
+                .progress("The secret is shown once. Keep it now.");
+        }
+        if self.operation == operations::CLAIM_DOMAIN {
+            let hint = "Create this DNS record, then run: assay domains verify DOMAIN";
+            context.messages.progress(hint);
+        }
+        if resource["verified"] == false {
+            return Err(Failure::new(
+                Exit::Conflict,
+                "the DNS record was not found yet",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -214,7 +288,7 @@ pub fn keys(context: &Context, action: Option<Keys>) -> Result<()> {
             name,
             scopes,
             expires_at,
-        } => Action::new(operations::CREATE_KEY, KEYS).body(present([
+        } => Action::new(operations::CREATE_KEY, NEW_KEY).body(present([
             ("name", Some(name.into())),
             ("scopes", scopes_of(scopes)),
             ("expires_at", expires_at.map(Value::from)),
@@ -231,10 +305,12 @@ pub fn keys(context: &Context, action: Option<Keys>) -> Result<()> {
                 ("scopes", scopes_of(scopes)),
                 ("expires_at", expires_at.map(Value::from)),
             ])),
-        Keys::Rotate { id, overlap_hours } => Action::new(operations::ROTATE_KEY, KEYS)
+        Keys::Rotate { id, overlap_hours } => Action::new(operations::ROTATE_KEY, NEW_KEY)
             .of("key_id", id)
             .body(present([("overlap_hours", overlap_hours.map(Value::from))])),
-        Keys::Revoke { id } => Action::new(operations::REVOKE_KEY, KEYS).of("key_id", id),
+        Keys::Revoke { id } => Action::new(operations::REVOKE_KEY, KEYS)
+            .confirm(format!("Revoke {id}? Programs that use it fail at once."))
+            .of("key_id", id),
     };
     action.run(context)
 }
@@ -255,9 +331,9 @@ pub fn members(context: &Context, action: Option<Members>) -> Result<()> {
         Members::Role { user_id, role } => Action::new(operations::UPDATE_MEMBER, MEMBERS)
             .of("user_id", user_id)
             .body(json!({"role": role})),
-        Members::Remove { user_id } => {
-            Action::new(operations::REMOVE_MEMBER, MEMBERS).of("user_id", user_id)
-        }
+        Members::Remove { user_id } => Action::new(operations::REMOVE_MEMBER, MEMBERS)
+            .confirm(format!("Remove {user_id}?"))
+            .of("user_id", user_id),
     };
     action.run(context)
 }
@@ -306,9 +382,9 @@ pub fn domains(context: &Context, action: Option<Domains>) -> Result<()> {
         Domains::AutoJoin { domain, auto_join } => Action::new(operations::UPDATE_DOMAIN, DOMAINS)
             .of("domain", domain)
             .body(json!({"auto_join": auto_join})),
-        Domains::Release { domain } => {
-            Action::new(operations::RELEASE_DOMAIN, DOMAINS).of("domain", domain)
-        }
+        Domains::Release { domain } => Action::new(operations::RELEASE_DOMAIN, DOMAINS)
+            .confirm(format!("Release {domain}?"))
+            .of("domain", domain),
     };
     action.run(context)
 }
@@ -337,7 +413,7 @@ pub fn webhooks(context: &Context, action: Option<Webhooks>) -> Result<()> {
             url,
             events,
             description,
-        } => Action::new(operations::CREATE_WEBHOOK, WEBHOOKS).body(present([
+        } => Action::new(operations::CREATE_WEBHOOK, NEW_WEBHOOK).body(present([
             ("url", Some(url.into())),
             ("events", Some(events.into())),
             ("description", description.map(Value::from)),
@@ -345,10 +421,14 @@ pub fn webhooks(context: &Context, action: Option<Webhooks>) -> Result<()> {
         Webhooks::Enable { id, enabled } => Action::new(operations::UPDATE_WEBHOOK, WEBHOOKS)
             .of(ID, id)
             .body(json!({"enabled": enabled})),
-        Webhooks::Delete { id } => Action::new(operations::DELETE_WEBHOOK, WEBHOOKS).of(ID, id),
-        Webhooks::Rotate { id, overlap_hours } => Action::new(operations::ROTATE_WEBHOOK, WEBHOOKS)
-            .of(ID, id)
-            .body(present([("overlap_hours", overlap_hours.map(Value::from))])),
+        Webhooks::Delete { id } => Action::new(operations::DELETE_WEBHOOK, WEBHOOKS)
+            .confirm(format!("Delete {id}?"))
+            .of(ID, id),
+        Webhooks::Rotate { id, overlap_hours } => {
+            Action::new(operations::ROTATE_WEBHOOK, NEW_WEBHOOK)
+                .of(ID, id)
+                .body(present([("overlap_hours", overlap_hours.map(Value::from))]))
+        }
         Webhooks::Test { id, event } => Action::new(operations::TEST_WEBHOOK, DELIVERIES)
             .of(ID, id)
             .body(json!({"type": event})),

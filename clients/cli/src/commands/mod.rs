@@ -113,7 +113,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
                 fields,
                 headers,
                 input,
-                has_pages: paginate,
+                reads_all_pages: paginate,
             },
         ),
         Command::Open { page } => help::open(&context, page.as_deref()),

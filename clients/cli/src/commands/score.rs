@@ -7,6 +7,7 @@ use assay_eval::{Metric, offline};
 use serde_json::json;
 
 use super::context::Context;
+use super::jobs::warn_of_unmatched;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::View;
 use crate::predictions;
@@ -16,6 +17,7 @@ const REPORT: View = View {
         "metric",
         "value",
         "stderr",
+        "ci95",
         "n",
         "n_submitted",
         "n_unmatched",
@@ -27,18 +29,21 @@ const REPORT: View = View {
 /// `assay score`
 pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str) -> Result<()> {
     let invalid = |message: String| Failure::new(Exit::InvalidInput, message);
-    let (metric, clip) = match metric {
-        Some(name) => {
-            let metric = name.parse::<Metric>();
-            (
-                metric.map_err(|error| Failure::new(Exit::Usage, error))?,
-                None,
-            )
-        }
-        None if answers.is_dir() => {
-            metric_and_clip(answers).map_err(|bad| invalid(bad.to_string()))?
-        }
-        None => {
+    let own = if answers.is_dir() {
+        Some(metric_and_clip(answers).map_err(|bad| invalid(bad.to_string()))?)
+    } else {
+        None
+    };
+    let named = metric
+        .map(str::parse::<Metric>)
+        .transpose()
+        .map_err(|error| Failure::new(Exit::Usage, error))?;
+    let (metric, clip) = match (named, own) {
+        (None, Some(own)) => own,
+        // The bounds are those of the suite's metric.
+        (Some(named), Some((metric, clip))) if named == metric => (metric, clip),
+        (Some(named), _) => (named, None),
+        (None, None) => {
             return Err(
                 Failure::new(Exit::Usage, "--metric is missing").with_advice(
                     "A file of answers does not name its metric; a suite's folder does.",
@@ -52,5 +57,8 @@ pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str
     let (bytes, format) = predictions::open(file)?;
     let report = offline::score(&table, metric, bytes, format)
         .map_err(|message| invalid(format!("{file}: {message}")))?;
-    context.output.object(REPORT, &json!(report))
+    let report = json!(report);
+    context.output.object(REPORT, &report)?;
+    warn_of_unmatched(context, &report);
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The submission of predictions.
 
-use std::time::Duration;
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -11,7 +12,7 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::set_interrupt_text;
 use crate::operations;
-use crate::predictions::{self, Inline, Predictions};
+use crate::predictions::{self, Inline, Predictions, STDIN};
 use crate::retries::TABLE;
 use crate::upload::upload;
 
@@ -34,14 +35,26 @@ pub struct Submission {
 
 /// `assay submit`
 pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<()> {
+    let mut keys: Vec<_> = submission.metadata.iter().map(|(key, _)| key).collect();
+    keys.sort();
+    if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        let message = format!("--meta {} is given twice", pair[0]);
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let client = context.client()?;
-    // The version is read before the predictions: in a pipeline, the items are of this version.
+    // The version is read before the predictions: in a pipeline, `assay items` reads at the same time.
     let suite_version = match &submission.suite_version {
         Some(version) => Value::from(version.as_str()),
         None => suites::get(&client, &submission.suite_id)?["version"].take(),
     };
     let wait = submission.wait;
-    let job = match predictions::read(file)? {
+    if file == STDIN && io::stdin().is_terminal() {
+        let hint = "Reading predictions from the terminal; end with Ctrl-D.";
+        context.messages.progress(hint);
+    }
+    let predictions = predictions::read(file)?;
+    let started = Instant::now();
+    let job = match predictions {
         Predictions::Inline(inline) => {
             let key = submission.key(&suite_version, &inline.digest);
             create(
@@ -72,12 +85,19 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
             )?
         }
     };
+    let id = job["id"].as_str().unwrap_or_default().to_owned();
+    if job["status"] == "queued" {
+        context.messages.progress(&format!("{id} is submitted"));
+    } else {
+        context.messages.progress(&format!(
+            "{id} has the same predictions, and was submitted before; --fresh creates another job"
+        ));
+    }
     let Some(timeout) = wait else {
         return context.output.object(jobs::JOBS, &job);
     };
-    let id = job["id"].as_str().unwrap_or_default().to_owned();
-    context.messages.progress(&format!("{id} is submitted"));
-    jobs::wait_and_show(context, &client, &id, timeout)
+    let left = timeout.saturating_sub(started.elapsed());
+    jobs::wait_and_show(context, &client, &id, left)
 }
 
 impl Submission {
@@ -125,14 +145,14 @@ fn create(
     body.extend_from_slice(content);
     body.push(b'}');
     let mut next_key = key.clone();
-    for number in 2..=KEYS_MAX {
+    for number in 2..=KEYS_MAX + 1 {
         let job = client
             .request(&operations::CREATE_EVAL)
             .header("Idempotency-Key", &next_key)
             .json_bytes(body.clone())
-            .wait_for_slot(submission.wait.is_some())
+            .wait_for_slot(submission.wait)
             .send_json()?;
-        if submission.idempotency_key.is_some() || !is_of_no_use(&job) {
+        if submission.idempotency_key.is_some() || !needs_next_key(&job) {
             return Ok(job);
         }
         next_key = format!("{key}-{number}");
@@ -145,7 +165,7 @@ fn create(
 }
 
 /// Returns whether a job was cancelled, or the platform failed: submitting again makes sense.
-fn is_of_no_use(job: &Value) -> bool {
+fn needs_next_key(job: &Value) -> bool {
     let rules = &TABLE.idempotency;
     let is_one_of = |value: &Value, names: &[String]| {
         value

@@ -8,6 +8,8 @@ use std::path::Path;
 use assay_eval::Metric;
 use assay_eval::content::{ReadEnd, read_content};
 use assay_eval::prediction::{Fit, FitCheck};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -15,8 +17,8 @@ use super::listing::entries;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
-use crate::output::{View, closed, visible, write_line};
-use crate::predictions;
+use crate::output::{View, closed, escape_controls, visible, write_line};
+use crate::predictions::{self, STDIN};
 
 /// The number of items of a page.
 const PAGE_ITEMS: u32 = 1000;
@@ -28,7 +30,7 @@ const SUITES: View = View {
         "metric",
         "n_items",
         "release",
-        "description",
+        "closes_at",
     ],
     id: "suite_id",
 };
@@ -54,7 +56,11 @@ pub fn suites(context: &Context, suite_id: Option<&str>) -> Result<()> {
         return context.output.list(SUITES, suites.into_iter().map(Ok));
     };
     let mut suite = get(&client, suite_id)?;
-    let usage = client.request(&operations::GET_USAGE).send_json()?;
+    let usage = match client.request(&operations::GET_USAGE).send_json() {
+        // The key may not read the usage.
+        Err(failure) if failure.exit == Exit::Credential => Value::Null,
+        usage => usage?,
+    };
     let today = usage["suites"]
         .as_array()
         .into_iter()
@@ -68,6 +74,9 @@ pub fn suites(context: &Context, suite_id: Option<&str>) -> Result<()> {
     suite["submissions_left_today"] = left.into();
     context.output.object(SUITES, &suite)?;
     if context.output.is_table() {
+        if suite["max_submissions_per_day"].is_null() {
+            write_line(" submissions left today: no limit")?;
+        }
         let prediction = match suite["metric"].as_str().map(str::parse::<Metric>) {
             Some(Ok(metric)) => example_prediction(metric),
             _ => "…",
@@ -101,25 +110,53 @@ pub fn get(client: &Client, suite_id: &str) -> Result<Value> {
 /// `assay items`
 pub fn items(context: &Context, suite_id: &str, output: Option<&Path>) -> Result<()> {
     let client = context.client()?;
-    let Some(path) = output else {
-        let out = BufWriter::new(io::stdout().lock());
-        let (version, n) = write_items(&client, suite_id, out, closed)?;
-        context
-            .messages
-            .note(&format!("{suite_id} version {version}, {n} items"));
-        return Ok(());
+    let path = match output {
+        Some(path) if path != Path::new(STDIN) => path,
+        _ => {
+            let out = BufWriter::new(io::stdout().lock());
+            let (version, n) = write_items(&client, suite_id, out, closed)?;
+            let note = format!("{suite_id} version {version}, {n} items");
+            context.messages.note(&note);
+            return Ok(());
+        }
     };
+    // A symbolic link stays one.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = path.display().to_string();
-    let partial = path.with_added_extension("partial");
     let failed = |error: io::Error| Failure::io(&name, &error);
+    // Devices and pipes are written to; only a file is replaced as a whole.
+    if path.exists() && !path.is_file() {
+        let file = fs::OpenOptions::new().write(true).open(path);
+        let out = BufWriter::new(file.map_err(failed)?);
+        return write_items(&client, suite_id, out, failed).map(|_| ());
+    }
+    let partial = path.with_added_extension("partial");
     let file = fs::File::create(&partial).map_err(failed)?;
-    let (version, n) = write_items(&client, suite_id, BufWriter::new(file), failed)?;
-    fs::rename(&partial, path).map_err(failed)?;
-    fs::write(path.with_added_extension("version"), format!("{version}\n")).map_err(failed)?;
+    let written =
+        write_items(&client, suite_id, BufWriter::new(file), failed).and_then(|(version, n)| {
+            // The version comes first: new items must never have an old one.
+            let version_file = path.with_added_extension("version");
+            fs::write(version_file, format!("{version}\n")).map_err(failed)?;
+            fs::rename(&partial, path).map_err(failed)?;
+            Ok((version, n))
+        });
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    let (version, n) = written?;
     context.messages.note(&format!(
         "{suite_id} version {version}, {n} items in {name}, the version in {name}.version"
     ));
     Ok(())
+}
+
+/// A page of items, which are written as they were published.
+#[derive(Deserialize)]
+struct ItemsPage<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+    suite_version: String,
+    next_cursor: Option<String>,
 }
 
 /// Writes all items of the current version. Returns the version and the number of items.
@@ -132,21 +169,22 @@ fn write_items(
     let mut cursor: Option<String> = None;
     let mut n = 0;
     loop {
-        let page = client
+        let response = client
             .request(&operations::LIST_SUITE_ITEMS)
             .path("suite_id", suite_id)
             .query("limit", PAGE_ITEMS)
             .query_if("cursor", cursor.take())
-            .send_json()?;
-        for item in page["items"].as_array().into_iter().flatten() {
-            writeln!(out, "{item}").map_err(&failed)?;
+            .send()?;
+        let page: ItemsPage<'_> = serde_json::from_slice(&response.body)
+            .map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
+        for item in &page.items {
+            writeln!(out, "{}", escape_controls(item.get())).map_err(&failed)?;
             n += 1;
         }
-        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        cursor = page.next_cursor;
         if cursor.is_none() {
             out.flush().map_err(&failed)?;
-            let version = page["suite_version"].as_str().unwrap_or_default();
-            return Ok((version.to_owned(), n));
+            return Ok((page.suite_version, n));
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use crate::failure::Result;
 use crate::operations;
-use crate::output::View;
+use crate::output::{Format, View};
 
 /// The width of the waterfall, in characters.
 const WIDTH: usize = 40;
@@ -20,7 +20,7 @@ pub fn show(context: &Context, id: &str) -> Result<()> {
     let client = context.client()?;
     let request = client.request(&operations::GET_JOB_TRACE);
     let trace = request.path("job_id", id).send_json()?;
-    if !context.output.is_table() {
+    if matches!(context.output.format(), Format::Json | Format::Ndjson) {
         return context.output.object(SPANS, &trace);
     }
     context
@@ -84,7 +84,7 @@ fn waterfall(trace: &Value) -> Vec<Value> {
             "start_ms": offset / 1e6,
             "duration_ms": duration / 1e6,
         }));
-        // A document with a circle of parents must not repeat forever.
+        // A document with a cycle of parents must not repeat forever.
         if depth < spans.len() {
             let children = spans.iter().filter(|child| child.parent == span.id);
             let mut children: Vec<_> = children.map(|child| (child, depth + 1)).collect();
