@@ -444,7 +444,7 @@ pub const ROUTES: &[Route] = &[
     get(
         "/v1/jobs/{job_id}/events",
         Class::Reader(Scope::JobsRead),
-        Resource::Job,
+        Resource::Scored,
     ),
     get(
         "/v1/jobs/{job_id}/output",
