@@ -143,8 +143,8 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(&sources).args(["build", "--locked"]);
     // Commits before the clients in Rust have two packages.
-    let has_cli = sources.join("clients/cli").exists();
-    command.args(if has_cli {
+    let has_clients = sources.join("clients/scorer").exists();
+    command.args(if has_clients {
         &PACKAGES[..]
     } else {
         &PACKAGES[..4]
