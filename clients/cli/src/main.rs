@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.exit == Exit::OutputClosed => ExitCode::SUCCESS,
         Err(failure) => {
-            messages::print_failure(&failure.to_string());
+            messages::print(&failure.to_string());
             ExitCode::from(failure.exit as u8)
         }
     }

@@ -1,11 +1,11 @@
 //! Messages for people, on standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use indicatif::ProgressBar;
 
-use crate::output::visible;
+use crate::output::visible_lines;
 
 /// The verbosity of a run.
 #[derive(Debug, Clone, Copy)]
@@ -42,11 +42,6 @@ impl Messages {
         }
     }
 
-    /// Shows lines without which the program cannot be used, also if it is quiet.
-    pub fn instruct(self, message: &str) {
-        print(message);
-    }
-
     /// Shows a warning.
     pub fn warn(self, message: &str) {
         self.note(&format!("warning: {message}"));
@@ -72,20 +67,18 @@ impl Messages {
     }
 }
 
-/// Prints a message. Its lines cannot change the terminal.
-fn print(message: &str) {
-    let message: Vec<String> = message.split('\n').map(visible).collect();
-    let message = message.join("\n");
+/// Prints a message, also if the program is quiet. Its lines cannot change the terminal.
+pub fn print(message: &str) {
+    let message = visible_lines(message);
     // A closed standard error must not end the work.
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
 /// The text that is printed when the user interrupts the program.
-static ON_INTERRUPT: OnceLock<Mutex<Option<String>>> = OnceLock::new();
+static ON_INTERRUPT: Mutex<Option<String>> = Mutex::new(None);
 
 fn on_interrupt() -> std::sync::MutexGuard<'static, Option<String>> {
-    let text = ON_INTERRUPT.get_or_init(Mutex::default);
-    text.lock().unwrap_or_else(PoisonError::into_inner)
+    ON_INTERRUPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sets the text that is printed if the user interrupts the program from now on.
@@ -106,9 +99,4 @@ pub fn handle_interrupts() {
     });
     // Without the handler, the operating system ends the program, and the text is missing.
     let _ = handled;
-}
-
-/// Prints the failure that ends the program.
-pub fn print_failure(text: &str) {
-    print(text);
 }

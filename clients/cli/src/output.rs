@@ -178,7 +178,7 @@ impl Output {
 
     /// Replaces characters that can change a terminal if the output is one. In a file, text stays as
     /// it is.
-    pub fn for_terminal(self, text: String) -> String {
+    fn for_terminal(self, text: String) -> String {
         if self.is_terminal {
             visible(&text)
         } else {
@@ -375,6 +375,12 @@ pub fn visible(text: &str) -> String {
     } else {
         text.to_owned()
     }
+}
+
+/// Replaces characters that can change a terminal, except for newlines.
+pub fn visible_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(visible).collect();
+    lines.join("\n")
 }
 
 /// Escapes the characters that JSON leaves as they are and that can change a terminal.

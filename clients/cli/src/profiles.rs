@@ -19,7 +19,7 @@ pub struct Profiles {
 }
 
 /// One profile.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
     /// The address of the installation.
     pub base_url: Option<String>,

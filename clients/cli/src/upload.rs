@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -34,11 +34,11 @@ pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
         content_type,
         content_encoding,
     } = content;
-    let (file, n_bytes) = match &bytes {
-        Bytes::File { path, n_bytes } => (Some(path.clone()), Some(*n_bytes)),
-        Bytes::Stream(_) => (None, None),
+    let (reader, file, n_bytes) = match bytes {
+        Bytes::File { path, n_bytes } => (open(&path)?, Some(path), Some(n_bytes)),
+        Bytes::Stream(stream) => (stream, None, None),
     };
-    let mut parts = Parts::new(reader_of(bytes)?, content_encoding);
+    let mut parts = Parts::new(reader, content_encoding);
     let Some(first) = parts.next_part()? else {
         return Err(Failure::new(Exit::InvalidInput, "there are no predictions"));
     };
@@ -50,33 +50,26 @@ pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
         first.sha256.clone(),
     ];
     let state = State::new(&identity);
-    let mut target = find_target(client, &state)?;
-    if let (
+    let target = match find_target(client, &state)? {
         Some(Target {
             is_ready: true,
             id,
             received,
-        }),
-        Some(path),
-    ) = (&target, &file)
-    {
-        let reader = reader_of(Bytes::File {
-            path: path.clone(),
-            n_bytes: 0,
-        })?;
-        if let Some(digest) = same_content(Parts::new(reader, content_encoding), received)? {
-            client
-                .messages()
-                .progress(&format!("{id} has the same content, nothing is sent"));
-            return Ok(Uploaded {
-                id: id.clone(),
-                digest,
-            });
+        }) => {
+            let same = match &file {
+                Some(path) => same_content(Parts::new(open(path)?, content_encoding), &received)?,
+                None => None,
+            };
+            if let Some(digest) = same {
+                client
+                    .messages()
+                    .progress(&format!("{id} has the same content, nothing is sent"));
+                return Ok(Uploaded { id, digest });
+            }
+            None
         }
-    }
-    if target.as_ref().is_some_and(|target| target.is_ready) {
-        target = None;
-    }
+        target => target,
+    };
     let target = match target {
         Some(target) => {
             let n_parts = n_bytes.map(|n| n.div_ceil(TABLE.upload.part_bytes as u64));
@@ -128,14 +121,11 @@ pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
     }
 }
 
-fn reader_of(bytes: Bytes) -> Result<Box<dyn Read + Send>> {
-    Ok(match bytes {
-        Bytes::File { path, .. } => {
-            let file = File::open(&path);
-            Box::new(file.map_err(|error| Failure::io(&path.display().to_string(), &error))?)
-        }
-        Bytes::Stream(stream) => stream,
-    })
+fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(Failure::io(&path.display().to_string(), &error)),
+    }
 }
 
 fn bar_style(has_length: bool) -> ProgressStyle {

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::help::open_browser;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
+use crate::messages::print;
 use crate::operations;
 use crate::output::{Format, View, visible, write_line};
 use crate::profiles::{Profile, Profiles};
@@ -31,10 +32,7 @@ const PROFILES: View = View {
 /// `assay login`
 pub fn login(context: &Context, with_key: bool) -> Result<()> {
     let name = context.profile_name();
-    let stored = Profiles::load()?.get(name).unwrap_or(Profile {
-        base_url: None,
-        api_key: None,
-    });
+    let stored = Profiles::load()?.get(name).unwrap_or_default();
     let base_url = context.base_url(&stored)?;
     let key = if with_key {
         read_key(context)?
@@ -108,7 +106,7 @@ fn device_login(context: &Context, base_url: &str) -> Result<String> {
     // Nobody could sign in without these lines.
     let code = text("user_code");
     let lines = format!("Open {url}\nand confirm the code {code}");
-    context.messages.instruct(&lines);
+    print(&lines);
     let hint = "Waiting for the confirmation, at most 10 minutes.";
     context.messages.progress(hint);
     if io::stderr().is_terminal() && !context.global.no_input {
@@ -215,23 +213,20 @@ pub fn logout(context: &Context) -> Result<()> {
 pub fn whoami(context: &Context) -> Result<()> {
     let client = context.client()?;
     let me = client.request(&operations::GET_ME).send_json()?;
-    match context.output.format() {
-        Format::Json | Format::Ndjson => return context.output.object(ORGS, &me),
-        Format::Csv | Format::Id => {
-            let orgs = me["orgs"].as_array().cloned().unwrap_or_default();
-            return context.output.list(ORGS, orgs.into_iter().map(Ok));
-        }
-        Format::Table => {}
+    if matches!(context.output.format(), Format::Json | Format::Ndjson) {
+        return context.output.object(ORGS, &me);
     }
-    let principal = match me["principal"].as_str() {
-        Some("api_key") => "an API key",
-        _ => "a session",
-    };
-    let org = visible(me["org_id"].as_str().unwrap_or("no organization"));
-    write_line(&format!(
-        "{} with {principal}, acting for {org}",
-        client.base_url()
-    ))?;
+    if context.output.is_table() {
+        let principal = match me["principal"].as_str() {
+            Some("api_key") => "an API key",
+            _ => "a session",
+        };
+        let org = visible(me["org_id"].as_str().unwrap_or("no organization"));
+        write_line(&format!(
+            "{} with {principal}, acting for {org}",
+            client.base_url()
+        ))?;
+    }
     let orgs = me["orgs"].as_array().cloned().unwrap_or_default();
     context.output.list(ORGS, orgs.into_iter().map(Ok))
 }

@@ -6,9 +6,10 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use serde_json::{Map, Value};
 
 use super::context::Context;
+use super::listing::next_page;
 use crate::client::Request;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Format, closed, visible};
+use crate::output::{Format, closed, visible_lines};
 use crate::predictions::STDIN;
 
 /// A request.
@@ -67,7 +68,7 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             Some(Value::Object(fields).to_string().into_bytes())
         }
     };
-    let request = |next: Option<&(String, String)>| -> Request<'_> {
+    let request = |next: Option<&(&str, String)>| -> Request<'_> {
         let mut request = client.raw_request(method, &call.path);
         for (name, value) in &call.headers {
             request = request.header(name, value);
@@ -76,8 +77,11 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             // The position of a later page replaces that of the first one.
             let own = call.fields.iter();
             let own = own.filter(|(name, _)| next.is_none_or(|(token, _)| token != name));
-            for (name, value) in own.chain(next) {
+            for (name, value) in own {
                 request = request.query(name, value);
+            }
+            if let Some((name, position)) = next {
+                request = request.query(name, position);
             }
         }
         match &body {
@@ -88,7 +92,7 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
     if !call.reads_all_pages {
         return write_body(context, &request(None).send()?.body);
     }
-    let mut next: Option<(String, String)> = None;
+    let mut next = None;
     loop {
         let response = request(next.as_ref()).send()?;
         let page = response.json()?;
@@ -98,15 +102,10 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             return Ok(());
         }
         write_body(context, &response.body)?;
-        let token = |name: &str| {
-            let position = page[format!("next_{name}")].as_str()?;
-            Some((name.to_owned(), position.to_owned()))
-        };
-        let following = token("cursor").or_else(|| token("before"));
-        if following.is_none() {
+        next = next_page(&page);
+        if next.is_none() {
             return Ok(());
         }
-        next = following;
     }
 }
 
@@ -116,7 +115,7 @@ fn write_body(context: &Context, body: &[u8]) -> Result<()> {
     if body.is_empty() {
         return Ok(());
     }
-    let is_indented = context.output.is_table() || context.global.format == Some(Format::Json);
+    let is_indented = matches!(context.output.format(), Format::Table | Format::Json);
     let indented = serde_json::from_slice::<Value>(body)
         .ok()
         .filter(|_| is_indented)
@@ -124,8 +123,7 @@ fn write_body(context: &Context, body: &[u8]) -> Result<()> {
     let bytes = indented.as_deref().unwrap_or(body);
     if io::stdout().is_terminal() {
         let text = String::from_utf8_lossy(bytes);
-        let lines: Vec<String> = text.lines().map(visible).collect();
-        return writeln!(out, "{}", lines.join("\n")).map_err(closed);
+        return writeln!(out, "{}", visible_lines(text.trim_end())).map_err(closed);
     }
     out.write_all(bytes)
         .and_then(|()| out.write_all(b"\n"))

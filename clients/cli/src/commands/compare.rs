@@ -1,9 +1,9 @@
 //! The comparison of two jobs.
 
-use assay_eval::Metric;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::suites::metric_of;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
 use crate::output::{View, visible, write_line};
@@ -62,12 +62,7 @@ fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
             "the comparison has no interval, so nobody knows if the job is worse",
         ));
     };
-    let metric = comparison["metric"].as_str().unwrap_or_default();
-    let metric: Metric = metric.parse().map_err(|_| {
-        Failure::new(Exit::Other, format!("this program does not know {metric}"))
-            .with_advice("Use a newer version of the program.")
-    })?;
-    Ok(if metric.lower_is_better() {
+    Ok(if metric_of(comparison)?.lower_is_better() {
         low > margin
     } else {
         high < -margin

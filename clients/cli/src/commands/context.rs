@@ -45,10 +45,7 @@ impl Context {
             return Ok(profile);
         }
         if self.named_profile().is_none() {
-            return Ok(Profile {
-                base_url: None,
-                api_key: None,
-            });
+            return Ok(Profile::default());
         }
         let file = profiles.path().display();
         let names = profiles.names().join(", ");
@@ -68,10 +65,7 @@ impl Context {
         // A profile is only read if it is named, or if a setting is missing.
         let is_complete = given_key.is_some() && self.given_base_url().is_some();
         let profile = if is_complete && self.named_profile().is_none() {
-            Profile {
-                base_url: None,
-                api_key: None,
-            }
+            Profile::default()
         } else {
             self.profile()?
         };

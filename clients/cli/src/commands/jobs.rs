@@ -79,9 +79,7 @@ pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
                 .is_some_and(|time| time >= oldest.as_str()),
             _ => true,
         };
-        entries(page, "jobs", "before")
-            .take(limit)
-            .take_while(is_wanted)
+        entries(page, "jobs").take(limit).take_while(is_wanted)
     };
     if !watch {
         let mut n = 0;
@@ -307,13 +305,12 @@ fn failure_of(job: &Value) -> Option<Box<Failure>> {
 /// `assay cancel`
 pub fn cancel(context: &Context, ids: &[String]) -> Result<()> {
     let client = context.client()?;
-    let mut cancelled = Vec::new();
-    // Each job is cancelled, also if another one cannot be.
-    for id in ids {
+    let cancelled = ids.iter().map(|id| {
         let request = client.request(&operations::CANCEL_JOB);
-        cancelled.push(request.path("job_id", id).send_json());
-    }
-    match show_each(context, ids, cancelled.into_iter()) {
+        request.path("job_id", id).send_json()
+    });
+    // Each job is cancelled, also if another one cannot be.
+    match show_each(context, ids, cancelled) {
         // This is what the user wanted.
         Err(failure) if failure.exit == Exit::JobFailed => Ok(()),
         shown => shown,
@@ -327,7 +324,5 @@ pub fn items(context: &Context, id: &str) -> Result<()> {
         let request = client.request(&operations::LIST_JOB_ITEMS);
         request.path("job_id", id).query("limit", 1000)
     };
-    context
-        .output
-        .list(ITEM_SCORES, entries(page, "items", "cursor"))
+    context.output.list(ITEM_SCORES, entries(page, "items"))
 }

@@ -5,14 +5,22 @@ use serde_json::Value;
 use crate::client::Request;
 use crate::failure::Result;
 
+/// Returns the query parameter of the page after this one, with its value. `None` after the last
+/// page.
+pub fn next_page(page: &Value) -> Option<(&'static str, String)> {
+    ["cursor", "before"].into_iter().find_map(|name| {
+        let position = page[format!("next_{name}")].as_str()?;
+        Some((name, position.to_owned()))
+    })
+}
+
 /// Returns the entries of a listing. `request` creates the request of a page; `field` is the array
-/// of a page, `token` the parameter of the next one: `next_` and its name is a field of a page.
+/// of a page.
 pub fn entries<'c>(
     request: impl Fn() -> Request<'c>,
     field: &'static str,
-    token: &'static str,
 ) -> impl Iterator<Item = Result<Value>> {
-    let mut position: Option<String> = None;
+    let mut next = None;
     let mut is_last = false;
     let mut page = Vec::new().into_iter();
     std::iter::from_fn(move || {
@@ -23,16 +31,19 @@ pub fn entries<'c>(
             if is_last {
                 return None;
             }
-            let mut body = match request().query_if(token, position.take()).send_json() {
+            let request = match next.take() {
+                Some((name, position)) => request().query(name, position),
+                None => request(),
+            };
+            let mut body = match request.send_json() {
                 Ok(body) => body,
                 Err(failure) => {
                     is_last = true;
                     return Some(Err(failure));
                 }
             };
-            let next = &body[format!("next_{token}")];
-            position = next.as_str().map(str::to_owned);
-            is_last = position.is_none();
+            next = next_page(&body);
+            is_last = next.is_none();
             page = match body[field].take() {
                 Value::Array(entries) => entries.into_iter(),
                 _ => Vec::new().into_iter(),

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::listing::entries;
 use crate::arguments::{Domains, Invites, Keys, Members, Webhooks};
 use crate::failure::{Exit, Failure, Result};
+use crate::messages::print;
 use crate::operations::{self, Operation};
 use crate::output::{Format, View};
 
@@ -136,7 +137,7 @@ fn confirm(context: &Context, question: &str) -> Result<()> {
     if context.global.no_input || !is_terminal {
         return Ok(());
     }
-    context.messages.instruct(&format!("{question} [y/N]"));
+    print(&format!("{question} [y/N]"));
     let mut response = String::new();
     let read = io::stdin().read_line(&mut response);
     read.map_err(|error| Failure::io("standard input", &error))?;
@@ -232,11 +233,6 @@ fn list(
     query: &[(&str, Option<&str>)],
 ) -> Result<()> {
     let client = context.client()?;
-    let token = if operation == operations::LIST_DELIVERIES {
-        "before"
-    } else {
-        "cursor"
-    };
     let page = || {
         let mut request = client.request(&operation);
         for (name, value) in path {
@@ -247,7 +243,7 @@ fn list(
         }
         request
     };
-    context.output.list(view, entries(page, field, token))
+    context.output.list(view, entries(page, field))
 }
 
 /// Returns an object of the fields that have a value.

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use assay_eval::Metric;
 use assay_eval::content::{ReadEnd, read_content};
 use assay_eval::prediction::{Fit, FitCheck};
+use assay_eval::{FieldError, Metric};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -77,10 +77,7 @@ pub fn suites(context: &Context, suite_id: Option<&str>) -> Result<()> {
         if suite["max_submissions_per_day"].is_null() {
             write_line(" submissions left today: no limit")?;
         }
-        let prediction = match suite["metric"].as_str().map(str::parse::<Metric>) {
-            Some(Ok(metric)) => example_prediction(metric),
-            _ => "…",
-        };
+        let prediction = metric_of(&suite).map_or("…", example_prediction);
         let id = visible(suite_id);
         write_line(&format!(
             "\nWrite one line for each item: {{\"item_id\": \"…\", \"prediction\": {prediction}}}\n\
@@ -99,6 +96,15 @@ fn example_prediction(metric: Metric) -> &'static str {
         Family::Numbers => "0.5",
         Family::Probabilities => "{\"a\": 0.7, \"b\": 0.3}",
     }
+}
+
+/// Returns the metric of a suite or a comparison. Fails if a newer program is needed for it.
+pub fn metric_of(resource: &Value) -> Result<Metric> {
+    let name = resource["metric"].as_str().unwrap_or_default();
+    name.parse().map_err(|_| {
+        Failure::new(Exit::Other, format!("this program does not know {name}"))
+            .with_advice("Use a newer version of the program.")
+    })
 }
 
 /// Returns a suite.
@@ -193,22 +199,14 @@ fn write_items(
 pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
     let client = context.client()?;
     let suite = get(&client, suite_id)?;
-    let metric: Metric = suite["metric"]
-        .as_str()
-        .unwrap_or_default()
-        .parse()
-        .map_err(|_| {
-            let metric = &suite["metric"];
-            Failure::new(Exit::Other, format!("this program does not know {metric}"))
-                .with_advice("Use a newer version of the program.")
-        })?;
+    let metric = metric_of(&suite)?;
     let page = || {
         let request = client.request(&operations::LIST_SUITE_ITEMS);
         request
             .path("suite_id", suite_id)
             .query("limit", PAGE_ITEMS)
     };
-    let item_ids = entries(page, "items", "cursor")
+    let item_ids = entries(page, "items")
         .map(|item| Ok(item?["item_id"].as_str().unwrap_or_default().to_owned()))
         .collect::<Result<Vec<String>>>()?;
     let (bytes, format) = predictions::open(file)?;
@@ -219,16 +217,10 @@ pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
         return Err(Failure::new(Exit::InvalidInput, format!("{file}: {error}")));
     }
     let fit = check.finish();
-    let mut errors: Vec<Value> = fit
-        .errors
-        .iter()
-        .map(
-            |error| json!({"field": error.field, "reason": error.reason, "message": error.message}),
-        )
-        .collect();
+    let mut errors = fit.errors.clone();
     if metric.needs_all_predictions() && fit.n_missing() > 0 && !fit.is_partial {
         let message = format!("{metric} needs a prediction for each item of the suite");
-        errors.push(json!({"field": "predictions", "reason": "required", "message": message}));
+        errors.push(FieldError::new("predictions", "required", message));
     }
     let report = json!({
         "suite_id": suite_id,
@@ -252,10 +244,9 @@ pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    let lines = errors.iter().map(|error| {
-        let text = |field: &str| error[field].as_str().unwrap_or_default();
-        format!("{}: {}", text("field"), text("message"))
-    });
+    let lines = errors
+        .iter()
+        .map(|error| format!("{}: {}", error.field, error.message));
     Err(Failure::new(
         Exit::InvalidInput,
         "a job with these predictions would fail",
