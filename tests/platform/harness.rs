@@ -32,7 +32,7 @@ pub const MAX_RESPONSE_TIME: Duration = Duration::from_secs(10);
 pub fn ground() -> Arc<Ground> {
     static GROUND: OnceLock<Arc<Ground>> = OnceLock::new();
     let ground = GROUND.get_or_init(|| {
-        let binaries = binaries::build(Profile::Dev).unwrap();
+        let binaries = binaries::build_for_tests().unwrap();
         let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
         demo_suite::write(&servers.folder().join("lunch")).unwrap();
         Arc::new(Ground::new(servers, binaries))

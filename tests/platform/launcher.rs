@@ -1,7 +1,6 @@
 //! `cargo demo` and `cargo up`: their output and their shutdown.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,12 +8,14 @@ use serde_json::Value;
 
 use crate::harness::{ground, string};
 
-fn program(name: &str) -> PathBuf {
-    // Cargo sets these variables for the binaries of the tests' package.
-    match name {
-        "demo" => env!("CARGO_BIN_EXE_demo").into(),
-        _ => env!("CARGO_BIN_EXE_up").into(),
-    }
+/// Returns the command that starts a launcher, whose path cargo sets at compile time.
+fn launcher(path: &str) -> Command {
+    // The launcher would let cargo build the binaries again, with the features of another selection
+    // of packages, which takes minutes and replaces the binaries that other tests run.
+    drop(ground());
+    let mut command = Command::new(path);
+    command.env("CARGO", "true");
+    command
 }
 
 /// Returns `true` if a process runs. A zombie does not.
@@ -53,8 +54,7 @@ impl Drop for KilledOnDrop {
 }
 
 fn up(arguments: &[&str]) -> (KilledOnDrop, Value) {
-    drop(ground());
-    let mut child = Command::new(program("up"))
+    let mut child = launcher(env!("CARGO_BIN_EXE_up"))
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
@@ -88,8 +88,7 @@ fn pids(described: &Value) -> Vec<u64> {
 
 #[test]
 fn demo_prints_two_scores() {
-    drop(ground());
-    let output = Command::new(program("demo")).output().unwrap();
+    let output = launcher(env!("CARGO_BIN_EXE_demo")).output().unwrap();
     let output_text = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success(),

@@ -58,6 +58,18 @@ impl Profile {
 ///
 /// # Errors If the build fails.
 pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
+    build_selected(profile, &PACKAGES)
+}
+
+/// Builds the binaries for tests, without optimizations, from the crates that `cargo test` has
+/// compiled.
+///
+/// # Errors If the build fails.
+pub fn build_for_tests() -> Result<Binaries, Trouble> {
+    build_selected(Profile::Dev, &WITH_FEATURES_OF_TESTS)
+}
+
+fn build_selected(profile: Profile, selection: &[&str]) -> Result<Binaries, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -66,7 +78,7 @@ pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
     command
         .current_dir(root)
         .args(["build", "--profile", profile.name()])
-        .args(PACKAGES);
+        .args(selection);
     remove_own_cargo_env(&mut command);
     let status = command
         .status()
@@ -89,6 +101,23 @@ const PACKAGES: [&str; 8] = [
     "assay-cli",
     "-p",
     "assay-scorer",
+];
+
+/// The arguments of cargo that select the same binaries, with the features that `cargo test` enables
+/// in their dependencies. Tests enable more features than programs do, and cargo compiles a crate
+/// once for each set of features; so without these arguments a test run would compile almost all
+/// crates twice. Cargo enables the features of tests if a test is selected: this one is small.
+const WITH_FEATURES_OF_TESTS: [&str; 10] = [
+    "--workspace",
+    "--lib",
+    "--bin",
+    "assay-api",
+    "--bin",
+    "assay-worker",
+    "--test",
+    "attacks",
+    "--bin",
+    "assay",
 ];
 
 impl Binaries {
@@ -142,13 +171,9 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(&sources).args(["build", "--locked"]);
-    // Commits before the clients in Rust have two packages.
-    let has_clients = sources.join("clients/scorer").exists();
-    command.args(if has_clients {
-        &PACKAGES[..]
-    } else {
-        &PACKAGES[..4]
-    });
+    // Commits before the command-line program lack the last binary.
+    let has_clients = sources.join("clients/cli").exists();
+    command.args(&WITH_FEATURES_OF_TESTS[..if has_clients { 10 } else { 8 }]);
     command
         .env("CARGO_BUILD_BUILD_DIR", &target)
         .env("CARGO_TARGET_DIR", folder.join("target"))

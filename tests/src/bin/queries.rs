@@ -73,6 +73,8 @@ fn tool(root: &Path) -> Result<PathBuf, Trouble> {
             "install",
             "--quiet",
             "--locked",
+            // The build takes longer than the run.
+            "--debug",
             "sqlx-cli",
             "--version",
             SQLX,
