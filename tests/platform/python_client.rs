@@ -13,8 +13,13 @@ use serde_json::{Value, json};
 use crate::clients::{MissingTool, prepare, run, this_python_with};
 use crate::harness::{World, string, world_with};
 
-/// The timeout for all tests of the client.
+/// The timeout for all tests of the client, without the time for cuts of connections.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Returns how often a test cuts connections at each point: `TEST_CUTS`, or 10.
+fn cuts() -> u32 {
+    std::env::var("TEST_CUTS").map_or(10, |cuts| cuts.parse().unwrap())
+}
 
 /// The names of interpreters that the client supports. `python3` may be older.
 const NAMES: [&str; 6] = [
@@ -126,14 +131,13 @@ async fn python_client_works_against_a_stack() {
         .folder()
         .join(format!("{}-up.json", world.stack.database.name));
     std::fs::write(&file, up.to_string()).unwrap();
-    let cuts = std::env::var("TEST_CUTS").unwrap_or_else(|_| "10".into());
     for python in pythons {
         let mut tests = command(&python);
         tests
             .args(["-m", "pytest", "-p", "no:cacheprovider"])
             .current_dir(folder())
             .env("ASSAY_TEST_UP", &file)
-            .env("ASSAY_TEST_CUTS", &cuts);
+            .env("ASSAY_TEST_CUTS", cuts().to_string());
         run_tests(tests, &python).await;
     }
 }
@@ -270,7 +274,8 @@ async fn offline_scorer_equals_the_jobs_of_all_metrics() {
 
 /// Runs tests of the client, and panics with their output if one fails.
 async fn run_tests(mut tests: tokio::process::Command, python: &Path) {
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, tests.output())
+    let timeout = CLIENT_TIMEOUT + Duration::from_secs(20) * cuts();
+    let output = tokio::time::timeout(timeout, tests.output())
         .await
         .unwrap_or_else(|_| panic!("{} timed out", python.display()))
         .unwrap();
