@@ -81,7 +81,8 @@ annotations:
 {{- else if .Values.ingress.enabled }}
 {{- printf "%s://%s" (ternary "https" "http" (not (empty .Values.ingress.http.tls))) (first .Values.ingress.http.hosts) }}
 {{- else }}
-{{- printf "http://%s.%s.svc:%v" (include "assay.fullname" .) .Release.Namespace .Values.service.httpPort }}
+{{- $port := ternary "" (printf ":%v" .Values.service.httpPort) (eq (int .Values.service.httpPort) 80) }}
+{{- printf "http://%s.%s.svc%s" (include "assay.fullname" .) .Release.Namespace $port }}
 {{- end }}
 {{- end }}
 
