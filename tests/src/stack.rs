@@ -34,6 +34,9 @@ pub struct Ground {
 impl Ground {
     /// Combines servers and binaries, with no template yet.
     pub fn new(servers: Servers, binaries: Binaries) -> Self {
+        // The HTTP client of the tests requires it if another crate enables TLS in it. An error means
+        // that a provider is selected already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             servers,
             binaries,

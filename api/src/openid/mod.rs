@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use assay_core::model::identity::Identity;
 use assay_core::model::validation;
+use assay_core::runtime::tls::select_cryptography;
 use assay_core::{Code, Error, Result};
 use openidconnect::core::{
     CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreProviderMetadata,
@@ -94,6 +95,7 @@ impl Providers {
     /// # Errors
     /// When TLS cannot be configured.
     pub fn new(settings: Vec<ProviderSettings>, public_url: &str) -> Result<Self> {
+        select_cryptography();
         let http = reqwest::Client::builder()
             // The metadata of a provider names its endpoints; they must not lead further.
             .redirect(reqwest::redirect::Policy::none())

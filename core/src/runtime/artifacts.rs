@@ -19,6 +19,7 @@ use object_store::{
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
 use crate::runtime::process_error::ProcessError;
+use crate::runtime::tls::select_cryptography;
 
 /// Name of the object that marks the artifact store of an API. Workers check for it.
 const MARKER: &str = ".assay-artifacts";
@@ -92,6 +93,7 @@ impl Artifacts {
     fn at(location: &str) -> Result<Self> {
         if let Some(bucket) = location.strip_prefix("s3://") {
             let (bucket, prefix) = bucket.split_once('/').unwrap_or((bucket, ""));
+            select_cryptography();
             let store = AmazonS3Builder::from_env()
                 .with_bucket_name(bucket)
                 .with_retry(RetryConfig {

@@ -1,6 +1,6 @@
 //! The runtime of the API and worker processes: settings, logs, Prometheus metrics, trace export,
-//! shutdown, background tasks, the job queue, Redis, the artifact store and the client of the
-//! engines.
+//! shutdown, background tasks, the job queue, Redis, the artifact store, the cryptography of TLS
+//! and the client of the engines.
 
 pub mod artifacts;
 pub mod background_tasks;
@@ -13,5 +13,6 @@ pub mod prometheus;
 pub mod redis_connection;
 pub mod resource_metrics;
 pub mod settings;
+pub mod tls;
 pub mod trace_export;
 pub mod upload_reader;

@@ -58,9 +58,6 @@ impl Connection {
 
 /// Creates a client of the server at this address.
 pub fn client(url: &str) -> Result<Client> {
-    // The binaries contain more than one provider of rustls, so one must be selected. An error
-    // means that one is selected already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     // The cause is dropped, because it contains the address with the password.
     Client::open(url).map_err(|_| {
         Error::internal("the address of Redis must have the form redis://:password@host:6379/0")

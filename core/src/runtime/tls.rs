@@ -1,0 +1,8 @@
+//! The cryptography of TLS connections.
+
+/// Selects the cryptography library of rustls for this process, unless one is selected. The HTTP
+/// client requires it.
+pub fn select_cryptography() {
+    // An error means that one is selected already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
