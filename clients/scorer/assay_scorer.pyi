@@ -26,8 +26,12 @@ def score(
     Raises `ValueError` with the location of the first invalid prediction or answer.
     """
 
-def read_suite(folder: str | os.PathLike[str]) -> tuple[str, tuple[float, float] | None]:
-    """Returns the metric of the suite in a folder, and the bounds of the loss of an item, if any.
+def read_suite(
+    folder: str | os.PathLike[str], metric: str | None = None
+) -> tuple[str, tuple[float, float] | None]:
+    """Returns the metric for the answers in a folder, and the bounds of the loss of an item, if any.
 
-    Raises `ValueError` if `suite.toml` is missing or invalid.
+    `metric` replaces the metric of the suite, whose bounds are for its own metric only.
+
+    Raises `ValueError` if `suite.toml` is invalid, or if it is missing without `metric`.
     """

@@ -12,10 +12,7 @@ use assay_eval::{Metric, content};
 /// Scores a file of predictions against the answers in a suite's folder. The file is a JSON array
 /// or NDJSON, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Report, String> {
-    let (metric, clip) = match metric {
-        Some(metric) => (metric, None),
-        None => metric_and_clip(suite).map_err(|bad| bad.to_string())?,
-    };
+    let (metric, clip) = metric_and_clip(suite, metric).map_err(|bad| bad.to_string())?;
     let answers = AnswerLines::open(suite, metric)
         .and_then(|lines| offline::read_answers(lines, metric, clip))
         .map_err(|bad| bad.to_string())?;

@@ -187,10 +187,15 @@ def test_folder_has_metric_and_clip(tmp_path: Path) -> None:
     predictions = {"a": 1, "b": 1}
     found = assay.score(predictions, tmp_path)
     assert found == assay.score(predictions, str(path), "rmse", (0.5, 2))
+    assert found == assay.score(predictions, tmp_path, "rmse")
     assert found.value == pytest.approx(((0.25 + 4 + 4) / 3) ** 0.5)
     assert assay.score(predictions, tmp_path, "mae").value == pytest.approx((0 + 8 + 8) / 3)
     (tmp_path / "suite.toml").write_text(toml.replace("rmse", "speed"))
     with pytest.raises(assay.AssayError, match=r"suite\.toml: metric: "):
+        assay.score(predictions, tmp_path)
+    (tmp_path / "suite.toml").unlink()
+    assert assay.score(predictions, tmp_path, "mae").value == pytest.approx((0 + 8 + 8) / 3)
+    with pytest.raises(assay.AssayError, match=r"suite\.toml"):
         assay.score(predictions, tmp_path)
 
 

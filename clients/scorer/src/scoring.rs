@@ -41,9 +41,7 @@ pub fn score(
     predictions_name: Option<&str>,
     answers_name: &str,
 ) -> PyResult<String> {
-    let metric: Metric = metric
-        .parse()
-        .map_err(|error| PyValueError::new_err(format!("metric: {error}")))?;
+    let metric = parse_metric(metric)?;
     let clip = clip
         .map(|(low, high)| metric.clip(low, high))
         .transpose()
@@ -72,19 +70,26 @@ pub fn score(
     to_json(&scored.map_err(PyValueError::new_err)?)
 }
 
-/// Returns the metric of the suite in a folder, and the bounds of the loss of an item, if it has
-/// them.
+/// Returns the metric for the answers in a folder, and the bounds of the loss of an item, if it has
+/// them. `metric` replaces the metric of the suite, whose bounds are for its own metric only.
 ///
-/// Raises `ValueError` if `suite.toml` is missing or invalid.
+/// Raises `ValueError` if `suite.toml` is invalid, or if it is missing without `metric`.
 #[pyfunction]
-pub fn read_suite(folder: PathBuf) -> PyResult<(String, Option<(f64, f64)>)> {
+#[pyo3(signature = (folder, metric=None))]
+pub fn read_suite(folder: PathBuf, metric: Option<&str>) -> PyResult<(String, Option<(f64, f64)>)> {
+    let named = metric.map(parse_metric).transpose()?;
     let (metric, clip): (Metric, Option<Clip>) =
-        metric_and_clip(&folder).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+        metric_and_clip(&folder, named).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
     Ok((metric.to_string(), clip.map(|clip| (clip.low, clip.high))))
 }
 
 fn to_json(report: &Report) -> PyResult<String> {
     serde_json::to_string(report).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn parse_metric(name: &str) -> PyResult<Metric> {
+    name.parse()
+        .map_err(|error| PyValueError::new_err(format!("metric: {error}")))
 }
 
 fn parse_layout(name: &str) -> PyResult<Layout> {

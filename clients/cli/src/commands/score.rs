@@ -29,27 +29,18 @@ const REPORT: View = View {
 /// `assay score`
 pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str) -> Result<()> {
     let invalid = |message: String| Failure::new(Exit::InvalidInput, message);
-    let own = if answers.is_dir() {
-        Some(metric_and_clip(answers).map_err(|bad| invalid(bad.to_string()))?)
-    } else {
-        None
-    };
     let named = metric
         .map(str::parse::<Metric>)
         .transpose()
         .map_err(|error| Failure::new(Exit::Usage, error))?;
-    let (metric, clip) = match (named, own) {
-        (None, Some(own)) => own,
-        // The bounds are those of the suite's metric.
-        (Some(named), Some((metric, clip))) if named == metric => (metric, clip),
-        (Some(named), _) => (named, None),
-        (None, None) => {
-            return Err(
-                Failure::new(Exit::Usage, "--metric is missing").with_advice(
-                    "A file of answers does not name its metric; a suite's folder does.",
-                ),
-            );
-        }
+    let (metric, clip) = if answers.is_dir() {
+        metric_and_clip(answers, named).map_err(|bad| invalid(bad.to_string()))?
+    } else {
+        let missing = || {
+            Failure::new(Exit::Usage, "--metric is missing")
+                .with_advice("A file of answers does not name its metric; a suite's folder does.")
+        };
+        (named.ok_or_else(missing)?, None)
     };
     let table = AnswerLines::open(answers, metric)
         .and_then(|lines| offline::read_answers(lines, metric, clip))

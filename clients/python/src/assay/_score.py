@@ -64,7 +64,7 @@ def score(
 
     `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the ids
     of the items. `answers` has the same forms with the column `answer`, or is the folder of a
-    suite: without `metric`, the metric and the bounds of the loss are then those of the suite.
+    suite, whose metric is the default, with the suite's bounds of the loss.
 
     `clip` is the bounds of the loss of one item, (low, high), for `rmse`, `mae` and `log_loss`.
 
@@ -75,9 +75,8 @@ def score(
     try:
         if folder := _folder(answers):
             answers = folder / "answers.ndjson"
-            if metric is None:
-                metric, clip_of_suite = scorer.read_suite(folder)
-                clip = clip or clip_of_suite
+            metric, clip_of_suite = scorer.read_suite(folder, metric)
+            clip = clip or clip_of_suite
         if metric is None:
             raise AssayError("`metric` is required unless `answers` is the folder of a suite.")
         predicted, options = _predictions(open_predictions(predictions, rankings, metric))

@@ -197,10 +197,28 @@ fn canonical_utc(text: &str) -> Option<String> {
     ))
 }
 
-/// Returns the metric of the suite in a folder, and the bounds of the loss of an item.
-pub fn metric_and_clip(folder: &Path) -> Result<(Metric, Option<Clip>), BadSuite> {
-    let text = fs::read_to_string(folder.join(SUITE))
-        .map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
+/// Returns the metric for the answers in a folder, and the bounds of the loss of an item. `named`
+/// replaces the metric of the suite. The bounds of the suite are for its own metric only. Without
+/// `suite.toml`, `named` is required.
+pub fn metric_and_clip(
+    folder: &Path,
+    named: Option<Metric>,
+) -> Result<(Metric, Option<Clip>), BadSuite> {
+    let path = folder.join(SUITE);
+    if let Some(named) = named
+        && !path.exists()
+    {
+        return Ok((named, None));
+    }
+    let own = own_metric_and_clip(&path)?;
+    Ok(match named {
+        Some(named) if named != own.0 => (named, None),
+        _ => own,
+    })
+}
+
+fn own_metric_and_clip(path: &Path) -> Result<(Metric, Option<Clip>), BadSuite> {
+    let text = fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
     let suite = SuiteToml::parse(&text)?;
     let metric = suite.metric()?;
     Ok((metric, suite.protection(metric)?.clip))
