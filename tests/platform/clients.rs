@@ -150,6 +150,8 @@ pub fn this_python_with(
             "--no-input",
             "--disable-pip-version-check",
             "--only-binary=:all:",
+            // Python compiles what a test imports. Packages contain much more.
+            "--no-compile",
             "-r",
         ]);
         run(
