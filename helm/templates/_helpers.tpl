@@ -227,6 +227,11 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "assay.selectorLabels" $id | nindent 8 }}
+    {{- /* Otherwise an upgrade would spread the new pods around the old ones, which then end. */}}
+    {{- if not .matchLabelKeys }}
+    matchLabelKeys:
+      - pod-template-hash
+    {{- end }}
     {{- end }}
   {{- end }}
 {{- end }}
