@@ -1,0 +1,293 @@
+"""The life of an installation on two nodes, in the order of these tests: installation by the operator's guide, first organization,
+upgrade, rollback and drain under load, and removal. inside.py runs it."""
+
+import os
+import re
+import secrets
+import time
+
+import pytest
+
+import guide
+import images
+import inside
+from load import EVALS, RATE, Load
+
+if inside.FOLDER not in os.environ:
+    pytest.skip("runs in namespaces of its own, by inside.py", allow_module_level=True)
+
+import cluster as parts  # noqa: E402
+
+SUITE = "suite:parity"
+ITEMS = 40
+
+
+@pytest.fixture(name="cluster", scope="session")
+def running_cluster():
+    running = parts.Cluster()
+    yield running
+    running.keep_logs()
+
+
+@pytest.fixture(autouse=True)
+def everything_runs(cluster):
+    yield
+    cluster.processes.check()
+
+
+def test_operator_creates_database_and_secrets(cluster):
+    passwords = [secrets.token_hex(12) for _ in range(4)]
+    cluster.stores.psql(guide.fill(guide.block("Install", "sql"), *passwords))
+    roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_delivery_1"]
+    owner, api, worker, _ = [f"postgres://{role}:{password}@database.test/assay" for role, password in zip(roles, passwords)]
+    files = {
+        "database-owner.url": owner,
+        "database-api.url": api,
+        "database-worker.url": worker,
+        "redis.url": f"redis://:{cluster.redis_password}@redis.test",
+        "smtp.url": "smtp://mail.test",
+        "id": "id",
+        "secret": "secret",
+    }
+    for name, content in files.items():
+        (cluster.desk / name).write_text(content)
+    cluster.shell(guide.block("Install", "sh", "create namespace"))
+    # The guide says that the pods meet this standard.
+    cluster.shell(
+        "kubectl label namespace assay pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted"
+    )
+    cluster.plane.wait_for_service_account("assay")
+
+
+def expect_spread(cluster):
+    """Both nodes have a ready pod of each component."""
+    for component in parts.COMPONENTS:
+        pods = cluster.pods(component)
+        assert len(pods) == 2 and all(map(parts.is_ready, pods)), pods
+        assert {pod["spec"]["nodeName"] for pod in pods} == set(inside.NODES), f"both pods of {component} are on one node"
+
+
+def test_install_by_guide_is_ready(cluster):
+    cluster.write_values()
+    said = cluster.install()
+    assert "STATUS: deployed" in said
+    assert "Warning" not in said
+    expect_spread(cluster)
+
+
+def test_first_organization_by_guide(cluster):
+    code = guide.block("Create the first organization", "sh")
+    functions, first, rest = re.fullmatch(r"(.*\n)(operate org create[^\n]*\n)(.*)", code, re.S).groups()
+    organization = parts.objects(cluster.shell(functions + first))[-1]
+    said = cluster.shell(functions + guide.fill(rest, organization["org_id"].removeprefix("org_")))
+    cluster.key = next(one["key"] for one in parts.objects(said) if "key" in one)
+
+
+def test_eval_through_service_succeeds(cluster):
+    cluster.publish_suite(SUITE, ITEMS)
+    cluster.operate("plan", "set", "team", "--requests-per-minute", "100000", "--eval-items-per-month", "100000000")
+    job = cluster.evaluate(SUITE, ITEMS)
+    assert (job["attempts"], job["result"]["value"]) == (1, 1.0), job
+
+
+def test_helm_test_by_guide_succeeds(cluster):
+    said = cluster.shell(guide.line("Install", "sh", "test assay") + " --logs")
+    assert "Succeeded" in said and "grpc-status: 0" in said, said
+
+
+def test_upgrade_by_guide_fails_no_request(cluster):
+    cluster.load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
+    digest = cluster.digests[images.TAGS[1]]
+    command = guide.fill(guide.line("Upgrade", "sh", "helm upgrade assay"), images.TAGS[1], digest.removeprefix("sha256:"))
+    with cluster.under_load():
+        cluster.shell(command)
+    cluster.expect_image(f"@{digest}")
+    expect_spread(cluster)
+
+
+def test_rollback_fails_no_request(cluster):
+    with cluster.under_load():
+        cluster.shell("helm --namespace assay rollback assay --wait --timeout 20m")
+    cluster.expect_image(f":{images.TAGS[0]}")
+    expect_spread(cluster)
+
+
+def test_drain_of_node_fails_no_request(cluster):
+    with cluster.under_load():
+        cluster.shell("kubectl drain node-b --ignore-daemonsets --delete-emptydir-data --timeout=5m")
+        nodes = {pod["spec"]["nodeName"] for component in parts.COMPONENTS for pod in cluster.pods(component)}
+        assert nodes == {"node-a"}, nodes
+        cluster.wait_until_ready()
+    cluster.shell("kubectl uncordon node-b")
+
+
+def test_second_eviction_at_once_is_refused(cluster):
+    def evict(pod):
+        name = pod["metadata"]["name"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "assay"}}
+        return cluster.client.call("POST", f"/api/v1/namespaces/assay/pods/{name}/eviction", eviction)
+
+    with cluster.under_load():
+        for component in parts.COMPONENTS:
+            first, second = [evict(pod) for pod in cluster.pods(component)]
+            assert first[0] == 201, (component, first)
+            assert second[0] == 429 and "disruption budget" in second[1]["message"], (component, second)
+        cluster.wait_until_ready()
+
+
+def test_autoscaler_turned_on_fails_no_request(cluster):
+    """The guide says that the number of pods falls to 1 until the autoscaler acts."""
+    cluster.write_values(api={"autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 3}})
+    with cluster.under_load():
+        cluster.install()
+    cluster.write_values()
+    with cluster.under_load():
+        cluster.install()
+
+
+def test_callers_start(cluster):
+    for namespace, labels in CALLERS.items():
+        cluster.start_caller(namespace, labels)
+
+
+CALLERS = {"gateways": {}, "monitoring": {"app": "prometheus"}, "strangers": {}}
+EVERYBODY = set(CALLERS)
+NAME = "kubernetes.io/metadata.name"
+POLICY = {
+    "httpFrom": [{"namespaceSelector": {"matchLabels": {NAME: "gateways"}}}],
+    "metricsFrom": [
+        {"namespaceSelector": {"matchLabels": {NAME: "monitoring"}}, "podSelector": {"matchLabels": {"app": "prometheus"}}}
+    ],
+}
+PORTS = [("api", 8080), ("api", 9090), ("worker", 9090), ("engine", 9090), ("engine", 9500)]
+ALLOWED = {port: {"monitoring"} if port[1] == 9090 else set() for port in PORTS} | {("api", 8080): {"gateways"}}
+
+
+def reached(cluster):
+    """Returns the callers that reach each port of a component."""
+    targets = {f"{cluster.pods(component)[0]['status']['podIP']}:{port}": (component, port) for component, port in PORTS}
+    found = {port: set() for port in PORTS}
+    for caller in CALLERS:
+        for target in cluster.connects(caller, targets):
+            found[targets[target]].add(caller)
+    return found
+
+
+def test_policies_refuse_strangers(cluster):
+    # The control: policies that nobody enforces refuse nobody.
+    assert reached(cluster) == {port: EVERYBODY for port in PORTS}
+    with cluster.policies_enforced():
+        # Without `httpFrom`, everybody may call the API. Nobody may read the metrics.
+        assert reached(cluster) == {port: set() for port in PORTS} | {("api", 8080): EVERYBODY}
+        cluster.write_values(networkPolicy=POLICY)
+        cluster.install()
+        cluster.enforcer.settle()
+        assert reached(cluster) == ALLOWED
+        assert cluster.status("gateways", f"http://{cluster.address()}/health") == "200"
+        assert cluster.status("monitoring", f"http://{cluster.pods('worker')[0]['status']['podIP']}:9090/metrics") == "200"
+
+
+def test_platform_works_under_policies(cluster):
+    with cluster.policies_enforced():
+        # New pods must reach the databases, and each other.
+        cluster.shell("kubectl --namespace assay rollout restart deployment")
+        cluster.wait_until_ready()
+        assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
+        cluster.shell(guide.line("Install", "sh", "test assay"))
+    cluster.load.check()
+
+
+def test_every_job_under_load_had_one_attempt(cluster):
+    jobs = cluster.load.stop()
+    cluster.load.check()
+    unexpected = [job for job in jobs if (job["status"], job["attempts"]) != ("succeeded", 1)]
+    assert not unexpected, unexpected
+    seconds = time.monotonic() - cluster.load.began
+    print(f"{cluster.load.requests} requests and {len(jobs)} jobs in {seconds:.0f} s, the slowest in {cluster.load.slowest:.2f} s")
+    # A load that hardly ran would prove nothing.
+    assert cluster.load.requests >= 0.9 * RATE * seconds, cluster.load.requests
+    assert cluster.load.requests >= 5000
+    assert len(jobs) >= 0.9 * EVALS * seconds - 30, len(jobs)
+
+
+def test_uninstall_leaves_what_guide_says(cluster):
+    cluster.shell(guide.inline("Upgrade", "uninstall assay"))
+    # The command has waited for the pods.
+    running = [
+        pod["metadata"]["name"]
+        for pod in cluster.client.items("/api/v1/namespaces/assay/pods")
+        if pod["status"]["phase"] == "Running"
+    ]
+    assert not running, running
+    kinds = "deployments,pods,jobs,services,serviceaccounts,networkpolicies,poddisruptionbudgets,horizontalpodautoscalers"
+    kinds += ",persistentvolumeclaims,configmaps,secrets"
+    left = set(cluster.shell(f"kubectl --namespace assay get {kinds} --output name").split())
+    assert left == {
+        "serviceaccount/default",
+        "configmap/kube-root-ca.crt",
+        *(f"secret/assay-{name}" for name in ["database-owner", "database-api", "database-worker", "redis", "smtp", "s3"]),
+        "persistentvolumeclaim/assay-artifacts",
+        "pod/assay-test-health",
+        "serviceaccount/assay-migration",
+        "networkpolicy.networking.k8s.io/assay-migration",
+    }
+    cluster.shell(guide.line("Upgrade", "sh", "delete job,pod,serviceaccount,networkpolicy"))
+    left = set(cluster.shell(f"kubectl --namespace assay get {kinds} --output name").split())
+    assert not [name for name in left if "migrat" in name or "test" in name], left
+
+
+def test_no_unexpected_warning(cluster):
+    found = sorted(parts.unexpected_warnings(cluster.client.items("/api/v1/events")))
+    assert not found, "\n".join(found)
+
+
+def test_second_installation_finds_data_of_first(cluster):
+    cluster.write_values(networkPolicy=POLICY)
+    assert "STATUS: deployed" in cluster.install()
+    assert cluster.request("GET", f"/v1/jobs/{cluster.load.jobs[0]['id']}")["status"] == "succeeded"
+    assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
+
+
+# Each fault of the chart below must fail an assertion above.
+
+
+def test_missing_rule_is_noticed(cluster):
+    with cluster.faulty_chart("networkpolicy.yaml", "{{- with $policy.metricsFrom }}", "{{- with false }}"):
+        cluster.install()
+        with cluster.policies_enforced():
+            assert {port for port, callers in reached(cluster).items() if callers != ALLOWED[port]} == {
+                ("api", 9090),
+                ("worker", 9090),
+            }
+
+
+def test_wrong_label_is_noticed(cluster):
+    cluster.write_values()
+    with cluster.faulty_chart(
+        "service.yaml", '{{- include "assay.selectorLabels" $id | nindent 4 }}', "app.kubernetes.io/component: apis"
+    ):
+        cluster.install()
+        load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
+        assert load.fails_within(30)
+        load.stop()
+
+
+def test_probe_of_wrong_port_is_noticed(cluster):
+    ready = "path: /readyz\n    port: "
+    with (
+        cluster.faulty_chart("_helpers.tpl", f"{ready}admin", f"{ready}9191"),
+        pytest.raises(AssertionError, match="timed out|deadline"),
+    ):
+        cluster.shell("helm upgrade assay ./helm --namespace assay --values my.yaml --wait --timeout 20s")
+
+
+def test_short_pre_stop_is_noticed(cluster):
+    with cluster.faulty_chart("deployment-api.yaml", "seconds: {{ .Values.api.preStopSleepSeconds }}", "seconds: 0"):
+        cluster.install()
+        load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
+        for _ in range(3):
+            cluster.shell("kubectl --namespace assay rollout restart deployment/assay-api")
+            if load.fails_within(30):
+                break
+        load.stop()
+        assert load.failures
