@@ -94,14 +94,16 @@ class Client:
         self.connection = None
 
     def call(self, method, path, body=None):
-        """Returns the status and the object of a response."""
+        """Returns the status of a response, and its object or text."""
         content = None if body is None else json.dumps(body)
         for attempt in range(2):
             self.connection = self.connection or http.client.HTTPSConnection(*self.address, context=self.context, timeout=30)
             try:
                 self.connection.request(method, path, content, {"Content-Type": "application/json", "Accept": "application/json"})
                 response = self.connection.getresponse()
-                return response.status, json.loads(response.read())
+                content = response.read()
+                is_json = response.headers.get_content_type() == "application/json"
+                return response.status, json.loads(content) if is_json else content.decode()
             except (OSError, http.client.HTTPException):
                 # The server may have closed the kept connection.
                 self.connection.close()
@@ -283,7 +285,9 @@ class ControlPlane:
             *(["--endpoint-reconciler-type=none"] if ipaddress.ip_address(self.host).is_loopback else []),
         )
         client = self.client()
-        self.processes.ready("kube-apiserver", lambda: client.exists("/api/v1/namespaces/default"))
+        # The controllers wait only ten seconds for the checks of the server's health.
+        checks = ["/healthz", "/readyz", "/api/v1/namespaces/default"]
+        self.processes.ready("kube-apiserver", lambda: all(map(client.exists, checks)))
         # Port 0: it serves nothing, so that it needs no port.
         self._start(
             "kube-controller-manager",

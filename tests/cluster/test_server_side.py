@@ -42,6 +42,9 @@ def running_plane():
         succeed(plane.kubectl("apply", "--server-side", *(f"--filename={path}" for path in definitions)))
         succeed(plane.kubectl("wait", "customresourcedefinition", "--all", "--for=condition=Established", "--timeout=60s"))
         create_namespaces(plane, NAMESPACE)
+        # The server describes all kinds at the first request for them. On a busy machine that takes longer than Helm waits.
+        client = plane.client()
+        control_plane.wait_for(lambda: client.exists("/openapi/v2"), control_plane.START_TIMEOUT, "the description of all kinds")
         yield plane
         plane.processes.check()
 
