@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::clients::or_skip;
-use crate::harness::{World, org, string, with_setting, world, world_with};
+use crate::harness::{World, cuts, org, string, with_setting, world, world_with};
 use crate::{clients, device, feedback};
 
 /// The timeout for one run of the program on a busy machine.
@@ -873,7 +873,7 @@ async fn lost_responses_create_no_second_job() {
     world.widen_plans().await;
     let link = Link::to_api(world.stack.apis[0].listen.unwrap()).unwrap();
     let cli = Cli::new(&world).with_url(link.http_url());
-    let rounds: usize = std::env::var("TEST_CUTS").map_or(10, |cuts| cuts.parse().unwrap());
+    let rounds = cuts();
     let file = cli.write("one.ndjson", ONE);
     for round in 0..rounds {
         let label = format!("round {round}");
@@ -886,7 +886,7 @@ async fn lost_responses_create_no_second_job() {
         assert!(run.err.contains("retrying in"), "{}", run.err);
     }
     let jobs = cli.run(&["jobs", "--since", "1h"]).await.lines();
-    assert_eq!(jobs.len(), rounds);
+    assert_eq!(jobs.len(), rounds as usize);
     let usage = cli.run(&["usage"]).await.json();
     assert_eq!(usage["totals"]["eval_items"], rounds);
 }

@@ -40,6 +40,11 @@ pub fn ground() -> Arc<Ground> {
     Arc::clone(ground)
 }
 
+/// Returns how often a test cuts connections at each point: `TEST_CUTS`, or 10.
+pub fn cuts() -> u32 {
+    std::env::var("TEST_CUTS").map_or(10, |cuts| cuts.parse().unwrap())
+}
+
 /// Returns the Prometheus metrics of a process in the text format.
 pub async fn scrape(process: &Process) -> String {
     let admin = Client::new(format!("http://{}", process.admin), None);

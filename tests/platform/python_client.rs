@@ -11,15 +11,10 @@ use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, run, this_python_with};
-use crate::harness::{World, string, world_with};
+use crate::harness::{World, cuts, string, world_with};
 
 /// The timeout for all tests of the client, without the time for cuts of connections.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Returns how often a test cuts connections at each point: `TEST_CUTS`, or 10.
-fn cuts() -> u32 {
-    std::env::var("TEST_CUTS").map_or(10, |cuts| cuts.parse().unwrap())
-}
 
 /// The names of interpreters that the client supports. `python3` may be older.
 const NAMES: [&str; 6] = [
