@@ -16,14 +16,13 @@ import images
 import inside
 import netpol
 import node
-import packages
-from control_plane import HELM, ControlPlane, program, wait_for
-from node import FOLDER
-from stores import Stores
+from control_plane import HELM, ROOT, TOOLS, ControlPlane, program, wait_for
+from node import FOLDER, is_ready
+from stores import DATABASE, REDIS, Stores
 
 # Where the logs of the last run are.
-LOGS = packages.ROOT / "target/tools/cluster/logs"
-BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", packages.ROOT / "target/debug"))
+LOGS = TOOLS / "logs"
+BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", ROOT / "target/debug"))
 COMPONENTS = ["api", "worker", "engine"]
 # Events that say nothing about the chart.
 KNOWN_WARNINGS = [
@@ -46,7 +45,7 @@ class Cluster:
         loading.start()
         self.plane.start()
         self.client = self.plane.client()
-        self.names = node.Names(self.processes, self.plane.client(), {"database.test": node.OUTSIDE, "redis.test": node.OUTSIDE})
+        self.names = node.Names(self.processes, self.plane.client(), {DATABASE: node.OUTSIDE, REDIS: node.OUTSIDE})
         self.nodes.start_kubelets()
         self.nodes.start_proxy()
         self.stores = Stores(self.processes, self.redis_password)
@@ -68,7 +67,7 @@ class Cluster:
         """Makes the folder in which the operator works: files with secrets, the chart, and programs."""
         self.desk = FOLDER / "desk"
         (self.desk / "bin").mkdir(parents=True)
-        (self.desk / "helm").symlink_to(packages.ROOT / "helm")
+        (self.desk / "helm").symlink_to(ROOT / "helm")
         for name, path in {"helm": HELM, "kubectl": program("kubectl")}.items():
             (self.desk / "bin" / name).symlink_to(path)
         (self.desk / "bin/assay-api").symlink_to(FOLDER / "images/binaries/assay-api")
@@ -142,11 +141,11 @@ class Cluster:
         (self.desk / "my.yaml").write_text(json.dumps(values))
 
     @contextlib.contextmanager
-    def faulty_chart(self, file, right, wrong):
+    def broken_chart(self, file, right, wrong):
         """Replaces the first occurrence of a text in a template during the block."""
         chart = self.desk / "helm"
         chart.unlink()
-        shutil.copytree(packages.ROOT / "helm", chart)
+        shutil.copytree(ROOT / "helm", chart)
         template = chart / "templates" / file
         text = template.read_text()
         assert right in text, f"{file} does not contain {right!r}"
@@ -155,7 +154,7 @@ class Cluster:
             yield
         finally:
             shutil.rmtree(chart)
-            chart.symlink_to(packages.ROOT / "helm")
+            chart.symlink_to(ROOT / "helm")
 
     def install(self):
         """Installs or upgrades with the present values, as the guide says."""
@@ -180,7 +179,7 @@ class Cluster:
         folder.mkdir()
         (folder / "suite.toml").write_text(f'suite_id = "{suite}"\nversion = "1"\nmetric = "accuracy"\n')
         lines = {"items": [{"item_id": f"item-{n}", "input": {"number": n}} for n in range(items)]}
-        lines["answers"] = [{"item_id": f"item-{n}", "answer": "even" if n % 2 == 0 else "odd"} for n in range(items)]
+        lines["answers"] = [{"item_id": f"item-{n}", "answer": answer(n)} for n in range(items)]
         for name, objects in lines.items():
             (folder / f"{name}.ndjson").write_text("".join(f"{json.dumps(one)}\n" for one in objects))
         self.operate("suite", "publish", str(folder))
@@ -266,10 +265,6 @@ class Cluster:
         finally:
             self.enforcer.stop()
 
-    def settle_policies(self):
-        self.wait_until_ready()
-        self.enforcer.settle()
-
     def evaluate(self, suite, items):
         """Submits right predictions, and returns the finished job."""
         job = self.request("POST", "/v1/evals", {"suite_id": suite, "predictions": predictions(items)})
@@ -303,12 +298,13 @@ def unexpected_warnings(events):
             yield f"{event['involvedObject']['name']}: {text}"
 
 
+def answer(number):
+    return "even" if number % 2 == 0 else "odd"
+
+
 def predictions(items):
-    return [{"item_id": f"item-{n}", "prediction": "even" if n % 2 == 0 else "odd"} for n in range(items)]
-
-
-def is_ready(pod):
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+    """Returns the right predictions for a suite of this size."""
+    return [{"item_id": f"item-{n}", "prediction": answer(n)} for n in range(items)]
 
 
 def objects(text):

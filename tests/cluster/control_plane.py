@@ -101,9 +101,9 @@ class Client:
             try:
                 self.connection.request(method, path, content, {"Content-Type": "application/json", "Accept": "application/json"})
                 response = self.connection.getresponse()
-                content = response.read()
+                received = response.read()
                 is_json = response.headers.get_content_type() == "application/json"
-                return response.status, json.loads(content) if is_json else content.decode()
+                return response.status, json.loads(received) if is_json else received.decode()
             except (OSError, http.client.HTTPException):
                 # The server may have closed the kept connection.
                 self.connection.close()

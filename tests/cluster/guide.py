@@ -3,9 +3,9 @@
 import re
 import textwrap
 
-import packages
+from control_plane import ROOT
 
-GUIDE = packages.ROOT / "docs/operators.md"
+GUIDE = ROOT / "docs/operators.md"
 
 
 def _section(title):

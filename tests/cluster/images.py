@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 
 import packages
+from control_plane import program
 
 # A name that no registry can have, so that a node which lacks an image fails instead of pulling another one.
 REGISTRY = "registry.invalid"
@@ -170,7 +171,7 @@ def pause_layer(program):
 
 def pause_program():
     """Returns the program that keeps the namespaces of a pod, built when it is needed first."""
-    source, target = pathlib.Path(__file__).parent / "pause/main.go", packages.FOLDER.parent / "bin/pause"
+    source, target = pathlib.Path(__file__).parent / "pause/main.go", program("pause")
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
         target.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "CGO_ENABLED": "0"}

@@ -42,7 +42,7 @@ def hierarchies():
 
 
 def mount_groups():
-    """Mounts all control groups anew, because a container may show none or a part of them, and returns the hierarchies' folders."""
+    """Mounts all control groups, because a container may show none or a part of them, and returns the hierarchies' folders."""
     if not hierarchies():
         mount("cgroup2", "cgroup2", GROUPS)
         return [GROUPS]

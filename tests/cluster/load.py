@@ -34,7 +34,7 @@ class Load:
             thread.start()
 
     def mark(self):
-        """Returns the number of requests until now, so that a test can tell how many it was tried with."""
+        """Returns the number of requests until now."""
         with self.lock:
             return self.requests
 

@@ -22,6 +22,11 @@ OUTSIDE = inside.NODES["node-a"]
 DOMAIN = "cluster.local"
 
 
+def is_ready(thing):
+    """Whether a node or a pod is ready."""
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in thing.get("status", {}).get("conditions", []))
+
+
 class Nodes:
     """The nodes of a control plane, which they need for their keys."""
 
@@ -168,11 +173,7 @@ class Nodes:
         self.processes.start("kube-proxy", program("kube-proxy"), f"--config={file}")
 
     def are_ready(self, client):
-        found = {
-            node["metadata"]["name"]
-            for node in client.items("/api/v1/nodes")
-            if any(one["type"] == "Ready" and one["status"] == "True" for one in node.get("status", {}).get("conditions", []))
-        }
+        found = {node["metadata"]["name"] for node in client.items("/api/v1/nodes") if is_ready(node)}
         return found == set(inside.NODES)
 
 

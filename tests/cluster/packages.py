@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).parents[2]
-FOLDER = ROOT / "target/tools/cluster/debian"
+from control_plane import TOOLS
+
+FOLDER = TOOLS / "debian"
 
 # The programs of a node: the container runtime, the plugins that connect pods, packet filters, and a name server for Services.
 NODE = ["containerd", "runc", "containernetworking-plugins", "nftables", "dnsmasq-base", "iproute2"]

@@ -6,7 +6,6 @@ import copy
 import functools
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -214,7 +213,7 @@ def deployment_of_other_pods():
     return deployment, "`selector` does not match template `labels`"
 
 
-FAULTS = [
+INVALID_OBJECTS = [
     route_with_repeated_parent,
     route_with_wrong_method,
     scaler_without_triggers,
@@ -227,20 +226,20 @@ FAULTS = [
 
 
 @pytest.fixture(name="found", scope="session")
-def found_faults(plane):
-    """Returns what the server says against all objects with a fault."""
+def found_problems(plane):
+    """Returns what the server says against all invalid objects."""
     documents = []
-    for fault in FAULTS:
-        document = fault()[0]
-        document["metadata"]["name"] = fault.__name__.replace("_", "-")
+    for make in INVALID_OBJECTS:
+        document = make()[0]
+        document["metadata"]["name"] = make.__name__.replace("_", "-")
         documents.append(document)
     return complaints(plane, documents)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_reported(found, fault):
-    _, expected = fault()
-    assert any(fault.__name__.replace("_", "-") in line and expected in line for line in found), "\n".join(found)
+@pytest.mark.parametrize("make", INVALID_OBJECTS)
+def test_invalid_object_is_reported(found, make):
+    _, expected = make()
+    assert any(make.__name__.replace("_", "-") in line and expected in line for line in found), "\n".join(found)
 
 
 # A quota that counts limits of processors, as administrators of shared clusters set it.
