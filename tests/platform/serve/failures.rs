@@ -34,7 +34,7 @@ fn endless(package: &PackageName, rows: usize) -> ModelInferRequest {
 
 type Call = JoinHandle<Result<ModelInferResponse, Status>>;
 
-/// Sends a call, and waits until the engine computes it.
+/// Sends a call, and waits until the engine has admitted it.
 async fn start(process: &Process, request: ModelInferRequest) -> Call {
     let before = permits_used(process).await;
     let mut client = client(process).await;
@@ -121,6 +121,8 @@ async fn saturated_engine_refuses_calls_at_once() {
     let engine = Engine::start(&[]).await;
     let process = &engine.process;
     let package = engine.publish("1", &packages::slow()).await;
+    // Calls that wait for a package may use only half of the permits.
+    infer(process, calls::predict(&package, &[])).await.unwrap();
     let permits = sum(process, "assay_engine_permits", &[]).await;
     let mut running = Vec::new();
     while permits_used(process).await < permits {
@@ -131,8 +133,12 @@ async fn saturated_engine_refuses_calls_at_once() {
         .unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(calls_with(process, "saturated").await, 1.0);
-    let queue = sum(process, "assay_engine_queue", &[]).await;
-    assert!(queue > 0.0 && queue < permits, "{queue} of {permits}");
+    // A call has its permits before its rows wait.
+    wait_until("computed and waiting rows", WAIT_TIMEOUT, async || {
+        let queue = sum(process, "assay_engine_queue", &[]).await;
+        queue > 0.0 && queue < permits
+    })
+    .await;
     for call in &running {
         call.abort();
     }
