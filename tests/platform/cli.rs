@@ -125,6 +125,17 @@ impl<'w> Cli<'w> {
         command
     }
 
+    /// Returns a command that a signal interrupts, also if this process ignores interrupts as processes
+    /// in the background of a script do.
+    fn interruptible_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command_of(Path::new("env"));
+        command
+            .arg("--default-signal=INT")
+            .arg(&self.world.stack.ground.binaries.cli)
+            .args(arguments);
+        command
+    }
+
     async fn run(&self, arguments: &[&str]) -> Run {
         self.run_with(arguments, "").await
     }
@@ -404,7 +415,7 @@ async fn exit_codes_of_jobs_that_do_not_succeed() {
     cli.run(&["wait", &id, "--timeout", "1s"]).await.assert(124);
 
     let again = [&submit[..], &["--wait", "-v"]].concat();
-    let mut waiting = cli.command(&again).spawn().unwrap();
+    let mut waiting = cli.interruptible_command(&again).spawn().unwrap();
     let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
     while let Some(line) = lines.next_line().await.unwrap() {
         // From now on the program waits for the job.

@@ -284,6 +284,8 @@ def test_exception_of_iterator_is_raised_as_it_is(raised: BaseException) -> None
 def test_signal_between_chunks_interrupts() -> None:
     import assay_scorer
 
+    # Python ignores the signal if it was started in the background of a script.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     # An iterator in C runs no Python code, in which Python would handle signals.
     chunks = itertools.repeat(b"\n" * 65536, 1_000_000)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
@@ -291,6 +293,7 @@ def test_signal_between_chunks_interrupts() -> None:
     with pytest.raises(KeyboardInterrupt):
         assay_scorer.score(chunks, [b'{"item_id":"a","answer":"x"}\n'], "accuracy")
     timer.join()
+    signal.signal(signal.SIGINT, before)
 
 
 def long_line(number: int, n_ids: int) -> bytes:
