@@ -93,11 +93,13 @@ async fn hundred_streams_do_not_block_rest() {
                                 job_id: job_id.clone(),
                             };
                             let mut client = JobServiceClient::new(channel.clone());
-                            let mut watch = retry_unavailable_rpc(async || {
-                                client.watch_job(with_token(request.clone(), key)).await
+                            let update = retry_unavailable_rpc(async || {
+                                let request = with_token(request.clone(), key);
+                                let mut updates = client.watch_job(request).await?.into_inner();
+                                updates.message().await.map(tonic::Response::new)
                             })
                             .await;
-                            assert!(watch.message().await.unwrap().unwrap().job.is_some());
+                            assert!(update.unwrap().job.is_some());
                         }
                     }
                 }
