@@ -1,6 +1,7 @@
 """Container images without a builder and without a registry: archives of the Open Container Initiative with one layer, which
 containerd imports. The same files give the same archive."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -17,6 +18,7 @@ from control_plane import program
 REGISTRY = "registry.invalid"
 KIND = "application/vnd.oci.image"
 USER = 65532
+BINARIES = ["assay-api", "assay-worker"]
 # Two releases of the platform with the same binaries.
 TAGS = ["test-1", "test-2"]
 # Parts of packages that programs do not read.
@@ -90,15 +92,34 @@ class Layer:
 
 
 def write(target, repository, tags, layer, command=()):
-    """Writes an archive with an image for each tag, which differ by a label only, and returns the digests by tag. The images can
-    be named by tag and by digest."""
+    """Writes an archive with an image of one layer for each tag, and returns the digests by tag."""
     tree = target.with_suffix(".layer")
     layer.write(tree)
     with tree.open("rb") as file:
         whole_layer = _described("layer.v1.tar", hashlib.file_digest(file, "sha256").hexdigest(), tree.stat().st_size)
+    config = {
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
+        "os": "linux",
+        "config": {
+            "User": f"{USER}:{USER}",
+            "Cmd": list(command),
+            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "WorkingDir": "/",
+        },
+        "rootfs": {"type": "layers", "diff_ids": [whole_layer["digest"]]},
+    }
+    digests = _write_tagged(target, repository, tags, config, [(whole_layer, tree)])
+    tree.unlink()
+    return digests
+
+
+def _write_tagged(target, repository, tags, config, layers):
+    """Writes an archive with an image for each tag, which differ by a label only, and returns the digests by tag. The images can
+    be named by tag and by digest. Each layer is its descriptor and its content."""
     whole = Layer()
     whole.file("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-    whole.file(_blob(whole_layer), tree)
+    for described, content in layers:
+        whole.file(_blob(described), content)
 
     def add(media, value):
         content = json.dumps(value).encode()
@@ -108,30 +129,67 @@ def write(target, repository, tags, layer, command=()):
 
     digests, manifests = {}, []
     for tag in tags:
-        config = {
-            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
-            "os": "linux",
-            "config": {
-                "User": f"{USER}:{USER}",
-                "Cmd": list(command),
-                "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
-                "WorkingDir": "/",
-                "Labels": {"org.opencontainers.image.version": tag},
-            },
-            "rootfs": {"type": "layers", "diff_ids": [whole_layer["digest"]]},
-        }
+        settings = config["config"]
+        labels = {**settings.get("Labels", {}), "org.opencontainers.image.version": tag}
+        described = add("config.v1+json", {**config, "config": {**settings, "Labels": labels}})
         media = "manifest.v1+json"
         manifest = add(
             media,
-            {"schemaVersion": 2, "mediaType": f"{KIND}.{media}", "config": add("config.v1+json", config), "layers": [whole_layer]},
+            {
+                "schemaVersion": 2,
+                "mediaType": f"{KIND}.{media}",
+                "config": described,
+                "layers": [layer for layer, _ in layers],
+            },
         )
         digests[tag] = manifest["digest"]
         for name in [f"{repository}:{tag}", f"{repository}@{manifest['digest']}"]:
             manifests.append({**manifest, "annotations": {"io.containerd.image.name": f"{REGISTRY}/{name}"}})
     whole.file("index.json", json.dumps({"schemaVersion": 2, "manifests": manifests}).encode())
     whole.write(target)
-    tree.unlink()
     return digests
+
+
+class Archive:
+    """The image in an archive that a builder has written."""
+
+    def __init__(self, path):
+        self.tar = tarfile.open(path)
+        (manifest,) = json.loads(self._read("index.json"))["manifests"]
+        self.digest = manifest["digest"]
+        manifest = json.loads(self._read(_blob(manifest)))
+        self.layers = manifest["layers"]
+        self.config = json.loads(self._read(_blob(manifest["config"])))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tar.close()
+
+    def _read(self, name):
+        return self.tar.extractfile(name).read()
+
+    def sizes(self):
+        """Returns the bytes of all layers, as they are in the archive and as tar files."""
+        unpacked = sum(len(gzip.decompress(self._read(_blob(layer)))) for layer in self.layers)
+        return sum(layer["size"] for layer in self.layers), unpacked
+
+    def binaries(self, folder):
+        """Writes the platform's binaries into a folder, and returns their paths."""
+        for layer in self.layers:
+            with tarfile.open(fileobj=self.tar.extractfile(_blob(layer))) as tree:
+                for entry in tree:
+                    if entry.isfile() and entry.name.removeprefix("./") in [f"usr/local/bin/{name}" for name in BINARIES]:
+                        path = folder / pathlib.Path(entry.name).name
+                        path.write_bytes(tree.extractfile(entry).read())
+                        path.chmod(entry.mode)
+        return [folder / name for name in BINARIES]
+
+    def write_tagged(self, target, repository, tags):
+        """Writes an archive with this image under each tag, and returns the digests by tag."""
+        layers = [(layer, self._read(_blob(layer))) for layer in self.layers]
+        return _write_tagged(target, repository, tags, self.config, layers)
 
 
 def _described(media, digest, size):
@@ -142,14 +200,19 @@ def _blob(described):
     return f"blobs/{described['digest'].replace(':', '/')}"
 
 
-def platform_layer(binaries):
-    """Returns the tree of the platform's image, as the Dockerfile makes it from distroless: binaries of the folder `binaries`,
-    certificates and user, without a shell."""
+def runtime_layer():
+    """Returns the tree of the image that the platform's image is based on, without a shell, as in distroless."""
     layer = Layer()
     layer.tree(packages.runtime_root())
+    return layer
+
+
+def platform_layer(binaries):
+    """Returns the tree of the platform's image with the binaries of a folder, as the Dockerfile makes it."""
+    layer = runtime_layer()
     for name in ["usr/local", "usr/local/bin"]:
         layer.folder(name)
-    for name in ["assay-api", "assay-worker"]:
+    for name in BINARIES:
         layer.file(f"usr/local/bin/{name}", binaries / name, 0o755)
     for name in ["assay", "assay/artifacts", "assay/mail"]:
         layer.folder(f"var/lib/{name}", owner=USER)
@@ -182,14 +245,18 @@ def pause_program():
     return target
 
 
-def make(folder, binaries):
-    """Writes all images into a folder, and returns the digests of the platform's image by tag."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stripped = folder / "binaries"
-    stripped.mkdir(exist_ok=True)
-    for name in ["assay-api", "assay-worker"]:
-        # The symbols are most of a debug build.
-        subprocess.run(["strip", "-o", stripped / name, binaries / name], check=True)
+def make(folder, binaries, archive=None):
+    """Writes all images into a folder, and returns the digests of the platform's image by tag. It contains the binaries of the
+    folder `binaries`, or it is the image of an archive. The folder also gets the binaries."""
+    own = folder / "binaries"
+    own.mkdir(parents=True, exist_ok=True)
     write(folder / "pause.tar", "pause", ["test"], pause_layer(pause_program()), ["/pause"])
     write(folder / "curl.tar", "curl", ["test"], curl_layer(), ["curl"])
-    return write(folder / "assay.tar", "assay", TAGS, platform_layer(stripped), ["assay-api", "serve"])
+    if archive:
+        with Archive(archive) as image:
+            image.binaries(own)
+            return image.write_tagged(folder / "assay.tar", "assay", TAGS)
+    for name in BINARIES:
+        # The symbols are most of a debug build.
+        subprocess.run(["strip", "-o", own / name, binaries / name], check=True)
+    return write(folder / "assay.tar", "assay", TAGS, platform_layer(own), ["assay-api", "serve"])

@@ -175,8 +175,8 @@ def _grouped(option):
     return run("unshare", "--mount", sys.executable, __file__, option, stdout=subprocess.PIPE, text=True)
 
 
-def _die_with_parent():
-    # 1 is PR_SET_PDEATHSIG: even if this program is killed, nothing of the cluster survives.
+def die_with_parent():
+    # 1 is PR_SET_PDEATHSIG: even if this program is killed, no process in the namespaces survives.
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
 
 
@@ -200,7 +200,7 @@ def enter(command):
         _grouped("--remove-groups")
         namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         within = ["unshare", *namespaces, sys.executable, __file__, "--first-process", *command]
-        with subprocess.Popen(within, env=environment, preexec_fn=_die_with_parent) as child:
+        with subprocess.Popen(within, env=environment, preexec_fn=die_with_parent) as child:
             try:
                 status = child.wait()
             finally:
