@@ -9,6 +9,7 @@ import secrets
 import shutil
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 
 import guide
@@ -18,17 +19,23 @@ import netpol
 import node
 from control_plane import HELM, ROOT, TOOLS, ControlPlane, program, wait_for
 from node import FOLDER, is_ready
+from receiver import Receiver
 from stores import DATABASE, REDIS, Stores
 
 # Where the logs of the last run are.
 LOGS = TOOLS / "logs"
 BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", ROOT / "target/debug"))
-COMPONENTS = ["api", "worker", "engine"]
+# The archive with the platform's image that .ci/image has built, in place of an image with these binaries.
+IMAGE = os.environ.get("CLUSTER_IMAGE")
+COMPONENTS = ["api", "worker", "engine", "deliverer"]
+RECEIVER = "receiver.test"
 # Events that say nothing about the chart.
 KNOWN_WARNINGS = [
     "^CgroupV1: ",
     # A kubelet looks for a Secret as soon as it hears of a pod, and tries again.
     "^FailedMount: .*failed to sync (secret|configmap) cache",
+    # The API server learns a little later than the kubelet which pods a node has, and refuses their Secrets until then.
+    "^FailedMount: .*no relationship found between node 'node-[ab]' and this object",
 ]
 
 
@@ -45,7 +52,9 @@ class Cluster:
         loading.start()
         self.plane.start()
         self.client = self.plane.client()
-        self.names = node.Names(self.processes, self.plane.client(), {DATABASE: node.OUTSIDE, REDIS: node.OUTSIDE})
+        servers = dict.fromkeys([DATABASE, REDIS, RECEIVER], node.OUTSIDE)
+        self.names = node.Names(self.processes, self.plane.client(), servers)
+        self.receiver = Receiver(node.OUTSIDE, *self.plane.authority.issue(RECEIVER, names=[f"DNS:{RECEIVER}"]))
         self.nodes.start_kubelets()
         self.nodes.start_proxy()
         self.stores = Stores(self.processes, self.redis_password)
@@ -57,7 +66,7 @@ class Cluster:
 
     def _load_images(self):
         self.digests = None
-        digests = images.make(FOLDER / "images", BINARIES)
+        digests = images.make(FOLDER / "images", BINARIES, IMAGE and ROOT / IMAGE)
         for name in ["pause", "assay", "curl"]:
             self.nodes.load(FOLDER / "images" / f"{name}.tar")
             (FOLDER / "images" / f"{name}.tar").unlink()
@@ -68,6 +77,7 @@ class Cluster:
         self.desk = FOLDER / "desk"
         (self.desk / "bin").mkdir(parents=True)
         (self.desk / "helm").symlink_to(ROOT / "helm")
+        (self.desk / "ca.crt").symlink_to(self.plane.authority.certificate)
         for name, path in {"helm": HELM, "kubectl": program("kubectl")}.items():
             (self.desk / "bin" / name).symlink_to(path)
         (self.desk / "bin/assay-api").symlink_to(FOLDER / "images/binaries/assay-api")
@@ -132,10 +142,13 @@ class Cluster:
             "artifacts": {"folder": {"storageClassName": "shared", "size": "1Gi"}},
             # Other programs of the machine may need the processors meanwhile.
             "config": {"poolWaitMs": 5000},
+            "ca": {"configMap": "assay-ca"},
+            "webhooks": {"existingSecret": "assay-webhooks", "networks": [f"{node.OUTSIDE}/32"]},
             "api": {"resources": small},
             "worker": {"resources": small},
             # The name server does not cache, so clients of a removed engine learn it at once.
             "engine": {"resources": small, "preStopSleepSeconds": 5},
+            "deliverer": {"enabled": True, "resources": small},
         }
         values |= {name: {**values.get(name, {}), **value} for name, value in more.items()}
         (self.desk / "my.yaml").write_text(json.dumps(values))
@@ -164,6 +177,16 @@ class Cluster:
 
     def pods(self, component):
         return self.client.items(f"/api/v1/namespaces/assay/pods?labelSelector=app.kubernetes.io/component={component}")
+
+    def restrictions(self, pods):
+        """Returns what the kernel enforces on each container of the pods."""
+        return {
+            f"{pod['metadata']['name']}/{container['name']}": node.restrictions(
+                self.nodes.process(pod["spec"]["nodeName"], container["containerID"].removeprefix("containerd://"))
+            )
+            for pod in pods
+            for container in pod["status"]["containerStatuses"]
+        }
 
     def operate(self, *arguments):
         """Runs one of the operator's commands at the desk."""
@@ -267,21 +290,38 @@ class Cluster:
 
     def evaluate(self, suite, items):
         """Submits right predictions, and returns the finished job."""
-        job = self.request("POST", "/v1/evals", {"suite_id": suite, "predictions": predictions(items)})
+        return self._finished({"suite_id": suite, "predictions": predictions(items)})
+
+    def evaluate_upload(self, suite, items, parts):
+        """Uploads right predictions in parts, submits them, and returns the finished job."""
+        upload = self.request("POST", "/v1/uploads", {"kind": "predictions"})
+        path = f"/v1/uploads/{upload['id']}"
+        for number in range(parts):
+            lines = [f"{json.dumps(one)}\n" for one in predictions(items)[number::parts]]
+            self.send("PUT", f"{path}/parts/{number + 1}", "".join(lines).encode())
+        self.request("POST", f"{path}/complete")
+        return self._finished({"suite_id": suite, "input_ref": upload["input_ref"]})
+
+    def _finished(self, submission):
+        job = self.request("POST", "/v1/evals", submission)
         while job["status"] in ("queued", "running"):
             job = self.request("GET", f"/v1/jobs/{job['id']}?wait=30")
         assert job["status"] == "succeeded", job
         return job
 
-    def request(self, method, path, body=None):
-        request = urllib.request.Request(
-            f"http://{self.address()}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return json.loads(response.read())
+    def request(self, method, path, body=None, token=None):
+        """Calls the API, and returns the JSON of the response."""
+        return json.loads(self.send(method, path, None if body is None else json.dumps(body).encode(), token))
+
+    def send(self, method, path, content=None, token=None):
+        """Calls the API, on a connection of its own, and returns the content of the response."""
+        headers = {"Authorization": f"Bearer {token or self.key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self.address()}{path}", method=method, data=content, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.read()
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
 
 
 def unexpected_warnings(events):

@@ -100,8 +100,9 @@ class Rules:
             for other in self._pods_of(peers, pod.namespace):
                 yield f"ip {side} {other.address} {expression}"
             for block in [peer["ipBlock"] for peer in peers if "ipBlock" in peer]:
-                excepted = f" ip {side} != {{ {', '.join(block['except'])} }}" if block.get("except") else ""
-                yield f"ip {side} {block['cidr']}{excepted} {expression}"
+                family = "ip6" if ":" in block["cidr"] else "ip"
+                excepted = f" {family} {side} != {{ {', '.join(block['except'])} }}" if block.get("except") else ""
+                yield f"{family} {side} {block['cidr']}{excepted} {expression}"
 
     @staticmethod
     def _port(port, pod):

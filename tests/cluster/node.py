@@ -27,6 +27,16 @@ def is_ready(thing):
     return any(one["type"] == "Ready" and one["status"] == "True" for one in thing.get("status", {}).get("conditions", []))
 
 
+def restrictions(process):
+    """Returns what the kernel enforces on a process: user (real, effective, saved, of files), capabilities, no new privileges, filter
+    of system calls, and how the root filesystem is mounted."""
+    folder = pathlib.Path("/proc", str(process))
+    status = dict(line.split(":\t") for line in (folder / "status").read_text().splitlines())
+    mounts = [line.split() for line in (folder / "mountinfo").read_text().splitlines()]
+    (root,) = [options.split(",")[0] for _, _, _, _, point, options, *_ in mounts if point == "/"]
+    return {name: status[name] for name in ["Uid", "CapEff", "NoNewPrivs", "Seccomp"]} | {"root": root}
+
+
 class Nodes:
     """The nodes of a control plane, which they need for their keys."""
 
@@ -97,6 +107,14 @@ class Nodes:
         made = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
         assert made.returncode == 0 or not check, made.stderr
         return made
+
+    def process(self, node, container):
+        """Returns the id of the first process of a running container."""
+        for line in self.ctr(node, "tasks", "list").stdout.splitlines():
+            name, process, state = line.split()
+            if name == container and state == "RUNNING":
+                return int(process)
+        raise AssertionError(f"the container {container} does not run on {node}")
 
     def load(self, archive):
         for node in inside.NODES:

@@ -5,12 +5,14 @@ import os
 import re
 import secrets
 import time
+import urllib.request
 
 import pytest
 
 import guide
 import images
 import inside
+from control_plane import wait_for
 from load import EVALS, RATE, Load
 from stores import DATABASE, REDIS
 
@@ -40,11 +42,12 @@ def test_operator_creates_database_and_secrets(cluster):
     passwords = [secrets.token_hex(12) for _ in range(4)]
     cluster.stores.psql(guide.fill(guide.block("Install", "sql"), *passwords))
     roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_delivery_1"]
-    owner, api, worker, _ = [f"postgres://{role}:{password}@{DATABASE}/assay" for role, password in zip(roles, passwords)]
+    owner, api, worker, deliverer = [f"postgres://{role}:{password}@{DATABASE}/assay" for role, password in zip(roles, passwords)]
     files = {
         "database-owner.url": owner,
         "database-api.url": api,
         "database-worker.url": worker,
+        "database-deliverer.url": deliverer,
         "redis.url": f"redis://:{cluster.redis_password}@{REDIS}",
         "smtp.url": "smtp://mail.test",
         "id": "id",
@@ -53,6 +56,9 @@ def test_operator_creates_database_and_secrets(cluster):
     for name, content in files.items():
         (cluster.desk / name).write_text(content)
     cluster.shell(guide.block("Install", "sh", "create namespace"))
+    for contained in ["secret generic assay-webhooks", "secret generic assay-database-deliverer"]:
+        cluster.shell(guide.block("Deliver webhooks", "sh", contained))
+    cluster.shell("kubectl --namespace assay create configmap assay-ca --from-file ca.crt")
     # The guide says that the pods meet this standard.
     cluster.shell(
         "kubectl label namespace assay pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted"
@@ -76,6 +82,32 @@ def test_install_by_guide_is_ready(cluster):
     expect_spread(cluster)
 
 
+RESTRICTED = {
+    "Uid": "\t".join([str(images.USER)] * 4),
+    "CapEff": "0" * 16,
+    "NoNewPrivs": "1",
+    # A filter of system calls.
+    "Seccomp": "2",
+    "root": "ro",
+}
+
+
+def lacking(found):
+    """Returns the restrictions that one of these containers lacks."""
+    return {name for restrictions in found.values() for name in RESTRICTED if restrictions[name] != RESTRICTED[name]}
+
+
+def unrestricted(cluster):
+    """Returns the restrictions that a container of the platform lacks."""
+    found = cluster.restrictions([pod for component in parts.COMPONENTS for pod in cluster.pods(component)])
+    assert len(found) == 2 * len(parts.COMPONENTS), found
+    return lacking(found)
+
+
+def test_kernel_restricts_every_container(cluster):
+    assert unrestricted(cluster) == set()
+
+
 def test_first_organization_by_guide(cluster):
     code = guide.block("Create the first organization", "sh")
     functions, first, rest = re.fullmatch(r"(.*\n)(operate org create[^\n]*\n)(.*)", code, re.S).groups()
@@ -89,6 +121,17 @@ def test_eval_through_service_succeeds(cluster):
     cluster.operate("plan", "set", "team", "--requests-per-minute", "100000", "--eval-items-per-month", "100000000")
     job = cluster.evaluate(SUITE, ITEMS)
     assert (job["attempts"], job["result"]["value"]) == (1, 1.0), job
+
+
+def test_upload_through_service_succeeds(cluster):
+    # The parts arrive at both pods of the API, and a worker on either node reads them.
+    job = cluster.evaluate_upload(SUITE, ITEMS, parts=8)
+    assert (job["attempts"], job["result"]["value"]) == (1, 1.0), job
+
+
+def test_dashboard_through_service_shows_sign_in(cluster):
+    with urllib.request.urlopen(f"http://{cluster.address()}/", timeout=60) as response:
+        assert response.url.endswith("/sign-in") and "text/html" in response.headers["Content-Type"], response.url
 
 
 def test_helm_test_by_guide_succeeds(cluster):
@@ -147,6 +190,10 @@ def test_autoscaler_turned_on_fails_no_request(cluster):
 def test_callers_start(cluster):
     for namespace, labels in CALLERS.items():
         cluster.start_caller(namespace, labels)
+    # The control: these containers have the user of their image, and request no restrictions.
+    for namespace in CALLERS:
+        pods = cluster.client.items(f"/api/v1/namespaces/{namespace}/pods")
+        assert lacking(cluster.restrictions(pods)) == {"NoNewPrivs", "Seccomp", "root"}
 
 
 CALLERS = {"gateways": {}, "monitoring": {"app": "prometheus"}, "strangers": {}}
@@ -158,7 +205,7 @@ POLICY = {
         {"namespaceSelector": {"matchLabels": {NAME: "monitoring"}}, "podSelector": {"matchLabels": {"app": "prometheus"}}}
     ],
 }
-PORTS = [("api", 8080), ("api", 9090), ("worker", 9090), ("engine", 9090), ("engine", 9500)]
+PORTS = [("api", 8080), ("api", 9090), ("worker", 9090), ("engine", 9090), ("engine", 9500), ("deliverer", 9090)]
 ALLOWED = {port: {"monitoring"} if port[1] == 9090 else set() for port in PORTS} | {("api", 8080): {"gateways"}}
 
 
@@ -193,7 +240,18 @@ def test_platform_works_under_policies(cluster):
         cluster.wait_until_ready()
         assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
         cluster.shell(guide.line("Install", "sh", "test assay"))
+        expect_webhook(cluster)
     cluster.load.check()
+
+
+def expect_webhook(cluster):
+    """A receiver outside the cluster, with a certificate of a private authority, gets the event of a job."""
+    session = cluster.operate("session", "create", "--email", "owner@example.org")["token"]
+    webhook = {"url": f"https://{parts.RECEIVER}/", "events": ["job.succeeded"]}
+    created = cluster.request("POST", "/v1/webhooks", webhook, session)
+    job = cluster.evaluate(SUITE, ITEMS)["id"]
+    wait_for(lambda: any(event["data"]["id"] == job for event in cluster.receiver.events), 60, cluster.state)
+    cluster.send("DELETE", f"/v1/webhooks/{created['id']}", token=session)
 
 
 def test_every_job_under_load_had_one_attempt(cluster):
@@ -207,6 +265,9 @@ def test_every_job_under_load_had_one_attempt(cluster):
     assert cluster.load.requests >= 0.9 * RATE * seconds, cluster.load.requests
     assert cluster.load.requests >= 5000
     assert len(jobs) >= 0.9 * EVALS * seconds - 30, len(jobs)
+
+
+SECRETS = ["database-owner", "database-api", "database-worker", "database-deliverer", "redis", "smtp", "s3", "webhooks"]
 
 
 def test_uninstall_leaves_what_guide_says(cluster):
@@ -224,7 +285,8 @@ def test_uninstall_leaves_what_guide_says(cluster):
     assert left == {
         "serviceaccount/default",
         "configmap/kube-root-ca.crt",
-        *(f"secret/assay-{name}" for name in ["database-owner", "database-api", "database-worker", "redis", "smtp", "s3"]),
+        "configmap/assay-ca",
+        *(f"secret/assay-{name}" for name in SECRETS),
         "persistentvolumeclaim/assay-artifacts",
         "pod/assay-test-health",
         "serviceaccount/assay-migration",
@@ -245,6 +307,15 @@ def test_second_installation_finds_data_of_first(cluster):
     assert "STATUS: deployed" in cluster.install()
     assert cluster.request("GET", f"/v1/jobs/{cluster.load.jobs[0]['id']}")["status"] == "succeeded"
     assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
+
+
+def test_migration_as_ordinary_job_by_guide(cluster):
+    cluster.shell(guide.line("Upgrade", "sh", "delete job,pod,serviceaccount,networkpolicy"))
+    cluster.write_values(networkPolicy=POLICY, migration={"mode": "job"})
+    cluster.install()
+    assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
+    of_migration = "--selector app.kubernetes.io/component=migration"
+    cluster.shell(f"kubectl --namespace assay wait job {of_migration} --for condition=Complete --timeout 60s")
 
 
 # Each error in the chart below must fail an assertion above.
