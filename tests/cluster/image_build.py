@@ -139,10 +139,7 @@ def build_inside(folder, commit, timestamp):
     inside.mount("overlay", "overlay", "/usr", f"lowerdir={buildah_programs()}/usr:/usr")
     # Locks and a cache are in fixed places.
     for place in ["/run", "/var/lib"]:
-        upper, work = [folder / name / place.strip("/") for name in ["upper", "work"]]
-        upper.mkdir(parents=True)
-        work.mkdir(parents=True)
-        inside.mount("overlay", "overlay", place, f"lowerdir={place},upperdir={upper},workdir={work}")
+        inside.mount_layer(place, folder / "changes" / place.strip("/"))
     Build(folder).image(folder / "context", commit, timestamp, folder / "assay.tar")
 
 
@@ -165,14 +162,7 @@ def build(commit, timestamp):
         inside.run("git", "archive", f"--output={folder}/context.tar", commit, cwd=ROOT)
         os.mkdir(f"{folder}/context")
         inside.run("tar", "--extract", f"--file={folder}/context.tar", f"--directory={folder}/context")
-        namespaces = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
-        within = ["unshare", *namespaces, sys.executable, __file__, "--inside", folder, commit, timestamp]
-        with subprocess.Popen(within, preexec_fn=inside.die_with_parent) as child:
-            try:
-                status = child.wait()
-            finally:
-                child.kill()
-        if status != 0:
+        if inside.run_isolated([sys.executable, __file__, "--inside", folder, commit, timestamp]) != 0:
             sys.exit("the image could not be built")
         os.replace(f"{folder}/assay.tar", TARGET)
     print(f"built in {time.monotonic() - start:.0f} s with {cpu_time() - cpu_start:.0f} s of CPU time", flush=True)

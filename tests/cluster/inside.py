@@ -35,6 +35,14 @@ def mount(kind, source, target, options=None):
     run("mount", "-t", kind, *(["-o", options] if options else []), source, target)
 
 
+def mount_layer(place, folder):
+    """Mounts a layer over a folder of the system, so that changes below `place` are made in `folder` instead."""
+    upper, work = folder / "upper", folder / "work"
+    for path in [upper, work]:
+        path.mkdir(parents=True)
+    mount("overlay", "overlay", place, f"lowerdir={place},upperdir={upper},workdir={work}")
+
+
 def hierarchies():
     """Returns the controllers of each hierarchy of version 1, and none with version 2 alone."""
     lines = [line.split(":") for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()]
@@ -110,9 +118,7 @@ def prepare(folder, group):
     mount("tmpfs", "tmpfs", folder, "mode=755,size=6g")
     for path in ["/run", "/var/log"]:
         mount("tmpfs", "tmpfs", path, "mode=755")
-    for name in ["upper", "work"]:
-        (folder / "lib" / name).mkdir(parents=True)
-    mount("overlay", "overlay", "/var/lib", f"lowerdir=/var/lib,upperdir={folder}/lib/upper,workdir={folder}/lib/work")
+    mount_layer("/var/lib", folder / "lib")
     programs = packages.node_programs() / "usr"
     mount("overlay", "overlay", "/usr", f"lowerdir={programs}:/usr")
     run("mount", "--bind", "/proc/sys", "/proc/sys")
@@ -175,9 +181,20 @@ def _grouped(option):
     return run("unshare", "--mount", sys.executable, __file__, option, stdout=subprocess.PIPE, text=True)
 
 
-def die_with_parent():
+def _die_with_parent():
     # 1 is PR_SET_PDEATHSIG: even if this program is killed, no process in the namespaces survives.
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
+def run_isolated(command, *namespaces, environment=None):
+    """Runs a command in private namespaces, and returns its exit status. All its processes and mounts end with it, and with this
+    program. `namespaces` are further ones, as options of `unshare`."""
+    common = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
+    with subprocess.Popen(["unshare", *common, *namespaces, *command], env=environment, preexec_fn=_die_with_parent) as child:
+        try:
+            return child.wait()
+        finally:
+            child.kill()
 
 
 def enter(command):
@@ -198,13 +215,7 @@ def enter(command):
     environment = {**os.environ, FOLDER: str(folder)}
     try:
         _grouped("--remove-groups")
-        namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
-        within = ["unshare", *namespaces, sys.executable, __file__, "--first-process", *command]
-        with subprocess.Popen(within, env=environment, preexec_fn=die_with_parent) as child:
-            try:
-                status = child.wait()
-            finally:
-                child.kill()
+        status = run_isolated([sys.executable, __file__, "--first-process", *command], "--net", environment=environment)
         found = remains(folder, before)
         for line in found:
             print(f"not removed: {line}", file=sys.stderr)
