@@ -3,6 +3,9 @@
 //! Closes a connection whose request headers are incomplete after 10 s, or that is idle for 75 s,
 //! which is longer than load balancers keep an idle connection. If the client reads nothing of a
 //! response for 30 s, closes the HTTP/1 connection or resets the HTTP/2 stream.
+//!
+//! Keeps connections of HTTP/1 open for the first 5 s of a shutdown. A request that a client sends
+//! while the server closes its connection would fail. HTTP/2 has a message for this; HTTP/1 has the header `Connection: close` of a response.
 
 pub mod activity;
 mod addresses;
@@ -20,7 +23,7 @@ use assay_core::runtime::process;
 use assay_core::{BestEffort as _, Error, Result};
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use http::{HeaderValue, Request, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -45,6 +48,9 @@ use crate::settings::Settings;
 
 /// Time that an idle connection has to close after a graceful shutdown was started.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after the start of a shutdown in which a client may send one more request on a connection of
+/// HTTP/1, or its first on one that is new. The response closes the connection.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which an HTTP/2 connection is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Longest time until the response to a ping.
@@ -198,11 +204,11 @@ async fn serve(
     slot: &AddressSlot,
     router: Router,
     tasks: TaskTracker,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) {
     let detected = tokio::select! {
         detected = HttpVersion::detect(&stream) => detected,
-        _ = stopped.wait_for(|stopped| *stopped) => None,
+        () = stopped_for(LAST_REQUEST_TIMEOUT, stopped.clone()) => None,
     };
     let Some(version) = detected else { return };
     let activity = Arc::new(ConnectionActivity::new(version, slot.is_client()));
@@ -216,12 +222,14 @@ async fn serve(
     let stream = MonitoredStream::new(stream, Arc::clone(&activity));
     let service = hyper::service::service_fn({
         let activity = Arc::clone(&activity);
+        let stopped = stopped.clone();
         move |request: Request<hyper::body::Incoming>| {
             let open = OpenRequest::new(&activity);
             let router = router.clone();
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(peer.ip()));
             request.extensions_mut().insert(Arc::clone(&activity));
+            let stopped = stopped.clone();
             async move {
                 if response::is_refused() {
                     return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
@@ -233,6 +241,10 @@ async fn serve(
                     open.activity.pause();
                     return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
                 }
+                if version == HttpVersion::Http1 && *stopped.borrow() {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
                 let memory = response.extensions_mut().remove::<SharedReservation>();
                 Ok(response
                     .map(|body| ResponseBody::new(body, StreamProgress::current(), open, memory)))
@@ -240,10 +252,14 @@ async fn serve(
         }
     });
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let last_request_timeout = match version {
+        HttpVersion::Http1 => LAST_REQUEST_TIMEOUT,
+        HttpVersion::Http2 => Duration::ZERO,
+    };
     let shutdown_timeout = tokio::select! {
         result = &mut connection => return log_error(result),
         // The caller of `drain` limits the time of a shutdown.
-        _ = stopped.wait_for(|stopped| *stopped) => Duration::MAX,
+        () = stopped_for(last_request_timeout, stopped) => Duration::MAX,
         overdue = activity.overdue() => {
             tracing::debug!(?overdue, "client missed a deadline, connection closed");
             match overdue {
@@ -258,6 +274,13 @@ async fn serve(
         .await
         .map(log_error)
         .unwrap_or_default();
+}
+
+/// Waits until `duration` after the start of the shutdown.
+async fn stopped_for(duration: Duration, mut stopped: watch::Receiver<bool>) {
+    // It fails only if the sender is dropped, which is the end of the process.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+    sleep(duration).await;
 }
 
 fn log_error(result: std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>) {
