@@ -4,6 +4,7 @@
 //!
 //! Nothing here uses a clock, a database or the network. Only `suite::folder` reads files.
 
+pub mod board;
 pub mod compare;
 pub mod content;
 mod disclosure;

@@ -21,7 +21,7 @@ pub(super) fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
 
 /// Returns the p-value of the exact test of Q. McNemar (1947): at each item where the jobs differ,
 /// each is as likely to be the better one.
-pub(super) fn mcnemar(more: u64, less: u64) -> f64 {
+pub fn mcnemar(more: u64, less: u64) -> f64 {
     (2.0 * heads_at_most(more.min(less), more + less)).min(1.0)
 }
 

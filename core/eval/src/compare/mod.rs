@@ -12,6 +12,7 @@ mod permutation_test;
 
 pub use contribution::{Aggregate, Contribution, StoredItems};
 pub use difference::Difference;
+pub(crate) use mcnemar::mcnemar;
 pub use pairs::{Pairs, point};
 
 #[cfg(test)]

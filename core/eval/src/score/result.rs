@@ -40,8 +40,12 @@ pub struct Figures {
 pub struct Sealed {
     /// Number of sealed items.
     pub n: i64,
+    /// Number of sealed items without a prediction.
+    pub n_missing: i64,
     /// The figures of the sealed items alone.
     pub figures: Figures,
+    /// The values of the sealed items, for the board.
+    pub items: ItemScores,
 }
 
 /// The reason why there is no score.

@@ -221,10 +221,17 @@ impl<'t> Scorer<'t> {
         let n_missing = open.n_missing() as i64;
         let (figures, items) = open.finish()?;
         let sealed = match sealed {
-            Some(set) => Some(Sealed {
-                n: set.table.len() as i64,
-                figures: set.finish()?.0,
-            }),
+            Some(set) => {
+                let n = set.table.len() as i64;
+                let n_missing = set.n_missing() as i64;
+                let (figures, items) = set.finish()?;
+                Some(Sealed {
+                    n,
+                    n_missing,
+                    figures,
+                    items,
+                })
+            }
             None => None,
         };
         Ok(Score {

@@ -1,0 +1,14 @@
+//! Leaderboards that rank only what the data separate: a test of each pair of entries, a correction
+//! for all tests together, and the tiers and rank intervals that follow.
+//!
+//! `docs/metrics.md` defines every number.
+
+mod pair_test;
+mod sign_flip;
+mod standings;
+
+pub use pair_test::{EntryItems, Evidence, test_pair};
+pub use standings::{Standing, standings};
+
+#[cfg(test)]
+mod tests;
