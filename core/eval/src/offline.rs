@@ -81,8 +81,21 @@ pub fn score(
     predictions: impl BufRead,
     format: ContentFormat,
 ) -> Result<Report, String> {
+    let score = score_all(answers, None, metric, predictions, format)?;
+    Ok(Report::new(metric, score))
+}
+
+/// Scores predictions for a suite with sealed items. Fails with the place of the first invalid
+/// prediction.
+pub fn score_all(
+    open: &AnswerTable,
+    sealed: Option<&AnswerTable>,
+    metric: Metric,
+    predictions: impl BufRead,
+    format: ContentFormat,
+) -> Result<Score, String> {
     let progress = Progress::default();
-    let mut scorer = Scorer::new(answers, metric, &progress);
+    let mut scorer = Scorer::new(open, metric, &progress).with_sealed(sealed);
     let never_stop = || ControlFlow::Continue(());
     let scored = match read_content(predictions, format, never_stop, &mut scorer) {
         ReadEnd::Complete => scorer.finish(),
@@ -90,7 +103,7 @@ pub fn score(
         ReadEnd::Invalid(error) => return Err(error.to_string()),
     };
     match scored {
-        Ok(score) => Ok(Report::new(metric, score)),
+        Ok(score) => Ok(score),
         Err(Failure::InvalidPredictions(message)) => Err(message),
         Err(Failure::Stopped) => Err("stopped".into()),
     }

@@ -17,7 +17,7 @@ mod unmatched;
 
 pub use answer_table::{AnswerTable, Builder};
 pub use result::{Failure, Figures, Score, Sealed};
-pub use scorer::{Progress, Scorer, score};
+pub use scorer::{Progress, Scorer, score, score_and_hash};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
 #[cfg(test)]

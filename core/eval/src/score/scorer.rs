@@ -13,7 +13,9 @@ use super::unmatched::Unmatched;
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::{Family, Metric};
-use crate::prediction::{Prediction, PredictionSink, Value, check_value, location, read};
+use crate::prediction::{
+    HashedPredictions, Prediction, PredictionSink, Value, check_value, location, read,
+};
 
 /// Number of predictions between two updates of the progress, which also check whether to stop.
 const PROGRESS_INTERVAL: u64 = 1024;
@@ -36,9 +38,24 @@ pub fn score(
     predictions: &[u8],
     progress: &Progress,
 ) -> Result<Score, Failure> {
-    let mut scorer = Scorer::new(open, metric, progress).with_sealed(sealed);
-    match read(predictions, &mut scorer) {
-        Ok(ControlFlow::Continue(())) => scorer.finish(),
+    score_and_hash(open, sealed, metric, predictions, progress).map(|(score, _)| score)
+}
+
+/// Scores a JSON array of predictions, and returns the SHA-256 of their normal form with the score.
+pub fn score_and_hash(
+    open: &AnswerTable,
+    sealed: Option<&AnswerTable>,
+    metric: Metric,
+    predictions: &[u8],
+    progress: &Progress,
+) -> Result<(Score, [u8; 32]), Failure> {
+    let scorer = Scorer::new(open, metric, progress).with_sealed(sealed);
+    let mut hashed = HashedPredictions::new(scorer);
+    match read(predictions, &mut hashed) {
+        Ok(ControlFlow::Continue(())) => {
+            let (scorer, sha256) = hashed.finish();
+            Ok((scorer.finish()?, sha256))
+        }
         Ok(ControlFlow::Break(failure)) => Err(failure),
         Err(malformed) => Err(Failure::InvalidPredictions(malformed.to_string())),
     }

@@ -9,6 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::access::Access;
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
+use super::board_mode::BoardMode;
+use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
 use super::sequence_paths::SequencePaths;
@@ -51,9 +53,9 @@ impl SuiteFolder {
     }
 
     /// Reads and checks the contents of the three files.
-    pub fn parse(suite: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
+    pub fn parse(suite_toml: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
         let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
-        let suite = SuiteToml::parse(suite)?;
+        let suite = SuiteToml::parse(suite_toml)?;
         if !is_suite_id(&suite.suite_id) {
             return Err(bad(
                 "suite_id must be \"suite:\" and a name of lower-case letters, digits, '.', '_' or '-', at most 64 characters"
@@ -71,7 +73,7 @@ impl SuiteFolder {
                 "per_item_feedback: with {metric} an item has no score of its own"
             )));
         }
-        let protection = suite.protection(metric)?;
+        let protection = suite.protection(metric, suite_toml)?;
         let sequence = suite.sequence()?;
         let mut answers = read_answers(answers, &metric)?;
         let mut items = join_items(items, &mut answers)?;
@@ -86,7 +88,7 @@ impl SuiteFolder {
             (protection.policy, &protection.seal_seed)
         {
             let n_sealed = fraction.of(items.len());
-            seal_items(&mut items, n_sealed, seed, metric)?;
+            seal_items(&mut items, n_sealed, SealSeed::of_text(seed), metric)?;
         }
         let SuiteToml {
             suite_id,
@@ -108,6 +110,23 @@ impl SuiteFolder {
         };
         folder.content_sha256 = folder.digest();
         Ok(folder)
+    }
+
+    /// Returns what opens the commitment to this folder, with this salt.
+    pub fn opening(&self, salt: [u8; 32]) -> Opening {
+        let digest = |field, of: fn(&FolderItem) -> &str| {
+            let mut lines = LinesDigest::default();
+            for item in &self.items {
+                lines.add(&item.item_id, field, of(item));
+            }
+            lines.finish()
+        };
+        Opening {
+            salt,
+            items_sha256: digest("input", |item| item.input.get()),
+            answers_sha256: digest("answer", |item| item.answer.get()),
+            seed: self.protection.seal_seed.as_deref().map(SealSeed::of_text),
+        }
     }
 
     /// Checks each item with `check`, and returns the first error with the item's line.
@@ -180,6 +199,7 @@ impl SuiteFolder {
             access,
             closes_at,
             seal_seed,
+            board,
         } = &self.protection;
         // Fields that were added later are hashed only if they are set: suites published before
         // keep their digest.
@@ -210,6 +230,10 @@ impl SuiteFolder {
             ("closes_at", closes_at.clone()),
             ("seal_seed", seal_seed.clone()),
             (
+                "board",
+                (*board != BoardMode::Off).then(|| board.to_string()),
+            ),
+            (
                 "sequence.events",
                 self.sequence.as_ref().map(|paths| paths.events.clone()),
             ),
@@ -235,13 +259,12 @@ impl SuiteFolder {
     }
 }
 
-/// Seals this many items: those with the smallest hashes of the seed and their id. The choice
-/// depends neither on the order of the file nor on any answer. Fails if the metric is not defined
+/// Seals this many items, which the seed draws. The choice depends neither on the order of the file nor on any answer. Fails if the metric is not defined
 /// for the open items alone, or for the sealed ones.
 fn seal_items(
     items: &mut [FolderItem],
     n_sealed: usize,
-    seed: &str,
+    seed: SealSeed,
     metric: Metric,
 ) -> Result<(), BadSuite> {
     if items.len() < 2 {
@@ -251,18 +274,10 @@ fn seal_items(
             "a suite with sealed items needs at least two items",
         ));
     }
-    let hash = |item: &FolderItem| -> [u8; 32] {
-        Sha256::digest(format!("{} {seed} {}", seed.len(), item.item_id)).into()
-    };
-    let mut order: Vec<(usize, [u8; 32])> = items
-        .iter()
-        .enumerate()
-        .map(|(at, item)| (at, hash(item)))
-        .collect();
-    order.sort_unstable_by_key(|(_, hash)| *hash);
-    order[..n_sealed]
-        .iter()
-        .for_each(|(at, _)| items[*at].is_sealed = true);
+    let drawn = seed.draw(items.iter().map(|item| item.item_id.as_str()), n_sealed);
+    for at in drawn {
+        items[at].is_sealed = true;
+    }
     for is_sealed in [false, true] {
         let mut check = AnswersCheck::new(metric);
         let checked = items

@@ -3,6 +3,8 @@
 mod access;
 pub(crate) mod answers;
 mod bad_suite;
+mod board_mode;
+mod commitment;
 mod folder;
 mod lines;
 mod names;
@@ -11,6 +13,8 @@ mod suite_toml;
 
 pub use access::Access;
 pub use bad_suite::BadSuite;
+pub use board_mode::BoardMode;
+pub use commitment::{LinesDigest, Opening, SealSeed, write_line};
 pub use folder::SuiteFolder;
 pub use lines::{AnswerLines, FolderItem};
 pub use names::{VERSION_MAX, is_suite_id, is_version};

@@ -6,9 +6,11 @@ use std::path::Path;
 use serde::Deserialize;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
+use toml::Spanned;
 
 use super::access::Access;
 use super::bad_suite::BadSuite;
+use super::board_mode::BoardMode;
 use super::sequence_paths::SequencePaths;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
@@ -36,7 +38,8 @@ pub(super) struct SuiteToml {
     clip: Option<Vec<f64>>,
     access: Option<String>,
     seal_seed: Option<String>,
-    closes_at: Option<toml::value::Datetime>,
+    board: Option<Spanned<String>>,
+    closes_at: Option<Spanned<toml::value::Datetime>>,
     sequence: Option<SequencePaths>,
 }
 
@@ -55,12 +58,15 @@ pub struct Protection {
     pub max_submissions: Option<i32>,
     /// The organizations that may submit.
     pub access: Access,
-    /// The time at which the suite closes, in UTC with microseconds: `2026-01-31T23:59:59.000000Z`.
-    /// Present if and only if items are sealed.
+    /// The time at which the suite and its board close, in UTC with microseconds:
+    /// `2026-01-31T23:59:59.000000Z`. Present if items are sealed or the board is
+    /// [`BoardMode::AtClose`].
     pub closes_at: Option<String>,
     /// The secret that selects the sealed items. Present if and only if items are sealed. It must
     /// stay as secret as the answers.
     pub seal_seed: Option<String>,
+    /// The times at which the board of the suite shows figures.
+    pub board: BoardMode,
 }
 
 impl SuiteToml {
@@ -82,21 +88,23 @@ impl SuiteToml {
         )
     }
 
-    pub(super) fn protection(&self, metric: Metric) -> Result<Protection, BadSuite> {
+    /// Checks the fields of the protection. `text` is the file, to name the lines of errors.
+    pub(super) fn protection(&self, metric: Metric, text: &str) -> Result<Protection, BadSuite> {
+        let line = |offset: usize| 1 + text[..offset].matches('\n').count();
         self.checked_protection(metric)
-            .map_err(|reason| BadSuite::new(SUITE, 0, reason))
+            .map_err(|error| BadSuite::new(SUITE, error.offset.map_or(0, line), error.reason))
     }
 
-    fn checked_protection(&self, metric: Metric) -> Result<Protection, String> {
+    fn checked_protection(&self, metric: Metric) -> Result<Protection, BadField> {
         let policy = self
             .release
             .as_deref()
             .map_or(Ok(DisclosurePolicy::Exact), str::parse)
             .map_err(|error| format!("release: {error}"))?;
         if self.per_item_feedback && policy != DisclosurePolicy::Exact {
-            return Err(format!(
+            return Err(BadField::from(format!(
                 "per_item_feedback: with release = \"{policy}\" the scores of single items must not be disclosed"
-            ));
+            )));
         }
         let max_submissions_per_day =
             limit("max_submissions_per_day", self.max_submissions_per_day)?;
@@ -107,7 +115,8 @@ impl SuiteToml {
             .map_or(Ok(Access::Everyone), str::parse)
             .map_err(|error| format!("access: {error}"))?;
         let clip = self.clip(metric, policy)?;
-        let closes_at = self.closes_at(policy)?;
+        let board = self.board(policy)?;
+        let closes_at = self.closes_at(policy, board)?;
         let seal_seed = self.seal_seed(policy)?;
         Ok(Protection {
             policy,
@@ -117,6 +126,7 @@ impl SuiteToml {
             access,
             closes_at,
             seal_seed,
+            board,
         })
     }
 
@@ -134,20 +144,56 @@ impl SuiteToml {
         }
     }
 
-    fn closes_at(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {
-        match (policy, &self.closes_at) {
-            (DisclosurePolicy::Sealed(_), Some(at)) => {
-                canonical_utc(&at.to_string()).map(Some).ok_or_else(|| {
-                    "closes_at: must be a time with an offset, such as 2027-01-31T12:00:00Z".into()
+    fn board(&self, policy: DisclosurePolicy) -> Result<BoardMode, BadField> {
+        let Some(name) = &self.board else {
+            return Ok(BoardMode::Off);
+        };
+        let bad = |reason: String| BadField::at(name, format!("board: {reason}"));
+        let mode = name.get_ref().parse();
+        let mode = mode.map_err(|error: &str| bad(error.to_owned()))?;
+        let is_live = mode == BoardMode::Live;
+        if is_live && policy.hides_figures() {
+            // Changes of ranks would measure the hidden answers.
+            return Err(bad(format!(
+                "a live board would disclose what release = \"{policy}\" hides; use \"at_close\""
+            )));
+        }
+        Ok(mode)
+    }
+
+    fn closes_at(
+        &self,
+        policy: DisclosurePolicy,
+        board: BoardMode,
+    ) -> Result<Option<String>, BadField> {
+        let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
+        match &self.closes_at {
+            Some(at) if is_sealed || board != BoardMode::Off => {
+                let closes_at = canonical_utc(&at.get_ref().to_string());
+                closes_at.map(Some).ok_or_else(|| {
+                    let example = "2027-01-31T12:00:00Z";
+                    let reason =
+                        format!("closes_at: must be a time with an offset, such as {example}");
+                    BadField::at(at, reason)
                 })
             }
-            (DisclosurePolicy::Sealed(_), None) => {
-                Err("closes_at: sealed items need the time at which the suite closes".into())
-            }
-            (_, Some(_)) => Err(format!(
-                "closes_at: is for release = \"sealed(fraction)\", not for \"{policy}\""
+            Some(at) => Err(BadField::at(
+                at,
+                format!(
+                    "closes_at: is for release = \"sealed(fraction)\" or a board, not for \"{policy}\" without a board"
+                ),
             )),
-            (_, None) => Ok(None),
+            None if is_sealed => Err(BadField::from(String::from(
+                "closes_at: sealed items need the time at which the suite closes",
+            ))),
+            None => match &self.board {
+                Some(mode) if board == BoardMode::AtClose => Err(BadField::at(
+                    mode,
+                    "board: \"at_close\" needs closes_at, the time at which the board closes"
+                        .into(),
+                )),
+                _ => Ok(None),
+            },
         }
     }
 
@@ -165,6 +211,32 @@ impl SuiteToml {
                 "seal_seed: is for release = \"sealed(fraction)\", not for \"{policy}\""
             )),
             (_, None) => Ok(None),
+        }
+    }
+}
+
+/// The reason why a field is rejected.
+struct BadField {
+    /// The place of the field's value in the file, in bytes; `None` if the field is missing or the
+    /// message names it.
+    offset: Option<usize>,
+    reason: String,
+}
+
+impl BadField {
+    fn at<T>(value: &Spanned<T>, reason: String) -> Self {
+        Self {
+            offset: Some(value.span().start),
+            reason,
+        }
+    }
+}
+
+impl From<String> for BadField {
+    fn from(reason: String) -> Self {
+        Self {
+            offset: None,
+            reason,
         }
     }
 }
@@ -221,7 +293,7 @@ fn own_metric_and_clip(path: &Path) -> Result<(Metric, Option<Clip>), BadSuite> 
     let text = fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
     let suite = SuiteToml::parse(&text)?;
     let metric = suite.metric()?;
-    Ok((metric, suite.protection(metric)?.clip))
+    Ok((metric, suite.protection(metric, &text)?.clip))
 }
 
 #[cfg(test)]

@@ -1,0 +1,165 @@
+//! The commitment of a suite: a salted hash of its items and answers, and of the seed that draws its
+//! sealed items. Published with the suite, it makes a later change of the answers detectable, and
+//! discloses nothing before the salt is published.
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+/// The seed of a suite that draws its sealed items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealSeed([u8; 32]);
+
+impl SealSeed {
+    /// Returns the seed of `seal_seed` in `suite.toml`: the SHA-256 of the text.
+    pub fn of_text(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
+    /// Creates a seed from its bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes of the seed.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Returns the indexes of the sealed items: the `n_sealed` items with the smallest HMAC-SHA-256
+    /// of their ids under the seed.
+    pub fn draw<'a>(
+        &self,
+        item_ids: impl IntoIterator<Item = &'a str>,
+        n_sealed: usize,
+    ) -> Vec<usize> {
+        let mut order: Vec<([u8; 32], usize)> = item_ids
+            .into_iter()
+            .enumerate()
+            .map(|(at, item_id)| (self.place(item_id), at))
+            .collect();
+        order.sort_unstable();
+        order.truncate(n_sealed);
+        order.into_iter().map(|(_, at)| at).collect()
+    }
+
+    fn place(&self, item_id: &str) -> [u8; 32] {
+        // A key of 32 bytes has a valid length for every hash function.
+        Hmac::<Sha256>::new_from_slice(&self.0)
+            .map(|mac| mac.chain_update(item_id).finalize().into_bytes().into())
+            .unwrap_or_default()
+    }
+}
+
+/// The SHA-256 of the lines of `items.ndjson` or `answers.ndjson` as they are published.
+#[derive(Default)]
+pub struct LinesDigest {
+    hash: Sha256,
+    line: Vec<u8>,
+}
+
+#[derive(Serialize)]
+struct ItemId<'a> {
+    item_id: &'a str,
+}
+
+impl LinesDigest {
+    /// Adds the line of an item: `field` is `input` or `answer`, and `json` its value.
+    pub fn add(&mut self, item_id: &str, field: &str, json: &str) {
+        self.line.clear();
+        write_line(item_id, field, json, &mut self.line);
+        self.hash.update(&self.line);
+    }
+
+    /// Returns the digest of all lines.
+    pub fn finish(self) -> [u8; 32] {
+        self.hash.finalize().into()
+    }
+}
+
+/// Appends the line of an item in `items.ndjson` (`field` is `input`) or `answers.ndjson` (`answer`)
+/// as it is published: `{"item_id":…,"input":…}` and a line feed. `json` is the value byte for byte.
+pub fn write_line(item_id: &str, field: &str, json: &str, out: &mut Vec<u8>) {
+    // Writing a string to a vector cannot fail.
+    let _ = serde_json::to_writer(&mut *out, &ItemId { item_id });
+    out.pop();
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(field.as_bytes());
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(json.as_bytes());
+    out.extend_from_slice(b"}\n");
+}
+
+/// Everything that a commitment hides until the suite is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// 32 random bytes.
+    pub salt: [u8; 32],
+    /// The SHA-256 of the published `items.ndjson`.
+    pub items_sha256: [u8; 32],
+    /// The SHA-256 of the published `answers.ndjson`.
+    pub answers_sha256: [u8; 32],
+    /// The seed of the sealed items. `None` without sealed items, and for a suite that was published
+    /// before commitments existed.
+    pub seed: Option<SealSeed>,
+}
+
+impl Opening {
+    /// Returns the commitment: SHA-256(salt ‖ SHA-256(items) ‖ SHA-256(answers) ‖ seed).
+    pub fn commitment(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.salt);
+        hash.update(self.items_sha256);
+        hash.update(self.answers_sha256);
+        if let Some(seed) = &self.seed {
+            hash.update(seed.as_bytes());
+        }
+        hash.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computed by Python: `hmac.new(hashlib.sha256(b"s").digest(), id, "sha256").hexdigest()`.
+    #[test]
+    fn draw_takes_the_smallest_hashes() {
+        let seed = SealSeed::of_text("s");
+        let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
+        assert_eq!(hex(seed.place("a")), HASH_OF_A);
+        let ids = ["a", "b", "c", "d", "e"];
+        let mut by_hash = ids.map(|id| (hex(seed.place(id)), id));
+        by_hash.sort();
+        let drawn = seed.draw(ids, 2);
+        assert_eq!(drawn.len(), 2);
+        assert_eq!([ids[drawn[0]], ids[drawn[1]]], [by_hash[0].1, by_hash[1].1]);
+    }
+
+    const HASH_OF_A: &str = "389bd5de0be7c95b19dd2b8518055447d53189af4c3718118078f5e6f8745b8c";
+
+    #[test]
+    fn commitment_hashes_salt_files_and_seed() {
+        let mut line = Vec::new();
+        write_line("ä\"", "input", "{\"x\" :1}", &mut line);
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "{\"item_id\":\"ä\\\"\",\"input\":{\"x\" :1}}\n"
+        );
+        let opening = Opening {
+            salt: [1; 32],
+            items_sha256: [2; 32],
+            answers_sha256: [3; 32],
+            seed: None,
+        };
+        let expected: [u8; 32] = Sha256::digest([[1; 32], [2; 32], [3; 32]].concat()).into();
+        assert_eq!(opening.commitment(), expected);
+        let sealed = Opening {
+            seed: Some(SealSeed::from_bytes([4; 32])),
+            ..opening
+        };
+        let expected: [u8; 32] =
+            Sha256::digest([[1; 32], [2; 32], [3; 32], [4; 32]].concat()).into();
+        assert_eq!(sealed.commitment(), expected);
+    }
+}
