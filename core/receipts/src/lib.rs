@@ -1,0 +1,13 @@
+//! Score receipts: signed statements about the disclosed figures of jobs, and the public log of
+//! their hashes.
+//!
+//! The crate has no runtime and no database. The platform signs and logs with it, and `assay verify`
+//! checks receipts with it, without a network.
+
+pub mod jws;
+pub mod keys;
+pub mod log;
+pub mod statement;
+mod strict_json;
+pub mod tree;
+pub mod verify;

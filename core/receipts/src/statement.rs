@@ -1,0 +1,196 @@
+//! The signed statements: in-toto statements (version 1) about a job's figures, a suite's commitment,
+//! and a receipt key.
+//!
+//! The signature covers the exact bytes of a statement, so it has no canonical form. Readers reject
+//! unknown and repeated fields.
+
+use serde::{Deserialize, Serialize};
+
+/// `_type` of every statement.
+pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
+
+/// `predicateType` of the figures of a job.
+pub const EVAL_RESULT: &str = "urn:assay:eval-result:v1";
+
+/// `predicateType` of a suite's commitment.
+pub const SUITE: &str = "urn:assay:suite:v1";
+
+/// `predicateType` of a change of the receipt keys.
+pub const KEY: &str = "urn:assay:key:v1";
+
+/// A statement with a predicate of this type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement<P> {
+    /// [`STATEMENT_TYPE`].
+    #[serde(rename = "_type")]
+    pub r#type: String,
+    /// The subject of the statement: exactly one.
+    pub subject: [Subject; 1],
+    /// The type of the predicate.
+    #[serde(rename = "predicateType")]
+    pub predicate_type: String,
+    /// The claim.
+    pub predicate: P,
+}
+
+/// The subject of a statement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subject {
+    /// `predictions`, `suite` or `receipt-key`.
+    pub name: String,
+    /// The subject's digest.
+    pub digest: Digest,
+}
+
+/// A digest of a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Digest {
+    /// The SHA-256 in lower-case hex.
+    pub sha256: String,
+}
+
+impl<P> Statement<P> {
+    /// Creates a statement about one subject.
+    pub fn new(predicate_type: &str, subject: &str, sha256: String, predicate: P) -> Self {
+        Self {
+            r#type: STATEMENT_TYPE.into(),
+            subject: [Subject {
+                name: subject.into(),
+                digest: Digest { sha256 },
+            }],
+            predicate_type: predicate_type.into(),
+            predicate,
+        }
+    }
+}
+
+/// The figures that a receipt states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figures {
+    /// Those over all items of the suite.
+    All,
+    /// Those over the open items of a sealed suite.
+    Open,
+    /// Those over the sealed items, after the close.
+    Sealed,
+    /// Those on the board of a suite with a ladder, after the close.
+    Board,
+}
+
+/// The submissions that a value covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueScope {
+    /// The job's own predictions.
+    ThisSubmission,
+    /// The best of all submissions so far, under a ladder.
+    BestSoFar,
+}
+
+/// The claim of a receipt: figures of a job that the platform has disclosed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalResult {
+    /// The receipt's id.
+    pub receipt_id: String,
+    /// The job's id.
+    pub job_id: String,
+    /// SHA-256(`org_salt` ‖ `org_id`) in lower-case hex.
+    pub org_hash: String,
+    /// The suite.
+    pub suite_id: String,
+    /// Its version.
+    pub suite_version: String,
+    /// Its commitment, in lower-case hex.
+    pub suite_commitment: String,
+    /// The build of the scoring library.
+    pub hfm_sha: String,
+    /// The metric of `value`.
+    pub metric: String,
+    /// The disclosure policy.
+    pub release: String,
+    /// The figures that are stated.
+    pub figures: Figures,
+    /// The submissions that `value` covers.
+    pub value_scope: ValueScope,
+    /// The value, in units of the metric.
+    pub value: f64,
+    /// Its 95 % confidence interval, if it is disclosed.
+    pub ci95: Option<[f64; 2]>,
+    /// The method of the interval.
+    pub ci_method: Option<String>,
+    /// Number of items that the value covers.
+    pub n: i64,
+    /// Number of predictions in the submission.
+    pub n_submitted: i64,
+    /// Number of items without a prediction.
+    pub n_missing: i64,
+    /// The number of this submission, from 1, of those that share its limits.
+    pub submission_number: i64,
+    /// The end of the job.
+    pub finished_at: String,
+    /// The time of the statement.
+    pub issued_at: String,
+    /// 16 random bytes in base64url.
+    pub nonce: String,
+}
+
+/// The claim of a suite's publication.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuitePublication {
+    /// The suite.
+    pub suite_id: String,
+    /// Its version.
+    pub suite_version: String,
+    /// The commitment to its items and answers, in lower-case hex.
+    pub suite_commitment: String,
+    /// The metric.
+    pub metric: String,
+    /// Number of items, open and sealed.
+    pub n_items: i64,
+    /// The disclosure policy.
+    pub release: String,
+    /// The bounds of the loss of one item.
+    pub clip: Option<[f64; 2]>,
+    /// The time at which the suite and its board close.
+    pub closes_at: Option<String>,
+    /// `off`, `live` or `at_close`.
+    pub board: String,
+    /// The time of the publication.
+    pub published_at: String,
+    /// The time of the commitment: that of the publication, or of the upgrade for a suite that was
+    /// published before commitments existed.
+    pub committed_at: String,
+}
+
+/// A change of the receipt keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyAction {
+    /// The key signs from now on.
+    Added,
+    /// Statements at this index of the log and later that the key signed are invalid.
+    Revoked,
+}
+
+/// The claim about a receipt key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyChange {
+    /// The change.
+    pub action: KeyAction,
+    /// The key's id.
+    pub kid: String,
+    /// The 32 bytes of the key in base64url.
+    pub x: String,
+    /// The time of the change.
+    pub at: String,
+    /// The log index from which a revoked key is invalid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked_at_index: Option<u64>,
+}
