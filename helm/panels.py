@@ -23,7 +23,7 @@ FAST_OPERATIONS = f'operation!~"{SLOW_BY_DESIGN}"'
 WITHIN_HALF_A_SECOND = f'le="0.5",{FAST_OPERATIONS}'
 OPERATION = 'operation=~"$operation"'
 API, WORKER, ENGINE = 'binary="assay-api"', 'binary="assay-worker"', 'binary="assay-worker serve"'
-DELIVERER = 'binary="assay-api deliver"'
+DELIVERER, RECEIPT_LOG = 'binary="assay-api deliver"', 'binary="assay-api log"'
 QUEUED, BUSY = 'state="queued"', 'state="busy"'
 # Many exporters report the process_… metrics. The join with assay_build_info selects Assay's processes.
 OWN_PROCESSES = "* on (namespace, job, instance) group_left (binary) max by (namespace, job, instance, binary) (assay_build_info)"
@@ -269,6 +269,27 @@ WEBHOOKS = [
           {"{{reason}}": rate("assay_webhooks_disabled_total", by="reason")}, width=12, alerts=["AssayWebhookAttemptsFailing"]),
 ]
 
+RECEIPTS = [
+    lines("Waiting entries", "Receipts and other statements that are not signed, or that are not in the transparency log. All processes that "
+          "can sign report the same figure, read from PostgreSQL.",
+          {"waiting": f"{per_installation('assay_log_waiting_entries')} or vector(0)"}, alerts=["AssayReceiptLogLate"]),
+    lines("Oldest waiting entry", "Time for which the oldest statement has waited until it is in the log; 0 if none waits. Normally less than "
+          "20 s.",
+          {"wait": f"max({series('assay_log_oldest_waiting_seconds')}) or vector(0)"}, unit="s", bounds=(20, 60),
+          alerts=["AssayReceiptLogLate"]),
+    lines("Age of the checkpoint", "Time since the last checkpoint was published. It grows while there are no new entries. If it grows while "
+          "entries wait, the artifact store may be unavailable.",
+          {"age": f"max({series('assay_log_checkpoint_age_seconds')}) or vector(0)"}, unit="s", alerts=["AssayReceiptLogLate"]),
+    lines("Size of the log", "Entries of the transparency log. It never shrinks.",
+          {"entries": f"{per_installation('assay_log_entries')} or vector(0)"}, alerts=["AssayReceiptLogLate"]),
+    lines("Leader", "1 for the process that signs and writes, and the processes of the receipt log that can be scraped. With none, an API "
+          "process signs if it leads.",
+          {"{{instance}}": per_instance("assay_log_leader"),
+           "receipt logs": f"count({series('assay_build_info', RECEIPT_LOG)}) or vector(0)"}, alerts=["AssayReceiptLogLeaderless"]),
+    lines("Refuses to sign", "1 while a process refuses to sign because the database lacks entries of the published checkpoint.",
+          {"{{instance}}": per_instance("assay_log_refused")}, bounds=(1,), alerts=["AssayReceiptLogRefused"]),
+]
+
 SATURATION = [
     lines("Connections in use, by pool", "The busiest process of each pool, as a share of the pool's maximum. At 100% requests get "
           "503.",
@@ -317,6 +338,7 @@ ROWS = [
     ("Workers", WORKERS),
     ("Engines", ENGINES),
     ("Webhooks", WEBHOOKS),
+    ("Receipts", RECEIPTS),
     ("Saturation", SATURATION),
     ("Uploads and emails", UPLOADS),
 ]

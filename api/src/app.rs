@@ -35,6 +35,7 @@ use crate::limits::rejections::RejectionCache;
 use crate::limits::request_memory::Budget;
 use crate::model_cache::ModelCache;
 use crate::openid::Providers;
+use crate::queue::estimates::QueueEstimates;
 use crate::settings::Settings;
 
 /// The time that a request waits for a permit. A waiting request holds no connection.
@@ -58,6 +59,8 @@ pub struct App(Arc<Inner>);
 
 /// The fields of [`App`].
 pub struct Inner {
+    /// The place of each job in the queue, and the speed of the workers.
+    pub queue: QueueEstimates,
     /// A connection pool for all other requests. Its database role cannot read answers.
     pub db: PrimaryPool,
     /// A connection pool for reading and cancelling jobs: a quarter of all connections.
@@ -241,6 +244,7 @@ impl App {
         tasks.spawn_infallible("suite_lookups", waiting_suites.find(find_suites));
         tasks.spawn_infallible("submissions", waiting_submissions.store(submit));
         Ok(Self(Arc::new(Inner {
+            queue: QueueEstimates::default(),
             keys,
             jobs,
             suites,

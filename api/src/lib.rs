@@ -17,6 +17,8 @@ mod model_cache;
 pub mod openapi;
 mod openid;
 mod ops;
+mod queue;
+pub mod receipt_log;
 mod rest;
 mod server;
 pub mod settings;

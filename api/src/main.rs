@@ -1,11 +1,12 @@
-//! `assay-api`: serves REST and gRPC, delivers webhooks, and runs the operator's commands.
+//! `assay-api`: serves REST and gRPC, delivers webhooks, writes the receipt log, and runs the
+//! operator's commands.
 
 use std::process::ExitCode;
 
-use assay_api::admin::cli::{self, Arguments, Command, CommandError};
+use assay_api::admin::cli::{self, Arguments, Command, CommandError, LogArguments};
 use assay_api::deliver::process;
-use assay_api::serve;
-use assay_api::settings::{DelivererSettings, Settings};
+use assay_api::settings::{DelivererSettings, LogSettings, Settings};
+use assay_api::{receipt_log, serve};
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use clap::Parser as _;
@@ -39,6 +40,7 @@ fn run(command: Command) -> Result<(), CommandError> {
     match command {
         Command::Serve => Ok(runtime.block_on(run_server())?),
         Command::Deliver => Ok(runtime.block_on(run_deliverer())?),
+        Command::Log(LogArguments { command: None }) => Ok(runtime.block_on(run_log())?),
         command => runtime.block_on(cli::run(command)),
     }
 }
@@ -48,6 +50,13 @@ async fn run_server() -> Result<(), ProcessError> {
     prometheus::init_logging(&settings.common.log, &settings.common.log_format)?;
     let metrics = prometheus::init_metrics(Binary::Api, &settings.common.git_sha)?;
     serve(settings, metrics).await
+}
+
+async fn run_log() -> Result<(), ProcessError> {
+    let settings = LogSettings::from_env()?;
+    prometheus::init_logging(&settings.log, &settings.log_format)?;
+    let metrics = prometheus::init_metrics(Binary::Log, env!("ASSAY_GIT_SHA"))?;
+    receipt_log::process::run(settings, metrics).await
 }
 
 async fn run_deliverer() -> Result<(), ProcessError> {

@@ -19,13 +19,16 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::background::dns::Dns;
 use crate::background::mail::{self, DeliveryWorker};
-use crate::background::{cleanup, dispatcher, domain_checks, notices, reconciliation, webhooks};
+use crate::background::{
+    cleanup, dispatcher, domain_checks, notices, queue_snapshots, reconciliation, webhooks,
+};
 use crate::dashboard;
 use crate::deliver::attempts;
 use crate::deliver::sender::Sender;
 use crate::http::connections::Connections;
 use crate::http::not_found;
 use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
+use crate::receipt_log::leader::Log;
 use crate::rest;
 use crate::settings::Settings;
 use crate::{grpc, openapi};
@@ -102,7 +105,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
         .join(EMAIL_DELIVERY, EMAIL_DRAIN_TIMEOUT)
         .await
         .best_effort("sending the last emails");
-    for name in [DISPATCHER, USAGE_COUNTER, WEBHOOK_ATTEMPTS] {
+    for name in [DISPATCHER, RECEIPT_LOG, USAGE_COUNTER, WEBHOOK_ATTEMPTS] {
         tasks
             .join(name, TASK_SHUTDOWN_TIMEOUT)
             .await
@@ -126,6 +129,7 @@ const ATTEMPTS_MAX: usize = 64;
 
 const DISPATCHER: &str = "dispatcher";
 const EMAIL_DELIVERY: &str = "email_delivery";
+const RECEIPT_LOG: &str = "receipt_log";
 const USAGE_COUNTER: &str = "usage_counter";
 const WEBHOOK_ATTEMPTS: &str = "webhook_attempts";
 
@@ -149,6 +153,10 @@ fn start_background_tasks(
         resource_metrics.sample(Some(app.jobs_db.clone())),
     );
     tasks.spawn(DISPATCHER, dispatcher::run(app.clone(), stopped.clone()));
+    tasks.spawn_infallible(
+        "queue_snapshots",
+        queue_snapshots::run(app.clone(), stopped.clone()),
+    );
     tasks.spawn_infallible("cleanup", cleanup::run(app.clone(), stopped.clone()));
     tasks.spawn_infallible(
         "reconciliation",
@@ -165,6 +173,7 @@ fn start_background_tasks(
     tasks.spawn_infallible("notices", notices::run(app.clone()));
     tasks.spawn_infallible("webhooks", webhooks::run(app.clone()));
     start_delivery(tasks, app, stopped)?;
+    start_receipt_log(tasks, app, stopped);
     let admitting = app.clone();
     tasks.spawn_infallible("admissions", async move {
         admitting.limits.keep_admitting().await;
@@ -212,6 +221,20 @@ fn start_delivery(
     tasks.spawn_infallible(WEBHOOK_ATTEMPTS, deliver);
     tasks.spawn_infallible("webhook_delay", attempts::measure_delay(db));
     Ok(())
+}
+
+/// Starts signing receipts and writing their log, unless another process does or there are no keys.
+fn start_receipt_log(tasks: &mut BackgroundTasks, app: &App, stopped: &watch::Receiver<bool>) {
+    let Some(signing) = app.settings.signing.clone() else {
+        return;
+    };
+    let log = Log {
+        db: app.db.clone(),
+        artifacts: app.artifacts.clone(),
+        signing,
+    };
+    let stopped = stopped.clone();
+    tasks.spawn_infallible(RECEIPT_LOG, async move { log.run(stopped).await });
 }
 
 /// Refuses to start with a database role that can read the answers of suites.
@@ -277,6 +300,15 @@ mod tests {
                 "ASSAY_WEBHOOK_KEY",
                 "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=".to_owned(),
             ),
+            (
+                "ASSAY_RECEIPT_KEYS",
+                "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=".to_owned(),
+            ),
+            (
+                "ASSAY_LOG_KEY",
+                assay_receipts::log::new_key("test", &[1; 32]).unwrap().0,
+            ),
+            ("ASSAY_LOG_ORIGIN", "test".to_owned()),
         ];
         let given = settings.map(|(name, value)| (name.to_owned(), value));
         let settings = Settings::read(Reader::new(given), "test").unwrap();
@@ -311,6 +343,8 @@ mod tests {
                 "primary_for_jobs",
                 "primary_for_requests",
                 "process_counter",
+                "queue_snapshots",
+                "receipt_log",
                 "reconciliation",
                 "redis_probe",
                 "resource_metrics",

@@ -9,13 +9,16 @@ use assay_core::model::terms::CurrentTerms;
 use assay_core::model::webhook_secret::WebhookKey;
 use assay_core::model::webhook_target::TargetRules;
 use assay_core::runtime::engine::address::EngineAddress;
-use assay_core::runtime::settings::{self, BadSettings, Common, Reader};
+use assay_core::runtime::settings::{self, BadSettings, Common, Reader, Setting};
+use assay_receipts::log::LogKeys;
 use ipnet::IpNet;
 use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
 
 use crate::http::origin::Origin;
 use crate::openid::ProviderSettings;
+use crate::receipt_log::publication::LogIdentity;
+use crate::receipt_log::signing::ReceiptKeys;
 
 /// The settings of `serve`.
 #[derive(Clone)]
@@ -70,6 +73,8 @@ pub struct Settings {
     pub webhook_targets: TargetRules,
     /// `true` if this process delivers webhooks.
     pub delivers_webhooks: bool,
+    /// The keys with which this process signs receipts and writes the log, if it does.
+    pub signing: Option<Arc<SigningSettings>>,
 }
 
 /// Retention periods in days, after which rows are deleted.
@@ -156,6 +161,7 @@ impl Settings {
             webhook_key: webhook_key(&mut read),
             webhook_targets: webhook_targets(&mut read),
             delivers_webhooks: read.get(&settings::WEBHOOK_DELIVERY),
+            signing: own_signing(&mut read),
         };
         read.finish()?;
         Ok(settings)
@@ -212,6 +218,105 @@ impl DelivererSettings {
                     key,
                     targets,
                     dns_server,
+                    admin_listen,
+                    drain,
+                    log,
+                    log_format,
+                })
+            }
+            None => Err(read.into_errors()),
+        }
+    }
+}
+
+/// The keys of receipts and of their log.
+pub struct SigningSettings {
+    /// The keys that sign receipts.
+    pub receipt_keys: ReceiptKeys,
+    /// The key that signs checkpoints, and the name of the log.
+    pub identity: LogIdentity,
+}
+
+impl SigningSettings {
+    fn read(read: &mut Reader) -> Option<Self> {
+        let receipt_keys = required(read, &settings::RECEIPT_KEYS)?;
+        let log_key = required(read, &settings::LOG_KEY);
+        let origin = required(read, &settings::LOG_ORIGIN);
+        let (log_key, origin) = log_key.zip(origin)?;
+        let receipt_keys = ReceiptKeys::parse(&receipt_keys)
+            .map_err(|message| read.reject(&settings::RECEIPT_KEYS, &message))
+            .ok();
+        let keys = LogKeys::parse(&log_key, &origin)
+            .map_err(|message| read.reject(&settings::LOG_KEY, &message))
+            .ok();
+        let (receipt_keys, keys) = receipt_keys.zip(keys)?;
+        Some(Self {
+            receipt_keys,
+            identity: LogIdentity { origin, keys },
+        })
+    }
+}
+
+/// Reads the keys of `serve`, which are optional.
+fn own_signing(read: &mut Reader) -> Option<Arc<SigningSettings>> {
+    let writes_log: bool = read.get(&settings::RECEIPT_LOG);
+    let receipt_keys: String = read.get(&settings::RECEIPT_KEYS);
+    if !writes_log || receipt_keys.is_empty() {
+        return None;
+    }
+    SigningSettings::read(read).map(Arc::new)
+}
+
+fn required(read: &mut Reader, setting: &Setting) -> Option<String> {
+    let value = non_empty(read.get(setting));
+    if value.is_none() {
+        read.reject(setting, "is required to sign receipts");
+    }
+    value
+}
+
+/// The settings of `log`.
+pub struct LogSettings {
+    /// The address of PostgreSQL, with a role in `assay_log`.
+    pub database_url: String,
+    /// The artifact store.
+    pub artifacts: String,
+    /// The keys.
+    pub signing: SigningSettings,
+    /// The private address of `/metrics`, `/livez` and `/readyz`.
+    pub admin_listen: SocketAddr,
+    /// The time in which the process finishes its checkpoint after a shutdown signal.
+    pub drain: Duration,
+    /// The log filter, such as `info,sqlx=debug`.
+    pub log: String,
+    /// The format of the logs: `json` or `text`.
+    pub log_format: String,
+}
+
+impl LogSettings {
+    /// Reads the settings from the environment, and checks that there are no others. The process
+    /// holds the signing keys, so it must not have other credentials.
+    pub fn from_env() -> Result<Self, BadSettings> {
+        let mut read = Reader::from_env();
+        read.reject_secrets_except(&[
+            settings::DATABASE_URL,
+            settings::RECEIPT_KEYS,
+            settings::LOG_KEY,
+        ]);
+        let database_url = read.get(&settings::DATABASE_URL);
+        let artifacts = read.get(&settings::ARTIFACTS);
+        let signing = SigningSettings::read(&mut read);
+        let admin_listen = read.address(&settings::ADMIN_LISTEN);
+        let drain = Duration::from_secs(u64::from(read.positive(&settings::DRAIN_SECONDS)));
+        let log = read.get(&settings::LOG);
+        let log_format = read.get(&settings::LOG_FORMAT);
+        match signing {
+            Some(signing) => {
+                read.finish()?;
+                Ok(Self {
+                    database_url,
+                    artifacts,
+                    signing,
                     admin_listen,
                     drain,
                     log,

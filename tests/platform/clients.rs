@@ -413,8 +413,9 @@ fn comparable(mut job: Value) -> Value {
             && trace_url.ends_with(&format!("/v1/jobs/{}/trace", string(&id))),
         "{trace_url}"
     );
-    // An eval has no fields of prediction jobs. Messages show them as null.
-    for name in ["predict_result", "eval_job_id"] {
+    // An eval that has ended has no place in the queue and no fields of prediction jobs. Messages show
+    // them as null.
+    for name in ["predict_result", "eval_job_id", "queue"] {
         assert!(fields.remove(name).is_none_or(|value| value.is_null()));
     }
     let versions = fields["versions"].as_object_mut().unwrap();

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, eval_result, large_prediction, one_prediction, string, wait_until,
-    world, world_on_own_servers, world_with,
+    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, large_prediction, one_prediction, string, succeed,
+    wait_until, world, world_on_own_servers, world_with,
 };
 
 /// Counts the results, the attempts and the ledger rows.
@@ -121,7 +121,7 @@ async fn without_workers() -> (World, PgPool, WorkerId) {
     )
     .unwrap();
     let worker_id = WorkerId::random().unwrap();
-    leases::renew_lease(&pool, &worker_id).await.unwrap();
+    leases::renew_lease(&pool, &worker_id, 4).await.unwrap();
     (world, pool, worker_id)
 }
 
@@ -147,11 +147,7 @@ async fn earlier_attempt_cannot_write() {
     world.wait_for_status(&job_id, "queued").await;
     let refused = async || {
         assert!(!work::owns_job(&pool, &first, 0.5).await.unwrap());
-        assert!(
-            !work::succeed(&pool, &first, &eval_result(1.0), None, &[])
-                .await
-                .unwrap()
-        );
+        assert!(!succeed(&pool, &first, 1.0).await.unwrap());
         assert!(
             !work::fail(&pool, &first, FailureCode::Internal, "x", &[])
                 .await
@@ -170,11 +166,7 @@ async fn earlier_attempt_cannot_write() {
         .unwrap();
     assert_eq!((first.attempt, second.attempt), (1, 2));
     refused().await;
-    assert!(
-        work::succeed(&pool, &second, &eval_result(1.0), None, &[])
-            .await
-            .unwrap()
-    );
+    assert!(succeed(&pool, &second, 1.0).await.unwrap());
     refused().await;
     let job = world.wait_until_finished(&job_id).await;
     assert_eq!(
@@ -197,7 +189,7 @@ async fn unknown_claim_is_reclaimed() {
             .unwrap();
         assert_eq!(claim.attempt, attempt);
         // The response to the claim was lost; the process is alive and renews its lease.
-        leases::renew_lease(&pool, &worker_id).await.unwrap();
+        leases::renew_lease(&pool, &worker_id, 4).await.unwrap();
         assert_eq!(
             leases::orphan_unknown_claims(&pool, &worker_id, &[])
                 .await
@@ -579,6 +571,49 @@ async fn api_shutdown_finishes_open_request() {
         .await
         .unwrap();
     assert_eq!(jobs, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_shutdown_answers_one_more_request_of_each_connection() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
+    let world = world().await;
+    let api = &world.stack.apis[0];
+    let connect = async || {
+        tokio::net::TcpStream::connect(api.listen.unwrap())
+            .await
+            .unwrap()
+    };
+    let mut kept = connect().await;
+    kept.write_all(REQUEST).await.unwrap();
+    let mut first = Vec::new();
+    while !first.ends_with(b"}") {
+        assert_ne!(kept.read_buf(&mut first).await.unwrap(), 0);
+    }
+    let first = String::from_utf8(first).unwrap();
+    assert!(!first.contains("connection: close"), "{first}");
+    let mut without_request = connect().await;
+    let mut idle = connect().await;
+    // The process has accepted all three when it answers the last one.
+    idle.write_all(REQUEST).await.unwrap();
+    assert_ne!(idle.read(&mut [0; 4096]).await.unwrap(), 0);
+    api.guarded.signal(libc::SIGTERM);
+    wait_until("the end of the listener", WAIT_TIMEOUT, async || {
+        tokio::net::TcpStream::connect(api.listen.unwrap())
+            .await
+            .is_err()
+    })
+    .await;
+    for connection in [&mut kept, &mut without_request] {
+        connection.write_all(REQUEST).await.unwrap();
+        let mut response = String::new();
+        connection.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        assert!(response.contains("connection: close"), "{response}");
+    }
+    assert_eq!(idle.read(&mut [0]).await.unwrap(), 0, "it is closed");
+    assert!(api.guarded.wait(WAIT_TIMEOUT).unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

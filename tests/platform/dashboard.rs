@@ -4,7 +4,7 @@ mod news;
 mod openid;
 mod routes;
 mod security;
-mod visitor;
+pub mod visitor;
 
 use std::fs;
 use std::path::PathBuf;

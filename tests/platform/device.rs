@@ -17,7 +17,8 @@ use sqlx::Connection as _;
 use std::collections::BTreeSet;
 
 use crate::harness::{
-    Org, World, error_code, field_error, field_errors, org, string, with_setting, world_with,
+    Org, WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
+    with_setting, world_with,
 };
 
 /// Starts a world with two API processes, in which many logins can be started.
@@ -167,11 +168,13 @@ async fn approved_login_gets_a_key() {
     );
     let left = login["expires_at"].as_str().unwrap().parse::<Timestamp>();
     let left = Timestamp::now().seconds_until(left.unwrap());
-    assert!((590..=600).contains(&left), "{left}");
+    assert!((480..=600).contains(&left), "{left}");
     assert_eq!(login.as_object().unwrap().len(), 6);
 
     let anonymous = world.anonymous();
     assert_status(&poll_by(&anonymous, &login).await, "pending");
+    // The interval begins now, also on a busy machine.
+    execute(&world, "update device_logins set polled_at = now()").await;
     let early = poll_by(&anonymous, &login).await;
     assert_eq!(
         (early.status, error_code(&early).as_str()),
@@ -259,13 +262,13 @@ async fn approved_login_gets_a_key() {
         "the key belongs to the program at this address"
     );
     assert!(string(&created["request_id"]).starts_with("req_"));
-    let events = world
-        .owner()
-        .get("/v1/events?type=key.created")
-        .await
-        .unwrap();
-    let event = events.body["events"].as_array().unwrap().last().unwrap();
-    assert_eq!(event["data"]["id"], key["id"]);
+    wait_until("the event", WAIT_TIMEOUT, async || {
+        let page = world.owner().get("/v1/events?type=key.created").await;
+        let events = &page.unwrap().body["events"];
+        let last = events.as_array().unwrap().last();
+        last.is_some_and(|event| event["data"]["id"] == key["id"])
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

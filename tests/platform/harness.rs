@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::EvalResult;
+use assay_core::model::receipt::NewReceipt;
 use assay_core::store::new_job::ROW_BYTES_MAX;
+use assay_core::store::work::{Claim, SuccessfulAttempt};
 use assay_tests::binaries::{self, Binaries, Profile};
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
@@ -22,6 +24,10 @@ use crate::mail;
 
 /// The default timeout for jobs and other background work.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time for which a request is retried after 503. An API that is flooded on a busy machine can
+/// reject other requests for this long.
+const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The maximum response time of a request that nothing blocks. A busy machine needs seconds; a
 /// blocked request needs until its timeout or until the test ends.
@@ -330,12 +336,24 @@ pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Response) -> Respo
             return response;
         }
         assert!(
-            start.elapsed() < WAIT_TIMEOUT,
+            start.elapsed() < UNAVAILABLE_TIMEOUT,
             "the API stays unavailable: {}",
             response.body
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Submits an eval, waits until the job succeeds, and returns it.
+pub async fn submit_until_succeeded(client: &Client, eval: &Value) -> Value {
+    let job = retry_unavailable(async || client.post("/v1/evals", eval).await.unwrap()).await;
+    assert_eq!(job.status, 202, "{}", job.body);
+    let job = client
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .await
+        .unwrap();
+    assert_eq!(job["status"], "succeeded", "{job}");
+    job
 }
 
 /// Calls an RPC and retries after `UNAVAILABLE`.
@@ -346,7 +364,8 @@ pub async fn retry_unavailable_rpc<T>(
     loop {
         match call().await {
             Err(status)
-                if status.code() == tonic::Code::Unavailable && start.elapsed() < WAIT_TIMEOUT =>
+                if status.code() == tonic::Code::Unavailable
+                    && start.elapsed() < UNAVAILABLE_TIMEOUT =>
             {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -387,6 +406,28 @@ pub fn eval_result(value: f64) -> EvalResult {
         release: String::from("exact"),
         sealed: None,
     }
+}
+
+/// Returns the result of an attempt with the given value, for tests that act as the worker.
+pub fn successful_attempt(claim: &Claim, value: f64) -> SuccessfulAttempt {
+    SuccessfulAttempt {
+        job_id: claim.job_id.clone(),
+        attempt: claim.attempt,
+        result: eval_result(value),
+        item_scores: None,
+        phases: Vec::new(),
+        receipt: NewReceipt::new([0; 32], claim.holders.clone()).unwrap(),
+    }
+}
+
+/// Finishes a job as its worker does. Returns `false` if the attempt is not the current one.
+pub async fn succeed(
+    db: impl sqlx::PgExecutor<'_>,
+    claim: &Claim,
+    value: f64,
+) -> assay_core::Result<bool> {
+    let attempt = successful_attempt(claim, value);
+    Ok(assay_core::store::work::succeed_all(db, &[attempt]).await? == [true])
 }
 
 /// Waits until midnight UTC has passed if it is less than a minute away, for tests of daily counts.

@@ -9,8 +9,9 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 10] = [
+const CRATES: [(&str, &str); 11] = [
     ("assay_eval", "core/eval/src"),
+    ("assay_receipts", "core/receipts/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),
     ("assay_proto", "proto/src"),

@@ -19,7 +19,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
 use serde_json::{Value, json};
 
-use crate::harness::{World, eval_result, one_prediction, string, world_with};
+use crate::harness::{World, one_prediction, string, succeed, world_with};
 use crate::job_model::{Action, Holder, JOBS, Job, Jobs, State, WORKERS, Write};
 use crate::job_proofs::{Shortest, config, count_step, differ};
 
@@ -95,7 +95,7 @@ impl Real {
             rows: Vec::new(),
         };
         for worker in &run.workers {
-            leases::renew_lease(&self.worker, worker)
+            leases::renew_lease(&self.worker, worker, 4)
                 .await
                 .map_err(failed)?;
         }
@@ -241,9 +241,7 @@ impl Run<'_> {
             } => {
                 let claim = &self.claims[&(job, attempt)];
                 match write {
-                    Write::Succeed => {
-                        work::succeed(db, claim, &eval_result(f64::from(attempt)), None, &[]).await
-                    }
+                    Write::Succeed => succeed(db, claim, f64::from(attempt)).await,
                     Write::Fail(code) => work::fail(db, claim, code, "x", &[]).await,
                     Write::Requeue => {
                         work::requeue(db, claim, FailureCode::Internal, "x", &[]).await
@@ -280,7 +278,7 @@ impl Run<'_> {
                 )
                 .await?
             }
-            Action::RenewLease { worker } => leases::renew_lease(db, &self.workers[worker])
+            Action::RenewLease { worker } => leases::renew_lease(db, &self.workers[worker], 4)
                 .await
                 .map(|()| true)
                 .map_err(failed)?,

@@ -162,7 +162,7 @@ async fn plan_change_applies_to_next_request() {
         .await
         .unwrap();
     let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960,
-        "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1});
+        "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1, "queue_weight": 1});
     assert_eq!(gold, whole);
     let set = world
         .stack

@@ -591,6 +591,8 @@ async fn response_fields_match_on_both_protocols() {
         Resource::Scored,
         Resource::ScoredWithFeedback,
         Resource::ScoredWithSealed,
+        Resource::Entry,
+        Resource::Receipt,
         Resource::Predicted,
     ] {
         scored.push((resource, world.create_resource(&world.org, resource).await));

@@ -45,6 +45,10 @@ async fn jobs_are_found_by_their_ids() {
             "jobs_status_idx",
         ];
         for scan in scans {
+            // A polling worker, which has no ids, finds jobs by the index of notified ones.
+            if scan == "jobs_rung_idx" && sql.contains("claimed as (") {
+                continue;
+            }
             assert!(!plan.contains(scan), "{sql}\n{plan}");
         }
         checked += 1;

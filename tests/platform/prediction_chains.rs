@@ -76,7 +76,7 @@ impl Roles {
         let pool = |url: &str| store::pool(url, 2, "test", PoolProfile::OPERATOR).unwrap();
         let worker = pool(&world.stack.database.worker_url);
         let worker_id = WorkerId::random().unwrap();
-        leases::renew_lease(&worker, &worker_id).await.unwrap();
+        leases::renew_lease(&worker, &worker_id, 4).await.unwrap();
         Self {
             owner: pool(&world.stack.database.owner_url),
             api: pool(&world.stack.database.api_url),

@@ -949,7 +949,13 @@ async fn repetition_returns_the_same_job() {
             (again.status, again.header("idempotency-replayed")),
             (202, "true")
         );
-        assert_eq!(again.body, first.body);
+        // The place in the queue changes.
+        let without_place = |body: &Value| {
+            let mut body = body.clone();
+            body["queue"] = Value::Null;
+            body
+        };
+        assert_eq!(without_place(&again.body), without_place(&first.body));
         let conflict = keyed(key, other).await;
         assert_eq!(conflict.status, 422);
         assert_eq!(

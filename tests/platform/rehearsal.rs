@@ -24,6 +24,9 @@ use crate::receiver::Receiver;
 use crate::serving::package;
 use crate::webhooks::Webhook;
 
+/// The name of the transparency log.
+const ORIGIN: &str = "assay.example/log";
+
 /// Returns the objects that Helm renders from the chart's default values.
 fn rendered() -> Result<Vec<Value>, MissingTool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -45,7 +48,9 @@ fn rendered() -> Result<Vec<Value>, MissingTool> {
             .args(["--set", "deliverer.enabled=true"])
             .args(["--set", "webhooks.existingSecret=assay-webhooks"])
             .args(["--set", "webhooks.allowHttp=true"])
-            .args(["--set", "webhooks.networks={127.0.0.0/8}"]),
+            .args(["--set", "webhooks.networks={127.0.0.0/8}"])
+            .args(["--set", "receiptLog.enabled=true"])
+            .args(["--set", &format!("receiptLog.origin={ORIGIN}")]),
         "cannot render the chart",
     )?
     .stdout;
@@ -82,6 +87,17 @@ fn with_engine(spec: &Value, engine: SocketAddr) -> Value {
     );
     engines["value"] = json!(format!("default=http://{engine}"));
     spec
+}
+
+/// Returns what a command of the API's binary prints that needs no settings.
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(&ground().binaries.api)
+        .env_clear()
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A pod that runs as a process, with a folder as its root file system.
@@ -260,11 +276,21 @@ async fn rendered_chart_works_as_plain_processes() {
         );
     }
     let roles = databases::roles(&servers, &name).await.unwrap();
+    let receipt_keys = printed(&["receipt-key", "generate"]);
+    // As in the operator's guide.
+    let log_key = printed(&["log", "keygen", "--origin", ORIGIN])
+        .split(['"', ' ', '\n'])
+        .find(|word| word.starts_with("PRIVATE+KEY+"))
+        .unwrap()
+        .to_owned();
     let secret = |name: &str| match name {
         "assay-database-api" => roles.api_url.clone(),
         "assay-database-worker" => roles.worker_url.clone(),
         "assay-database-deliverer" => roles.delivery_url.clone(),
+        "assay-database-receipt-log" => roles.log_url.clone(),
         "assay-webhooks" => STANDARD.encode([7; 32]),
+        "assay-receipt-keys" => receipt_keys.clone(),
+        "assay-log-key" => log_key.clone(),
         "assay-redis" => redis.clone(),
         other => panic!("unexpected secret: {other}"),
     };
@@ -296,8 +322,13 @@ async fn rendered_chart_works_as_plain_processes() {
     let deliverers: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
         .map(|_| Pod::start(deliverer_spec, &servers, &secret))
         .collect();
+    let (deployment, log_spec) = pod(&objects, "Deployment", "receipt-log");
+    let receipt_logs: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
+        .map(|_| Pod::start(log_spec, &servers, &secret))
+        .collect();
+    assert!(receipt_logs.len() >= 2, "one must take over from the other");
     let pods = apis.iter().chain(&workers).chain(&engines);
-    for pod in pods.chain(&deliverers) {
+    for pod in pods.chain(&deliverers).chain(&receipt_logs) {
         pod.wait_until_ready().await;
     }
 
@@ -435,6 +466,19 @@ async fn rendered_chart_works_as_plain_processes() {
     deliverers
         .iter()
         .for_each(|deliverer| deliverer.terminate(deliverer_spec));
+
+    // Receipts, which the receipt logs sign: also the second one, after the first one has stopped.
+    for receipt_log in &receipt_logs {
+        let path = format!("/v1/jobs/{}/receipt", submit(&clients[0]).await);
+        wait_until("the entry of the receipt", WAIT_TIMEOUT, async || {
+            clients[1].get(&path).await.unwrap().body["log"]["index"].is_u64()
+        })
+        .await;
+        receipt_log.terminate(log_spec);
+    }
+    let checkpoint = format!("http://{}/log/checkpoint", apis[0].port("http"));
+    let checkpoint = reqwest::get(checkpoint).await.unwrap().text().await;
+    assert_eq!(checkpoint.unwrap().lines().next(), Some(ORIGIN));
 
     // An API process gets SIGTERM while callers use the other one.
     apis[0].process.stop();

@@ -116,6 +116,14 @@ pub enum Resource {
     /// A succeeded job of a suite with sealed items; always the same one, because few jobs can be
     /// final.
     ScoredWithSealed,
+    /// A suite with a live board.
+    Board,
+    /// An entry of that board; always the same one, because few jobs can enter.
+    Entry,
+    /// The receipt of a succeeded job.
+    Receipt,
+    /// A file of a retired suite. Its id is `suite:…/opening/….ndjson`.
+    OpenedFile,
     /// A succeeded prediction job.
     Predicted,
     /// The session's current organization.
@@ -159,7 +167,13 @@ impl Resource {
             Self::Upload => ["upl_0", "nonsense"],
             Self::Webhook => ["whk_0", "nonsense"],
             Self::Delivery => ["whk_0/deliveries/dlv_0", "nonsense/deliveries/nonsense"],
-            Self::Suite => ["suite:none", "nonsense"],
+            Self::Suite | Self::Board => ["suite:none", "nonsense"],
+            Self::Entry => ["ent_0", "nonsense"],
+            Self::Receipt => ["rcp_0", "nonsense"],
+            Self::OpenedFile => [
+                "suite:lunch/opening/items.ndjson",
+                "nonsense/opening/nonsense",
+            ],
             Self::Model | Self::ServedModel => ["none", "%00"],
         }
     }
@@ -168,7 +182,13 @@ impl Resource {
     pub const fn is_owned(self) -> bool {
         !matches!(
             self,
-            Self::None | Self::Session | Self::Suite | Self::Model | Self::ServedModel
+            Self::None
+                | Self::Session
+                | Self::Suite
+                | Self::Board
+                | Self::OpenedFile
+                | Self::Model
+                | Self::ServedModel
         )
     }
 }
@@ -451,6 +471,59 @@ pub const ROUTES: &[Route] = &[
         Class::Reader(Scope::JobsRead),
         Resource::Predicted,
     ),
+    // Few jobs can enter a board, so this one is of a suite without a board.
+    call(
+        "POST",
+        "/v1/jobs/{job_id}/board",
+        Class::Submitter(Scope::EvalsWrite),
+        Resource::Scored,
+        || json!({"name": "entry"}),
+        409,
+    ),
+    get(
+        "/v1/entries",
+        Class::Reader(Scope::JobsRead),
+        Resource::None,
+    ),
+    call(
+        "DELETE",
+        "/v1/entries/{entry_id}",
+        Class::Submitter(Scope::EvalsWrite),
+        Resource::Entry,
+        no_body,
+        200,
+    ),
+    get(
+        "/v1/suites/{suite_id}/board",
+        Class::Reader(Scope::SuitesRead),
+        Resource::Board,
+    ),
+    get(
+        "/v1/jobs/{job_id}/receipt",
+        Class::Reader(Scope::JobsRead),
+        Resource::Scored,
+    ),
+    get(
+        "/v1/jobs/{job_id}/receipt/opening",
+        Class::Owner,
+        Resource::Scored,
+    ),
+    get(
+        "/v1/receipts/{receipt_id}",
+        Class::Reader(Scope::SuitesRead),
+        Resource::Receipt,
+    ),
+    get(
+        "/v1/suites/{suite_id}/commitment",
+        Class::Open,
+        Resource::Suite,
+    ),
+    get(
+        "/v1/suites/{suite_id}/opening/{file}",
+        Class::Open,
+        Resource::OpenedFile,
+    ),
+    get("/v1/queue", Class::Reader(Scope::JobsRead), Resource::None),
     get("/v1/usage", Class::Reader(Scope::UsageRead), Resource::None),
     get(
         "/v1/usage/days",
@@ -811,6 +884,8 @@ pub async fn world_for_routes() -> (World, NameServer) {
         .unwrap();
     crate::feedback::publish(&world, "1").await;
     crate::sealed::publish(&world).await;
+    crate::boards::publish(&world).await;
+    crate::receipts::publish_retired(&world).await;
     world.accept_terms(&world.org).await;
     (world, name_server)
 }
@@ -874,6 +949,14 @@ impl World {
                 string(&job["id"])
             }
             Resource::ScoredWithSealed => crate::sealed::job(self, &key).await,
+            Resource::Receipt => {
+                let job_id = Box::pin(self.create_resource(org, Resource::Scored)).await;
+                let path = format!("/v1/jobs/{job_id}/receipt");
+                string(&key.get(&path).await.unwrap().body["id"])
+            }
+            Resource::OpenedFile => crate::receipts::OPENED_FILE.into(),
+            Resource::Board => "suite:board".into(),
+            Resource::Entry => crate::boards::entry(&key).await,
             Resource::Upload => {
                 let id = string(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
                 assert_eq!(

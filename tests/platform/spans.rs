@@ -548,13 +548,13 @@ async fn unavailable_collector_delays_nothing() {
             assert!(
                 process
                     .guarded
-                    .wait(Duration::from_secs(8))
+                    .wait(Duration::from_secs(13))
                     .is_some_and(|status| status.success()),
                 "hangs: {hangs}"
             );
         }
         assert!(
-            began.elapsed() < Duration::from_secs(10),
+            began.elapsed() < Duration::from_secs(15),
             "hangs: {hangs}, {:?}",
             began.elapsed()
         );

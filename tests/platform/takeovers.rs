@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    World, eval_result, large_prediction, one_prediction, org, scrape, string, wait_until,
-    world_with,
+    World, large_prediction, one_prediction, org, scrape, string, succeed, wait_until, world_with,
 };
 
 /// Number of jobs that are reclaimed together.
@@ -101,7 +100,7 @@ impl Takeovers {
         let first = worker_id(&world.stack.workers[0]).parse().unwrap();
         // The second worker is the test itself.
         let second = WorkerId::random().unwrap();
-        leases::renew_lease(&pool, &second).await.unwrap();
+        leases::renew_lease(&pool, &second, 4).await.unwrap();
         Self {
             world,
             gate,
@@ -269,9 +268,7 @@ impl Takeovers {
                 _ => {
                     let value = number as f64;
                     (
-                        work::succeed(&self.pool, &claim, &eval_result(value), None, &[])
-                            .await
-                            .unwrap(),
+                        succeed(&self.pool, &claim, value).await.unwrap(),
                         json!({"succeeded": value}),
                     )
                 }

@@ -147,7 +147,10 @@ async fn tls_rejects_untrusted_server_certificates() {
             .unwrap();
     // The cleanup connects once a minute for a short time.
     used.retain(|name| name != "assay-cleanup");
-    assert_eq!(used, ["assay-api", "assay-readiness", "assay-worker"]);
+    assert_eq!(
+        used,
+        ["assay-api", "assay-log", "assay-readiness", "assay-worker"]
+    );
     let up = crate::telemetry::sum(&world.stack.apis[0], "assay_redis_up", &[]).await;
     assert_eq!(
         (

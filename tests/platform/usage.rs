@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use crate::disclosure;
 use crate::harness::{
-    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, string, wait_until,
-    with_token, world, world_on, world_with,
+    WAIT_TIMEOUT, avoid_midnight, field_error, field_errors, one_prediction, org, own_ground,
+    string, wait_until, with_token, world, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,13 +319,7 @@ async fn request_counts_survive_their_processes() {
     // A process flushes its counts when it shuts down.
     let first = world.stack.apis.remove(0);
     first.guarded.signal(libc::SIGTERM);
-    assert!(
-        first
-            .guarded
-            .wait(Duration::from_secs(5))
-            .unwrap()
-            .success()
-    );
+    assert!(first.guarded.wait(WAIT_TIMEOUT).unwrap().success());
     let mut polls = 0;
     wait_until(
         "all requests are counted",

@@ -18,6 +18,8 @@ pub struct Database {
     pub worker_url: String,
     /// URL with a role in `assay_delivery`.
     pub delivery_url: String,
+    /// URL with a role in `assay_log`.
+    pub log_url: String,
 }
 
 /// Connects to the database at `url`.
@@ -75,10 +77,10 @@ pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Re
 }
 
 /// The kinds of processes with a role of their own: `assay_api` and so on.
-const KINDS: [&str; 3] = ["api", "worker", "delivery"];
+const KINDS: [&str; 4] = ["api", "worker", "delivery", "log"];
 
 /// Creates login roles for the kinds of processes, with exactly the privileges of `assay_api`,
-/// `assay_worker` and `assay_delivery`.
+/// `assay_worker`, `assay_delivery` and `assay_log`.
 ///
 /// # Errors If the migrations, which create these groups, have not run.
 pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
@@ -113,6 +115,7 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
         api_url: servers.postgres_url_as(&format!("{name}_api"), &password, name),
         worker_url: servers.postgres_url_as(&format!("{name}_worker"), &password, name),
         delivery_url: servers.postgres_url_as(&format!("{name}_delivery"), &password, name),
+        log_url: servers.postgres_url_as(&format!("{name}_log"), &password, name),
     })
 }
 

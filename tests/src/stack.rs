@@ -155,12 +155,33 @@ pub struct Stack {
 }
 
 /// The settings that can be passed as files, because they contain passwords.
-const SECRETS: [&str; 4] = [
+const SECRETS: [&str; 6] = [
     "ASSAY_DATABASE_URL",
     "ASSAY_REDIS_URL",
     "ASSAY_SMTP_URL",
     WEBHOOK_KEY.0,
+    RECEIPT_KEYS,
+    LOG_KEY,
 ];
+
+const RECEIPT_KEYS: &str = "ASSAY_RECEIPT_KEYS";
+const LOG_KEY: &str = "ASSAY_LOG_KEY";
+
+/// The name of the receipt logs of tests.
+pub const LOG_ORIGIN: &str = "assay.test/log";
+
+/// Returns the key that signs the receipts of tests unless a plan has another one, as the setting has
+/// it.
+pub fn receipt_key(number: u8) -> String {
+    use base64::Engine as _;
+
+    base64::engine::general_purpose::STANDARD.encode([number; 32])
+}
+
+/// Returns the private and the verifier key of the receipt logs of tests.
+pub fn log_key() -> (String, String) {
+    assay_receipts::log::new_key(LOG_ORIGIN, &[7; 32]).unwrap_or_default()
+}
 
 /// The key of the secrets of webhooks, unless a plan has another one.
 const WEBHOOK_KEY: (&str, &str) = (
@@ -232,8 +253,34 @@ impl Stack {
     /// # Errors
     /// If the process cannot be spawned.
     pub fn launch_api(&self) -> Result<Process, Trouble> {
-        let key = self.webhook_key();
-        self.launch_as_api(&self.ground.binaries.api, &[(WEBHOOK_KEY.0, key)])
+        let mut settings = vec![(WEBHOOK_KEY.0, self.webhook_key())];
+        settings.extend(self.signing());
+        self.launch_as_api(&self.ground.binaries.api, &settings)
+    }
+
+    /// Launches a process that signs receipts and writes their log, without waiting until it is ready.
+    ///
+    /// # Errors
+    /// If the process cannot be spawned.
+    pub fn launch_log(&self) -> Result<Process, Trouble> {
+        let admin = free_address()?;
+        let mut own = vec![
+            ("ASSAY_DATABASE_URL", self.database.log_url.clone()),
+            ("ASSAY_ADMIN_LISTEN", admin.to_string()),
+        ];
+        own.extend(self.signing());
+        let program = &self.ground.binaries.api;
+        self.launch("log", program, "log", &own, None, admin)
+    }
+
+    /// Returns the settings of the keys of receipts and of their log.
+    pub fn signing(&self) -> [(&'static str, String); 3] {
+        let given = |name: &str, default: String| self.shared.get(name).cloned().unwrap_or(default);
+        [
+            (RECEIPT_KEYS, given(RECEIPT_KEYS, receipt_key(1))),
+            (LOG_KEY, given(LOG_KEY, log_key().0)),
+            ("ASSAY_LOG_ORIGIN", LOG_ORIGIN.to_owned()),
+        ]
     }
 
     /// Launches `program` as another API process without waiting until it is ready. `settings` are
@@ -363,7 +410,7 @@ impl Stack {
         let mut env = Vec::new();
         // Engines and deliverers refuse credentials that they do not need.
         let is_refused =
-            |name: &str| matches!(kind, "engine" | "deliverer") && SECRETS.contains(&name);
+            |name: &str| matches!(kind, "engine" | "deliverer" | "log") && SECRETS.contains(&name);
         let shared = self
             .shared
             .iter()
@@ -460,6 +507,16 @@ impl Stack {
         self.apis.clear();
         self.workers.clear();
         self.engines.clear();
+    }
+}
+
+impl Drop for Stack {
+    /// Kills the processes. A graceful shutdown, which [`Stack::stop`] waits for, takes seconds
+    /// while a client keeps connections.
+    fn drop(&mut self) {
+        for process in self.processes() {
+            process.guarded.signal(libc::SIGKILL);
+        }
     }
 }
 

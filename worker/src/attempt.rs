@@ -254,44 +254,28 @@ async fn write_once(
                 sealed,
                 scoring: Scoring { policy, ladder, .. },
                 item_scores,
+                receipt,
             } = &**scored;
-            let result = result.clone();
             let figures = figures.clone();
+            let mut attempt = SuccessfulAttempt {
+                job_id: claim.job_id.clone(),
+                attempt: claim.attempt,
+                result: result.clone(),
+                item_scores: item_scores.clone(),
+                phases: phases.to_vec(),
+                receipt: receipt.clone(),
+            };
+            let db = context.db.get();
             if let Some(ladder) = ladder {
                 return allowance::succeed_on_ladder(
-                    &context.db.get(),
-                    claim,
-                    *ladder,
-                    *policy,
-                    result,
-                    figures,
-                    phases,
+                    &db, claim, *ladder, *policy, figures, attempt,
                 )
                 .await;
             }
-            let result = result.with_figures(policy.disclose(figures, None)?);
+            attempt.result = attempt.result.with_figures(policy.disclose(figures, None)?);
             match sealed {
-                Some(sealed) => {
-                    work::succeed_with_sealed(
-                        &context.db.get(),
-                        claim,
-                        &result,
-                        sealed,
-                        item_scores.as_ref(),
-                        phases,
-                    )
-                    .await
-                }
-                None => {
-                    let attempt = SuccessfulAttempt {
-                        job_id: claim.job_id.clone(),
-                        attempt: claim.attempt,
-                        result,
-                        item_scores: item_scores.clone(),
-                        phases: phases.to_vec(),
-                    };
-                    context.results.execute(attempt).await
-                }
+                Some(sealed) => work::succeed_with_sealed(&db, claim, attempt, sealed).await,
+                None => context.results.execute(attempt).await,
             }
         }
         Outcome::Predicted(predicted) => write_prediction(context, claim, predicted, phases).await,

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use assay_core::model::job::{EvalResult, FailureCode, SealedFigures, stores_item_scores};
+use assay_core::model::job::{EvalResult, FailureCode, stores_item_scores};
+use assay_core::model::receipt::NewReceipt;
 use assay_core::model::suite::SuiteVersion;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
@@ -16,30 +17,34 @@ use assay_core::{Error, Result};
 use assay_eval::Scoring;
 use assay_eval::content::ReadEnd;
 use assay_eval::item_scores::ItemScores;
-use assay_eval::score::{self, Failure, Progress, Score, Scorer};
+use assay_eval::prediction::HashedPredictions;
+use assay_eval::score::{Failure, Progress, Score, Scorer, score_and_hash};
 use bytes::Bytes;
 
 use crate::answer_cache::Answers;
 use crate::context::AttemptContext;
-use crate::input::{Input, fetch_input};
+use crate::input::{Input, InputPlace, fetch_input};
 use crate::outcome::{Outcome, Scored};
 use crate::phases::Phases;
 
 /// Largest piece of the item scores that is written at once, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// A score, and the SHA-256 of the normal form of the predictions.
+pub type ScoredInput = (Score, [u8; 32]);
+
 /// Scores the submission, on the blocking thread pool unless it is small. `None` if the input is missing.
-async fn score_input(
+pub async fn score_input(
     context: &AttemptContext,
     answers: Arc<Answers>,
     input: Input,
     progress: Arc<Progress>,
-) -> Result<Option<Result<Score, Failure>>> {
+) -> Result<Option<Result<ScoredInput, Failure>>> {
     let (format, parts) = match input {
         Input::Inline(bytes) => {
             let is_small = bytes.len() <= ROW_BYTES_MAX;
             let score = move || {
-                score::score(
+                score_and_hash(
                     &answers.open,
                     answers.sealed.as_ref(),
                     answers.scoring.metric,
@@ -57,8 +62,8 @@ async fn score_input(
         Input::Upload { format, parts } => (format, parts),
     };
     let scoring = move |content: ContentReader<'_>| {
-        let mut scorer = Scorer::new(&answers.open, answers.scoring.metric, &progress)
-            .with_sealed(answers.sealed.as_ref());
+        let scorer = Scorer::new(&answers.open, answers.scoring.metric, &progress);
+        let mut scorer = HashedPredictions::new(scorer.with_sealed(answers.sealed.as_ref()));
         let check_stop = || {
             if progress.stop.load(Ordering::Relaxed) {
                 ControlFlow::Break(Failure::Stopped)
@@ -67,7 +72,10 @@ async fn score_input(
             }
         };
         match content.read(check_stop, &mut scorer) {
-            ReadEnd::Complete => Ok(scorer.finish()),
+            ReadEnd::Complete => {
+                let (scorer, predictions_sha256) = scorer.finish();
+                Ok(scorer.finish().map(|score| (score, predictions_sha256)))
+            }
             ReadEnd::Stopped(failure) => Ok(Err(failure)),
             ReadEnd::Invalid(error) => Err(error),
         }
@@ -93,10 +101,8 @@ pub async fn evaluate(
     phases: &mut Phases,
     progress: &Arc<Progress>,
 ) -> Outcome {
-    let input = match phases
-        .record("fetch input", fetch_input(context, claim))
-        .await
-    {
+    let fetched = fetch_input(context, &claim.org_id, InputPlace::of(claim));
+    let input = match phases.record("fetch input", fetched).await {
         Ok(Some(input)) => input,
         Ok(None) => return Outcome::input_missing(),
         Err(error) => return Outcome::Failed(error.log_text()),
@@ -119,9 +125,13 @@ pub async fn evaluate(
         )
         .await
     {
-        Ok(Some(Ok(score))) => {
+        Ok(Some(Ok((score, predictions_sha256)))) => {
             metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let (mut scored, items) = split_score(context, suite, scoring, score);
+            let receipt = match NewReceipt::new(predictions_sha256, claim.holders.clone()) {
+                Ok(receipt) => receipt,
+                Err(error) => return Outcome::Failed(error.log_text()),
+            };
+            let (mut scored, items) = split_score(context, suite, scoring, score, receipt);
             if let Some(items) = items {
                 let stored = phases.record(
                     "store item scores",
@@ -150,6 +160,7 @@ fn split_score(
     suite: &SuiteVersion,
     scoring: Scoring,
     score: Score,
+    receipt: NewReceipt,
 ) -> (Scored, Option<ItemScores>) {
     let Score {
         n,
@@ -183,9 +194,10 @@ fn split_score(
         Scored {
             result,
             figures,
-            sealed: sealed.map(SealedFigures::from),
+            sealed,
             scoring,
             item_scores: None,
+            receipt,
         },
         items,
     )

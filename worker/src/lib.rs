@@ -8,6 +8,7 @@
 
 mod answer_cache;
 mod attempt;
+mod boards;
 mod context;
 mod evaluation;
 mod input;

@@ -1,10 +1,11 @@
 //! The outcome of an attempt, before it is written.
 
-use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures};
+use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use assay_core::model::receipt::NewReceipt;
 use assay_core::store::item_scores::ItemScoresIn;
 use assay_core::store::work::{Claim, Output};
 use assay_eval::Scoring;
-use assay_eval::score::Figures;
+use assay_eval::score::{Figures, Sealed};
 
 /// The outcome of an attempt.
 pub enum Outcome {
@@ -29,11 +30,13 @@ pub struct Scored {
     /// The figures of the open items.
     pub figures: Figures,
     /// The figures of the sealed items, if there are some.
-    pub sealed: Option<SealedFigures>,
+    pub sealed: Option<Sealed>,
     /// The rules of the suite.
     pub scoring: Scoring,
     /// The stored item scores, if they are stored.
     pub item_scores: Option<ItemScoresIn>,
+    /// The job's receipt.
+    pub receipt: NewReceipt,
 }
 
 /// A prediction job's output, and the numbers of its result.

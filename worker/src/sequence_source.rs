@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::context::AttemptContext;
-use crate::input::{Input, fetch_input};
+use crate::input::{Input, InputPlace, fetch_input};
 
 /// The size of a chunk after which no further sequence is added, in bytes of JSON. It bounds the
 /// memory of the job.
@@ -102,7 +102,10 @@ impl SequenceSource {
                 let paths = within_response_timeout(work::sequence_paths(&db, suite)).await?;
                 Ok(Some(Self::Suite(suite.clone(), paths)))
             }
-            _ => Ok(fetch_input(context, claim).await?.map(Self::Input)),
+            _ => {
+                let fetched = fetch_input(context, &claim.org_id, InputPlace::of(claim)).await?;
+                Ok(fetched.map(Self::Input))
+            }
         }
     }
 

@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer_cache::AnswerCache;
 use crate::attempt;
+use crate::boards::compute_boards;
 use crate::context::AttemptContext;
 use crate::settings::Settings;
 
@@ -115,7 +116,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
         attempts: TaskTracker::new(),
         slot_freed: Notify::new(),
     });
-    within_response_timeout(leases::renew_lease(&db.get(), &worker.id)).await?;
+    within_response_timeout(leases::renew_lease(&db.get(), &worker.id, worker.slots_max)).await?;
     start_background_tasks(&mut tasks, &worker, &settings)?;
     tasks.spawn_infallible(
         "admin_port",
@@ -146,7 +147,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     stop.send_replace(true);
     tracing::info!("shutdown signal received, draining");
     let drained = async {
-        for name in [JOB_NOTIFICATIONS, JOB_POLLING] {
+        for name in [JOB_NOTIFICATIONS, JOB_POLLING, BOARDS] {
             tasks
                 .join(name, settings.common.drain)
                 .await
@@ -172,6 +173,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     Ok(())
 }
 
+const BOARDS: &str = "boards";
 const JOB_NOTIFICATIONS: &str = "job_notifications";
 const JOB_POLLING: &str = "job_polling";
 const LEASE_RENEWAL: &str = "lease_renewal";
@@ -186,6 +188,10 @@ fn start_background_tasks(
     tasks.spawn_infallible("resource_metrics", resource_metrics.sample(None));
     tasks.spawn_infallible(LEASE_RENEWAL, renew_leases(Arc::clone(worker)));
     tasks.spawn_infallible(JOB_POLLING, poll_for_jobs(Arc::clone(worker)));
+    let computing = Arc::clone(worker);
+    tasks.spawn_infallible(BOARDS, async move {
+        compute_boards(&computing.context, computing.stopped.clone()).await;
+    });
     tasks.spawn(JOB_NOTIFICATIONS, receive_notifications(worker, settings));
     Ok(())
 }
@@ -313,9 +319,13 @@ async fn renew_leases(worker: Arc<Worker>) {
             .set((worker.slots_max as usize - busy) as f64);
         metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES)
             .set(worker.context.answers.bytes() as f64);
-        in_time(leases::renew_lease(&worker.context.db.get(), &worker.id))
-            .await
-            .best_effort("renewing the lease");
+        in_time(leases::renew_lease(
+            &worker.context.db.get(),
+            &worker.id,
+            worker.slots_max,
+        ))
+        .await
+        .best_effort("renewing the lease");
         let running: Vec<JobId> = worker.running().keys().cloned().collect();
         let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
         match in_time(leases::orphan_unknown_claims(
@@ -467,6 +477,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                BOARDS,
                 "claims",
                 JOB_NOTIFICATIONS,
                 JOB_POLLING,

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use serde_json::Value;
 
 use crate::admin::error::{Result, refused};
-use crate::admin::{commands, model_package, publish};
-use crate::settings;
+use crate::admin::{boards, commands, model_package, publish, receipts};
+use crate::settings::{self, LogSettings};
 
 pub use crate::admin::error::CommandError;
 
@@ -28,6 +28,8 @@ pub enum Command {
     Serve,
     /// Deliver webhooks until the shutdown signal
     Deliver,
+    /// Sign score receipts and write their log until the shutdown signal
+    Log(LogArguments),
     /// Print the OpenAPI 3.1 document of the REST API
     Openapi {
         /// Include the commit of this build, as the served document does
@@ -57,9 +59,51 @@ pub enum Command {
     /// Audit and publish suites, and grant access to them
     #[command(subcommand)]
     Suite(SuiteCommand),
+    /// Manage the boards of suites
+    #[command(subcommand)]
+    Board(BoardCommand),
     /// Publish models
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Manage the keys of score receipts
+    #[command(subcommand)]
+    ReceiptKey(ReceiptKeyCommand),
+}
+
+/// The receipt log: without a command, the process that writes it.
+#[derive(Args)]
+pub struct LogArguments {
+    /// The command.
+    #[command(subcommand)]
+    pub command: Option<LogCommand>,
+}
+
+/// The commands of `log`.
+#[derive(Subcommand)]
+pub enum LogCommand {
+    /// Read the entries that the database has lost from the tiles of the artifact store
+    Recover,
+    /// Print a new key of a log: the private key, and the one with which others verify checkpoints
+    Keygen {
+        /// The name of the log, such as assay.example.org/log
+        #[arg(long)]
+        origin: String,
+    },
+}
+
+/// The commands of `receipt-key`.
+#[derive(Subcommand)]
+pub enum ReceiptKeyCommand {
+    /// Print a new private key
+    Generate,
+    /// Revoke a key: receipts that get their place in the log later are invalid
+    Revoke {
+        /// The id of the key, as in the JWK set
+        kid: String,
+        /// Confirms the revocation, which cannot be undone
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// The commands of `org`.
@@ -149,6 +193,9 @@ pub struct PlanArguments {
     /// Maximum number of sequences embedded in a calendar month; by default as many as eval items
     #[arg(long, value_parser = value_parser!(i64).range(0..))]
     embeddings_per_month: Option<i64>,
+    /// Share of the workers relative to other waiting organizations; for a new plan, 1 by default
+    #[arg(long, value_parser = value_parser!(i32).range(1..=1000))]
+    queue_weight: Option<i32>,
 }
 
 /// The commands of `artifacts`.
@@ -173,6 +220,7 @@ impl From<PlanArguments> for PlanChange {
             predict_items_per_month,
             generated_events_per_month,
             embeddings_per_month,
+            queue_weight,
         } = arguments;
         Self {
             requests_per_minute,
@@ -183,6 +231,7 @@ impl From<PlanArguments> for PlanChange {
             predict_items_per_month,
             generated_events_per_month,
             embeddings_per_month,
+            queue_weight,
         }
     }
 }
@@ -258,6 +307,21 @@ pub enum SuiteCommand {
     Grant(GrantArguments),
     /// Revoke the grant
     Revoke(GrantArguments),
+    /// Make the answers of a version public, so that anyone can check its scores; it accepts no submissions afterwards
+    Retire {
+        /// The id of the suite
+        #[arg(long)]
+        suite: String,
+        /// The version
+        #[arg(long)]
+        version: String,
+        /// Says that the answers become public
+        #[arg(long, required = true)]
+        open_answers: bool,
+        /// Confirms it, because it cannot be undone
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// A suite and an organization.
@@ -269,6 +333,31 @@ pub struct GrantArguments {
     /// The id of the organization
     #[arg(long)]
     org: String,
+}
+
+/// The commands of `board`.
+#[derive(Subcommand)]
+pub enum BoardCommand {
+    /// Open a board to callers without a credential, or close it to them
+    Set {
+        /// The id of the suite
+        #[arg(long)]
+        suite: String,
+        /// The version of the suite
+        #[arg(long)]
+        version: String,
+        /// The callers that can read the board: credential or public
+        #[arg(long)]
+        visibility: String,
+    },
+    /// Remove an entry from its board, which is computed again without it
+    Remove {
+        /// The id of the entry
+        entry: String,
+        /// The reason, which the organization of the entry sees
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// The commands of `model`.
@@ -286,13 +375,27 @@ pub enum ModelCommand {
 
 /// Runs a command, and prints its result as one JSON object. Warnings go to standard error.
 ///
-/// `serve`, `deliver` and `openapi` are not commands of the operator: they do nothing here.
+/// `serve`, `deliver`, `log` without a command, and `openapi` are not commands of the operator: they do nothing here.
 ///
 /// # Errors
 /// If the command is refused, or the database fails.
 pub async fn run(command: Command) -> Result<()> {
     let object = match command {
-        Command::Serve | Command::Deliver | Command::Openapi { .. } => return Ok(()),
+        Command::Serve
+        | Command::Deliver
+        | Command::Log(LogArguments { command: None })
+        | Command::Openapi { .. } => return Ok(()),
+        Command::Log(LogArguments {
+            command: Some(LogCommand::Recover),
+        }) => receipts::recover(&LogSettings::from_env()?).await?,
+        Command::Log(LogArguments {
+            command: Some(LogCommand::Keygen { origin }),
+        }) => receipts::log_keygen(&origin)?,
+        Command::ReceiptKey(ReceiptKeyCommand::Generate) => {
+            // The value of the setting alone, so that it can become a file.
+            println!("{}", receipts::generate_receipt_key()?);
+            return Ok(());
+        }
         Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
@@ -336,6 +439,8 @@ async fn change(url: &str, command: Command) -> Result<Value> {
     match command {
         Command::Serve
         | Command::Deliver
+        | Command::Log(_)
+        | Command::ReceiptKey(ReceiptKeyCommand::Generate)
         | Command::Openapi { .. }
         | Command::Artifacts(_)
         | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),
@@ -479,6 +584,31 @@ async fn change(url: &str, command: Command) -> Result<Value> {
                 publish::suite_revoke(url, &suite, &org),
             )
             .await
+        }
+        Command::Suite(SuiteCommand::Retire {
+            suite,
+            version,
+            yes,
+            ..
+        }) => {
+            let retire = publish::suite_retire(url, &suite, &version, yes);
+            commands::logged(url, "suite retire", Some(&suite), retire).await
+        }
+        Command::Board(BoardCommand::Set {
+            suite,
+            version,
+            visibility,
+        }) => {
+            let set = boards::board_set(url, &suite, &version, &visibility);
+            commands::logged(url, "board set", Some(&suite), set).await
+        }
+        Command::Board(BoardCommand::Remove { entry, reason }) => {
+            let remove = boards::board_remove(url, &entry, &reason);
+            commands::logged(url, "board remove", Some(&entry), remove).await
+        }
+        Command::ReceiptKey(ReceiptKeyCommand::Revoke { kid, yes }) => {
+            let revoke = receipts::revoke_receipt_key(url, &kid, yes);
+            commands::logged(url, "receipt-key revoke", Some(&kid), revoke).await
         }
         Command::Model(ModelCommand::Publish { path, .. }) => {
             let publish = publish::model_publish(url, &path);

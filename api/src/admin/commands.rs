@@ -52,7 +52,7 @@ pub(super) fn pool(url: &str) -> Result<PgPool> {
     )?)
 }
 
-fn text(name: &str, value: &str) -> Result<String> {
+pub(super) fn text(name: &str, value: &str) -> Result<String> {
     Ok(validation::text(name, value)?)
 }
 
@@ -66,10 +66,12 @@ pub(super) fn org_id(value: &str) -> Result<OrgId> {
         .map_err(|_| refused(format!("{value:?} is not the id of an organization")))
 }
 
-/// `migrate`: applies the migrations of this build.
+/// `migrate`: applies the migrations of this build, and commits suites that have no commitment yet.
 pub async fn migrate(url: &str) -> Result<Value> {
-    let migrations = store::migrations::migrate(&pool(url)?).await?;
-    Ok(json!({"migrations": migrations}))
+    let pool = pool(url)?;
+    let migrations = store::migrations::migrate(&pool).await?;
+    let commitments = store::commitment::commit_published(&pool).await?;
+    Ok(json!({"migrations": migrations, "suite_commitments": commitments}))
 }
 
 /// `org create`: creates an organization with its first owner.
@@ -142,6 +144,7 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         predict_items_per_month,
         generated_events_per_month,
         embeddings_per_month,
+        queue_weight,
     } = *change
     else {
         return Err(refused(format!(
@@ -159,6 +162,7 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         predict_items_per_month: predict_items_per_month.unwrap_or(eval_items_per_month),
         generated_events_per_month: generated_events_per_month.unwrap_or(eval_items_per_month),
         embeddings_per_month: embeddings_per_month.unwrap_or(eval_items_per_month),
+        queue_weight: queue_weight.unwrap_or(1),
     };
     store::plan::insert(&pool, &row).await?;
     Ok(json!(row))

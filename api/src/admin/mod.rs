@@ -1,9 +1,11 @@
 //! The operator's commands.
 
+mod boards;
 pub mod cli;
 mod commands;
 mod error;
 mod golden;
 mod model_package;
 mod publish;
+mod receipts;
 mod suite_audit;

@@ -5,7 +5,9 @@ use std::path::Path;
 use assay_core::model::catalog::ModelFile;
 use assay_core::model::item_sequence;
 use assay_core::model::published_model::ServedVersion;
-use assay_core::model::suite::SuiteId;
+use assay_core::model::random;
+use assay_core::model::suite::{SuiteId, SuiteVersion};
+use assay_core::store::commitment::{self, NotRetired};
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
 use assay_eval::suite::{BadSuite, FolderItem, SuiteFolder};
@@ -72,6 +74,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         ladder: audit.ladder(),
         n_sealed,
         closes_at,
+        board: protection.board.into(),
         sequence: sequence.as_ref(),
         n_items,
         content_sha256,
@@ -82,7 +85,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             && closes_at <= store::now(&mut *transaction).await?
         {
             return Err(refused(format!(
-                "closes_at: {closes_at} has passed; no job could be marked as final"
+                "closes_at: {closes_at} has passed; no job could be marked as final or enter the board"
             )));
         }
         for (batch, items) in items.chunks(BATCH).enumerate() {
@@ -104,6 +107,13 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             )
             .await?;
         }
+        publish::insert_board(&mut transaction, &new).await?;
+        let suite = SuiteVersion {
+            suite_id: suite_id.clone(),
+            version: version.clone(),
+        };
+        let opening = read.opening(random::bytes().map_err(Error::from)?);
+        commitment::insert(&mut transaction, &suite, &opening, true).await?;
         store::event::insert_suite_published(&mut transaction, suite_id, version).await?;
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version)
@@ -166,6 +176,46 @@ pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
     ensure_suite_exists(&mut db, &suite_id).await?;
     let changed = publish::revoke(&mut db, &org_id, &suite_id).await?;
     Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": false, "changed": changed}))
+}
+
+/// `suite retire`: opens the commitment of a version, which cannot be undone.
+pub async fn suite_retire(url: &str, suite: &str, version: &str, yes: bool) -> Result<Value> {
+    let suite = SuiteVersion {
+        suite_id: suite_id(suite)?,
+        version: version.to_owned(),
+    };
+    let SuiteVersion { suite_id, version } = &suite;
+    let mut transaction = pool(url)?.begin().await?;
+    let retired = match commitment::retire(&mut transaction, &suite).await? {
+        Ok(retired) => retired,
+        Err(NotRetired::Missing) => {
+            return Err(refused(format!(
+                "there is no version {version} of {suite_id}"
+            )));
+        }
+        Err(NotRetired::Before) => {
+            return Err(refused(format!(
+                "version {version} of {suite_id} has retired before"
+            )));
+        }
+        Err(NotRetired::BoardNotFinal) => {
+            return Err(refused(format!(
+                "the board of version {version} of {suite_id} is not final; wait for its close"
+            )));
+        }
+    };
+    if !yes {
+        return Err(refused(format!(
+            "this makes the {} answers of version {version} of {suite_id}, its salt and the seed of its sealed items public for good; \
+             the version then accepts no submissions; repeat the command with --yes",
+            retired.n_answers
+        )));
+    }
+    transaction.commit().await?;
+    Ok(json!({
+        "suite_id": suite_id, "version": version, "retired": true, "n_answers": retired.n_answers,
+        "suite_commitment": hex::encode(retired.commitment),
+    }))
 }
 
 async fn ensure_suite_exists(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result<()> {

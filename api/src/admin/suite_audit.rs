@@ -7,7 +7,7 @@ use assay_adversary::{
 };
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
-use assay_eval::suite::{Access, FolderItem, Protection, SuiteFolder};
+use assay_eval::suite::{Access, BoardMode, FolderItem, Protection, SuiteFolder};
 use assay_eval::{Answer, DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
@@ -129,6 +129,7 @@ impl<'f> Audit<'f> {
             access,
             closes_at,
             seal_seed: _,
+            board,
         } = self.protection();
         let trivial = trivial_submissions(&self.open, *metric);
         let recommended = self.recommended(&trivial);
@@ -153,11 +154,28 @@ impl<'f> Audit<'f> {
             "max_submissions": max_submissions,
             "max_submissions_per_day": max_submissions_per_day,
             "closes_at": closes_at,
+            "board": board,
+            "board_discloses": self.board_bits(),
             "chance": rounded(self.chance, 4),
             "trivial": trivial,
             "policies": std::iter::once(own).chain(others).collect::<Vec<_>>(),
             "recommended": recommended,
             "warnings": self.warnings(),
+        })
+    }
+
+    /// Returns the largest number of bits that each entry of the board can disclose under a ladder:
+    /// its value on the grid, its tier and its two ranks. Null without a board or a ladder.
+    fn board_bits(&self) -> Value {
+        let ladder = self
+            .ladder
+            .filter(|_| self.protection().board != BoardMode::Off);
+        let of_entries = |ladder: Ladder, entries: u32| {
+            let bits = f64::from(ladder.levels + 1).log2() + 3.0 * f64::from(entries).log2();
+            json!({"entries": entries, "bits_per_entry": rounded(bits, 1)})
+        };
+        ladder.map_or(Value::Null, |ladder| {
+            json!([10, 100, 1000].map(|entries| of_entries(ladder, entries)))
         })
     }
 

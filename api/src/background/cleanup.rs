@@ -60,6 +60,10 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
             .await
             .best_effort("removing the objects of finished jobs");
         cleaner
+            .unneeded_predictions()
+            .await
+            .best_effort("removing the predictions of jobs that did not enter a board");
+        cleaner
             .abandoned_predictions()
             .await
             .best_effort("removing the predictions of abandoned submissions");
@@ -113,6 +117,7 @@ impl Cleaner<'_> {
                 attempts,
                 scores_key,
                 is_succeeded,
+                keeps_predictions,
                 output_upload_id,
             } in &jobs
             {
@@ -135,12 +140,38 @@ impl Cleaner<'_> {
                         written.into_iter().filter(is_unused).collect()
                     }
                 };
-                keys.extend(input_key.clone());
+                if !keeps_predictions {
+                    keys.extend(input_key.clone());
+                }
                 objects.push((job_id.to_string(), keys));
             }
             let removed = remove(self.artifacts, objects).await;
-            cleanup::mark_cleaned_up(&mut *self.db, &removed).await?;
+            let keeping: Vec<String> = jobs
+                .iter()
+                .filter(|job| job.keeps_predictions)
+                .map(|job| job.job_id.to_string())
+                .collect();
+            cleanup::mark_cleaned_up(&mut *self.db, &removed, &keeping).await?;
             if is_done(jobs.len(), removed.len()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes predictions that were kept for a board and did not enter it before its close.
+    async fn unneeded_predictions(&mut self) -> Result<()> {
+        loop {
+            let unneeded = cleanup::unneeded_predictions(&mut *self.db).await?;
+            let objects = unneeded
+                .iter()
+                .map(|unneeded| {
+                    let keys = unneeded.input_key.iter().cloned().collect();
+                    (unneeded.job_id.to_string(), keys)
+                })
+                .collect();
+            let removed = remove(self.artifacts, objects).await;
+            cleanup::forget_predictions(&mut *self.db, &removed).await?;
+            if is_done(unneeded.len(), removed.len()) {
                 return Ok(());
             }
         }

@@ -6,6 +6,7 @@
 //! stops. Notifications that were recorded when their jobs were stored are sent without the lock:
 //! see `stored_jobs`.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::{FailureCode, JobType};
@@ -13,15 +14,17 @@ use assay_core::model::span_context::SpanContext;
 use assay_core::runtime::job_queue::{JobNotifier, QueueState};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
-use assay_core::runtime::trace_export::{MessagingOperation, Span, Spans};
+use assay_core::runtime::trace_export::{MessagingOperation, Span};
 use assay_core::store::job_notifications::{self, JobNotification};
 use assay_core::store::leases::{self, ReclaimedJob};
 use assay_core::store::notifications::Notifications;
-use assay_core::store::{Connection as _, PgConnection, TaskConnections, within_response_timeout};
-use assay_core::{BestEffort as _, Result};
+use assay_core::store::queue::BusyJobs;
+use assay_core::store::{Connection as _, PgConnection, queue, within_response_timeout};
+use assay_core::{BestEffort as _, OrgId, Result};
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::queue::order::{Order, Room, choose};
 
 /// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
@@ -30,9 +33,14 @@ const TICK: Duration = Duration::from_millis(500);
 /// are dispatched, claimed and finished in groups, which costs each much less.
 const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Longest time between two rounds while more jobs wait than the queue has room for: workers have
-/// emptied it after a third of a second.
+/// Longest time between two rounds while jobs wait for a slot, unless one finishes earlier.
 const BACKLOG_TICK: Duration = Duration::from_millis(50);
+
+/// The age at which the costs of recent jobs are read again.
+const RECENT_COSTS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Shortest time between two records that notifications can be sent.
+const NOTIFIER_RECORD_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time between two removals of finished notifications from Redis.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
@@ -58,17 +66,39 @@ enum StartedBy {
 }
 
 struct Dispatcher {
-    db: TaskConnections,
-    spans: Spans,
+    app: App,
     notifier: JobNotifier,
     /// The time of the last removal of finished notifications.
     tidied_at: Option<Instant>,
     /// The time since which every round has succeeded.
     rounds_succeed_since: Option<Instant>,
-    /// Set unless the last round has picked all jobs that waited for a notification.
+    /// Set unless no job waited for a notification in the last round.
     others_wait: bool,
     /// The longest time until the next round.
     tick: Duration,
+    /// The number of jobs that were chosen.
+    choices: u64,
+    recent_costs: Option<RecentCosts>,
+    /// The time at which it was last recorded that notifications can be sent.
+    notifier_recorded_at: Option<Instant>,
+}
+
+/// The costs of the jobs of each organization that started recently.
+struct RecentCosts {
+    read_at: Instant,
+    /// Those of the jobs that had ended.
+    ended: HashMap<OrgId, i64>,
+    /// Those of the jobs that occupied workers, and of those that this process has chosen since.
+    started: HashMap<OrgId, i64>,
+}
+
+/// The changes of a round in the database.
+#[derive(Default)]
+struct Decided {
+    reclaimed: Vec<ReclaimedJob>,
+    notifications: Vec<JobNotification>,
+    /// Set if jobs wait for a slot.
+    others_wait: bool,
 }
 
 /// Dispatches until `stop` is set.
@@ -76,18 +106,18 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
-    let db = app.task_connections.clone();
-    let spans = app.spans.clone();
     let mut notifications =
         Notifications::new(app.db.clone(), job_notifications::SUBMITTED_CHANNEL);
     let mut dispatcher = Dispatcher {
-        db,
-        spans,
+        app: app.clone(),
         notifier,
         tidied_at: None,
         rounds_succeed_since: None,
         others_wait: true,
         tick: TICK,
+        choices: 0,
+        recent_costs: None,
+        notifier_recorded_at: None,
     };
     let mut swept_at = None::<Instant>;
     let mut started_by = StartedBy::Other;
@@ -96,7 +126,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
             StartedBy::Notified(notifications) if notifications.len() == 1 => Duration::ZERO,
             _ => ROUND_INTERVAL,
         };
-        let next_round = tokio::time::Instant::now() + interval;
+        let began = tokio::time::Instant::now();
         let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
         if is_sweep_due {
             swept_at = Some(Instant::now());
@@ -105,10 +135,16 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         app.stored_jobs.set_room(*room.as_ref().unwrap_or(&0));
         room.map(drop)
             .best_effort("running a round of the dispatcher; the next one continues");
+        let mut next_round = began + interval;
+        if dispatcher.others_wait {
+            // A round of a long backlog takes longer. At most half of the time is spent in rounds.
+            next_round = next_round.max(tokio::time::Instant::now() + began.elapsed());
+        }
         tokio::time::sleep_until(next_round).await;
         started_by = tokio::select! {
             stored = app.stored_jobs.to_send() => StartedBy::Notified(stored),
             () = app.stored_jobs.to_pick() => StartedBy::Stored,
+            () = app.job_updates.finished(), if dispatcher.others_wait => StartedBy::Other,
             _ = notifications.next() => {
                 notifications.discard_buffered();
                 StartedBy::Other
@@ -132,10 +168,10 @@ impl Dispatcher {
                 return Ok(self.room_for_stored_jobs(&self.state().await?));
             }
         }
-        // While Redis is unavailable, no job is picked, because no notification could be sent: the
+        // While Redis is unavailable, no job is chosen, because no notification could be sent: the
         // workers poll.
         let state = self.state().await;
-        let room = state.as_ref().map_or(0, QueueState::room_for_jobs);
+        let tasks = state.as_ref().ok().map(|state| state.room);
         // A worker that could not renew its lease because the database was unavailable is not dead.
         let leases_count = self
             .rounds_succeed_since
@@ -151,32 +187,33 @@ impl Dispatcher {
             .unwrap_or_else(Instant::now);
         // The timeout covers a connection that is dead but not closed, on which the round would
         // never end.
-        let decided = self.decide(sweep, room);
-        let Some((reclaimed, notifications)) = within_response_timeout(decided).await? else {
+        let decided = self.decide(sweep, tasks);
+        let Some(decided) = within_response_timeout(decided).await? else {
             self.rounds_succeed_since = Some(rounds_succeed_since);
             self.others_wait = true;
             if matches!(started_by, StartedBy::Stored) {
                 // The leader may have looked for jobs before these were submitted.
                 within_response_timeout(
-                    self.db
+                    self.app
+                        .task_connections
                         .execute(async |db| job_notifications::notify(db).await),
                 )
                 .await?;
             }
             return Ok(0);
         };
-        self.others_wait = notifications.len() >= room;
+        self.others_wait = decided.others_wait;
         self.tick = if self.others_wait && state.is_ok() {
             BACKLOG_TICK
         } else {
             TICK
         };
-        self.report_reclaimed(&reclaimed);
+        self.report_reclaimed(&decided.reclaimed);
         // Set before the error of Redis is returned: leases depend on the database only.
         self.rounds_succeed_since = Some(rounds_succeed_since);
         let state = state?;
-        if !notifications.is_empty() {
-            self.send(&notifications).await?;
+        if !decided.notifications.is_empty() {
+            self.send(&decided.notifications).await?;
         }
         if self
             .tidied_at
@@ -188,8 +225,8 @@ impl Dispatcher {
         Ok(self.room_for_stored_jobs(&state))
     }
 
-    /// Returns the number of jobs that may be stored with their notifications. Each is counted as a
-    /// task of its own, because the jobs of a task are only known when it is sent.
+    /// Returns the number of small jobs that may be stored with their notifications. Each is counted
+    /// as a task of its own, because the jobs of a task are only known when it is sent.
     const fn room_for_stored_jobs(&self, state: &QueueState) -> usize {
         if self.others_wait { 0 } else { state.room }
     }
@@ -206,37 +243,105 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Makes the changes of a round in the database: sweeps, and picks at most `room` jobs to notify workers of.
-    /// Returns `None` if another process leads the round.
-    async fn decide(
-        &self,
-        sweep: Sweep,
-        room: usize,
-    ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
-        let is_for_all_workers = match sweep {
-            Sweep::None if room == 0 => return Ok(Some(Default::default())),
-            Sweep::None => {
-                let pick = async |db: &mut PgConnection| {
-                    job_notifications::pick_jobs_to_notify(db, room).await
-                };
-                let picked = self.db.execute(pick).await?;
-                return Ok(picked.map(|notifications| (Vec::new(), notifications)));
-            }
-            Sweep::Overdue => false,
-            Sweep::All => true,
-        };
-        let sweep_and_pick = async |db: &mut PgConnection| {
+    /// Makes the changes of a round in the database: sweeps, and chooses jobs to notify workers of,
+    /// if Redis has room for this number of `tasks`. Returns `None` if another process leads the
+    /// round.
+    async fn decide(&mut self, sweep: Sweep, tasks: Option<usize>) -> Result<Option<Decided>> {
+        if matches!(sweep, Sweep::None) && tasks.unwrap_or(0) == 0 {
+            return Ok(Some(Decided {
+                others_wait: true,
+                ..Decided::default()
+            }));
+        }
+        let app = self.app.clone();
+        let this = &mut *self;
+        let lead = async |db: &mut PgConnection| {
             let mut transaction = db.begin().await?;
             if !job_notifications::try_lead(&mut transaction).await? {
                 transaction.rollback().await?;
                 return Ok(None);
             }
-            let reclaimed = leases::sweep(&mut transaction, is_for_all_workers).await?;
-            let picked = job_notifications::pick_jobs_to_notify(&mut *transaction, room).await?;
+            let reclaimed = match sweep {
+                Sweep::None => Vec::new(),
+                Sweep::Overdue => leases::sweep(&mut transaction, false).await?,
+                Sweep::All => leases::sweep(&mut transaction, true).await?,
+            };
+            let mut decided = match tasks {
+                Some(tasks) => this.choose(&mut transaction, tasks).await?,
+                None => Decided {
+                    others_wait: true,
+                    ..Decided::default()
+                },
+            };
+            decided.reclaimed = reclaimed;
             transaction.commit().await?;
-            Ok(Some((reclaimed, picked.unwrap_or_default())))
+            Ok(Some(decided))
         };
-        self.db.execute(sweep_and_pick).await
+        app.task_connections.execute(lead).await
+    }
+
+    /// Chooses jobs to notify workers of.
+    async fn choose(&mut self, db: &mut PgConnection, tasks: usize) -> Result<Decided> {
+        if self
+            .notifier_recorded_at
+            .is_none_or(|at| at.elapsed() >= NOTIFIER_RECORD_INTERVAL)
+        {
+            queue::record_notifier(&mut *db).await?;
+            self.notifier_recorded_at = Some(Instant::now());
+        }
+        let speed = self.app.queue.speed();
+        let busy = queue::busy(&mut *db, speed.cost_of_short_jobs_max()).await?;
+        let room = Room::new(speed, tasks, busy.slots, &busy.jobs);
+        let mut chosen = Vec::new();
+        if busy.others_wait && room.jobs_max() > 0 {
+            let costs = self.active_costs(&mut *db, &busy.jobs).await?;
+            let waiting =
+                queue::waiting(&mut *db, &costs, room.jobs_max(), room.cost_max()).await?;
+            let mut order = Order::new(waiting, self.choices);
+            for (org_id, job) in choose(&mut order, room) {
+                if let Some(recent) = &mut self.recent_costs {
+                    *recent.started.entry(org_id).or_default() += job.cost;
+                }
+                chosen.push(job.job_id);
+            }
+            self.choices = order.choices();
+        }
+        Ok(Decided {
+            reclaimed: Vec::new(),
+            notifications: job_notifications::record(db, &chosen).await?,
+            // Also if all of them were chosen: more may have waited than were read.
+            others_wait: busy.others_wait,
+        })
+    }
+
+    /// Returns the cost of the jobs of each organization that occupy workers, or started recently.
+    async fn active_costs(
+        &mut self,
+        db: &mut PgConnection,
+        busy: &[BusyJobs],
+    ) -> Result<HashMap<OrgId, i64>> {
+        let recent = match self.recent_costs.take() {
+            Some(recent) if recent.read_at.elapsed() < RECENT_COSTS_AGE_MAX => recent,
+            _ => RecentCosts {
+                read_at: Instant::now(),
+                ended: queue::recent_costs(db).await?,
+                started: busy
+                    .iter()
+                    .map(|jobs| (jobs.org_id.clone(), jobs.cost))
+                    .collect(),
+            },
+        };
+        // A job that was chosen since then may have ended. Another process may have chosen others.
+        let mut active = recent.started.clone();
+        for jobs in busy {
+            let started = active.entry(jobs.org_id.clone()).or_default();
+            *started = jobs.cost.max(*started);
+        }
+        for (org_id, cost) in &recent.ended {
+            *active.entry(org_id.clone()).or_default() += cost;
+        }
+        self.recent_costs = Some(recent);
+        Ok(active)
     }
 
     /// Logs, counts and traces the attempts that were ended by the sweep: their workers cannot.
@@ -283,7 +388,7 @@ impl Dispatcher {
                 .and_then(|span_id| SpanContext::read(trace_id, span_id))
             {
                 let span_context = parent.child();
-                self.spans.export(span_context.trace_id, || {
+                self.app.spans.export(span_context.trace_id, || {
                     let span = Span::for_job(
                         MessagingOperation::Process,
                         span_context,
@@ -304,7 +409,8 @@ impl Dispatcher {
         let state = self.notifier.state().await?;
         if state.lost_data {
             let reset = within_response_timeout(
-                self.db
+                self.app
+                    .task_connections
                     .execute(async |db| job_notifications::reset_notifications(db).await),
             )
             .await?;

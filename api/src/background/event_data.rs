@@ -36,7 +36,7 @@ pub async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Ve
             EventData::Object(data) => Some(data),
             EventData::Job(job_id) => {
                 let job = jobs.remove(&(org_id.clone(), job_id));
-                job.map(|job| object(&job.into_job(&app.settings.public_url)))
+                job.map(|job| object(&job.into_job(&app.settings.public_url, None)))
                     .transpose()?
             }
             EventData::Suite(suite_id, version) => {

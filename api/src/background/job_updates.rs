@@ -48,6 +48,8 @@ struct Announced {
 pub struct JobUpdates {
     awaited: Arc<Awaited>,
     announced: Arc<Announced>,
+    /// Wakes up the dispatcher.
+    finished: Arc<Notify>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -60,6 +62,7 @@ impl JobUpdates {
                 orgs: Mutex::new(OrgsWithEvents::Any),
                 added: Notify::new(),
             }),
+            finished: Arc::default(),
             stopped,
         }
     }
@@ -75,6 +78,11 @@ impl JobUpdates {
             }
             added.await;
         }
+    }
+
+    /// Waits until a job has finished, or may have. Several may become one. For one task.
+    pub async fn finished(&self) {
+        self.finished.notified().await;
     }
 
     /// Wakes up the sending of events of an organization, as a new event does.
@@ -94,6 +102,9 @@ impl JobUpdates {
     fn forward(&self, changed: Option<&str>) {
         self.announced.add(changed);
         let awaited = lock(&self.awaited);
+        if changed.is_none_or(|changed| !changed.contains(' ')) {
+            self.finished.notify_one();
+        }
         let Some(changed) = changed else {
             for job in awaited.values() {
                 advance(job, Progress::MayHaveFinished);

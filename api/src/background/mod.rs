@@ -8,6 +8,7 @@ pub mod event_data;
 pub mod job_updates;
 pub mod mail;
 pub mod notices;
+pub mod queue_snapshots;
 pub mod reconciliation;
 pub mod stored_jobs;
 pub mod usage_counter;

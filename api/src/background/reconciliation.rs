@@ -19,6 +19,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::receipt_log::publication as receipt_log;
 
 /// Interval at which a process checks if the daily reconciliation is due.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -138,10 +139,10 @@ async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) 
     Ok(report)
 }
 
-/// Returns `true` for the marker of the store, and for files of packages: a publication removes
-/// those that it does not use.
+/// Returns `true` for the marker of the store, for files of packages (a publication removes those
+/// that it does not use), and for the files of the receipt log, which are never removed.
 fn is_without_row(key: &str) -> bool {
-    Artifacts::is_marker(key) || package::is_file(key)
+    Artifacts::is_marker(key) || package::is_file(key) || receipt_log::is_file(key)
 }
 
 /// Finds orphans among the listed objects, and removes them unless this is a dry run.

@@ -1,8 +1,8 @@
 //! Jobs that this process has stored, on their way to the dispatcher.
 //!
-//! While no other job waits for a notification, the transaction that stores a job records its
+//! While no other job waits for a notification, the transaction that stores a small job records its
 //! notification as sent, and the dispatcher only sends it. Otherwise the dispatcher picks the jobs
-//! to notify workers of, so that organizations alternate.
+//! to notify workers of, in the order of the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,12 +55,11 @@ impl StoredJobs {
     /// Hands the jobs of a transaction to the dispatcher.
     pub fn announce(&self, stored: &mut Stored) {
         let notifications = std::mem::take(&mut stored.notifications);
-        if notifications.is_empty() {
-            let is_accepted = |result: &Option<_>| matches!(result, Some(Submitted::Accepted(_)));
-            if stored.results.iter().any(is_accepted) {
-                self.to_pick.notify_one();
-            }
-        } else if self.sender.try_send(notifications).is_err() {
+        let is_accepted = |result: &&Option<_>| matches!(result, Some(Submitted::Accepted(_)));
+        if stored.results.iter().filter(is_accepted).count() > notifications.len() {
+            self.to_pick.notify_one();
+        }
+        if !notifications.is_empty() && self.sender.try_send(notifications).is_err() {
             tracing::warn!("dispatcher behind, workers find stored jobs when they poll");
         }
     }

@@ -28,8 +28,8 @@ use crate::http::assets;
 use crate::layers;
 
 use pages::{
-    account, compare, device, domains, home, jobs, keys, members, models, orgs, provider, search,
-    sign_in, submit, suites, terms, usage,
+    account, boards, compare, device, domains, home, jobs, keys, members, models, orgs, provider,
+    search, sign_in, submit, suites, terms, usage,
 };
 
 /// Returns the routes of all pages.
@@ -69,6 +69,12 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/suites/{suite_id}", get(suites::show))
         .route("/suites/{suite_id}/items", get(suites::items))
         .route("/suites/{suite_id}/history", get(suites::history))
+        .route("/suites/{suite_id}/board", get(boards::show))
+        .route("/jobs/{job_id}/board", get(boards::new).post(boards::enter))
+        .route(
+            "/entries/{entry_id}/withdraw",
+            get(boards::confirm_withdrawal).post(boards::withdraw),
+        )
         .route("/suites/{suite_id}/submit", get(submit::show))
         .route(
             "/suites/{suite_id}/submissions",
@@ -85,6 +91,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/jobs/{job_id}", get(jobs::show))
         .route("/jobs/{job_id}/job.json", get(jobs::json))
         .route("/jobs/{job_id}/trace.json", get(jobs::trace_json))
+        .route("/jobs/{job_id}/receipt.json", get(jobs::receipt_json))
         .route(
             "/jobs/{job_id}/cancel",
             get(jobs::confirm_cancellation).post(jobs::cancel),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use assay_core::BestEffort as _;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
 use assay_core::runtime::process_error::ProcessError;
@@ -77,16 +76,14 @@ pub async fn run(
         }),
     );
     tracing::info!(admin = %admin_listen, git_sha = env!("ASSAY_GIT_SHA"), "delivering");
-    tokio::select! {
-        signal = process::shutdown_signal() => signal?,
-        failure = tasks.first_failure() => return Err(failure),
-    }
-    stop.send_replace(true);
-    tracing::info!("shutdown signal received, draining");
-    tasks
-        .join(ATTEMPTS, drain)
-        .await
-        .best_effort("finishing the attempts in progress");
+    process::run_until_shutdown(
+        &mut tasks,
+        &stop,
+        ATTEMPTS,
+        "finishing the attempts in progress",
+        drain,
+    )
+    .await?;
     drop(tasks);
     process::close(&db).await;
     Ok(())

@@ -3,6 +3,7 @@
 
 mod audit;
 mod auth;
+mod boards;
 mod comparisons;
 mod domains;
 mod evals;
@@ -16,7 +17,9 @@ mod members;
 mod models;
 mod orgs;
 mod predictions;
+mod queue;
 mod raw;
+mod receipts;
 mod service;
 mod serving;
 mod sessions;
@@ -36,10 +39,13 @@ use assay_proto::v1::health_service_server::HealthServiceServer;
 use assay_proto::v1::invite_service_server::InviteServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
 use assay_proto::v1::key_service_server::KeyServiceServer;
+use assay_proto::v1::leaderboard_service_server::LeaderboardServiceServer;
 use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::member_service_server::MemberServiceServer;
 use assay_proto::v1::model_service_server::ModelServiceServer;
 use assay_proto::v1::org_service_server::OrgServiceServer;
+use assay_proto::v1::queue_service_server::QueueServiceServer;
+use assay_proto::v1::receipt_service_server::ReceiptServiceServer;
 use assay_proto::v1::serving_service_server::ServingServiceServer;
 use assay_proto::v1::session_service_server::SessionServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
@@ -90,6 +96,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
             ServingServiceServer::new(service.clone())
                 .max_decoding_message_size(assay_core::model::serving::BODY_MAX),
         )
+        .add_service(QueueServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SessionServiceServer::new(service.clone()).max_decoding_message_size(small))
@@ -104,6 +111,16 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .route_layer((
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
+        ));
+    let public = Routes::from(Router::new())
+        .add_service(
+            LeaderboardServiceServer::new(service.clone()).max_decoding_message_size(small),
+        )
+        .add_service(ReceiptServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .into_axum_router()
+        .route_layer((
+            from_fn_with_state(app.clone(), authenticate_unless_public),
+            from_fn_with_state(app.clone(), limit_public),
         ));
     let sign_in = Routes::from(Router::new())
         .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
@@ -125,11 +142,54 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
     }
     let open = open.into_axum_router();
-    let all = with_credential.merge(sign_in).merge(open).layer((
-        from_fn_with_state(app.clone(), grpc_only),
-        tonic_web::GrpcWebLayer::new(),
-    ));
+    let all = with_credential
+        .merge(public)
+        .merge(sign_in)
+        .merge(open)
+        .layer((
+            from_fn_with_state(app.clone(), grpc_only),
+            tonic_web::GrpcWebLayer::new(),
+        ));
     Ok(all.with_state(()))
+}
+
+/// The rpcs that need no credential for what is public.
+const PUBLIC: [&str; 2] = ["/GetLeaderboard", "/GetReceipt"];
+
+/// The rpcs that need no credential at all.
+const OPEN: [&str; 2] = ["/GetSuiteCommitment", "/StreamSuiteOpening"];
+
+fn is_one_of(request: &axum::extract::Request, rpcs: &[&str]) -> bool {
+    let path = request.uri().path();
+    rpcs.iter().any(|rpc| path.ends_with(rpc))
+}
+
+/// Limits the rpcs of boards and receipts as REST does.
+async fn limit_public(
+    state: State<App>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    if is_one_of(&request, &OPEN) {
+        layers::rate_limit::limit_open(state, request, next).await
+    } else {
+        layers::rate_limit::limit_public(state, request, next).await
+    }
+}
+
+/// Authenticates the rpcs of boards and receipts, some of which can do without a credential.
+async fn authenticate_unless_public(
+    state: State<App>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    if is_one_of(&request, &OPEN) {
+        next.run(request).await
+    } else if is_one_of(&request, &PUBLIC) {
+        layers::auth::authenticate_if_given(state, request, next).await
+    } else {
+        layers::auth::authenticate(state, request, next).await
+    }
 }
 
 /// Limits the rpcs that send emails and that start device logins by the client's address, as REST

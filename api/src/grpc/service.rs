@@ -77,15 +77,39 @@ impl Service {
     {
         let context = request.extensions().get::<RequestContext>().cloned();
         let response = self.respond(request, operation).await?;
-        let to_status = move |error| match &context {
-            Some(context) => {
-                telemetry::record_stream_error(&error, context);
-                error_response::status(&error, &context.request_id)
-            }
-            None => Status::internal("the request has no context"),
-        };
-        Ok(response.map(|messages| messages.map_err(to_status).boxed()))
+        Ok(with_stream_errors(response, context))
     }
+
+    /// Does the same as [`Service::stream`] for an operation that requires no credential.
+    pub(super) async fn stream_to_anyone<M, R, S, F, Fut>(
+        &self,
+        request: Request<M>,
+        operation: F,
+    ) -> Result<Response<BoxStream<'static, Result<R, Status>>>, Status>
+    where
+        S: Stream<Item = Result<R>> + Send + 'static,
+        F: FnOnce(App, Input<M>) -> Fut,
+        Fut: Future<Output = Result<S>>,
+    {
+        let context = request.extensions().get::<RequestContext>().cloned();
+        let response = self.respond_to_anyone(request, operation).await?;
+        Ok(with_stream_errors(response, context))
+    }
+}
+
+/// Converts the errors of a stream, which end it after its response has begun.
+fn with_stream_errors<R>(
+    response: Response<impl Stream<Item = Result<R>> + Send + 'static>,
+    context: Option<RequestContext>,
+) -> Response<BoxStream<'static, Result<R, Status>>> {
+    let to_status = move |error| match &context {
+        Some(context) => {
+            telemetry::record_stream_error(&error, context);
+            error_response::status(&error, &context.request_id)
+        }
+        None => Status::internal("the request has no context"),
+    };
+    response.map(|messages| messages.map_err(to_status).boxed())
 }
 
 /// Returns the gRPC status of an error, and logs its cause.

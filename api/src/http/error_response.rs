@@ -252,6 +252,15 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
                 .map(own),
             );
         }
+        Some(Details::Entry(refusal)) => {
+            metadata.extend(refusal.fields().into_iter().map(own));
+        }
+        Some(Details::SuiteRetired { reason }) => {
+            metadata.extend([("reason", (*reason).to_owned())].map(own));
+        }
+        Some(Details::Receipt(refusal)) => {
+            metadata.extend(refusal.fields().into_iter().map(own));
+        }
         Some(Details::Scope { reason, required }) => {
             metadata.extend(
                 [

@@ -47,6 +47,15 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
     }
 }
 
+/// Authenticates a request that may come without a credential.
+pub async fn authenticate_if_given(state: State<App>, request: Request, next: Next) -> Response {
+    if request.headers().contains_key(AUTHORIZATION) {
+        authenticate(state, request, next).await
+    } else {
+        next.run(request).await
+    }
+}
+
 /// The refusal of a request whose caller is not authenticated.
 pub(super) struct Refusal {
     error: Error,

@@ -16,7 +16,8 @@ use crate::http::request_context::RequestContext;
 use crate::limits::address::counting_prefixes;
 use crate::limits::{Allowance, Verdict};
 
-/// Requests per minute of a user without an organization, as on the plan `free`.
+/// Requests per minute of a user without an organization, and of an address without a credential, as
+/// on the plan `free`.
 const LIMIT_WITHOUT_ORG: u32 = 60;
 
 /// Limits the requests of an organization, or of a user without one. Must run after authentication.
@@ -81,6 +82,32 @@ fn record_decision(credential: &Credential, decision: &'static str) {
     let plan = auth::plan(credential).to_owned();
     metrics::counter!(prometheus::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision)
         .increment(1);
+}
+
+/// Limits a request that may come without a credential: then by the client's address.
+pub async fn limit_public(state: State<App>, request: Request, next: Next) -> Response {
+    if request.extensions().get::<Credential>().is_some() {
+        limit(state, request, next).await
+    } else {
+        limit_address(&state.0, "public", LIMIT_WITHOUT_ORG, request, next).await
+    }
+}
+
+/// Requests per minute and client address for what needs no credential and is not a board.
+const LIMIT_OF_OPEN: u32 = 600;
+
+/// Limits the requests that need no credential, by the client's address.
+pub async fn limit_open(State(app): State<App>, request: Request, next: Next) -> Response {
+    limit_address(&app, "open", LIMIT_OF_OPEN, request, next).await
+}
+
+/// Requests per minute and client address for the files of the receipt log: a mirror reads one for
+/// every 256 entries.
+const LIMIT_OF_FILES: u32 = 6_000;
+
+/// Limits the requests for the public files of the receipt log, by the client's address.
+pub async fn limit_files(State(app): State<App>, request: Request, next: Next) -> Response {
+    limit_address(&app, "files", LIMIT_OF_FILES, request, next).await
 }
 
 /// Limits the requests that send email and need no credential, by the client's address and its

@@ -73,6 +73,17 @@ fn tags() -> Value {
              answer.",
         ),
         (
+            "boards",
+            "The leaderboards of suites, and the entries of the organization.",
+        ),
+        (
+            "receipts",
+            "Signed statements about the figures of jobs, and the commitments of suites, which \
+             anyone can verify. The receipt keys are at `/.well-known/jwks.json`, the transparency \
+             log is below `/log/`.",
+        ),
+        ("queue", "The queue of jobs."),
+        (
             "usage",
             "The usage of the organization, and the limits of its plan.",
         ),

@@ -320,7 +320,7 @@ fn details() -> Value {
                 "format": "int64",
                 "minimum": 0,
                 "description": "`quota_exceeded`, and `forbidden` with `submissions_used_up`: the \
-                                value of the limit.",
+                                value of the limit. `invalid_state` with `max_entries`: the maximum of entries.",
             },
             "active": {
                 "type": "integer",
@@ -342,7 +342,12 @@ fn details() -> Value {
                                 `endpoint_not_offered` (the model does not offer the operation), \
                                 `no_engine` (the model was published without a package) or \
                                 `tokenizer_not_fitted` (the model cannot return items of a \
-                                catalog yet). `key_revoked`: `expired` (the API key has \
+                                catalog yet). `invalid_state` of a job that cannot enter a board: \
+                                `no_board`, `not_succeeded`, `not_final`, `board_closed` or \
+                                `max_entries`. `conflict` of an entry: `entered` (the job has entered \
+                                the board) or `name_taken`. `invalid_state` of a receipt: \
+                                `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
+                                submission: `suite_retired`. `key_revoked`: `expired` (the API key has \
                                 expired).",
             },
             "required": {
@@ -385,11 +390,13 @@ fn details() -> Value {
             },
             "suite_version": {
                 "type": "string",
-                "description": "`conflict` of a submission: the version in the request.",
+                "description": "`conflict` of a submission: the version in the request; of an \
+                                entry: the version of the job.",
             },
             "current_version": {
                 "type": "string",
-                "description": "`conflict` of a submission: the current version of the suite.",
+                "description": "`conflict` of a submission or an entry: the current version of \
+                                the suite.",
             },
             "access": {
                 "$ref": "#/components/schemas/SuiteAccess",
@@ -405,6 +412,19 @@ fn details() -> Value {
                 "type": "string",
                 "format": "uri",
                 "description": "`forbidden` with `terms_not_accepted`: the URL of the terms.",
+            },
+            "status": {
+                "$ref": "#/components/schemas/JobStatus",
+                "description": "`invalid_state` with `not_succeeded`: the status of the job.",
+            },
+            "closes_at": {
+                "$ref": "#/components/schemas/Timestamp",
+                "description": "`invalid_state` with `board_closed` or `sealed_until`: the time of \
+                                the close.",
+            },
+            "entry_id": {
+                "$ref": "#/components/schemas/EntryId",
+                "description": "`conflict` with `entered`: the id of the entry.",
             },
             "resets_at": {
                 "$ref": "#/components/schemas/Timestamp",

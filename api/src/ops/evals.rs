@@ -5,7 +5,6 @@ use std::sync::Arc;
 use assay_core::model::job::charged_items;
 use assay_core::model::metadata::Metadata;
 use assay_core::model::permissions::{Caller, EvalSubmitter, TermsAccepted};
-use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
 use assay_core::store::new_job::{NewEval, NewTask, StoredAs};
@@ -80,7 +79,7 @@ pub async fn submit(
         }
         return Err(Error::other_suite_version(version, suite.version.clone()));
     }
-    if suite.access != SuiteAccess::Everyone {
+    if suite.is_restricted() {
         // A repetition returns its job even if the organization may not submit any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
             return replay(app, caller, repeated, request_sha256.as_ref()).await;
@@ -111,8 +110,12 @@ pub async fn submit(
     store_job(app, caller, job, origin, permit).await
 }
 
-/// Returns an error if the caller's organization may not submit to the suite.
+/// Returns an error if the suite's version has retired, or if the caller's organization may not
+/// submit to the suite.
 pub(super) async fn ensure_may_submit(app: &App, caller: &Caller, suite: &SuiteRow) -> Result<()> {
+    if suite.is_retired {
+        return Err(Error::suite_retired(&suite.version));
+    }
     let SuiteRow {
         suite_id, access, ..
     } = suite;

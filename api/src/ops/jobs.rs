@@ -8,6 +8,7 @@ use assay_core::model::job::{
     JobType, Jobs, Trigger,
 };
 use assay_core::model::permissions::{Caller, EvalSubmitter, JobCanceller, JobReader};
+use assay_core::model::queue::JobQueue;
 use assay_core::model::scope::{Scope, Scopes};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
@@ -28,6 +29,12 @@ use crate::ops::trace_document::{self, TraceDocument};
 
 pub(super) fn not_found() -> Error {
     Error::not_found(Resource::Job)
+}
+
+/// Returns a job as callers see it.
+pub(super) fn represent(app: &App, caller: &Caller, row: JobRow) -> Job {
+    let queue = app.queue.of_job(&row, caller.plan().queue_weight);
+    row.into_job(&app.settings.public_url, queue)
 }
 
 /// The filter of a listing of jobs, not validated yet.
@@ -138,7 +145,7 @@ pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs>
     Ok(Jobs {
         jobs: rows
             .into_iter()
-            .map(|row| row.into_job(&app.settings.public_url))
+            .map(|row| represent(app, caller, row))
             .collect(),
         next_before,
     })
@@ -165,7 +172,7 @@ pub async fn cancel(app: &App, canceller: &JobCanceller, job_id: &str) -> Result
                 })
                 .best_effort("counting a cancelled eval");
         }
-        return Ok(job.into_job(&app.settings.public_url));
+        return Ok(represent(app, caller, job));
     }
     let illegal = job.status.after(Trigger::Cancel).err();
     let why = illegal.map_or_else(
@@ -192,7 +199,7 @@ pub async fn finalize(app: &App, submitter: &EvalSubmitter, job_id: &str) -> Res
     match store::job::finalize(&app.jobs_db.get(), caller.org_id(), &job_id).await? {
         Finalized::Done => {
             let job = find(app, caller, &job_id).await?;
-            Ok(job.into_job(&app.settings.public_url))
+            Ok(represent(app, caller, job))
         }
         Finalized::Missing => Err(not_found()),
         Finalized::NotEval => cannot_finalize("it is no eval".into()),
@@ -228,7 +235,7 @@ pub async fn get(app: &App, caller: &JobReader, job_id: &str, wait: Option<i64>)
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     if wait.is_zero() {
         let row = find(app, caller, &job_id).await?;
-        return Ok(row.into_job(&app.settings.public_url));
+        return Ok(represent(app, caller, row));
     }
     let deadline = Instant::now() + wait;
     let mut subscription = app.job_updates.subscribe(&job_id);
@@ -238,7 +245,7 @@ pub async fn get(app: &App, caller: &JobReader, job_id: &str, wait: Option<i64>)
         is_waiting = subscription.finished_before(deadline).await;
         row = find_if_still_valid(app, caller, &job_id).await?;
     }
-    Ok(row.into_job(&app.settings.public_url))
+    Ok(represent(app, caller, row))
 }
 
 /// Returns a job of the caller's organization.
@@ -283,8 +290,9 @@ pub(super) async fn current_scopes(app: &App, caller: &Caller) -> Result<Scopes>
 /// Time without a change after which a watch sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns a stream of a job: now, after each change, and finally when it has finished. An element
-/// is `None` after [`HEARTBEAT_INTERVAL`] without a change. A change that the next one follows
+/// Returns a stream of a job: now, after each change, and finally when it has finished. After
+/// [`HEARTBEAT_INTERVAL`] without one, an element is the job if its place in the queue has changed,
+/// otherwise `None`. A change that the next one follows
 /// quickly can be skipped; the final state never is.
 pub async fn watch(
     app: App,
@@ -313,34 +321,37 @@ struct Watch {
     caller: JobReader,
     job_id: JobId,
     subscription: JobSubscription,
-    /// The status and the attempts of the job as it was last sent.
-    last_sent: Option<(JobStatus, i32)>,
+    /// The status, the attempts and the place of the job as it was last sent.
+    last_sent: Option<(JobStatus, i32, Option<JobQueue>)>,
 }
 
 impl Watch {
     /// Returns the next element and the state after it, or `None` after the final state.
     async fn next(mut self) -> Result<Option<(Option<Job>, Self)>> {
-        if self.last_sent.is_some_and(|(status, _)| status.is_final()) {
+        if self.last_sent.is_some_and(|(status, ..)| status.is_final()) {
             return Ok(None);
         }
         let heartbeat_at = Instant::now() + HEARTBEAT_INTERVAL;
+        let mut is_late = false;
         loop {
             let row = find_if_still_valid(&self.app, &self.caller, &self.job_id).await?;
-            let current = Some((row.status, row.attempts));
-            if current != self.last_sent {
-                self.last_sent = current;
-                return Ok(Some((
-                    Some(row.into_job(&self.app.settings.public_url)),
-                    self,
-                )));
+            let state = (row.status, row.attempts);
+            let job = represent(&self.app, &self.caller, row);
+            let is_changed = |(status, attempts, queue)| {
+                (status, attempts) != state || (is_late && queue != job.queue)
+            };
+            if self.last_sent.is_none_or(is_changed) {
+                self.last_sent = Some((state.0, state.1, job.queue));
+                return Ok(Some((Some(job), self)));
             }
-            if !self.subscription.changed_before(heartbeat_at).await {
-                if self.subscription.is_shutting_down() {
-                    return Err(Error::unavailable(
-                        "the process shuts down while a client watches a job",
-                    ));
-                }
+            if is_late {
                 return Ok(Some((None, self)));
+            }
+            is_late = !self.subscription.changed_before(heartbeat_at).await;
+            if is_late && self.subscription.is_shutting_down() {
+                return Err(Error::unavailable(
+                    "the process shuts down while a client watches a job",
+                ));
             }
         }
     }

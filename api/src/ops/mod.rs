@@ -4,6 +4,7 @@
 pub mod account;
 pub mod audit;
 pub mod auth;
+pub mod boards;
 pub mod comparisons;
 pub mod complete_upload;
 pub mod device;
@@ -21,6 +22,8 @@ pub mod members;
 pub mod models;
 pub mod orgs;
 pub mod predictions;
+pub mod queue;
+pub mod receipts;
 pub mod serving;
 mod serving_charge;
 pub mod sessions;

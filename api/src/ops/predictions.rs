@@ -13,7 +13,6 @@ use assay_core::model::sequence_list::{self, CheckedSequences};
 use assay_core::model::served_model::Profile;
 use assay_core::model::serving::{PredictOptions, SEQUENCES_MAX};
 use assay_core::model::serving_options::{HistoryFields, PredictFields};
-use assay_core::model::suite::SuiteAccess;
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
@@ -98,7 +97,7 @@ pub async fn submit(
     let is_usable = !matches!(input, Input::Upload(FoundUpload { usable: false, .. }));
     let is_restricted = evaluated
         .as_ref()
-        .is_some_and(|suite| suite.access != SuiteAccess::Everyone);
+        .is_some_and(|suite| suite.is_restricted());
     let model = ensure_servable(&version, Endpoint::Predict, input.needs_items());
     let finishes = model.as_ref().map_or(Ok(()), |model| {
         ensure_finishes(model, input.n(), app.engines.cores())
@@ -141,6 +140,10 @@ pub async fn submit(
             model: model.served,
             options,
             suite,
+            cost: app
+                .queue
+                .speed()
+                .cost_of_sequences(n_submitted, model.sequence_us),
             output_upload_id: UploadId::random()?,
             evaluation,
         })),

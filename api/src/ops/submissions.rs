@@ -24,6 +24,7 @@ use crate::app::App;
 use crate::http::request_context::{ChildSpans, RequestContext};
 use crate::http::traceparent::TraceParent;
 use crate::limits::concurrency::ConcurrencyPermit;
+use crate::ops::jobs;
 
 /// Maximum length of an idempotency key, in characters.
 pub const IDEMPOTENCY_KEY_MAX: usize = 128;
@@ -118,6 +119,8 @@ pub(super) async fn store_job(
         request_sha256,
     } = job;
     let job_id = JobId::random()?;
+    let weight = caller.plan().queue_weight;
+    let estimate = app.queue.of_new_job(caller.org_id(), weight, task.cost());
     let new = NewJob {
         id: job_id.clone(),
         org_id: caller.org_id().clone(),
@@ -129,6 +132,7 @@ pub(super) async fn store_job(
         task,
         input,
         n_submitted,
+        estimate,
         idempotency_key,
         request_sha256,
         elapsed_us: i64::try_from(origin.received_at.elapsed().as_micros()).unwrap_or(i64::MAX),
@@ -159,7 +163,7 @@ pub(super) async fn store_job(
                 ));
             }
             Ok(Accepted {
-                job: row.into_job(&app.settings.public_url),
+                job: jobs::represent(app, caller, *row),
                 replayed: false,
             })
         }
@@ -396,7 +400,7 @@ pub(super) async fn replay(
     let row =
         row.ok_or_else(|| Error::internal("the job of the idempotency key does not exist"))?;
     Ok(Accepted {
-        job: row.into_job(&app.settings.public_url),
+        job: jobs::represent(app, caller, row),
         replayed: true,
     })
 }

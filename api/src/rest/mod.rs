@@ -3,6 +3,7 @@
 
 mod audit;
 mod auth;
+mod boards;
 mod comparisons;
 mod device;
 mod domains;
@@ -19,6 +20,8 @@ mod members;
 mod models;
 mod orgs;
 mod predictions;
+mod queue;
+mod receipts;
 mod serving;
 mod sessions;
 mod sse;
@@ -50,6 +53,8 @@ pub fn routes(app: &App) -> Router<App> {
             patch(keys::update).delete(keys::revoke),
         )
         .route("/v1/keys/{key_id}/rotate", post(keys::rotate))
+        .route("/v1/entries", get(boards::list_entries))
+        .route("/v1/entries/{entry_id}", delete(boards::withdraw))
         .route("/v1/suites", get(suites::list))
         .route("/v1/suites/{suite_id}", get(suites::get))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
@@ -60,6 +65,7 @@ pub fn routes(app: &App) -> Router<App> {
         )
         .route("/v1/models", get(models::list))
         .route("/v1/models/{model_id}", get(models::get))
+        .route("/v1/queue", get(queue::get))
         .route("/v1/usage", get(usage::get))
         .route("/v1/usage/days", get(usage::days))
         .route("/v1/uploads", get(uploads::list).post(uploads::create))
@@ -80,11 +86,14 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/comparisons", post(comparisons::create))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
+        .route("/v1/jobs/{job_id}/board", post(boards::enter))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{job_id}/events", get(jobs::events))
         .route("/v1/jobs/{job_id}/final", post(jobs::finalize))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/output", get(jobs::output))
+        .route("/v1/jobs/{job_id}/receipt", get(receipts::of_job))
+        .route("/v1/jobs/{job_id}/receipt/opening", get(receipts::opening))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route("/v1/session", delete(sessions::end_current))
         .route(
@@ -126,6 +135,26 @@ pub fn routes(app: &App) -> Router<App> {
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
         ));
+    let public = Router::new()
+        .route("/v1/suites/{suite_id}/board", get(boards::get))
+        .route("/v1/receipts/{receipt_id}", get(receipts::by_id))
+        .route_layer((
+            from_fn_with_state(app.clone(), layers::auth::authenticate_if_given),
+            from_fn_with_state(app.clone(), layers::rate_limit::limit_public),
+        ));
+    let commitments = Router::new()
+        .route(
+            "/v1/suites/{suite_id}/commitment",
+            get(receipts::commitment),
+        )
+        .route(
+            "/v1/suites/{suite_id}/opening/{file}",
+            get(receipts::opened_file),
+        )
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_open,
+        ));
     let device = Router::new()
         .route("/v1/auth/device", post(device::create))
         .route_layer(from_fn_with_state(
@@ -141,7 +170,11 @@ pub fn routes(app: &App) -> Router<App> {
         ))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
-    open.merge(device).merge(v1)
+    open.merge(device)
+        .merge(receipts::files(app))
+        .merge(commitments)
+        .merge(public)
+        .merge(v1)
 }
 
 /// The OpenAPI description of every operation, as its handler defines it.
@@ -167,11 +200,21 @@ pub fn routes(app: &App) -> Router<App> {
     serving::predict,
     serving::generate,
     serving::embed,
+    queue::get,
     usage::get,
     usage::days,
     evals::create,
     predictions::create,
     comparisons::create,
+    boards::enter,
+    boards::withdraw,
+    boards::list_entries,
+    boards::get,
+    receipts::of_job,
+    receipts::opening,
+    receipts::by_id,
+    receipts::commitment,
+    receipts::opened_file,
     jobs::list,
     jobs::get,
     jobs::cancel,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId};
+use crate::model::ids::{AuditId, EntryId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId};
 use crate::model::org::Role;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -60,6 +60,14 @@ text_enum! {
         DeviceGranted = "device.granted",
         /// The operator changed the plan of the organization.
         PlanChanged = "plan.changed",
+        /// A job was entered on a board.
+        BoardEntered = "board.entered",
+        /// An entry of a board was withdrawn.
+        BoardWithdrawn = "board.withdrawn",
+        /// The operator removed an entry from a board.
+        BoardRemoved = "board.removed",
+        /// An owner read the salt that names the organization in receipts.
+        ReceiptOpened = "receipt.opened",
     }
 }
 
@@ -98,6 +106,10 @@ text_enum! {
         Webhook = "webhook",
         /// The login of a program.
         Device = "device",
+        /// An entry of a board.
+        Entry = "entry",
+        /// A job.
+        Job = "job",
     }
 }
 
@@ -135,6 +147,16 @@ impl Actor {
             r#type: ActorType::Session,
             user_id: Some(user_id),
             key_id: None,
+            request,
+        }
+    }
+
+    /// Returns a program that acts with an API key.
+    pub const fn key(key_id: KeyId, request: Option<RequestOrigin>) -> Self {
+        Self {
+            r#type: ActorType::ApiKey,
+            user_id: None,
+            key_id: Some(key_id),
             request,
         }
     }
@@ -191,6 +213,11 @@ impl Change {
     /// Creates a change of a webhook.
     pub fn webhook(r#type: AuditType, webhook_id: &WebhookId) -> Self {
         Self::new(r#type, TargetType::Webhook, webhook_id.as_str())
+    }
+
+    /// Creates a change of an entry of a board.
+    pub fn entry(r#type: AuditType, entry_id: &EntryId) -> Self {
+        Self::new(r#type, TargetType::Entry, entry_id.as_str())
     }
 
     /// Creates the change of the setting whether users of a domain become members.

@@ -5,7 +5,7 @@ use assay_eval::FieldError;
 use serde::Serialize;
 
 use crate::model::catalog::Endpoint;
-use crate::model::ids::JobId;
+use crate::model::ids::{EntryId, JobId};
 use crate::model::org::OrgChoice;
 use crate::model::scope::Scope;
 use crate::model::suite::SuiteAccess;
@@ -14,12 +14,16 @@ use crate::model::timestamp::Timestamp;
 /// The kind of resource that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
+    /// The leaderboard of a version of a suite.
+    Board,
     /// A delivery of an event to a webhook.
     Delivery,
     /// The login of a program, which a user approves.
     DeviceLogin,
     /// A domain that an organization has claimed, verified or not.
     Domain,
+    /// An entry of a board.
+    Entry,
     /// An invite to an organization.
     Invite,
     /// A job of an organization.
@@ -34,6 +38,10 @@ pub enum Resource {
     Organization,
     /// The output of a prediction job.
     Output,
+    /// The opened file of a retired version of a suite.
+    Opening,
+    /// The receipt of a job.
+    Receipt,
     /// A session of the caller.
     Session,
     /// A published suite, in its current version.
@@ -52,15 +60,19 @@ impl Resource {
     /// Returns the name of the resource in messages, and its type in gRPC error details.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Board => "board",
             Self::Delivery => "delivery",
             Self::DeviceLogin => "device login",
             Self::Domain => "claimed domain",
+            Self::Entry => "entry",
             Self::Invite => "invite",
             Self::Job => "job",
             Self::Key => "key",
             Self::Member => "member",
             Self::Model => "model",
+            Self::Opening => "opened file",
             Self::Organization => "organization",
+            Self::Receipt => "receipt",
             Self::Output => "output",
             Self::Session => "session",
             Self::Suite => "suite",
@@ -139,6 +151,15 @@ pub enum Details {
         /// The organizations that may submit.
         access: SuiteAccess,
     },
+    /// The job cannot enter the board, or its entry cannot have the name.
+    Entry(EntryRefusal),
+    /// The job has no such receipt, or not yet.
+    Receipt(ReceiptRefusal),
+    /// The version of the suite has retired.
+    SuiteRetired {
+        /// The reason, always `suite_retired`.
+        reason: &'static str,
+    },
     /// The submissions that a suite's version allows are used up permanently.
     ///
     /// The error is `forbidden`, because the codes of limits imply that a retry can succeed later.
@@ -172,4 +193,101 @@ pub enum Details {
         /// The latest time at which there is room again.
         resets_at: Timestamp,
     },
+}
+
+/// Why a job cannot enter a board.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum EntryRefusal {
+    /// The suite's version has no board.
+    NoBoard,
+    /// The job has not succeeded.
+    NotSucceeded {
+        /// The status of the job.
+        status: String,
+    },
+    /// The suite has sealed items, and the job is not final.
+    NotFinal,
+    /// The board has closed.
+    BoardClosed {
+        /// The time of the close.
+        closes_at: Timestamp,
+    },
+    /// The organization, or those that share its allowance, have the maximum of entries.
+    MaxEntries {
+        /// The maximum.
+        max: i64,
+    },
+    /// The job is on the board.
+    Entered {
+        /// The id of its entry.
+        entry_id: EntryId,
+    },
+    /// Another entry of the board has the name.
+    NameTaken,
+}
+
+/// Why a job has no receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum ReceiptRefusal {
+    /// The job is a prediction.
+    NotAnEval,
+    /// The job has not succeeded.
+    NotSucceeded {
+        /// The status of the job.
+        status: String,
+    },
+    /// The figures are sealed.
+    SealedUntil {
+        /// The time of their disclosure.
+        closes_at: Timestamp,
+    },
+}
+
+impl ReceiptRefusal {
+    /// Returns the fields by name, with `reason` first.
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::NotAnEval => vec![("reason", "not_an_eval".into())],
+            Self::NotSucceeded { status } => vec![
+                ("reason", "not_succeeded".into()),
+                ("status", status.clone()),
+            ],
+            Self::SealedUntil { closes_at } => vec![
+                ("reason", "sealed_until".into()),
+                ("closes_at", closes_at.to_string()),
+            ],
+        }
+    }
+}
+
+impl EntryRefusal {
+    /// Returns the fields by name, with `reason` first.
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::NoBoard => vec![("reason", "no_board".into())],
+            Self::NotSucceeded { status } => {
+                vec![
+                    ("reason", "not_succeeded".into()),
+                    ("status", status.clone()),
+                ]
+            }
+            Self::NotFinal => vec![("reason", "not_final".into())],
+            Self::BoardClosed { closes_at } => vec![
+                ("reason", "board_closed".into()),
+                ("closes_at", closes_at.to_string()),
+            ],
+            Self::MaxEntries { max } => {
+                vec![("reason", "max_entries".into()), ("max", max.to_string())]
+            }
+            Self::Entered { entry_id } => {
+                vec![
+                    ("reason", "entered".into()),
+                    ("entry_id", entry_id.to_string()),
+                ]
+            }
+            Self::NameTaken => vec![("reason", "name_taken".into())],
+        }
+    }
 }

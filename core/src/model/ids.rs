@@ -116,6 +116,8 @@ ids! {
     JobId = "job_", ordered_characters;
     /// The id of an entry of the audit log. It begins with the time, which orders the log.
     AuditId = "aud_", precisely_ordered_characters;
+    /// The id of an entry of a board.
+    EntryId = "ent_", random_characters;
     /// The id of an event.
     EventId = "evt_", random_characters;
     /// The id of a webhook.
@@ -125,6 +127,8 @@ ids! {
     DeliveryId = "dlv_", precisely_ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", random_characters;
+    /// The id of a score receipt.
+    ReceiptId = "rcp_", random_characters;
     /// The id of a worker process, from its start to its exit.
     WorkerId = "wrk_", random_characters;
     /// The id of a request, as in the header `X-Request-Id`.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use assay_eval::score::Sealed;
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use utoipa::ToSchema;
@@ -11,6 +10,7 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId};
 use crate::model::metadata::Metadata;
 use crate::model::prediction::PredictResult;
+use crate::model::queue::JobQueue;
 use crate::model::suite::SuiteId;
 use crate::model::suite_items::ItemCursor;
 use crate::model::text_enum::text_enum;
@@ -265,27 +265,6 @@ pub struct SealedFigures {
     pub n: i64,
 }
 
-impl From<Sealed> for SealedFigures {
-    fn from(
-        Sealed {
-            n,
-            figures:
-                Figures {
-                    value,
-                    estimate,
-                    metrics: _,
-                },
-        }: Sealed,
-    ) -> Self {
-        Self {
-            value,
-            stderr: estimate.map(|estimate| estimate.stderr),
-            ci95: estimate.map(|estimate| estimate.ci95),
-            n,
-        }
-    }
-}
-
 /// Maximum number of jobs of a suite's version that each holder of an allowance can mark as final.
 pub const FINAL_JOBS_MAX: i64 = 3;
 
@@ -356,6 +335,11 @@ pub struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub eval_job_id: Option<JobId>,
+    /// The place of the job in the queue, and the estimate of its end. Present while the job is
+    /// queued or running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub queue: Option<JobQueue>,
     /// The result. Present if the job has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -463,11 +447,18 @@ pub struct JobRow {
     pub progress: Option<f64>,
     pub error_code: Option<FailureCode>,
     pub error_message: Option<String>,
+    /// The cost of the job in the queue, in items.
+    pub cost: i64,
+    /// `true` if workers were notified of the queued job.
+    pub is_notified: bool,
+    /// `true` if the job cannot start before another one has ended.
+    pub waits_for_job: bool,
 }
 
 impl JobRow {
-    /// Returns the job as callers see it. `public_url` is the public address of the API.
-    pub fn into_job(self, public_url: &str) -> Job {
+    /// Returns the job as callers see it. `public_url` is the public address of the API, and `queue`
+    /// the place of the job.
+    pub fn into_job(self, public_url: &str, queue: Option<JobQueue>) -> Job {
         let Self {
             id,
             org_id,
@@ -492,6 +483,9 @@ impl JobRow {
             progress,
             error_code,
             error_message,
+            cost: _,
+            is_notified: _,
+            waits_for_job: _,
         } = self;
         let has_run = matches!(status, JobStatus::Succeeded | JobStatus::Failed);
         let sealed = sealed.map(|Json(sealed)| sealed);
@@ -529,6 +523,7 @@ impl JobRow {
             finished_at,
             r#final: is_final,
             eval_job_id,
+            queue,
             result,
         }
     }

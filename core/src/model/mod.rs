@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod board;
 pub mod catalog;
 pub mod comparison;
 pub mod cursor;
@@ -28,7 +29,9 @@ pub mod package;
 pub mod permissions;
 pub mod prediction;
 pub mod published_model;
+pub mod queue;
 pub mod random;
+pub mod receipt;
 mod refusals;
 pub mod scope;
 pub mod secret;

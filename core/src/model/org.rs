@@ -129,6 +129,8 @@ pub struct Plan {
     pub generated_events_per_month: i64,
     /// The number of sequences that can be embedded in a calendar month.
     pub embeddings_per_month: i64,
+    /// The share of the workers that an organization gets while others wait too, relative to theirs.
+    pub queue_weight: u32,
 }
 
 /// Returns the number of bytes that a plan stores at once unless the operator has set it: ten times
@@ -156,6 +158,8 @@ pub struct PlanChange {
     pub generated_events_per_month: Option<i64>,
     /// The number of sequences that can be embedded in a calendar month.
     pub embeddings_per_month: Option<i64>,
+    /// The share of the workers that an organization gets while others wait too, relative to theirs.
+    pub queue_weight: Option<i32>,
 }
 
 /// A row of the table of plans, as the operator sees it.
@@ -183,4 +187,7 @@ pub struct PlanRow {
     /// The number of sequences that can be embedded in a calendar month: as many as eval items,
     /// unless the operator has set it.
     pub embeddings_per_month: i64,
+    /// The share of the workers that an organization gets while others wait too, relative to theirs:
+    /// from 1 to 1,000.
+    pub queue_weight: i32,
 }

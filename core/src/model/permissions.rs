@@ -132,6 +132,7 @@ fn require_role(role: Role, membership: &Membership) -> Result<()> {
 pub struct Caller {
     principal: Principal,
     membership: Membership,
+    request: Option<RequestOrigin>,
 }
 
 impl Caller {
@@ -143,6 +144,15 @@ impl Caller {
     /// Returns the key or the session of the caller.
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// Returns the actor of changes that the caller makes.
+    pub fn actor(&self) -> Actor {
+        let request = self.request.clone();
+        match &self.principal {
+            Principal::ApiKey { key_id, .. } => Actor::key(key_id.clone(), request),
+            Principal::Session { user_id, .. } => Actor::user(user_id.clone(), request),
+        }
     }
 
     /// Returns the organization as the caller sees it.
@@ -181,6 +191,7 @@ impl Proof for Caller {
         Ok(Self {
             principal: credential.principal.clone(),
             membership,
+            request: credential.request.clone(),
         })
     }
 }
@@ -369,6 +380,67 @@ scope_types! { SuitesRead EvalsWrite UploadsWrite JobsRead JobsCancel UsageRead 
 /// Proof of a credential that can read suites.
 pub type SuiteReader = InScope<Caller, scopes::SuitesRead>;
 
+/// Proof that a caller can read public boards, and with a credential also the others.
+#[derive(Debug, Clone)]
+pub struct BoardReader {
+    is_anonymous: bool,
+}
+
+impl BoardReader {
+    /// Returns the proof for a request with this credential, if it has one.
+    ///
+    /// # Errors
+    /// The reason why the credential cannot read suites.
+    pub fn of(credential: Option<&Credential>) -> Result<Self> {
+        credential.map_or(Ok(Self { is_anonymous: true }), Self::from_credential)
+    }
+
+    /// Returns `true` if the request has no credential.
+    pub fn is_anonymous(&self) -> bool {
+        self.is_anonymous
+    }
+}
+
+impl Proof for BoardReader {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        SuiteReader::from_credential(credential)?;
+        Ok(Self {
+            is_anonymous: false,
+        })
+    }
+}
+
+/// Proof that a caller can read the receipts on public boards, and with a credential also those on
+/// other boards and those of the organization.
+#[derive(Debug, Clone)]
+pub struct ReceiptCaller {
+    org_id: Option<OrgId>,
+}
+
+impl ReceiptCaller {
+    /// Returns the proof for a request with this credential, if it has one.
+    ///
+    /// # Errors
+    /// The reason why the credential cannot read suites.
+    pub fn of(credential: Option<&Credential>) -> Result<Self> {
+        credential.map_or(Ok(Self { org_id: None }), Self::from_credential)
+    }
+
+    /// Returns the organization, if the request has a credential.
+    pub fn org_id(&self) -> Option<&OrgId> {
+        self.org_id.as_ref()
+    }
+}
+
+impl Proof for ReceiptCaller {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        let reader = SuiteReader::from_credential(credential)?;
+        Ok(Self {
+            org_id: Some(reader.org_id().clone()),
+        })
+    }
+}
+
 /// Proof of a credential that can read jobs and compare them.
 pub type JobReader = InScope<Caller, scopes::JobsRead>;
 
@@ -451,6 +523,7 @@ mod tests {
                 predict_items_per_month: 1,
                 generated_events_per_month: 1,
                 embeddings_per_month: 1,
+                queue_weight: 1,
             },
             unaccepted_terms: None,
             is_suspended: false,

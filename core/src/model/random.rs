@@ -40,6 +40,13 @@ pub(crate) fn spell(alphabet: &[u8], bytes: &[u8]) -> impl Iterator<Item = char>
         .map(move |place| char::from(alphabet[place % size]))
 }
 
+/// Returns random bytes from the operating system's generator.
+pub fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
+    let mut bytes = [0; N];
+    SysRng.try_fill_bytes(&mut bytes).map_err(RandomError)?;
+    Ok(bytes)
+}
+
 /// Returns random 64-bit numbers for values that must differ but need not be secret.
 ///
 /// They come from a generator of the thread, which the operating system seeds. No system call is

@@ -2,7 +2,7 @@
 //! a request.
 
 use crate::model::error::{Code, Error};
-use crate::model::error_details::Details;
+use crate::model::error_details::{Details, EntryRefusal, ReceiptRefusal, Resource};
 use crate::model::org::OrgChoice;
 use crate::model::scope::Scope;
 use crate::model::suite::{SuiteAccess, SuiteId};
@@ -51,6 +51,90 @@ impl Error {
                        name another organization in the header X-Org-Id.";
         Self::new(Code::Forbidden, message).with_details(Details::OrgSuspended {
             reason: "org_suspended",
+        })
+    }
+
+    /// Returns the 409 of a job that cannot enter a board.
+    pub fn entry_refused(refusal: EntryRefusal) -> Self {
+        let (code, message) = match &refusal {
+            EntryRefusal::NoBoard => (
+                Code::InvalidState,
+                "The suite's version has no board.".into(),
+            ),
+            EntryRefusal::NotSucceeded { status } => (
+                Code::InvalidState,
+                format!("The job is {status}; only a succeeded job can enter a board."),
+            ),
+            EntryRefusal::NotFinal => (
+                Code::InvalidState,
+                "The suite has sealed items, so only final jobs can enter its board. Mark the job \
+                 as final first (`POST /v1/jobs/{job_id}/final`)."
+                    .into(),
+            ),
+            EntryRefusal::BoardClosed { closes_at } => (
+                Code::InvalidState,
+                format!("The board closed at {closes_at} and accepts no entries."),
+            ),
+            EntryRefusal::MaxEntries { max } => (
+                Code::InvalidState,
+                format!(
+                    "{max} jobs have entered this board, the maximum. Withdrawn entries count; \
+                     organizations of one domain, and those on the plan `free` that one user \
+                     created, share them."
+                ),
+            ),
+            EntryRefusal::Entered { entry_id } => (
+                Code::Conflict,
+                format!("The job has entered the board already: {entry_id}."),
+            ),
+            EntryRefusal::NameTaken => (
+                Code::Conflict,
+                "Another entry of the board has this name. Choose another one.".into(),
+            ),
+        };
+        let error = Self::new(code, message).with_details(Details::Entry(refusal));
+        match code {
+            Code::InvalidState => error.with_resource(Resource::Job),
+            _ => error,
+        }
+    }
+
+    /// Returns the 409 of a submission to a version whose answers are public.
+    pub fn suite_retired(version: &str) -> Self {
+        let message = format!(
+            "Version {version} of the suite has retired: its answers are public, and it accepts no submissions."
+        );
+        Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired {
+            reason: "suite_retired",
+        })
+    }
+
+    /// Returns the 409 of a job without such a receipt.
+    pub fn receipt_refused(refusal: ReceiptRefusal) -> Self {
+        let message = match &refusal {
+            ReceiptRefusal::NotAnEval => {
+                "The job is a prediction. Only evals have receipts.".into()
+            }
+            ReceiptRefusal::NotSucceeded { status } => {
+                format!("The job is {status}; only a succeeded job has a receipt.")
+            }
+            ReceiptRefusal::SealedUntil { closes_at } => {
+                format!("The sealed figures are disclosed when the suite closes, at {closes_at}.")
+            }
+        };
+        Self::invalid_state(Resource::Job, message).with_details(Details::Receipt(refusal))
+    }
+
+    /// Returns the 409 of a job that was scored on another version of its suite than the current
+    /// one, whose board alone accepts entries.
+    pub fn job_of_other_version(suite_version: String, current_version: String) -> Self {
+        let message = format!(
+            "The job was scored on version {suite_version}, and the current version is \
+             {current_version}. Boards of earlier versions accept no entries."
+        );
+        Self::new(Code::Conflict, message).with_details(Details::SuiteVersion {
+            suite_version,
+            current_version,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::model::ids::MalformedId;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::Ladder;
-use assay_eval::suite::{Access, is_suite_id};
+use assay_eval::suite::{self as eval, Access, is_suite_id};
 
 pub use assay_eval::suite::{VERSION_MAX, is_version};
 
@@ -106,12 +106,18 @@ pub struct Suite {
     /// has closed.
     #[schema(minimum = 0)]
     pub n_sealed: i64,
-    /// The time at which the suite closes and the sealed figures of final jobs are disclosed. Null
-    /// if the suite has no sealed items.
+    /// The time at which the suite closes: the sealed figures of final jobs are disclosed, and the
+    /// board accepts no more entries. Null if the suite never closes.
     pub closes_at: Option<Timestamp>,
+    /// The times at which the board of the suite shows figures.
+    pub board: BoardMode,
     /// The places of the sequence in the input of each item. Null unless models can predict the
     /// suite (`POST /v1/predictions`).
     pub sequence: Option<SuiteSequence>,
+    /// The commitment to the items and answers: a salted SHA-256 in lower-case hex. Null while an
+    /// upgrade computes it.
+    #[schema(min_length = 64, max_length = 64)]
+    pub suite_commitment: Option<String>,
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names
@@ -146,6 +152,28 @@ text_enum! {
         VerifiedDomain = "verified_domain",
         /// Organizations that the operator has chosen can submit.
         Granted = "granted",
+    }
+}
+
+text_enum! {
+    /// The times at which the board of a suite shows figures.
+    pub enum BoardMode {
+        /// The suite has no board.
+        Off = "off",
+        /// The board is computed after each change until it closes, at most once a minute.
+        Live = "live",
+        /// The board is computed after it has closed.
+        AtClose = "at_close",
+    }
+}
+
+impl From<eval::BoardMode> for BoardMode {
+    fn from(mode: eval::BoardMode) -> Self {
+        match mode {
+            eval::BoardMode::Off => Self::Off,
+            eval::BoardMode::Live => Self::Live,
+            eval::BoardMode::AtClose => Self::AtClose,
+        }
     }
 }
 

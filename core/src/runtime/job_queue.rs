@@ -25,13 +25,13 @@ use crate::model::random;
 use crate::runtime::redis_connection::{self, Connection};
 use crate::store::job_notifications::JobNotification;
 
-/// Maximum number of tasks in Redis at once. Organizations alternate among the jobs that are picked
-/// later, so more tasks would delay them. A script of apalis fails permanently at 8,000 due tasks.
+/// Maximum number of tasks in Redis at once. Jobs that are chosen later cannot overtake them. A
+/// script of apalis fails permanently at 8,000 due tasks.
 const TASKS_MAX: usize = 128;
 
 /// Maximum number of jobs of one task. A task of several jobs costs Redis and PostgreSQL little
 /// more than one of a single job, and a worker scores them in a few milliseconds.
-const JOBS_PER_TASK_MAX: usize = 16;
+pub const JOBS_PER_TASK_MAX: usize = 16;
 
 /// Tasks that an apalis worker handles at once. With more than four times its batch size in flight,
 /// its shutdown never finishes.
@@ -89,13 +89,6 @@ pub struct QueueState {
     pub lost_data: bool,
     /// The number of tasks that can be added now.
     pub room: usize,
-}
-
-impl QueueState {
-    /// Returns the number of jobs of which workers can be notified now.
-    pub const fn room_for_jobs(&self) -> usize {
-        self.room * JOBS_PER_TASK_MAX
-    }
 }
 
 /// The sender of job notifications.

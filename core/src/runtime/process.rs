@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::model::error::{BestEffort as _, Code, Error, Result};
+use crate::runtime::background_tasks::BackgroundTasks;
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
 use crate::store::{PrimaryPool, migrations};
@@ -45,6 +46,28 @@ pub async fn shutdown_signal() -> Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    Ok(())
+}
+
+/// Waits for the shutdown signal, sends it to the tasks by `stop`, and waits up to `drain` for the
+/// task `last` to end. `draining` names what it still does, for the log.
+///
+/// # Errors
+/// When a task ends before the signal.
+pub async fn run_until_shutdown(
+    tasks: &mut BackgroundTasks,
+    stop: &watch::Sender<bool>,
+    last: &'static str,
+    draining: &'static str,
+    drain: Duration,
+) -> Result<(), ProcessError> {
+    tokio::select! {
+        signal = shutdown_signal() => signal?,
+        failure = tasks.first_failure() => return Err(failure),
+    }
+    stop.send_replace(true);
+    tracing::info!("shutdown signal received, draining");
+    tasks.join(last, drain).await.best_effort(draining);
     Ok(())
 }
 

@@ -47,6 +47,12 @@ pub enum ProcessError {
          of assay_delivery and of nothing else, such as: create role assay_delivery_1 login password '…' in role assay_delivery"
     )]
     RoleReadsMoreThanDeliveries,
+    /// The database role of the receipt log has too many rights.
+    #[error(
+        "the role in ASSAY_DATABASE_URL can do more than write the receipt log: give the process a login role that is a member of \
+         assay_log and of nothing else, such as: create role assay_log_1 login password '…' in role assay_log"
+    )]
+    RoleDoesMoreThanLog,
     /// The API cannot write to the artifact store.
     #[error("cannot write to {location}, which ASSAY_ARTIFACTS names: {cause}")]
     ArtifactsNotWritable {

@@ -35,6 +35,10 @@ pub enum Binary {
     Deliverer,
     /// The API and the deliverer.
     Delivering,
+    /// Only the receipt log, `assay-api log`.
+    Log,
+    /// The API and the receipt log.
+    Logging,
     /// The API and the worker.
     Both,
     /// All processes.
@@ -47,6 +51,7 @@ impl Binary {
         match self {
             Self::Api => "assay-api",
             Self::Deliverer | Self::Delivering => "assay-api deliver",
+            Self::Log | Self::Logging => "assay-api log",
             Self::Engine => "assay-worker serve",
             Self::Worker | Self::Both | Self::All => "assay-worker",
         }
@@ -78,6 +83,7 @@ impl Instrument {
             Binary::All => true,
             Binary::Both => matches!(binary, Binary::Api | Binary::Worker),
             Binary::Delivering => matches!(binary, Binary::Api | Binary::Deliverer),
+            Binary::Logging => matches!(binary, Binary::Api | Binary::Log),
             exporter => exporter == binary,
         }
     }
@@ -134,6 +140,12 @@ metrics! {
     WEBHOOK_ATTEMPT_SECONDS = "assay_webhook_attempt_duration_seconds", Histogram, Seconds, Delivering, []; "Time of an attempt, from the look-up of the receiver's address to its response or the failure."
     WEBHOOK_DELAY_SECONDS = "assay_webhook_delivery_delay_seconds", Gauge, Seconds, Delivering, []; "Time for which the most delayed delivery has been due, 0 if none is, without those of failing webhooks; every process that delivers exports the same value, read from PostgreSQL, or NaN while PostgreSQL is unavailable."
     WEBHOOKS_DISABLED = "assay_webhooks_disabled_total", Counter, Count, Api, [reason = "gone" | "failing"]; "Webhooks that the platform has disabled, by reason."
+    LOG_LEADER = "assay_log_leader", Gauge, Count, Logging, []; "1 if this process writes the receipt log, 0 if another one does."
+    LOG_REFUSED = "assay_log_refused", Gauge, Count, Logging, []; "1 while the process refuses to sign receipts, because the database lacks entries of the published checkpoint or has others."
+    LOG_WAITING = "assay_log_waiting_entries", Gauge, Count, Logging, []; "Statements that have no index in the receipt log yet, read from PostgreSQL by every process that can write the log."
+    LOG_OLDEST_WAITING = "assay_log_oldest_waiting_seconds", Gauge, Seconds, Logging, []; "Age of the oldest statement without an index in the receipt log, 0 without one, read from PostgreSQL by every process that can write the log."
+    LOG_ENTRIES = "assay_log_entries", Gauge, Count, Logging, []; "Entries of the receipt log, read from PostgreSQL by every process that can write the log."
+    LOG_CHECKPOINT_AGE = "assay_log_checkpoint_age_seconds", Gauge, Seconds, Logging, []; "Age of the last checkpoint of the receipt log, 0 before the first, read from PostgreSQL by every process that can write the log. Without new entries there are no new checkpoints."
     ENGINE_PERMITS = "assay_engine_permits", Gauge, Count, Engine, []; "Sequences that this engine accepts at once."
     ENGINE_PERMITS_USED = "assay_engine_permits_used", Gauge, Count, Engine, []; "Sequences that this engine has accepted and not finished."
     ENGINE_QUEUE = "assay_engine_queue", Gauge, Count, Engine, []; "Accepted sequences that wait for a thread."
@@ -155,7 +167,7 @@ metrics! {
     MIGRATIONS_PENDING = "assay_migrations_pending", Gauge, Count, Both, []; "Migrations of this build that have not been applied to the database."
     RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, All, []; "Unfinished asynchronous tasks of the process."
     RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, All, []; "Delay between the time a sleeping task should wake up and the time it does: every task waits that long for a thread."
-    BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-api deliver" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
+    BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-api deliver" | "assay-api log" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
 }
 
 /// Upper bounds of the buckets of request durations, in seconds. They are few, because each

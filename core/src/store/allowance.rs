@@ -7,20 +7,15 @@
 
 use sqlx::PgExecutor;
 
-use super::work::{Claim, Phase, succeed};
+use super::allowance_holders::holders;
+use super::work::{Claim, SuccessfulAttempt, succeed_all};
 use super::{PgConnection, PgPool};
-use crate::model::email_domain;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
-use crate::model::job::EvalResult;
-use crate::model::org;
 use crate::model::suite::{Allowance, SuiteId};
 use crate::model::timestamp::Timestamp;
 use assay_eval::score::Figures;
 use assay_eval::{DisclosurePolicy, Ladder};
-
-/// The plan whose organizations share the allowance of the user who created them.
-const SHARED_PLAN: &str = org::FREE;
 
 /// The used part of an allowance, of the holder that has used most.
 struct Used {
@@ -32,53 +27,22 @@ struct Used {
     resets_at: Timestamp,
 }
 
-/// Returns the current holders of the organization's allowances.
-pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String>> {
-    let row = sqlx::query!(
-        r#"
-        select
-            (
-                select coalesce(
-                    created_by,
-                    (
-                        select m.user_id
-                        from memberships m
-                        where m.org_id = $1
-                          and m.role = 'owner'
-                        order by m.created_at, m.user_id
-                        limit 1
-                    )
-                )
-                from orgs
-                where id = $1
-                  and plan = $2
-            ) as creator,
-            array(
-                select domain
-                from domain_claims
-                where org_id = $1
-                  and verified_at is not null
-            ) as "domains!"
-        "#,
-        org_id.as_str(),
-        SHARED_PLAN
-    )
-    .fetch_one(db)
-    .await?;
-    let mut holders = vec![format!("org:{org_id}")];
-    holders.extend(row.creator.map(|user_id| format!("user:{user_id}")));
-    holders.extend(
-        row.domains
-            .iter()
-            .map(|domain| format!("domain:{}", email_domain::registrable(domain))),
-    );
-    holders.sort_unstable();
-    holders.dedup();
-    Ok(holders)
+/// Returns the current holders of the organization's allowances, and those at the time of the job's
+/// submission, so that joining or leaving other organizations gains nothing.
+pub async fn holders_since_submission(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Vec<String>> {
+    let mut all = holders(db, org_id).await?;
+    all.extend(holders_of_job(db, org_id, job_id).await?);
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 /// Returns the holders of the organization's allowances at the time of the job's submission.
-pub async fn holders_of_job(
+async fn holders_of_job(
     db: &mut PgConnection,
     org_id: &OrgId,
     job_id: &JobId,
@@ -404,25 +368,17 @@ pub async fn succeed_on_ladder(
     claim: &Claim,
     ladder: Ladder,
     policy: DisclosurePolicy,
-    result: EvalResult,
     figures: Figures,
-    phases: &[Phase],
+    mut attempt: SuccessfulAttempt,
 ) -> Result<bool> {
     let mut transaction = pool.begin().await?;
-    let (holders, mut level) = lock_level(&mut transaction, claim).await?;
+    let mut level = lock_level(&mut transaction, claim).await?;
     let figures = policy.disclose(figures, Some((ladder, &mut level)))?;
-    let done = succeed(
-        &mut *transaction,
-        claim,
-        &result.with_figures(figures),
-        None,
-        phases,
-    )
-    .await?;
+    attempt.result = attempt.result.with_figures(figures);
+    let done = succeed_all(&mut *transaction, &[attempt]).await? == [true];
     if done {
         raise_level(
             &mut transaction,
-            &holders,
             claim,
             i32::try_from(level).unwrap_or(i32::MAX),
         )
@@ -434,57 +390,35 @@ pub async fn succeed_on_ladder(
     Ok(done)
 }
 
-/// Locks the ladders of all holders of the job's allowance, and returns the holders and their
-/// highest level.
-async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>, u32)> {
+/// Locks the ladders of all holders of the job's allowance, and returns their highest level.
+async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<u32> {
     let suite = claim.suite()?;
-    // The API of the previous release records no holders. Then the organization's own ladder
-    // counts.
-    let locked = sqlx::query!(
+    let levels = sqlx::query_scalar!(
         "
         insert into suite_allowances as a (holder, suite_id, suite_version)
         select
             holder,
-            $3,
-            $4
-        from (
-            select holder
-            from suite_disclosures
-            where org_id = $1
-              and job_id = $2
-              and kind = 'submission'
-            union
-            select 'org:' || $1
-        ) h
+            $2,
+            $3
+        from unnest($1::text[]) as h(holder)
         order by holder
         on conflict (holder, suite_id, suite_version) do update
             set level = a.level
-        returning
-            holder,
-            level
+        returning level
         ",
-        claim.org_id.as_str(),
-        claim.job_id.as_str(),
+        &claim.holders,
         suite.suite_id.as_str(),
         suite.version
     )
     .fetch_all(db)
     .await?;
-    let level = locked
-        .iter()
-        .map(|row| row.level)
-        .max()
+    let highest = levels.into_iter().max();
+    Ok(highest
         .and_then(|level| u32::try_from(level).ok())
-        .unwrap_or(0);
-    Ok((locked.into_iter().map(|row| row.holder).collect(), level))
+        .unwrap_or(0))
 }
 
-async fn raise_level(
-    db: &mut PgConnection,
-    holders: &[String],
-    claim: &Claim,
-    level: i32,
-) -> Result<()> {
+async fn raise_level(db: &mut PgConnection, claim: &Claim, level: i32) -> Result<()> {
     let suite = claim.suite()?;
     sqlx::query!(
         "
@@ -495,7 +429,7 @@ async fn raise_level(
           and suite_version = $3
           and level < $4
         ",
-        holders,
+        &claim.holders,
         suite.suite_id.as_str(),
         suite.version,
         level

@@ -58,6 +58,8 @@ pub struct CleanupCandidate {
     pub scores_key: Option<String>,
     /// `true` if the last attempt finished the job with a result.
     pub is_succeeded: bool,
+    /// `true` if the predictions are kept, because the job can enter a board or has entered one.
+    pub keeps_predictions: bool,
     /// The id of the upload whose prefix the outputs of all attempts have, if the job is a
     /// prediction job.
     pub output_upload_id: Option<UploadId>,
@@ -77,6 +79,15 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
             attempts,
             scores_key,
             status = 'succeeded' as "is_succeeded!",
+            (
+                type = 'eval'
+                and status = 'succeeded'
+                and exists (
+                    select from boards b
+                    where b.suite_id = jobs.suite_id
+                      and b.suite_version = jobs.suite_version
+                )
+            ) as "keeps_predictions!",
             output_upload_id as "output_upload_id: UploadId"
         from jobs
         where tidied_at is null
@@ -92,24 +103,96 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
     Ok(jobs)
 }
 
-/// Records that the objects of these jobs were removed.
-pub async fn mark_cleaned_up(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+/// Records that the objects of these jobs were removed, except for the predictions of jobs that
+/// keep them.
+pub async fn mark_cleaned_up(
+    db: impl PgExecutor<'_>,
+    job_ids: &[String],
+    keeping: &[String],
+) -> Result<()> {
     sqlx::query!(
         "
         /* all tenants: cleanup removes the objects of every organization */
         with tidied as (
             update jobs
             set
-                input_key = null,
+                input_key = case when id = any($2) then input_key end,
                 served_model = null,
                 tidied_at = now()
             where id = any($1)
               and finished_at is not null
-            returning id
+            returning id, org_id, suite_id, suite_version
+        ), kept as (
+            insert into board_predictions (job_id, org_id, suite_id, suite_version)
+            select id, org_id, suite_id, suite_version
+            from tidied
+            where id = any($2)
+            on conflict do nothing
         )
         delete from stored_predictions p
         using tidied t
         where p.job_id = t.id
+          and t.id <> all($2)
+        ",
+        job_ids,
+        keeping
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Predictions that were kept for a board and are no longer needed.
+pub struct UnneededPredictions {
+    /// The id of the job.
+    pub job_id: JobId,
+    /// The object key of the predictions, unless they are stored with the job or uploaded.
+    pub input_key: Option<String>,
+}
+
+/// Returns jobs that did not enter their board, which has been closed for more than
+/// [`CLEANUP_DELAY`], and whose predictions are still kept.
+pub async fn unneeded_predictions(db: impl PgExecutor<'_>) -> Result<Vec<UnneededPredictions>> {
+    let unneeded = sqlx::query_as!(
+        UnneededPredictions,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            p.job_id as "job_id: JobId",
+            j.input_key
+        from boards b
+        join board_predictions p on p.suite_id = b.suite_id and p.suite_version = b.suite_version
+        join jobs j on j.id = p.job_id
+        where b.closes_at < now() - $2::float8 * interval '1 second'
+          and not exists (select from board_entries e where e.job_id = p.job_id)
+        limit $1
+        "#,
+        BATCH as i64,
+        CLEANUP_DELAY.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(unneeded)
+}
+
+/// Records that the objects of predictions that were kept for a board are removed.
+pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with forgotten as (
+            delete from board_predictions
+            where job_id = any($1)
+            returning job_id
+        ), cleared as (
+            update jobs j
+            set input_key = null
+            from forgotten f
+            where j.id = f.job_id
+        )
+        delete from stored_predictions p
+        using forgotten f
+        where p.job_id = f.job_id
         ",
         job_ids
     )
@@ -312,6 +395,15 @@ pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> 
         where removed_at is null
           and (deleted_at is not null or status in ('failed', 'expired'))
           and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 second'
+          -- A job that is not cleaned up may yet keep its predictions for a board.
+          and not exists (
+              select from jobs j
+              where j.upload_id = uploads.id
+                and (
+                    j.tidied_at is null
+                    or exists (select from board_predictions p where p.job_id = j.id)
+                )
+          )
         limit $1
         "#,
         BATCH as i64,

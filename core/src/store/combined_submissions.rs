@@ -310,7 +310,9 @@ mod tests {
     use super::*;
     use crate::model::ids::JobId;
     use crate::model::org::Plan;
+    use crate::model::queue::JobQueue;
     use crate::model::span_context::SpanContext;
+    use crate::model::suite::BoardMode;
     use crate::model::suite::SuiteAccess;
     use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
@@ -333,8 +335,11 @@ mod tests {
             ladder_levels: None,
             n_sealed: 0,
             closes_at: None,
+            board: BoardMode::Off,
             sequence_events: None,
             sequence_options: None,
+            suite_commitment: None,
+            is_retired: false,
         };
         let plan = Plan {
             requests_per_minute: 1,
@@ -345,6 +350,7 @@ mod tests {
             predict_items_per_month: 1,
             generated_events_per_month: 1,
             embeddings_per_month: 1,
+            queue_weight: 1,
         };
         NewJob {
             id: JobId::random().unwrap(),
@@ -360,6 +366,7 @@ mod tests {
             }),
             input: StoredAs::Row(Bytes::new()),
             n_submitted: 1,
+            estimate: JobQueue::default(),
             idempotency_key: None,
             request_sha256: None,
             elapsed_us: 0,

@@ -80,6 +80,7 @@ pub async fn keys(
             coalesce(p.predict_items_per_month, p.eval_items_per_month) as "predict_items_per_month!",
             coalesce(p.generated_events_per_month, p.eval_items_per_month) as "generated_events_per_month!",
             coalesce(p.embeddings_per_month, p.eval_items_per_month) as "embeddings_per_month!",
+            p.queue_weight,
             exists(
                 select from terms_acceptances t
                 where t.org_id = o.id
@@ -126,6 +127,7 @@ pub async fn keys(
             predict_items_per_month: row.predict_items_per_month,
             generated_events_per_month: row.generated_events_per_month,
             embeddings_per_month: row.embeddings_per_month,
+            queue_weight: row.queue_weight.unsigned_abs(),
         };
         let credential = Credential {
             principal: Principal::ApiKey {
@@ -199,6 +201,7 @@ pub async fn session(
             m.predict_items_per_month as "predict_items_per_month?",
             m.generated_events_per_month as "generated_events_per_month?",
             m.embeddings_per_month as "embeddings_per_month?",
+            m.queue_weight as "queue_weight?",
             coalesce(m.is_suspended, false) as "is_suspended!",
             exists(
                 select from terms_acceptances t
@@ -237,7 +240,8 @@ pub async fn session(
                 p.storage_bytes,
                 coalesce(p.predict_items_per_month, p.eval_items_per_month) as predict_items_per_month,
                 coalesce(p.generated_events_per_month, p.eval_items_per_month) as generated_events_per_month,
-                coalesce(p.embeddings_per_month, p.eval_items_per_month) as embeddings_per_month
+                coalesce(p.embeddings_per_month, p.eval_items_per_month) as embeddings_per_month,
+                p.queue_weight
             from memberships ms
             join orgs o on o.id = ms.org_id
             join plans p on p.plan = o.plan
@@ -305,6 +309,7 @@ pub async fn session(
             predict_items_per_month: row.predict_items_per_month?,
             generated_events_per_month: row.generated_events_per_month?,
             embeddings_per_month: row.embeddings_per_month?,
+            queue_weight: row.queue_weight?.unsigned_abs(),
         })
     })();
     let unaccepted_terms = terms.clone().filter(|_| !row.terms_accepted);

@@ -56,7 +56,10 @@ macro_rules! select_jobs {
                 ) as "sealed: Json<SealedFigures>",
                 case when status = 'running' then progress end as progress,
                 error_code as "error_code: FailureCode",
-                error_message
+                error_message,
+                cost,
+                dispatched_at is not null as "is_notified!",
+                needs_job_id is not null and available_at > now() as "waits_for_job!"
             from jobs
             "# + $rest,
             $($argument),+
@@ -555,6 +558,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
             s.suite_id as "suite_id?: SuiteId",
             s.version as "suite_version?",
             j.final_at is not null as "is_final!",
+            s.n_sealed > 0 as "is_sealed?",
             s.closes_at as "closes_at?: Timestamp",
             s.closes_at <= clock_timestamp() as is_closed
         from jobs j
@@ -576,9 +580,12 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     if job.r#type != JobType::Eval {
         return Ok(Finalized::NotEval);
     }
-    let (Some(suite_id), Some(suite_version), Some(closes_at)) =
-        (job.suite_id, job.suite_version, job.closes_at)
-    else {
+    let (Some(suite_id), Some(suite_version), Some(true), Some(closes_at)) = (
+        job.suite_id,
+        job.suite_version,
+        job.is_sealed,
+        job.closes_at,
+    ) else {
         return Ok(Finalized::NotSealed);
     };
     if job.is_closed == Some(true) {
@@ -587,10 +594,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     if job.status != JobStatus::Succeeded {
         return Ok(Finalized::NotSucceeded(job.status));
     }
-    // The current holders and those at the time of the submission, so that joining or leaving other
-    // organizations gains no final job.
-    let mut holders = allowance::holders(&mut transaction, org_id).await?;
-    holders.extend(allowance::holders_of_job(&mut transaction, org_id, job_id).await?);
+    let holders = allowance::holders_since_submission(&mut transaction, org_id, job_id).await?;
     allowance::lock(&mut transaction, &holders, &suite_id, &suite_version).await?;
     // A concurrent call may have marked the job before this one got the lock.
     let is_final = sqlx::query_scalar!(

@@ -20,9 +20,8 @@ pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
 const LEADER: i64 = 0x61_73_73_61_79;
 
-/// The number of longest-waiting jobs among which organizations alternate. It bounds the cost of a
-/// round, whatever the length of the backlog.
-const FAIR_SHARE_WINDOW: i64 = 5_000;
+/// The largest number of notifications that one round repeats.
+const REPEATED_MAX: i64 = 128;
 
 /// The time after which a notification that led to no claim is repeated.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(2 * 60);
@@ -61,110 +60,67 @@ pub struct JobNotification {
     pub is_small: bool,
 }
 
-/// Picks at most `room` queued jobs that were not notified, or whose notification led to no claim
-/// within `NOTIFICATION_TIMEOUT`, and records the notification. Organizations alternate: each
-/// one's first job comes before any one's second. Returns `None` if another process leads the round.
+/// Records the notifications of these waiting jobs, and of jobs whose notification led to no claim
+/// within `NOTIFICATION_TIMEOUT`, and returns them. Jobs that no longer wait are left out.
 ///
 /// Recorded before they are sent: a job whose notification is lost in between is found by a worker
 /// that polls.
-pub async fn pick_jobs_to_notify(
-    db: impl PgExecutor<'_>,
-    room: usize,
-) -> Result<Option<Vec<JobNotification>>> {
+pub async fn record(db: impl PgExecutor<'_>, chosen: &[JobId]) -> Result<Vec<JobNotification>> {
+    let ids: Vec<&str> = chosen.iter().map(JobId::as_str).collect();
     let mut rows = sqlx::query!(
         r#"
         /* all tenants: the dispatcher serves every organization */
-        with leader as materialized (
-            select pg_try_advisory_xact_lock($4) as leads
-        ), suspended as (
-            select array(select id from orgs where suspended_at is not null) as ids
-        ), waiting as (
-            (
-                select id, org_id, created_at, dispatched_at
-                from jobs
-                where (select leads from leader)
-                  and status = 'queued'
-                  and dispatched_at is null
-                  and available_at <= now()
-                  and org_id <> all((select ids from suspended)::text[])
-                order by available_at, created_at
-                limit $2
-            )
-            union all
-            (
-                select id, org_id, created_at, dispatched_at
-                from jobs
-                where (select leads from leader)
-                  and status = 'queued'
-                  and dispatched_at < now() - $3::float8 * interval '1 second'
-                  and available_at <= now()
-                  and org_id <> all((select ids from suspended)::text[])
-                order by dispatched_at
-                limit $1
-            )
-        ), turns as (
-            -- Each organization's first job comes before any organization's second.
-            select
-                id,
-                created_at,
-                dispatched_at,
-                row_number() over (partition by org_id order by created_at) as turn
-            from waiting
-        ), chosen as (
-            select j.id, t.turn, t.created_at
+        with chosen as (
+            select j.id, c.position
             from jobs j
-            join turns t on t.id = j.id
-            -- The leader of the round before may have picked the job after this statement started.
-            where j.dispatched_at is not distinct from t.dispatched_at
-            order by t.turn, t.created_at
-            limit $1
+            join unnest($1::text[]) with ordinality as c(id, position) on c.id = j.id
+            where j.status || '' = 'queued'
+              and j.dispatched_at is null
             for update of j skip locked
-        ), picked as (
-            update jobs j
-            set
-                dispatched_at = now(),
-                dispatch_no = j.dispatch_no + 1
-            from chosen c
-            where j.id = c.id
-            returning
-                j.id,
-                j.dispatch_no,
-                j.dispatched_at,
-                j.type = 'eval' and j.input_key is null and j.upload_id is null as is_small,
-                c.turn,
-                c.created_at
+        ), repeated as (
+            select id
+            from jobs
+            where status = 'queued'
+              and dispatched_at < now() - $2::float8 * interval '1 second'
+              and available_at <= now()
+              and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
+            order by dispatched_at
+            limit $3
+            for update skip locked
+        ), to_notify as (
+            select id, position
+            from chosen
+            union all
+            select id, 0
+            from repeated
         )
-        select
-            l.leads as "leads!",
-            p.id as "id?: JobId",
-            p.dispatch_no as "dispatch_no?",
-            p.dispatched_at as "dispatched_at?: Timestamp",
-            p.is_small as "is_small?",
-            p.turn as "turn?",
-            p.created_at as "created_at?: Timestamp"
-        from leader l
-        left join picked p on true
+        update jobs j
+        set
+            dispatched_at = now(),
+            dispatch_no = j.dispatch_no + 1
+        from to_notify t
+        where j.id = t.id
+        returning
+            j.id as "job_id: JobId",
+            j.dispatch_no,
+            j.dispatched_at as "dispatched_at!: Timestamp",
+            j.type = 'eval' and j.input_key is null and j.upload_id is null as "is_small!",
+            t.position as "position!"
         "#,
-        i64::try_from(room).unwrap_or(i64::MAX),
-        FAIR_SHARE_WINDOW,
+        &ids as &[&str],
         NOTIFICATION_TIMEOUT.as_secs_f64(),
-        LEADER
+        REPEATED_MAX
     )
     .fetch_all(db)
     .await?;
-    if !rows.iter().all(|row| row.leads) {
-        return Ok(None);
-    }
-    rows.sort_by_key(|row| (row.turn, row.created_at));
-    let notifications = rows.into_iter().filter_map(|row| {
-        Some(JobNotification {
-            job_id: row.id?,
-            dispatch_no: row.dispatch_no?,
-            dispatched_at: row.dispatched_at?,
-            is_small: row.is_small?,
-        })
+    rows.sort_by_key(|row| row.position);
+    let notifications = rows.into_iter().map(|row| JobNotification {
+        job_id: row.job_id,
+        dispatch_no: row.dispatch_no,
+        dispatched_at: row.dispatched_at,
+        is_small: row.is_small,
     });
-    Ok(Some(notifications.collect()))
+    Ok(notifications.collect())
 }
 
 /// Marks every queued job as not notified, because Redis lost its data.

@@ -11,6 +11,7 @@ use super::suite::SuiteRow;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::job::{JobRow, JobStatus, JobType};
+use crate::model::queue::JobQueue;
 use crate::model::timestamp::Timestamp;
 
 /// The use that an organization has made of its limits, with the jobs that were accepted so far.
@@ -139,6 +140,20 @@ impl<'a> NewRow<'a> {
         digest.map_or(&[], |sha256| sha256)
     }
 
+    /// Returns the cost of the job in the queue, in items.
+    fn cost(&self) -> i64 {
+        match self.needs_job_id {
+            None => self.job.task.cost(),
+            Some(_) => self.eval_items.max(1),
+        }
+    }
+
+    /// Returns one of the estimates of the job, in microseconds since 1970.
+    fn estimated(&self, at: fn(&JobQueue) -> Option<Timestamp>) -> Option<i64> {
+        let estimate = self.needs_job_id.is_none().then_some(&self.job.estimate)?;
+        at(estimate).map(Timestamp::unix_micros)
+    }
+
     fn eval_job_id(&self) -> Option<&'a JobId> {
         let (id, _) = self.prediction?.evaluation.as_ref()?;
         Some(id)
@@ -190,6 +205,15 @@ pub(super) async fn insert(
     let n_submitted: Vec<_> = rows.iter().map(|row| row.n_submitted).collect();
     let eval_items: Vec<_> = rows.iter().map(|row| row.eval_items).collect();
     let predict_items: Vec<_> = rows.iter().map(|row| row.predict_items).collect();
+    let costs: Vec<_> = rows.iter().map(NewRow::cost).collect();
+    let estimated_end_at: Vec<_> = rows
+        .iter()
+        .map(|row| row.estimated(|estimate| estimate.estimated_end_at))
+        .collect();
+    let estimated_end_by: Vec<_> = rows
+        .iter()
+        .map(|row| row.estimated(|estimate| estimate.estimated_end_by))
+        .collect();
     let elapsed_us: Vec<_> = rows.iter().map(|row| row.job.elapsed_us).collect();
     let created_at: Vec<_> = rows
         .iter()
@@ -248,7 +272,9 @@ pub(super) async fn insert(
                 n.*,
                 timestamptz 'epoch' + n.created_us * interval '1 microsecond' as created_at,
                 timestamptz 'epoch' + n.period_us * interval '1 microsecond' as period_start,
-                n.needs_job_id is null as is_ready
+                n.needs_job_id is null as is_ready,
+                -- Larger jobs wait for a free slot.
+                $22::boolean and n.type = 'eval' and n.body is not null as is_notified
             from unnest(
                 $1::text[],
                 $2::text[],
@@ -278,7 +304,10 @@ pub(super) async fn insert(
                 $27::text[],
                 $28::text[],
                 $29::text[],
-                $30::jsonb[]
+                $30::jsonb[],
+                $31::bigint[],
+                $32::bigint[],
+                $33::bigint[]
             ) as n(
                 id,
                 org_id,
@@ -308,7 +337,10 @@ pub(super) async fn insert(
                 output_upload_id,
                 needs_job_id,
                 eval_job_id,
-                metadata
+                metadata,
+                cost,
+                estimated_end_at_us,
+                estimated_end_by_us
             )
         ), job as (
             insert into jobs (
@@ -340,7 +372,10 @@ pub(super) async fn insert(
                 parent_span_id,
                 span_id,
                 dispatched_at,
-                dispatch_no
+                dispatch_no,
+                cost,
+                first_estimated_end_at,
+                first_estimated_end_by
             )
             select
                 id,
@@ -371,8 +406,11 @@ pub(super) async fn insert(
                 trace_id,
                 parent_span_id,
                 span_id,
-                case when $22::boolean and is_ready then now() end,
-                case when $22::boolean and is_ready then 1 else 0 end
+                case when is_notified then now() end,
+                case when is_notified then 1 else 0 end,
+                cost,
+                timestamptz 'epoch' + estimated_end_at_us * interval '1 microsecond',
+                timestamptz 'epoch' + estimated_end_by_us * interval '1 microsecond'
             from new
             returning id, type, dispatched_at, dispatch_no, input_key, upload_id
         ), body as (
@@ -468,7 +506,10 @@ pub(super) async fn insert(
         &output_upload_ids as _,
         &needs_job_ids as _,
         &eval_job_ids as _,
-        &metadata as _
+        &metadata as _,
+        &costs,
+        &estimated_end_at as _,
+        &estimated_end_by as _
     )
     .fetch_all(db)
     .await?;
@@ -516,5 +557,8 @@ pub(super) fn row(job: &NewJob, created_at: Timestamp) -> JobRow {
         progress: None,
         error_code: None,
         error_message: None,
+        cost: job.task.cost(),
+        is_notified: false,
+        waits_for_job: false,
     }
 }

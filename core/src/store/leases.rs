@@ -20,16 +20,17 @@ pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The largest number of jobs that one sweep reclaims.
 const SWEEP_BATCH: i64 = 500;
 
-/// Renews the lease of a worker process, or creates it.
-pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
+/// Renews the lease of a worker process with this number of slots, or creates it.
+pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId, slots: u32) -> Result<()> {
     sqlx::query!(
         "
-        insert into workers (id, seen_at, reads_stored_predictions, runs_predictions)
-        values ($1, now(), true, true)
+        insert into workers (id, seen_at, reads_stored_predictions, runs_predictions, slots)
+        values ($1, now(), true, true, $2)
         on conflict (id) do update
             set seen_at = now()
         ",
-        worker_id.as_str()
+        worker_id.as_str(),
+        i32::try_from(slots).unwrap_or(i32::MAX)
     )
     .execute(db)
     .await?;

@@ -56,7 +56,15 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. Without
 /// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 8] = [
+const INDEXES: [(&str, &str); 10] = [
+    (
+        "jobs_waiting_idx",
+        "create index concurrently if not exists jobs_waiting_idx on jobs (org_id, created_at) where status = 'queued' and dispatched_at is null",
+    ),
+    (
+        "job_attempts_started_at_idx",
+        "create index concurrently if not exists job_attempts_started_at_idx on job_attempts (started_at)",
+    ),
     (
         "jobs_status_idx",
         "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
@@ -182,13 +190,38 @@ pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
 /// Returns `true` if the role of this process could read or change a table other than those of
 /// deliveries. The deliverer refuses to start with such a role.
 pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
+    let tables = [
+        "webhooks",
+        "webhook_payloads",
+        "webhook_deliveries",
+        "webhooks_with_pending_deliveries",
+    ];
+    can_use_more_than(pool, "assay_delivery", &tables).await
+}
+
+/// Returns `true` if the role of this process could read or change a table other than those of the
+/// receipt log. The process of the log refuses to start with such a role.
+pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
+    let tables = [
+        "receipts",
+        "suite_commitments",
+        "receipt_keys",
+        "log_entries",
+        "log_checkpoints",
+    ];
+    can_use_more_than(pool, "assay_log", &tables).await
+}
+
+/// Returns `true` if the role of this process has more rights than a role, or any right on a table
+/// other than these.
+async fn can_use_more_than(pool: &PgPool, role: &str, tables: &[&str]) -> Result<bool> {
     let may = sqlx::query_scalar!(
         r#"
         select
             -- Rights that the role could acquire by "set role".
             exists(
                 select from pg_roles
-                where rolname not in (current_user, 'assay_delivery')
+                where rolname not in (current_user, $1)
                   and pg_has_role(oid, 'member')
             )
             or exists(
@@ -199,13 +232,8 @@ pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
                       and not starts_with(nspname, 'pg_')
                 )
                   and relkind in ('r', 'v', 'm', 'p', 'f')
-                  and relname not in (
-                      'webhooks',
-                      'webhook_payloads',
-                      'webhook_deliveries',
-                      'webhooks_with_pending_deliveries',
-                      '_sqlx_migrations'
-                  )
+                  and relname <> '_sqlx_migrations'
+                  and relname <> all($2::text[])
                   -- Extensions grant the rights on their own tables to everybody.
                   and not exists (
                       select from pg_depend
@@ -218,7 +246,9 @@ pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
                       or has_table_privilege(oid, 'delete, truncate')
                   )
             ) as "may!"
-        "#
+        "#,
+        role,
+        tables as &[&str]
     )
     .fetch_one(pool)
     .await?;

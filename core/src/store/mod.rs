@@ -10,12 +10,16 @@
 //! locked. [`work`] and [`cleanup`] open transactions of their own for the same reason.
 
 pub mod allowance;
+pub mod allowance_holders;
 pub mod audit;
 pub mod auth;
+pub mod board;
+pub mod board_computation;
 pub mod catalog;
 pub mod cleanup;
 pub mod combined_statements;
 pub mod combined_submissions;
+pub mod commitment;
 pub mod credential;
 pub mod delivery;
 pub mod dependent_evals;
@@ -43,7 +47,11 @@ pub mod presence;
 mod primary;
 mod primary_pool;
 pub mod publish;
+pub mod queue;
 pub mod queue_depth;
+pub mod queue_snapshot;
+pub mod receipt;
+pub mod receipt_log;
 pub mod reconcile;
 pub mod serving;
 pub mod session;

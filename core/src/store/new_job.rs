@@ -10,6 +10,7 @@ use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::JobType;
 use crate::model::metadata::Metadata;
 use crate::model::org::Plan;
+use crate::model::queue::JobQueue;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
 use crate::model::span_context::{SpanContext, SpanId};
@@ -38,6 +39,8 @@ pub struct NewJob {
     pub input: StoredAs,
     /// Number of predictions or sequences.
     pub n_submitted: i64,
+    /// The first estimate of the job's end, which the row keeps.
+    pub estimate: JobQueue,
     /// The caller's idempotency key, if any.
     pub idempotency_key: Option<String>,
     /// The digest of the request that the idempotency key stands for. `None` without a key.
@@ -75,6 +78,14 @@ impl NewTask {
         }
     }
 
+    /// Returns the cost of the job in the queue, in items.
+    pub fn cost(&self) -> i64 {
+        match self {
+            Self::Eval(eval) => eval.charged_items.max(1),
+            Self::Predict(prediction) => prediction.cost.max(1),
+        }
+    }
+
     /// Returns the type of the job.
     pub const fn job_type(&self) -> JobType {
         match self {
@@ -102,6 +113,8 @@ pub struct NewPrediction {
     pub options: PredictOptions,
     /// The suite whose items are predicted, if the job predicts one.
     pub suite: Option<Arc<SuiteRow>>,
+    /// The number of items that an eval processes in the time of the sequences.
+    pub cost: i64,
     /// The id of the output, made by the caller.
     pub output_upload_id: UploadId,
     /// The eval that waits for the output, if there is one, and its id, made by the caller.

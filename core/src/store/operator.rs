@@ -3,7 +3,7 @@
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, audit, event, usage};
+use super::{PgConnection, audit, board, event, usage};
 use crate::model::audit::{Actor, AuditType, Change, TargetType};
 use crate::model::error::Result;
 use crate::model::event::EventType;
@@ -238,6 +238,12 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from sealed_results where org_id = $1", org)
         .execute(&mut *db)
         .await?;
+    sqlx::query!("delete from receipts where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from receipt_salts where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     sqlx::query!("delete from stored_item_scores where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -280,6 +286,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from upload_parts where org_id = $1", org)
         .execute(&mut *db)
         .await?;
+    board::erase_entries(db, org_id).await?;
     sqlx::query!("delete from stored_predictions where org_id = $1", org)
         .execute(&mut *db)
         .await?;

@@ -46,6 +46,7 @@ pub async fn update(
         predict_items_per_month,
         generated_events_per_month,
         embeddings_per_month,
+        queue_weight,
     } = change;
     let row = sqlx::query!(
         "
@@ -58,7 +59,8 @@ pub async fn update(
             storage_bytes = coalesce($6, storage_bytes),
             predict_items_per_month = coalesce($7, predict_items_per_month),
             generated_events_per_month = coalesce($8, generated_events_per_month),
-            embeddings_per_month = coalesce($9, embeddings_per_month)
+            embeddings_per_month = coalesce($9, embeddings_per_month),
+            queue_weight = coalesce($10, queue_weight)
         where plan = $1
         returning
             plan,
@@ -69,7 +71,8 @@ pub async fn update(
             storage_bytes,
             predict_items_per_month,
             generated_events_per_month,
-            embeddings_per_month
+            embeddings_per_month,
+            queue_weight
         ",
         plan,
         *requests_per_minute,
@@ -79,7 +82,8 @@ pub async fn update(
         *storage_bytes,
         *predict_items_per_month,
         *generated_events_per_month,
-        *embeddings_per_month
+        *embeddings_per_month,
+        *queue_weight
     )
     .fetch_optional(db)
     .await?;
@@ -99,6 +103,7 @@ pub async fn update(
             .generated_events_per_month
             .unwrap_or(row.eval_items_per_month),
         embeddings_per_month: row.embeddings_per_month.unwrap_or(row.eval_items_per_month),
+        queue_weight: row.queue_weight,
     }))
 }
 
@@ -114,6 +119,7 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
         predict_items_per_month,
         generated_events_per_month,
         embeddings_per_month,
+        queue_weight,
     } = plan;
     // Defaults are not stored, so that they follow the limits that they depend on.
     let storage_bytes =
@@ -130,9 +136,10 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
             storage_bytes,
             predict_items_per_month,
             generated_events_per_month,
-            embeddings_per_month
+            embeddings_per_month,
+            queue_weight
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         on conflict (plan) do update
             set
                 requests_per_minute = excluded.requests_per_minute,
@@ -142,7 +149,8 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
                 storage_bytes = excluded.storage_bytes,
                 predict_items_per_month = excluded.predict_items_per_month,
                 generated_events_per_month = excluded.generated_events_per_month,
-                embeddings_per_month = excluded.embeddings_per_month
+                embeddings_per_month = excluded.embeddings_per_month,
+                queue_weight = excluded.queue_weight
         ",
         plan,
         requests_per_minute,
@@ -152,7 +160,8 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
         storage_bytes,
         units(*predict_items_per_month),
         units(*generated_events_per_month),
-        units(*embeddings_per_month)
+        units(*embeddings_per_month),
+        queue_weight
     )
     .execute(db)
     .await?;

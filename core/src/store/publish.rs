@@ -3,7 +3,7 @@
 use super::PgConnection;
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::suite::{SuiteAccess, SuiteId};
+use crate::model::suite::{BoardMode, SuiteAccess, SuiteId};
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Clip, Ladder};
@@ -34,8 +34,10 @@ pub struct NewSuite<'a> {
     pub ladder: Option<Ladder>,
     /// Number of sealed items.
     pub n_sealed: i32,
-    /// The time at which the suite closes, if items are sealed.
+    /// The time at which the suite and its board close.
     pub closes_at: Option<Timestamp>,
+    /// The times at which the board shows figures.
+    pub board: BoardMode,
     /// The places of the sequence in the input of an item, if the suite is about sequences.
     pub sequence: Option<&'a SequencePaths>,
     /// Number of items, open and sealed.
@@ -60,6 +62,7 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         ladder,
         n_sealed,
         closes_at,
+        board,
         sequence,
         n_items,
         content_sha256,
@@ -85,7 +88,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             n_sealed,
             closes_at,
             sequence_events,
-            sequence_options
+            sequence_options,
+            board
         )
         values (
             $1,
@@ -106,7 +110,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $16,
             $17,
             $18,
-            $19
+            $19,
+            $20
         )
         on conflict do nothing
         ",
@@ -128,11 +133,45 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         n_sealed,
         *closes_at as Option<Timestamp>,
         sequence.map(|paths| paths.events.as_str()),
-        sequence.and_then(|paths| paths.options.as_deref())
+        sequence.and_then(|paths| paths.options.as_deref()),
+        board.as_str()
     )
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Creates the board of a new version, if it has one, and closes the live boards of the versions
+/// before: they accept no entries, because jobs are scored on the new version.
+pub async fn insert_board(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
+    sqlx::query!(
+        "
+        update boards
+        set closes_at = clock_timestamp()
+        where suite_id = $1
+          and mode = 'live'
+          and (closes_at is null or closes_at > clock_timestamp())
+        ",
+        new.suite_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
+    if new.board == BoardMode::Off {
+        return Ok(());
+    }
+    sqlx::query!(
+        "
+        insert into boards (suite_id, suite_version, mode, closes_at)
+        values ($1, $2, $3, $4)
+        ",
+        new.suite_id.as_str(),
+        new.version,
+        new.board.as_str(),
+        new.closes_at as Option<Timestamp>
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Returns the SHA-256 of the published content of this version, if it exists.

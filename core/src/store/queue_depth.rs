@@ -1,6 +1,7 @@
 //! The depth of the job queue, for Prometheus metrics.
 
-use super::PgPool;
+use sqlx::PgExecutor;
+
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
 use crate::model::error::Result;
 
@@ -22,7 +23,7 @@ pub struct QueueDepth {
 }
 
 /// Measures the depth of the queue.
-pub async fn measure(db: &PgPool) -> Result<QueueDepth> {
+pub async fn measure(db: impl PgExecutor<'_>) -> Result<QueueDepth> {
     // Each subquery reads the start of an index of the active jobs, or a bounded part of it. Jobs
     // of suspended organizations, and evals that wait for a prediction job, are excluded, because they
     // do not wait for workers.

@@ -9,7 +9,9 @@ use sqlx::types::Json;
 
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::suite::{Allowance, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence};
+use crate::model::suite::{
+    Allowance, BoardMode, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence,
+};
 use crate::model::suite_items::SuiteItem;
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
@@ -48,12 +50,18 @@ pub struct SuiteRow {
     pub ladder_levels: Option<i32>,
     /// Number of sealed items.
     pub n_sealed: i32,
-    /// The time at which the sealed figures of final jobs are disclosed.
+    /// The time at which the suite and its board close.
     pub closes_at: Option<Timestamp>,
+    /// The times at which the board shows figures.
+    pub board: BoardMode,
     /// The path of the events in the input of an item, if the suite is about sequences.
     pub sequence_events: Option<String>,
     /// The path of the options in the input of an item, if it has some.
     pub sequence_options: Option<String>,
+    /// The commitment to the items and answers, in lower-case hex.
+    pub suite_commitment: Option<String>,
+    /// `true` if the version has retired: its answers are public.
+    pub is_retired: bool,
 }
 
 /// Converts the columns of the places of a sequence.
@@ -97,8 +105,11 @@ impl SuiteRow {
             ladder_levels: _,
             n_sealed,
             closes_at,
+            board,
             sequence_events,
             sequence_options,
+            suite_commitment,
+            is_retired: _,
         } = self;
         Suite {
             suite_id,
@@ -116,11 +127,18 @@ impl SuiteRow {
             ladder,
             n_sealed: i64::from(n_sealed),
             closes_at,
+            board,
             sequence: sequence_events.map(|events| SuiteSequence {
                 events,
                 options: sequence_options,
             }),
+            suite_commitment,
         }
+    }
+
+    /// Returns `true` if not every organization may submit to the version.
+    pub fn is_restricted(&self) -> bool {
+        self.is_retired || self.access != SuiteAccess::Everyone
     }
 
     /// Returns the grid of the version's ladder.
@@ -140,12 +158,16 @@ impl SuiteRow {
             version,
             max_submissions,
             max_submissions_per_day,
+            board,
             ..
         } = self;
         let is_shared = match DisclosurePolicy::published(&self.release)? {
             DisclosurePolicy::Ladder(_) | DisclosurePolicy::Sealed(_) => true,
             DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => {
-                max_submissions.is_some() || max_submissions_per_day.is_some()
+                max_submissions.is_some()
+                    || max_submissions_per_day.is_some()
+                    // A board shows the number of submissions.
+                    || *board != BoardMode::Off
             }
         };
         let max_submissions = *max_submissions;
@@ -192,8 +214,8 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
     let rows = sqlx::query_as!(
         SuiteRow,
         r#"
-        select distinct on (suite_id)
-            suite_id as "suite_id: SuiteId",
+        select distinct on (s.suite_id)
+            s.suite_id as "suite_id: SuiteId",
             version,
             metric,
             n_items,
@@ -209,10 +231,14 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
             ladder_levels,
             n_sealed,
             closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
             sequence_events,
-            sequence_options
-        from suites
-        order by suite_id, published_at desc
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        order by s.suite_id, s.published_at desc
         "#
     )
     .fetch_all(db)
@@ -229,8 +255,8 @@ pub async fn find_all(
     let rows = sqlx::query_as!(
         SuiteRow,
         r#"
-        select distinct on (suite_id)
-            suite_id as "suite_id: SuiteId",
+        select distinct on (s.suite_id)
+            s.suite_id as "suite_id: SuiteId",
             version,
             metric,
             n_items,
@@ -246,11 +272,15 @@ pub async fn find_all(
             ladder_levels,
             n_sealed,
             closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
             sequence_events,
-            sequence_options
-        from suites
-        where suite_id = any($1)
-        order by suite_id, published_at desc
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where s.suite_id = any($1)
+        order by s.suite_id, s.published_at desc
         "#,
         &suite_ids as &[&str]
     )
@@ -270,7 +300,7 @@ pub async fn find(
         SuiteRow,
         r#"
         select
-            suite_id as "suite_id: SuiteId",
+            s.suite_id as "suite_id: SuiteId",
             version,
             metric,
             n_items,
@@ -286,12 +316,16 @@ pub async fn find(
             ladder_levels,
             n_sealed,
             closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
             sequence_events,
-            sequence_options
-        from suites
-        where suite_id = $1
-          and ($2::text is null or version = $2)
-        order by published_at desc
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where s.suite_id = $1
+          and ($2::text is null or s.version = $2)
+        order by s.published_at desc
         limit 1
         "#,
         suite_id.as_str(),

@@ -10,15 +10,15 @@ use serde::Serialize;
 use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
+use super::allowance_holders::named_holders;
 use super::item_scores::ItemScoresIn;
 use super::leases::ATTEMPT_TIMEOUT;
 use super::{PgConnection, usage};
 use crate::model::error::{Error, Result};
 use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
-use crate::model::job::{
-    ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, JobType, SealedFigures,
-};
+use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, JobType};
 use crate::model::prediction::{OUTPUT_DAYS, PredictResult};
+use crate::model::receipt::NewReceipt;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
 use crate::model::span_context::SpanContext;
@@ -26,11 +26,16 @@ use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType, UploadKind};
+use assay_eval::score::{Figures, Sealed};
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time without a dispatcher that can send notifications after which workers that poll choose
+/// among all waiting jobs.
+const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The wait after the first attempt of a job. Each further wait is longer by
 /// `RETRY_DELAY_FACTOR`.
@@ -68,6 +73,8 @@ pub struct Claim {
     pub trace_id: String,
     /// The id of the span that stored the job, 16 hex digits. `None` if the trace is not exported.
     pub span_id: Option<String>,
+    /// The holders of the allowances that the submission uses, sorted.
+    pub holders: Vec<String>,
 }
 
 /// The work of a claimed job.
@@ -140,8 +147,9 @@ pub async fn claim_all(
     claim_jobs(db, worker_id, Some(&job_ids)).await
 }
 
-/// Claims the longest-waiting job of those whose notification should have arrived: the jobs that
-/// have been available for at least `NOTIFICATION_TIMEOUT`.
+/// Claims the longest-waiting job of those whose notification was sent at least
+/// `NOTIFICATION_TIMEOUT` ago. If no dispatcher could send notifications within `NOTIFIER_TIMEOUT`,
+/// claims the longest-waiting job of all.
 pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
     let claims = claim_jobs(db, worker_id, None).await?;
     Ok(claims.into_iter().next())
@@ -166,18 +174,45 @@ async fn claim_jobs(
                 deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
             where id = any(coalesce(
                 $2::text[],
-                -- Without ids: the longest-waiting job whose notification is late.
+                -- Without ids: the longest-waiting job whose notification is late. While no
+                -- dispatcher can send notifications, the longest-waiting job of all.
                 array(
                     select id
-                    from jobs
-                    where status = 'queued'
-                      and available_at <= now() - $5::float8 * interval '1 second'
-                      and org_id <> all(
-                          array(select o.id from orgs o where o.suspended_at is not null)
-                      )
-                    order by available_at, created_at
+                    from (
+                        select *
+                        from (
+                            select id
+                            from jobs
+                            where status = 'queued'
+                              and dispatched_at < now() - $5::float8 * interval '1 second'
+                              and available_at <= now()
+                              and org_id <> all(
+                                  array(select o.id from orgs o where o.suspended_at is not null)
+                              )
+                            order by dispatched_at
+                            limit 1
+                            for update skip locked
+                        ) notified
+                        union all
+                        select *
+                        from (
+                            select id
+                            from jobs
+                            where (
+                                    select q.notified_at < now() - $6::float8 * interval '1 second'
+                                    from queue_snapshots q
+                                )
+                              and status = 'queued'
+                              and available_at <= now() - $5::float8 * interval '1 second'
+                              and org_id <> all(
+                                  array(select o.id from orgs o where o.suspended_at is not null)
+                              )
+                            order by available_at, created_at
+                            limit 1
+                            for update skip locked
+                        ) not_notified
+                    ) late
                     limit 1
-                    for update skip locked
                 )
             ))
               -- Another worker may have claimed it while this statement waited for the row.
@@ -187,8 +222,8 @@ async fn claim_jobs(
               and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
             returning *
         ), noted as (
-            insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
-            select org_id, id, attempts, $1, started_at
+            insert into job_attempts (org_id, job_id, attempt, worker_id, started_at, cost)
+            select org_id, id, attempts, $1, started_at, cost
             from claimed
         )
         select
@@ -214,6 +249,24 @@ async fn claim_jobs(
             started_at as "started_at!: Timestamp",
             trace_id,
             span_id,
+            array(
+                select d.holder
+                from suite_disclosures d
+                where d.job_id = claimed.id
+                  and d.org_id = claimed.org_id
+                  and d.kind = 'submission'
+                order by d.holder
+            ) as "recorded_holders!",
+            (
+                select h.creator
+                from org_allowance_holders h
+                where h.org_id = claimed.org_id
+            ) as creator,
+            (
+                select h.domains
+                from org_allowance_holders h
+                where h.org_id = claimed.org_id
+            ) as "domains!",
             case
                 when attempts = 1 then created_at
                 else coalesce(
@@ -231,7 +284,8 @@ async fn claim_jobs(
         job_ids as _,
         ATTEMPT_TIMEOUT.as_secs_f64(),
         ATTEMPTS_MAX,
-        NOTIFICATION_TIMEOUT.as_secs_f64()
+        NOTIFICATION_TIMEOUT.as_secs_f64(),
+        NOTIFIER_TIMEOUT.as_secs_f64()
     )
     .fetch_all(db)
     .await?;
@@ -253,7 +307,14 @@ async fn claim_jobs(
                     eval_job_id: row.eval_job_id,
                 })),
             };
+            // Submissions to a suite without limits record no holders.
+            let holders = if row.recorded_holders.is_empty() {
+                named_holders(&row.org_id, row.creator.as_deref(), &row.domains)
+            } else {
+                row.recorded_holders
+            };
             Ok(Claim {
+                holders,
                 job_id: row.job_id,
                 org_id: row.org_id,
                 attempt: row.attempt,
@@ -310,10 +371,10 @@ pub struct UploadForm {
     pub content_encoding: ContentEncoding,
 }
 
-/// Returns the format of a job's upload, and its parts by number.
+/// Returns the format of an upload, and its parts by number.
 pub async fn upload(
     db: &PgPool,
-    claim: &Claim,
+    org_id: &OrgId,
     upload_id: &UploadId,
 ) -> Result<(UploadForm, Vec<PartObject>)> {
     let form = sqlx::query_as!(
@@ -326,14 +387,14 @@ pub async fn upload(
         where org_id = $1
           and id = $2
         "#,
-        claim.org_id.as_str(),
+        org_id.as_str(),
         upload_id.as_str()
     )
     .fetch_one(db)
     .await?;
     Ok((
         form,
-        super::upload::part_objects(db, &claim.org_id, upload_id).await?,
+        super::upload::part_objects(db, org_id, upload_id).await?,
     ))
 }
 
@@ -361,29 +422,15 @@ pub struct SuccessfulAttempt {
     pub item_scores: Option<ItemScoresIn>,
     /// The phases of the attempt.
     pub phases: Vec<Phase>,
+    /// The parts of the job's receipt that the database does not have.
+    pub receipt: NewReceipt,
 }
 
-/// Finishes a job with its disclosed result and its item scores, if they are stored. Returns
-/// `false`, and writes nothing, if the attempt is no longer the job's current one.
-pub async fn succeed(
-    db: impl PgExecutor<'_>,
-    claim: &Claim,
-    result: &EvalResult,
-    item_scores: Option<&ItemScoresIn>,
-    phases: &[Phase],
-) -> Result<bool> {
-    let attempt = SuccessfulAttempt {
-        job_id: claim.job_id.clone(),
-        attempt: claim.attempt,
-        result: result.clone(),
-        item_scores: item_scores.cloned(),
-        phases: phases.to_vec(),
-    };
-    Ok(succeed_all(db, &[attempt]).await? == [true])
-}
-
-/// Finishes jobs with their disclosed results. Returns `false` for each attempt that is no longer
-/// the job's current one, and writes nothing for it.
+/// Finishes jobs with their disclosed results, and stores the statements of their receipts. Returns
+/// `false` for each attempt that is no longer the job's current one, and writes nothing for it.
+///
+/// The number of a submission is the largest of those of its holders: each holder counts its scored
+/// submissions to the suite's version.
 pub async fn succeed_all(
     db: impl PgExecutor<'_>,
     attempts: &[SuccessfulAttempt],
@@ -406,6 +453,20 @@ pub async fn succeed_all(
             Some(ItemScoresIn::Object(_)) | None => None,
         })
         .collect();
+    let receipts = || attempts.iter().map(|done| &done.receipt);
+    let receipt_ids: Vec<_> = receipts().map(|receipt| receipt.id.as_str()).collect();
+    let digests: Vec<_> = receipts()
+        .map(|receipt| receipt.predictions_sha256.as_slice())
+        .collect();
+    let nonces: Vec<_> = receipts().map(|receipt| receipt.nonce.as_str()).collect();
+    let salts: Vec<_> = receipts().map(|receipt| receipt.salt.as_slice()).collect();
+    let (held_jobs, holders): (Vec<&str>, Vec<&str>) = attempts
+        .iter()
+        .flat_map(|done| {
+            let holders = done.receipt.holders.iter();
+            holders.map(|holder| (done.job_id.as_str(), holder.as_str()))
+        })
+        .unzip();
     let done = sqlx::query_scalar!(
         r#"
         /* all tenants: the job ids and the attempt numbers fence the write */
@@ -417,8 +478,23 @@ pub async fn succeed_all(
                 $3::jsonb[],
                 $4::jsonb[],
                 $5::text[],
-                $6::bytea[]
-            ) as s(job_id, attempt, result, phases, scores_key, body)
+                $6::bytea[],
+                $8::text[],
+                $9::bytea[],
+                $10::text[],
+                $11::bytea[]
+            ) as s(
+                job_id,
+                attempt,
+                result,
+                phases,
+                scores_key,
+                body,
+                receipt_id,
+                predictions_sha256,
+                nonce,
+                salt
+            )
         ), done as (
             update jobs j
             set
@@ -437,9 +513,138 @@ pub async fn succeed_all(
                 j.org_id,
                 j.attempts,
                 j.finished_at,
+                j.suite_id,
+                j.suite_version,
+                j.result,
                 s.phases,
                 s.scores_key,
-                s.body
+                s.body,
+                s.receipt_id,
+                s.predictions_sha256,
+                s.nonce,
+                s.salt
+        ), held as (
+            select
+                d.id,
+                d.suite_id,
+                d.suite_version,
+                h.holder,
+                row_number() over (
+                    partition by h.holder, d.suite_id, d.suite_version
+                    order by d.id
+                ) as place,
+                count(*) over (partition by h.holder, d.suite_id, d.suite_version) as n
+            from done d
+            join unnest($12::text[], $13::text[]) as h(job_id, holder) on h.job_id = d.id
+        ), counted as (
+            insert into suite_allowances as a (holder, suite_id, suite_version, n_scored)
+            select
+                holder,
+                suite_id,
+                suite_version,
+                count(*)
+            from held
+            group by holder, suite_id, suite_version
+            -- In a fixed order, so that two transactions that share several do not deadlock.
+            order by holder, suite_id, suite_version
+            on conflict (holder, suite_id, suite_version) do update
+                set n_scored = a.n_scored + excluded.n_scored
+            returning
+                holder,
+                suite_id,
+                suite_version,
+                n_scored
+        ), numbered as (
+            select
+                h.id,
+                max(c.n_scored - h.n + h.place)::integer as submission_number
+            from held h
+            join counted c using (holder, suite_id, suite_version)
+            group by h.id
+        ), new_salts as (
+            insert into receipt_salts as s (org_id, suite_id, suite_version, salt)
+            select distinct on (d.org_id, d.suite_id, d.suite_version)
+                d.org_id,
+                d.suite_id,
+                d.suite_version,
+                d.salt
+            from done d
+            where not exists (
+                select from receipt_salts e
+                where e.org_id = d.org_id
+                  and e.suite_id = d.suite_id
+                  and e.suite_version = d.suite_version
+            )
+            order by d.org_id, d.suite_id, d.suite_version
+            -- Another transaction may have inserted it since this statement began.
+            on conflict (org_id, suite_id, suite_version) do update
+                set salt = s.salt
+            returning
+                org_id,
+                suite_id,
+                suite_version,
+                salt
+        ), stated as (
+            insert into receipts (
+                id,
+                org_id,
+                job_id,
+                suite_id,
+                suite_version,
+                figures,
+                payload,
+                predictions_sha256,
+                submission_number,
+                issued_at
+            )
+            select
+                d.receipt_id,
+                d.org_id,
+                d.id,
+                d.suite_id,
+                d.suite_version,
+                f.figures,
+                receipt_payload(
+                    d.receipt_id,
+                    d.org_id,
+                    d.id,
+                    coalesce(s.salt, n.salt),
+                    c.commitment,
+                    d.predictions_sha256,
+                    m.submission_number,
+                    d.result,
+                    f.figures,
+                    f.value_scope,
+                    d.finished_at,
+                    d.finished_at,
+                    d.nonce
+                ),
+                d.predictions_sha256,
+                m.submission_number,
+                d.finished_at
+            from done d
+            -- A suite that the previous release publishes during an upgrade has no commitment yet.
+            join suite_commitments c using (suite_id, suite_version)
+            join numbered m on m.id = d.id
+            left join receipt_salts s
+                on s.org_id = d.org_id
+                and s.suite_id = d.suite_id
+                and s.suite_version = d.suite_version
+            left join new_salts n
+                on n.org_id = d.org_id
+                and n.suite_id = d.suite_id
+                and n.suite_version = d.suite_version
+            cross join lateral (
+                select
+                    case
+                        when starts_with(d.result ->> 'release', 'sealed(') then 'open'
+                        else 'all'
+                    end as figures,
+                    case
+                        when starts_with(d.result ->> 'release', 'ladder(') then 'best_so_far'
+                        else 'this_submission'
+                    end as value_scope
+            ) f
         ), stored as (
             insert into stored_item_scores (org_id, job_id, scores_key, body, expires_at)
             select
@@ -469,7 +674,13 @@ pub async fn succeed_all(
         &phases as _,
         &scores_keys as _,
         &bodies as _,
-        ITEM_SCORES_DAYS
+        ITEM_SCORES_DAYS,
+        &receipt_ids as &[&str],
+        &digests as &[&[u8]],
+        &nonces as &[&str],
+        &salts as &[&[u8]],
+        &held_jobs as &[&str],
+        &holders as &[&str]
     )
     .fetch_all(db)
     .await?;
@@ -485,15 +696,22 @@ pub async fn succeed_all(
 pub async fn succeed_with_sealed(
     pool: &PgPool,
     claim: &Claim,
-    result: &EvalResult,
-    sealed: &SealedFigures,
-    item_scores: Option<&ItemScoresIn>,
-    phases: &[Phase],
+    attempt: SuccessfulAttempt,
+    sealed: &Sealed,
 ) -> Result<bool> {
     let suite = claim.suite()?;
     let mut transaction = pool.begin().await?;
-    let done = succeed(&mut *transaction, claim, result, item_scores, phases).await?;
+    let done = succeed_all(&mut *transaction, &[attempt]).await? == [true];
     if done {
+        let Sealed {
+            n,
+            n_missing,
+            figures: Figures {
+                value, estimate, ..
+            },
+            ..
+        } = sealed;
+        let count = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
         sqlx::query!(
             "
             insert into sealed_results (
@@ -504,18 +722,22 @@ pub async fn succeed_with_sealed(
                 n,
                 value,
                 stderr,
-                ci95
+                ci95,
+                ci_method,
+                n_missing
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
             suite.suite_id.as_str(),
             suite.version,
-            i32::try_from(sealed.n).unwrap_or(i32::MAX),
-            sealed.value,
-            sealed.stderr,
-            sealed.ci95.map(Vec::from) as _
+            count(*n),
+            value,
+            estimate.map(|estimate| estimate.stderr),
+            estimate.map(|estimate| Vec::from(estimate.ci95)) as _,
+            estimate.map(|estimate| estimate.method),
+            count(*n_missing)
         )
         .execute(&mut *transaction)
         .await?;

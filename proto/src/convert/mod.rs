@@ -3,6 +3,7 @@
 
 mod audit;
 mod auth;
+mod boards;
 mod comparisons;
 mod domains;
 mod evals;
@@ -14,6 +15,8 @@ mod me;
 mod members;
 mod models;
 mod predictions;
+mod queue;
+mod receipts;
 mod serving;
 mod sessions;
 mod structs;

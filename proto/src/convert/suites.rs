@@ -25,7 +25,9 @@ impl From<Suite> for v1::Suite {
             ladder,
             n_sealed,
             closes_at,
+            board,
             sequence,
+            suite_commitment,
         } = suite;
         Self {
             suite_id: suite_id.into(),
@@ -43,8 +45,10 @@ impl From<Suite> for v1::Suite {
             ladder: ladder.map(Into::into),
             n_sealed,
             closes_at: closes_at.map(timestamp),
+            board: board.to_string(),
             sequence: sequence
                 .map(|SuiteSequence { events, options }| v1::SuiteSequence { events, options }),
+            suite_commitment,
         }
     }
 }

@@ -33,7 +33,7 @@ def invalid_parts(case):
     return {str(getattr(part, "value", part)) for part, info in components if not info.mode.is_positive}
 
 # Listings with cursors.
-PAGED = {"listKeys", "listInvites", "listMembers", "listDomains", "listEvents"}
+PAGED = {"listKeys", "listInvites", "listMembers", "listDomains", "listEvents", "getBoard"}
 
 
 @schemathesis.hook
@@ -202,7 +202,14 @@ def recovery(body):
     return {**body, "since": now.isoformat()}
 
 
+def entry(body):
+    """Returns the entry with printable characters in its name, and with https: generated URLs have any scheme."""
+    name = "".join(filter(str.isprintable, body["name"])).strip()
+    return {**body, "name": name or "entry", "url": body.get("url") and "https://lab.example/"}
+
+
 BODIES = {
+    "createEntry": entry,
     "createWebhook": webhook,
     "updateWebhook": webhook_change,
     "recoverWebhook": recovery,

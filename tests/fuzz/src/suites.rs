@@ -80,6 +80,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         ("per_item_feedback", json!(per_item_feedback)),
         ("release", json!(protection.policy.to_string())),
         ("access", json!(protection.access.to_string())),
+        ("board", json!(protection.board.to_string())),
     ];
     let mut suite: String = head
         .iter()
@@ -93,6 +94,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         access: _,
         closes_at,
         seal_seed,
+        board: _,
     } = protection;
     let float = |number: f64| {
         if number.fract() == 0.0 {

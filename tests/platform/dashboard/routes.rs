@@ -11,7 +11,7 @@ use super::visitor::Fields;
 use crate::domains::claim_verified;
 use crate::harness::{Org, World, one_prediction, operations_in, string, world_with};
 use crate::name_server::NameServer;
-use crate::{device, models, uploads};
+use crate::{boards, device, models, uploads};
 
 /// A page, as an owner sees it.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ const fn page(route: &'static str, title: &'static str, text: &'static str) -> P
 }
 
 /// The pages.
-pub const PAGES: [PageRoute; 30] = [
+pub const PAGES: [PageRoute; 33] = [
     page("/", "Acme", "Last jobs"),
     page(
         "/choose",
@@ -79,6 +79,21 @@ pub const PAGES: [PageRoute; 30] = [
         "History",
     ),
     page(
+        "/suites/{suite_id}/board",
+        "Board of {suite_id}",
+        "Your entries",
+    ),
+    page(
+        "/jobs/{job_id}/board",
+        "Enter a board",
+        "At most three jobs can enter",
+    ),
+    page(
+        "/entries/{entry_id}/withdraw",
+        "Withdraw an entry",
+        "the job cannot enter again",
+    ),
+    page(
         "/suites/{suite_id}/submit",
         "Submit to {suite_id}",
         "File with predictions",
@@ -111,11 +126,12 @@ pub const PAGES: [PageRoute; 30] = [
 ];
 
 /// The files to store, by the paths of their routes, with their media types.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: [(&str, &str); 5] = [
     ("/jobs.csv", "text/csv; charset=utf-8"),
     ("/usage.csv", "text/csv; charset=utf-8"),
     ("/jobs/{job_id}/job.json", "application/json"),
     ("/jobs/{job_id}/trace.json", "application/json"),
+    ("/jobs/{job_id}/receipt.json", "application/json"),
 ];
 
 /// The routes that send the browser to a provider and receive it back. They are no pages.
@@ -167,7 +183,7 @@ const fn form(
 pub const UPLOAD: &str = "/suites/{suite_id}/submissions";
 
 /// The forms, in an order in which an owner can send all of them. The last ones end the session.
-pub const FORMS: [Form; 28] = [
+pub const FORMS: [Form; 30] = [
     form("/terms", Sender::Owner, &[("version", "2026-01")]),
     Form {
         is_change: false,
@@ -227,6 +243,12 @@ pub const FORMS: [Form; 28] = [
         &[("label", "submitted")],
     ),
     form("/uploads/{upload_id}/delete", Sender::Member, &[]),
+    form(
+        "/jobs/{job_id}/board",
+        Sender::Member,
+        &[("name", "mixer"), ("url", "https://lab.example/mixer")],
+    ),
+    form("/entries/{entry_id}/withdraw", Sender::Member, &[]),
     form("/jobs/{job_id}/cancel", Sender::Member, &[]),
     form(
         "/device",
@@ -341,6 +363,8 @@ impl Resources {
         let eval = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
         let login = device::start(world, "assay on node-7").await;
         let _ = models::publish(world, &models::file()).await;
+        let job_id = string(&created(&key, "/v1/evals", &eval).await["id"]);
+        let scored = boards::enter_copies(world, &job_id).await;
         let invited = json!({"email": format!("invited@{domain}")});
         Self(BTreeMap::from([
             ("suite_id", demo_suite::SUITE_ID.to_owned()),
@@ -357,10 +381,9 @@ impl Resources {
             ("domain", domain.to_owned()),
             ("upload_id", upload(&key).await),
             ("spare_upload_id", upload(&key).await),
-            (
-                "job_id",
-                string(&created(&key, "/v1/evals", &eval).await["id"]),
-            ),
+            ("job_id", job_id),
+            ("scored_job_id", scored.job_id),
+            ("entry_id", scored.entry_id),
             ("session_id", string(&current.unwrap()["id"])),
             ("code", string(&login["user_code"])),
             ("token", world.sign_in_link(&org.email).await),
@@ -378,6 +401,10 @@ impl Resources {
         // An upload that was submitted is not deleted.
         if text.starts_with("/uploads/") {
             filled = filled.replace("{upload_id}", "{spare_upload_id}");
+        }
+        // Only a job that has succeeded can enter a board, and has a receipt.
+        if text.ends_with("/board") || text.ends_with("/receipt.json") {
+            filled = filled.replace("{job_id}", "{scored_job_id}");
         }
         for (name, value) in &self.0 {
             filled = filled.replace(&format!("{{{name}}}"), value);
@@ -432,6 +459,10 @@ pub async fn stored_state(world: &World) -> Value {
         (
             "jobs",
             "json_agg(json_build_array(id, status, label) order by id)",
+        ),
+        (
+            "board_entries",
+            "json_agg(json_build_array(id, name, withdrawn_at) order by id)",
         ),
     ];
     let parts =

@@ -11,7 +11,7 @@ use super::{Conformance, installation, publish_a_model};
 use crate::harness::{World, error_code, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
-use crate::{device, feedback, sealed};
+use crate::{boards, device, feedback, receipts, sealed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_conform_to_document() {
@@ -21,10 +21,14 @@ async fn responses_conform_to_document() {
         ..installation(&name_server)
     })
     .await;
+    // The calls of one minute are more than a plan permits.
+    world.widen_plans().await;
     let mut conformance = Conformance::new();
     publish_a_model(&world).await;
     feedback::publish(&world, "1").await;
     sealed::publish(&world).await;
+    boards::publish(&world).await;
+    receipts::publish_retired(&world).await;
     let other = world.member("member").await;
     let key = world.key();
     let owner = world.owner();
@@ -38,9 +42,12 @@ async fn responses_conform_to_document() {
         submits(&mut conformance, client).await;
         serves(&mut conformance, client).await;
         finalizes(&mut conformance, &world, client).await;
+        enters(&mut conformance, &world, client).await;
+        proves(&mut conformance, client).await;
         uploads(&mut conformance, client).await;
         item_scores(&mut conformance, &world, client).await;
     }
+    opens(&mut conformance, &world).await;
     signs_in(&mut conformance, &world).await;
     logs_in(&mut conformance, &world).await;
     organizes(&mut conformance, &world, &name_server).await;
@@ -69,6 +76,7 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
         "/health",
         "/v1/me",
         "/v1/suites",
+        "/v1/queue",
         "/v1/usage",
         "/v1/usage/days",
         "/v1/uploads",
@@ -336,6 +344,95 @@ async fn finalizes(conformance: &mut Conformance, world: &World, client: &Client
             .status,
         404
     );
+}
+
+/// Enters jobs on a board, and reads it.
+async fn enters(conformance: &mut Conformance, world: &World, client: &Client) {
+    let template = "/v1/jobs/{job_id}/board";
+    let job_id = boards::job(client).await;
+    let name = assay_tests::databases::fresh_name("entry");
+    let body = json!({"name": name, "url": "https://lab.example/choice"});
+    let path = format!("/v1/jobs/{job_id}/board");
+    let entered = conformance
+        .call(client, "POST", template, &path, Some(&body))
+        .await;
+    assert_eq!(entered.status, 201, "{}", entered.body);
+    let again = conformance.call(client, "POST", template, &path, Some(&body));
+    assert_eq!(again.await.status, 409);
+    let missing = conformance.call(
+        client,
+        "POST",
+        template,
+        "/v1/jobs/job_0/board",
+        Some(&body),
+    );
+    assert_eq!(missing.await.status, 404);
+    let listed = conformance
+        .call(client, "GET", "/v1/entries", "/v1/entries?limit=1", None)
+        .await;
+    assert_eq!(listed.status, 200, "{}", listed.body);
+    let entry = format!("/v1/entries/{}", string(&entered.body["id"]));
+    for (path, status) in [(entry.as_str(), 200), ("/v1/entries/ent_0", 404)] {
+        let called = conformance.call(client, "DELETE", "/v1/entries/{entry_id}", path, None);
+        assert_eq!(called.await.status, status);
+    }
+    boards::wait_until_computed(world).await;
+    let template = "/v1/suites/{suite_id}/board";
+    for (suite_id, status) in [("suite:board", 200), ("suite:lunch", 404)] {
+        let path = format!("/v1/suites/{suite_id}/board");
+        let read = conformance.call(client, "GET", template, &path, None).await;
+        assert_eq!(read.status, status, "{}", read.body);
+    }
+}
+
+/// Reads the receipt of a job, and with a session of an owner its salt.
+async fn proves(conformance: &mut Conformance, client: &Client) {
+    let job_id = boards::job(client).await;
+    let template = "/v1/jobs/{job_id}/receipt";
+    let path = format!("/v1/jobs/{job_id}/receipt");
+    let receipt = conformance.call(client, "GET", template, &path, None).await;
+    assert_eq!(receipt.status, 200, "{}", receipt.body);
+    for (path, status) in [
+        (format!("{path}?figures=sealed"), 404),
+        ("/v1/jobs/job_0/receipt".into(), 404),
+    ] {
+        let missing = conformance.call(client, "GET", template, &path, None);
+        assert_eq!(missing.await.status, status);
+    }
+    let template = "/v1/receipts/{receipt_id}";
+    let by_id = format!("/v1/receipts/{}", string(&receipt.body["id"]));
+    for (path, status) in [(by_id.as_str(), 200), ("/v1/receipts/rcp_0", 404)] {
+        let read = conformance.call(client, "GET", template, path, None).await;
+        assert_eq!(read.status, status, "{}", read.body);
+    }
+    let template = "/v1/jobs/{job_id}/receipt/opening";
+    let path = format!("{path}/opening");
+    let salt = conformance.call(client, "GET", template, &path, None).await;
+    assert!([200, 403].contains(&salt.status), "{}", salt.body);
+}
+
+/// Reads the commitment and a file of a retired suite, without a credential.
+async fn opens(conformance: &mut Conformance, world: &World) {
+    let anonymous = &world.anonymous();
+    let template = "/v1/suites/{suite_id}/commitment";
+    for (suite_id, status) in [(receipts::RETIRED, 200), ("suite:none", 404)] {
+        let path = format!("/v1/suites/{suite_id}/commitment");
+        let read = conformance
+            .call(anonymous, "GET", template, &path, None)
+            .await;
+        assert_eq!(read.status, status, "{}", read.body);
+    }
+    let template = "/v1/suites/{suite_id}/opening/{file}";
+    for (file, status) in [
+        (receipts::OPENED_FILE, 200),
+        ("suite:lunch/opening/items.ndjson", 404),
+    ] {
+        let path = format!("/v1/suites/{file}");
+        let read = conformance
+            .call(anonymous, "GET", template, &path, None)
+            .await;
+        assert_eq!(read.status, status, "{}", read.body);
+    }
 }
 
 /// Cancels a queued job.

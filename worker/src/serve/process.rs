@@ -3,7 +3,6 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use assay_core::BestEffort as _;
 use assay_core::model::error::Error;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
@@ -77,16 +76,14 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
         git_sha = settings.git_sha,
         "serving"
     );
-    tokio::select! {
-        signal = process::shutdown_signal() => signal?,
-        failure = tasks.first_failure() => return Err(failure),
-    }
-    stop.send_replace(true);
-    tracing::info!("shutdown signal received, draining");
-    tasks
-        .join(SERVER, settings.drain)
-        .await
-        .best_effort("finishing the calls in progress");
+    process::run_until_shutdown(
+        &mut tasks,
+        &stop,
+        SERVER,
+        "finishing the calls in progress",
+        settings.drain,
+    )
+    .await?;
     Ok(())
 }
 

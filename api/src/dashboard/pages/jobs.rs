@@ -3,6 +3,7 @@
 use askama::Template;
 use assay_core::model::job::{EvalResult, FailureCode, Job, JobResult, JobStatus};
 use assay_core::model::permissions::JobReader;
+use assay_core::model::suite::BoardMode;
 use assay_core::{Code, Result};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -20,7 +21,7 @@ use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::dashboard::waterfall::Waterfall;
 use crate::ops::jobs::Filter;
-use crate::ops::{jobs, suites};
+use crate::ops::{jobs, receipts, suites};
 
 /// Number of jobs on a page.
 const JOBS: i64 = 50;
@@ -71,6 +72,10 @@ struct JobPage {
     interval: Option<String>,
     /// Other jobs of the suite, to compare with.
     others: Vec<Job>,
+    /// `true` if the job has a score on the current version of a suite with a board.
+    has_board: bool,
+    /// `true` if the job has a signed receipt.
+    has_receipt: bool,
 }
 
 impl JobPage {
@@ -218,6 +223,9 @@ pub async fn show(
         ))
     });
     let others = comparable(&app, &reader, &job).await?;
+    let has_board = has_board(&app, &visitor, &job).await?;
+    let has_receipt =
+        job.status == JobStatus::Succeeded && receipts::has_receipt(&app, &reader, &job.id).await?;
     let title = job.name().to_owned();
     page(&JobPage {
         layout: visitor.layout(&app, title, Section::Jobs).await?,
@@ -225,6 +233,8 @@ pub async fn show(
         waterfall,
         interval,
         others,
+        has_board,
+        has_receipt,
     })
 }
 
@@ -235,6 +245,16 @@ async fn trace(app: &App, reader: &JobReader, job_id: &str) -> Result<Option<Wat
         Err(error) if error.code == Code::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns `true` if the job has a score on the current version of a suite with a board.
+async fn has_board(app: &App, visitor: &Visitor, job: &Job) -> Result<bool> {
+    let (Some(suite_id), Some(_)) = (&job.versions.suite_id, Score::of(job)) else {
+        return Ok(false);
+    };
+    let suite = suites::get(app, &visitor.proof()?, suite_id.as_str()).await?;
+    let is_current = job.versions.suite_version.as_deref() == Some(suite.version.as_str());
+    Ok(is_current && suite.board != BoardMode::Off)
 }
 
 /// Returns other scored jobs of the same suite.
@@ -277,6 +297,18 @@ pub async fn trace_json(
     let trace = jobs::trace(&app, &reader, &job_id).await?;
     let response = Json(trace).into_response();
     Ok(download(&format!("{job_id}-trace.json"), response))
+}
+
+/// Returns the receipt of a job.
+pub async fn receipt_json(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(job_id): Path<String>,
+) -> PageResult {
+    let reader: JobReader = visitor.proof()?;
+    let receipt = receipts::of_job(&app, &reader, &job_id, None).await?;
+    let response = Json(receipt).into_response();
+    Ok(download(&format!("{job_id}-receipt.json"), response))
 }
 
 /// Shows the consequences of cancelling a job.

@@ -1,6 +1,7 @@
 //! The pages, one file per resource: each handler calls operations and renders a template.
 
 pub mod account;
+pub mod boards;
 pub mod compare;
 pub mod device;
 pub mod domains;

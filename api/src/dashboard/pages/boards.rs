@@ -1,0 +1,204 @@
+//! Leaderboards, and the entries of the organization on them.
+
+use askama::Template;
+use assay_core::Result;
+use assay_core::model::board::{Board, BoardRow, BoardStatus, Entry as BoardEntry};
+use assay_core::model::job::Job;
+use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader};
+use assay_core::model::suite::{BoardMode, Suite};
+use axum::extract::{Path, State};
+
+use crate::app::App;
+use crate::dashboard::charts::spark;
+use crate::dashboard::filters;
+use crate::dashboard::form::Entry;
+use crate::dashboard::response::{PageResult, page, page_with, redirect_with_notice};
+use crate::dashboard::score::Score;
+use crate::dashboard::section::Section;
+use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::ops::boards::BoardQuery;
+use crate::ops::{boards, jobs, suites};
+
+/// Number of entries on a page.
+const ROWS: i64 = 200;
+
+#[derive(Template)]
+#[template(path = "pages/board.html")]
+struct BoardPage {
+    layout: Layout,
+    suite: Suite,
+    /// `None` if the suite has no board.
+    board: Option<ShownBoard>,
+    /// The entries of the organization on the board.
+    own: Vec<BoardEntry>,
+}
+
+/// A board with what its page needs.
+struct ShownBoard {
+    board: Board,
+    tiers: Vec<Tier>,
+}
+
+/// The rows of a tier that are on the page.
+struct Tier {
+    number: i64,
+    rows: Vec<ShownRow>,
+}
+
+/// A row with the chart of its value and interval.
+struct ShownRow {
+    row: BoardRow,
+    chart: String,
+}
+
+impl ShownBoard {
+    fn new(mut board: Board) -> Self {
+        let mut tiers: Vec<Tier> = Vec::new();
+        let range = spark::range(board.entries.iter().map(score)).unwrap_or_default();
+        for row in std::mem::take(&mut board.entries) {
+            let number = row.tier;
+            let chart = spark::draw(&score(&row), range);
+            let shown = ShownRow { row, chart };
+            match tiers.last_mut().filter(|tier| tier.number == number) {
+                Some(tier) => tier.rows.push(shown),
+                None => tiers.push(Tier {
+                    number,
+                    rows: vec![shown],
+                }),
+            }
+        }
+        Self { board, tiers }
+    }
+}
+
+/// Returns the figure of a row with its interval.
+fn score(row: &BoardRow) -> Score {
+    Score {
+        value: row.value,
+        stderr: None,
+        ci95: row.ci95,
+    }
+}
+
+#[derive(Template)]
+#[template(path = "pages/enter_board.html")]
+struct EnterPage {
+    layout: Layout,
+    entry: Entry,
+    job: Job,
+}
+
+#[derive(Template)]
+#[template(path = "pages/withdraw_entry.html")]
+struct WithdrawPage {
+    layout: Layout,
+    entry: BoardEntry,
+}
+
+/// Shows the board of a suite.
+pub async fn show(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(suite_id): Path<String>,
+    Query(query): Query,
+) -> PageResult {
+    let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
+    let board = match suite.board {
+        BoardMode::Off => None,
+        BoardMode::Live | BoardMode::AtClose => {
+            let page = BoardQuery {
+                version: None,
+                limit: Some(ROWS),
+                cursor: query.given("cursor").map(str::to_owned),
+            };
+            let reader: BoardReader = visitor.proof()?;
+            let found = boards::get(&app, &reader, &suite_id, page).await?;
+            Some(ShownBoard::new(found))
+        }
+    };
+    let mut own = own_entries(&app, &visitor, &suite_id).await?;
+    own.retain(|entry| entry.suite_version == suite.version);
+    let layout = visitor
+        .layout(&app, format!("Board of {suite_id}"), Section::Suites)
+        .await?;
+    page(&BoardPage {
+        layout,
+        suite,
+        board,
+        own,
+    })
+}
+
+/// Returns the newest entries of the organization for a suite.
+async fn own_entries(app: &App, visitor: &Visitor, suite_id: &str) -> Result<Vec<BoardEntry>> {
+    let reader: JobReader = visitor.proof()?;
+    let suite_id = Some(suite_id.to_owned());
+    Ok(
+        boards::list_entries(app, &reader, suite_id, Some(ROWS), None)
+            .await?
+            .entries,
+    )
+}
+
+/// Shows the form that enters a job on the board of its suite.
+pub async fn new(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(job_id): Path<String>,
+) -> PageResult {
+    enter_page(&app, visitor, &job_id, Entry::default()).await
+}
+
+async fn enter_page(app: &App, visitor: Visitor, job_id: &str, entry: Entry) -> PageResult {
+    let reader: JobReader = visitor.proof()?;
+    let job = jobs::get(app, &reader, job_id, None).await?;
+    let status = entry.status();
+    let layout = visitor.layout(app, "Enter a board", Section::Jobs).await?;
+    page_with(status, &EnterPage { layout, entry, job })
+}
+
+/// Enters a job on the board of its suite.
+pub async fn enter(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(job_id): Path<String>,
+    Submitted(fields): Submitted,
+) -> PageResult {
+    let submitter: EvalSubmitter = visitor.proof()?;
+    let (name, url) = (fields.get("name"), fields.given("url"));
+    match boards::enter(&app, &submitter, &job_id, name, url).await {
+        Ok(entry) => {
+            let notice = format!("{} has entered the board.", entry.name);
+            let path = format!("/suites/{}/board", entry.suite_id);
+            Ok(redirect_with_notice(&path, &notice))
+        }
+        Err(error) => {
+            let entry = Entry::rejected(&fields, error)?;
+            enter_page(&app, visitor, &job_id, entry).await
+        }
+    }
+}
+
+/// Shows the consequences of withdrawing an entry.
+pub async fn confirm_withdrawal(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(entry_id): Path<String>,
+) -> PageResult {
+    let entry = boards::get_entry(&app, &visitor.proof()?, &entry_id).await?;
+    let layout = visitor
+        .layout(&app, "Withdraw an entry", Section::Suites)
+        .await?;
+    page(&WithdrawPage { layout, entry })
+}
+
+/// Withdraws an entry.
+pub async fn withdraw(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(entry_id): Path<String>,
+) -> PageResult {
+    let entry = boards::withdraw(&app, &visitor.proof()?, &entry_id).await?;
+    let path = format!("/suites/{}/board", entry.suite_id);
+    Ok(redirect_with_notice(&path, "The entry was withdrawn."))
+}

@@ -1,0 +1,15 @@
+//! The totals of the queue: `GET /v1/queue`.
+
+use assay_core::Result;
+use assay_core::model::permissions::JobReader;
+use assay_core::model::queue::Queue;
+
+use crate::app::App;
+
+/// Returns the totals of the queue, as they were last measured.
+///
+/// # Errors
+/// `unavailable` in the first second of an installation.
+pub fn get(app: &App, _caller: &JobReader) -> Result<Queue> {
+    app.queue.totals()
+}

@@ -1,0 +1,375 @@
+//! Score receipts and the commitments of suites: `/v1/jobs/{job_id}/receipt`, `/v1/receipts`,
+//! `/v1/suites/{suite_id}/commitment`, and the public files of keys and the log.
+
+use std::time::Duration;
+
+use assay_core::model::audit::{AuditType, Change, TargetType};
+use assay_core::model::error_details::ReceiptRefusal;
+use assay_core::model::job::{JobStatus, JobType};
+use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller};
+use assay_core::model::receipt::{
+    Commitment, LogPlace, Receipt, ReceiptFigures, ReceiptOpening, SuiteOpening,
+};
+use assay_core::model::suite::{SuiteId, SuiteVersion, is_version};
+use assay_core::store::receipt::{
+    self as receipts, OpenedFile, StoredOpening, StoredReceipt, StoredStatement,
+};
+use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result};
+use assay_receipts::jws::log_entry;
+use assay_receipts::keys::{Jwk, JwkSet};
+use assay_receipts::log::{Proof, SignedCheckpoint};
+use assay_receipts::tree::{CHECKPOINT, Found, KnownTiles};
+use bytes::Bytes;
+use futures_util::Stream;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::app::App;
+use crate::receipt_log::publication::object_key;
+
+/// The longest wait for a signature.
+const SIGNATURE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two looks for a signature.
+const SIGNATURE_INTERVAL: Duration = Duration::from_millis(200);
+
+fn receipt_not_found() -> Error {
+    Error::not_found(Resource::Receipt)
+}
+
+/// Returns the receipt of a job. Waits up to `SIGNATURE_TIMEOUT` for its signature.
+pub async fn of_job(
+    app: &App,
+    caller: &JobReader,
+    job_id: &str,
+    figures: Option<&str>,
+) -> Result<Receipt> {
+    let org_id = caller.org_id();
+    let figures = figures
+        .map(str::parse::<ReceiptFigures>)
+        .transpose()
+        .map_err(|expected| Error::field("figures", "enum", &expected))?;
+    let job_not_found = || Error::not_found(Resource::Job);
+    let job_id: JobId = job_id.parse().map_err(|_| job_not_found())?;
+    let job = receipts::job(&app.db.get(), org_id, &job_id)
+        .await?
+        .ok_or_else(job_not_found)?;
+    if job.job_type != JobType::Eval {
+        return Err(Error::receipt_refused(ReceiptRefusal::NotAnEval));
+    }
+    if job.status != JobStatus::Succeeded {
+        let status = job.status.to_string();
+        return Err(Error::receipt_refused(ReceiptRefusal::NotSucceeded {
+            status,
+        }));
+    }
+    if let (Some(ReceiptFigures::Sealed), true, Some(closes_at)) =
+        (figures, job.is_sealed, job.closes_at)
+    {
+        return Err(Error::receipt_refused(ReceiptRefusal::SealedUntil {
+            closes_at,
+        }));
+    }
+    let default = if job.is_sealed {
+        ReceiptFigures::Open
+    } else {
+        ReceiptFigures::All
+    };
+    let figures = figures.unwrap_or(default);
+    let wait = SignatureWait::new();
+    loop {
+        let stored = receipts::of_job(&app.db.get(), org_id, &job_id, figures)
+            .await?
+            .ok_or_else(receipt_not_found)?;
+        if let Some(receipt) = receipt(app, stored).await? {
+            return Ok(receipt);
+        }
+        wait.pause("receipt").await?;
+    }
+}
+
+/// Returns `true` if a job has a signed receipt of the figures that it shows.
+pub async fn has_receipt(app: &App, caller: &JobReader, job_id: &JobId) -> Result<bool> {
+    receipts::has_signed(&app.db.get(), caller.org_id(), job_id).await
+}
+
+/// Returns a receipt by its id, to its organization and to those to whom a board shows it.
+pub async fn get(app: &App, caller: &ReceiptCaller, receipt_id: &str) -> Result<Receipt> {
+    let not_found = || match caller.org_id() {
+        Some(_) => receipt_not_found(),
+        None => Error::new(
+            Code::Unauthenticated,
+            "There is no such receipt on a public board. Send an API key or a session token to read others: \
+             Authorization: Bearer <TOKEN>",
+        ),
+    };
+    let receipt_id: ReceiptId = receipt_id.parse().map_err(|_| not_found())?;
+    let wait = SignatureWait::new();
+    loop {
+        let stored = receipts::find(&app.db.get(), caller.org_id(), &receipt_id)
+            .await?
+            .ok_or_else(not_found)?;
+        if let Some(receipt) = receipt(app, stored).await? {
+            return Ok(receipt);
+        }
+        wait.pause("receipt").await?;
+    }
+}
+
+/// The wait of a request for a signature.
+struct SignatureWait {
+    deadline: Instant,
+}
+
+impl SignatureWait {
+    fn new() -> Self {
+        Self {
+            deadline: Instant::now() + SIGNATURE_TIMEOUT,
+        }
+    }
+
+    /// Waits until the next look. Fails after the deadline.
+    async fn pause(&self, what: &str) -> Result<()> {
+        if Instant::now() >= self.deadline {
+            let message = format!("The {what} is not signed yet. Repeat the request.");
+            return Err(Error::new(Code::Unavailable, message).with_retry_after(1));
+        }
+        sleep(SIGNATURE_INTERVAL).await;
+        Ok(())
+    }
+}
+
+/// Returns a stored receipt. `None` if it is not signed.
+async fn receipt(app: &App, stored: StoredReceipt) -> Result<Option<Receipt>> {
+    let StoredReceipt {
+        id,
+        job_id,
+        payload,
+        jws,
+        log_index,
+    } = stored;
+    let statement = StoredStatement {
+        payload,
+        jws,
+        log_index,
+    };
+    let represented = represent(app, &statement).await?;
+    Ok(represented.map(|(statement, jws, log)| Receipt {
+        id,
+        job_id,
+        statement,
+        jws,
+        log,
+    }))
+}
+
+/// Returns a statement, its signature and its place in the log. `None` if it is not signed.
+async fn represent(
+    app: &App,
+    statement: &StoredStatement,
+) -> Result<Option<(Value, String, Option<LogPlace>)>> {
+    let Some(jws) = &statement.jws else {
+        return Ok(None);
+    };
+    let decoded = serde_json::from_slice(&statement.payload).map_err(Error::internal)?;
+    let place = match statement.log_index {
+        Some(index) => place(app, jws, index).await?,
+        None => None,
+    };
+    Ok(Some((decoded, jws.clone(), place)))
+}
+
+/// Returns the place of a statement in the last checkpoint. `None` if that does not have it yet.
+async fn place(app: &App, jws: &str, index: i64) -> Result<Option<LogPlace>> {
+    let checkpoint = receipts::last_checkpoint(&app.db.get()).await?;
+    let Some(checkpoint) = checkpoint.filter(|checkpoint| index < checkpoint.size) else {
+        return Ok(None);
+    };
+    let signed = SignedCheckpoint::parse(&checkpoint.note).map_err(Error::internal)?;
+    let (tree, entry) = (&signed.tree, log_entry(jws));
+    let at = u64::try_from(index).map_err(Error::internal)?;
+    let mut tiles = KnownTiles::default();
+    let path = loop {
+        let found = tiles
+            .prove(tree.size(), *tree.hash(), at, &entry)
+            .map_err(Error::internal)?;
+        match found {
+            Found::Complete(path) => break path,
+            Found::Missing(paths) => {
+                for path in paths {
+                    let tile = app.artifacts.get(&object_key(&path)).await?;
+                    let tile = tile.ok_or_else(|| {
+                        Error::internal(format!("{path} of the receipt log is missing"))
+                    })?;
+                    tiles.add(path, tile.to_vec());
+                }
+            }
+        }
+    };
+    let proof = Proof {
+        index: at,
+        path,
+        checkpoint: checkpoint.note,
+    };
+    Ok(Some(LogPlace {
+        origin: tree.origin().to_owned(),
+        index,
+        proof: proof.to_text(),
+    }))
+}
+
+/// Returns the salt with which the receipts of a job name the organization.
+pub async fn opening(app: &App, owner: &Owner, job_id: &str) -> Result<ReceiptOpening> {
+    let caller = owner.session();
+    let job_id: JobId = job_id.parse().map_err(|_| receipt_not_found())?;
+    let org_id = caller.org_id();
+    let mut transaction = app.db.get().begin().await?;
+    let opening = receipts::opening(&mut *transaction, org_id, &job_id)
+        .await?
+        .ok_or_else(receipt_not_found)?;
+    let opened = [Change::new(
+        AuditType::ReceiptOpened,
+        TargetType::Job,
+        job_id.as_str(),
+    )];
+    assay_core::store::audit::record(&mut transaction, org_id, caller.actor(), &opened).await?;
+    transaction.commit().await?;
+    Ok(opening)
+}
+
+/// Returns the commitment of a version of a suite, and what opens it after it has retired.
+pub async fn commitment(app: &App, suite_id: &str, version: Option<&str>) -> Result<Commitment> {
+    let wait = SignatureWait::new();
+    loop {
+        let stored = find_commitment(app, suite_id, version).await?;
+        if let Some((statement, jws, log)) = represent(app, &stored.statement).await? {
+            let suite = (&stored.suite_id, stored.suite_version.as_str());
+            let opening = stored
+                .opening
+                .map(|opening| represent_opening(opening, suite));
+            return Ok(Commitment {
+                opening,
+                suite_commitment: hex::encode(stored.commitment),
+                published_at: stored.published_at,
+                committed_at: stored.committed_at,
+                suite_id: stored.suite_id,
+                suite_version: stored.suite_version,
+                statement,
+                jws,
+                log,
+            });
+        }
+        wait.pause("commitment").await?;
+    }
+}
+
+async fn find_commitment(
+    app: &App,
+    suite_id: &str,
+    version: Option<&str>,
+) -> Result<receipts::StoredCommitment> {
+    let not_found = || Error::not_found(Resource::Suite);
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
+    if version.is_some_and(|version| !is_version(version)) {
+        return Err(not_found());
+    }
+    receipts::commitment(&app.db.get(), &suite_id, version)
+        .await?
+        .ok_or_else(not_found)
+}
+
+fn represent_opening(
+    opening: StoredOpening,
+    (suite_id, version): (&SuiteId, &str),
+) -> SuiteOpening {
+    let url = |file: &str| {
+        let version: String = form_urlencoded::byte_serialize(version.as_bytes()).collect();
+        format!("/v1/suites/{suite_id}/opening/{file}?version={version}")
+    };
+    SuiteOpening {
+        retired_at: opening.retired_at,
+        salt: hex::encode(opening.salt),
+        seed: opening.seed.map(hex::encode),
+        items_sha256: hex::encode(opening.items_sha256),
+        answers_sha256: hex::encode(opening.answers_sha256),
+        items_url: url("items.ndjson"),
+        answers_url: url("answers.ndjson"),
+    }
+}
+
+/// Returns the lines of the items or answers of a retired version.
+pub async fn opened_file(
+    app: &App,
+    suite_id: &str,
+    version: Option<&str>,
+    file: &str,
+) -> Result<impl Stream<Item = Result<Vec<u8>>> + Send + 'static + use<>> {
+    let not_found = || Error::not_found(Resource::Opening);
+    let file = match file {
+        "items.ndjson" => OpenedFile::Items,
+        "answers.ndjson" => OpenedFile::Answers,
+        _ => return Err(not_found()),
+    };
+    let stored = find_commitment(app, suite_id, version).await?;
+    if stored.opening.is_none() {
+        return Err(not_found());
+    }
+    let suite = SuiteVersion {
+        suite_id: stored.suite_id,
+        version: stored.suite_version,
+    };
+    Ok(receipts::opened_lines(app.db.get(), suite, file))
+}
+
+/// Returns all receipt keys as a JWK set.
+pub async fn jwk_set(app: &App) -> Result<JwkSet> {
+    let stored = receipts::public_keys(&app.db.get()).await?;
+    let keys = stored
+        .into_iter()
+        .map(|key| {
+            let public_key: [u8; 32] = key
+                .public_key
+                .try_into()
+                .map_err(|_| Error::internal("a receipt key does not have 32 bytes"))?;
+            let revoked = key.revoked_at_index.map(u64::try_from).transpose();
+            Ok(Jwk::new(
+                &public_key,
+                key.valid_from.to_string(),
+                key.valid_until.map(|until| until.to_string()),
+                revoked.map_err(Error::internal)?,
+            ))
+        })
+        .collect::<Result<_>>()?;
+    Ok(JwkSet { keys })
+}
+
+/// A file of the log.
+pub enum LogFile {
+    /// The checkpoint, which changes.
+    Checkpoint(Bytes),
+    /// A tile or a bundle of entries, which never changes.
+    Tile(Bytes),
+}
+
+/// Returns a file of the log. `None` if there is none at this path.
+pub async fn log_file(app: &App, path: &str) -> Result<Option<LogFile>> {
+    let is_checkpoint = path == CHECKPOINT;
+    // The path becomes the name of an object.
+    let is_tile = path.starts_with("tile/")
+        && path.len() <= 100
+        && path.split('/').all(|part| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+                && !part.starts_with('.')
+        });
+    if !is_checkpoint && !is_tile {
+        return Ok(None);
+    }
+    let bytes = app.artifacts.get(&object_key(path)).await?;
+    Ok(bytes.map(|bytes| match is_checkpoint {
+        true => LogFile::Checkpoint(bytes),
+        false => LogFile::Tile(bytes),
+    }))
+}

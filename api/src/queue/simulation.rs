@@ -1,0 +1,277 @@
+//! Simulations of the queue with virtual time: the order and the room are those of the dispatcher,
+//! and jobs take exactly their estimated run time.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use assay_core::model::queue::Speed;
+use assay_core::store::queue::{BusyJobs, WaitingJob, WaitingOrg};
+use assay_core::{JobId, OrgId, Timestamp};
+
+use super::order::{Order, Room, choose};
+
+const SPEED: Speed = Speed {
+    items_per_second: 1_000_000.0,
+    overhead_seconds: 0.002,
+};
+
+/// The longest time between two rounds, in seconds.
+const TICK: f64 = 0.05;
+
+/// The time for which a job counts against its organization, in seconds.
+const COUNTED: f64 = 60.0;
+
+/// An organization that submits jobs.
+#[derive(Clone, Copy)]
+struct Submitter {
+    weight: u32,
+    /// The cost of each job, in items.
+    cost: i64,
+    /// The number of jobs that are queued or running at any time.
+    active: usize,
+}
+
+/// A finished job.
+struct Finished {
+    org: usize,
+    cost: i64,
+    waited: f64,
+}
+
+struct Job {
+    org: usize,
+    created: f64,
+    waiting: WaitingJob,
+}
+
+/// Runs the submitters for some seconds. Returns the finished jobs, and the share of the time for
+/// which slots were occupied.
+fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f64) {
+    let ids: Vec<OrgId> = submitters
+        .iter()
+        .map(|_| OrgId::random().unwrap())
+        .collect();
+    let mut now = 0.0_f64;
+    let mut n_created = 0;
+    let mut active = vec![0_usize; submitters.len()];
+    let mut waiting: Vec<VecDeque<Job>> = submitters.iter().map(|_| VecDeque::new()).collect();
+    let mut notified: VecDeque<Job> = VecDeque::new();
+    // The end and the start of each running job.
+    let mut running: Vec<(f64, f64, Job)> = Vec::new();
+    // The starts and costs of jobs that have ended.
+    let mut recent: Vec<(f64, usize, i64)> = Vec::new();
+    let (mut finished, mut occupied) = (Vec::new(), 0.0);
+    let mut choices = 0;
+    while now < seconds {
+        for (org, submitter) in submitters.iter().enumerate() {
+            while active[org] < submitter.active {
+                active[org] += 1;
+                n_created += 1;
+                waiting[org].push_back(Job {
+                    org,
+                    created: now,
+                    waiting: WaitingJob {
+                        job_id: JobId::random().unwrap(),
+                        cost: submitter.cost,
+                        created_at: Timestamp::from_unix_micros(n_created).unwrap(),
+                        is_small: false,
+                    },
+                });
+            }
+        }
+        // A round of the dispatcher.
+        recent.retain(|(started, ..)| *started > now - COUNTED);
+        let mut busy: BTreeMap<usize, BusyJobs> = BTreeMap::new();
+        let long = |job: &Job| i64::from(job.waiting.cost > SPEED.cost_of_short_jobs_max());
+        let mut count = |job: &Job, is_notified: bool| {
+            let org = busy.entry(job.org).or_insert_with(|| BusyJobs {
+                org_id: ids[job.org].clone(),
+                cost: 0,
+                remaining_cost: 0,
+                notified_cost: 0,
+                running_small: 0,
+                running_large: 0,
+                notified_small: 0,
+                notified_large: 0,
+                long: 0,
+            });
+            org.cost += job.waiting.cost;
+            org.long += long(job);
+            if is_notified {
+                org.notified_large += 1;
+                org.notified_cost += job.waiting.cost;
+            } else {
+                org.running_large += 1;
+            }
+        };
+        running.iter().for_each(|(.., job)| count(job, false));
+        notified.iter().for_each(|job| count(job, true));
+        let mut costs: HashMap<usize, i64> = HashMap::new();
+        for (_, org, cost) in &recent {
+            *costs.entry(*org).or_default() += cost;
+        }
+        for (org, jobs) in &busy {
+            *costs.entry(*org).or_default() += jobs.cost;
+        }
+        let busy: Vec<_> = busy.into_values().collect();
+        let room = Room::new(SPEED, 128, slots, &busy);
+        let candidates = waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, jobs)| !jobs.is_empty());
+        let orgs = candidates
+            .map(|(org, jobs)| WaitingOrg {
+                org_id: ids[org].clone(),
+                weight: submitters[org].weight,
+                active_cost: costs.get(&org).copied().unwrap_or(0),
+                jobs: jobs
+                    .iter()
+                    .take(50)
+                    .map(|job| job.waiting.clone())
+                    .collect(),
+            })
+            .collect();
+        let mut order = Order::new(orgs, choices);
+        for (_, WaitingJob { job_id, .. }) in choose(&mut order, room) {
+            let place = waiting.iter().enumerate().find_map(|(org, jobs)| {
+                let at = jobs
+                    .iter()
+                    .take(50)
+                    .position(|job| job.waiting.job_id == job_id)?;
+                Some((org, at))
+            });
+            let (org, at) = place.unwrap();
+            notified.extend(waiting[org].remove(at));
+        }
+        choices = order.choices();
+        // Workers take notified jobs whenever a slot is free, until the next round.
+        let end = now + TICK;
+        loop {
+            while running.len() < slots as usize
+                && let Some(job) = notified.pop_front()
+            {
+                let ends = now + SPEED.seconds(1, job.waiting.cost);
+                running.push((ends, now, job));
+            }
+            let first = running
+                .iter()
+                .enumerate()
+                .min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+                .map(|(index, (ends, ..))| (index, *ends))
+                .filter(|(_, ends)| *ends <= end);
+            let until = first.map_or(end, |(_, ends)| ends);
+            occupied += running.len() as f64 * (until - now);
+            now = until;
+            let Some((index, _)) = first else { break };
+            let (_, started, job) = running.swap_remove(index);
+            active[job.org] -= 1;
+            recent.push((started, job.org, job.waiting.cost));
+            finished.push(Finished {
+                org: job.org,
+                cost: job.waiting.cost,
+                waited: started - job.created,
+            });
+            if notified.is_empty() {
+                // The end of a job starts a round.
+                break;
+            }
+        }
+    }
+    (finished, occupied / (f64::from(slots) * now))
+}
+
+#[test]
+fn flooding_organization_at_most_doubles_the_wait_of_others() {
+    let others = |n| {
+        (0..n).map(|_| Submitter {
+            weight: 1,
+            cost: 20_000,
+            active: 10,
+        })
+    };
+    let flood = Submitter {
+        weight: 1,
+        cost: 20_000_000,
+        active: 50,
+    };
+    for slots in [2, 16] {
+        let p95 = |submitters: Vec<Submitter>| {
+            let (finished, _) = run(&submitters, slots, 60.0);
+            let of_others = finished.iter().filter(|job| job.org > 0);
+            let mut waits: Vec<f64> = of_others.map(|job| job.waited).collect();
+            waits.sort_by(f64::total_cmp);
+            waits[waits.len() * 95 / 100]
+        };
+        let without = p95(others(20).collect());
+        let with = p95(std::iter::once(flood).chain(others(19)).collect());
+        println!("{slots} slots: 95 % wait at most {without:.3} s, with the flood {with:.3} s");
+        // Its jobs of 20 s occupy half of the slots, and no more.
+        assert!(with <= 2.0 * without, "{slots} slots: {without} {with}");
+    }
+}
+
+#[test]
+fn finished_cost_follows_the_weights() {
+    let submitters = [1, 2, 4].map(|weight| Submitter {
+        weight,
+        cost: 100_000,
+        active: 20,
+    });
+    let (finished, _) = run(&submitters, 4, 200.0);
+    let cost = |org| {
+        let of_org = finished.iter().filter(|job| job.org == org);
+        of_org.map(|job| job.cost).sum::<i64>() as f64
+    };
+    let unit = (cost(0) + cost(1) + cost(2)) / 7.0;
+    let shares = [0, 1, 2].map(|org| cost(org) / unit);
+    println!("shares of the cost for the weights 1, 2, 4: {shares:.2?}");
+    for (share, weight) in shares.into_iter().zip([1.0, 2.0, 4.0]) {
+        assert!((share / weight - 1.0).abs() < 0.1, "{shares:?}");
+    }
+}
+
+#[test]
+fn large_job_starts_under_permanent_load() {
+    let small = (0..5).map(|_| Submitter {
+        weight: 4,
+        cost: 20_000,
+        active: 20,
+    });
+    let large = Submitter {
+        weight: 1,
+        cost: 10_000_000,
+        active: 1,
+    };
+    let submitters: Vec<_> = std::iter::once(large).chain(small).collect();
+    for slots in [1, 2, 16] {
+        let (finished, _) = run(&submitters, slots, 30.0);
+        let first = finished.iter().find(|job| job.org == 0).unwrap();
+        println!(
+            "{slots} slots: the job of ten million items waited {:.2} s",
+            first.waited
+        );
+        assert!(first.waited < 10.0);
+    }
+}
+
+#[test]
+fn single_organization_uses_all_slots() {
+    for (cost, slots) in [
+        (10_000, 4),
+        (100_000, 1),
+        (300_000, 2),
+        (1_000_000, 4),
+        (4_900_000, 16),
+    ] {
+        let alone = Submitter {
+            weight: 1,
+            cost,
+            active: 100,
+        };
+        let (_, occupied) = run(&[alone], slots, 60.0);
+        println!(
+            "{slots} slots, jobs of {:.3} s: {occupied:.3} of the time occupied",
+            SPEED.seconds(1, cost)
+        );
+        assert!(occupied >= 0.95, "{cost} {slots}: {occupied}");
+    }
+}

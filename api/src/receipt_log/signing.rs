@@ -1,0 +1,200 @@
+//! The signatures of statements, the receipt keys, and the indexes of the log in PostgreSQL.
+
+use assay_core::store::receipt_log::{
+    self, BATCH, NewKey, Signed, Source, StoredKey, Unlogged, append, store_indexes,
+};
+use assay_core::store::{self, Connection as _, PgConnection};
+use assay_core::{Error, Result, Timestamp};
+use assay_receipts::jws::{ReceiptKey, log_entry};
+use assay_receipts::statement::{KEY, KeyAction, KeyChange, Statement};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+
+/// The time before its registration from which a key is valid: a statement may be written before
+/// the key is registered, and committed afterwards.
+const KEY_MARGIN_MICROS: i64 = 10 * 60 * 1_000_000;
+
+/// The receipt keys of this process. The first one signs; the others may sign what was written while
+/// they were the first.
+#[derive(Clone)]
+pub struct ReceiptKeys(Vec<ReceiptKey>);
+
+impl ReceiptKeys {
+    /// Reads private keys: 32 bytes each in base64, separated by commas.
+    ///
+    /// # Errors
+    /// If a key is malformed. The message does not repeat it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let read = |key: &str| {
+            let secret = base64::engine::general_purpose::STANDARD.decode(key.trim());
+            let secret = secret.ok().and_then(|bytes| bytes.try_into().ok());
+            secret
+                .map(|secret| ReceiptKey::from_secret(&secret))
+                .ok_or_else(|| {
+                    String::from(
+                        "must be keys such as `assay-api receipt-key generate` prints, separated by commas",
+                    )
+                })
+        };
+        text.split(',')
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    fn find(&self, kid: &str) -> Option<&ReceiptKey> {
+        self.0.iter().find(|key| key.kid() == kid)
+    }
+
+    /// Returns a registered key that signs changes of keys.
+    fn signer_of_changes(&self, stored: &[StoredKey]) -> Option<&ReceiptKey> {
+        let valid = stored.iter().filter(|stored| stored.is_valid());
+        valid
+            .map(|stored| stored.kid.as_str())
+            .find_map(|kid| self.find(kid))
+    }
+}
+
+/// The registered keys with which this process can sign.
+pub struct Signers<'a> {
+    keys: &'a ReceiptKeys,
+    stored: Vec<StoredKey>,
+}
+
+impl<'a> Signers<'a> {
+    /// Registers the keys that the database does not have, makes the first one the one that signs,
+    /// and returns them.
+    pub async fn register(db: &mut PgConnection, keys: &'a ReceiptKeys) -> Result<Self> {
+        let stored = receipt_log::keys(&mut *db).await?;
+        for key in &keys.0 {
+            if stored.iter().any(|stored| stored.kid == key.kid()) {
+                continue;
+            }
+            // The first key of all signs itself.
+            let signer = keys.signer_of_changes(&stored).unwrap_or(key);
+            let (oldest, now) = receipt_log::oldest_unsigned(&mut *db).await?;
+            let jws = sign_change(signer, key, KeyAction::Added, now, None)?;
+            let new = NewKey {
+                kid: key.kid(),
+                public_key: &key.public_key(),
+                valid_from: oldest
+                    .map_or(now, |oldest| oldest.min(now))
+                    .plus_micros(-KEY_MARGIN_MICROS),
+                entry: &log_entry(&jws),
+                jws: &jws,
+            };
+            receipt_log::insert_key(db, &new).await?;
+            tracing::info!(kid = key.kid(), "receipt key added");
+        }
+        if let Some(first) = keys.0.first() {
+            receipt_log::set_signing_key(&mut *db, first.kid()).await?;
+        }
+        let stored = receipt_log::keys(&mut *db).await?;
+        Ok(Self { keys, stored })
+    }
+
+    /// Returns the key that signs a statement of this time: the first one that is valid then.
+    fn at(&self, at: Timestamp) -> Option<&'a ReceiptKey> {
+        let is_valid = |kid: &str| {
+            self.stored.iter().any(|stored| {
+                stored.kid == kid
+                    && stored.is_valid()
+                    && stored.valid_from <= at
+                    && stored.valid_until.is_none_or(|until| at < until)
+            })
+        };
+        self.keys.0.iter().find(|key| is_valid(key.kid()))
+    }
+
+    /// Signs the statements that are not signed.
+    pub async fn sign_pending(&self, db: &mut PgConnection) -> Result<()> {
+        for source in [Source::Suites, Source::Receipts] {
+            loop {
+                let unsigned = receipt_log::unsigned(db, source).await?;
+                let is_last = unsigned.len() < BATCH;
+                let mut signed = Vec::with_capacity(unsigned.len());
+                for statement in unsigned {
+                    let key = self.at(statement.issued_at).ok_or_else(|| {
+                        Error::internal("no receipt key of this process is valid for a statement")
+                    })?;
+                    signed.push(Signed {
+                        jws: key.sign(&statement.payload),
+                        kid: key.kid().to_owned(),
+                        id: statement.id,
+                        version: statement.version,
+                    });
+                }
+                if !signed.is_empty() {
+                    receipt_log::store_signatures(db, source, &signed).await?;
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives the signed statements their indexes, those of suites before those of receipts. Then revokes
+/// the keys that the operator wants to be revoked, so that every statement of the platform by such a
+/// key has an index before the revocation.
+pub async fn append_pending(db: &mut PgConnection, keys: &ReceiptKeys) -> Result<()> {
+    for source in [Source::Suites, Source::Receipts] {
+        loop {
+            let mut transaction = db.begin().await?;
+            let unlogged = receipt_log::unlogged(&mut transaction, source).await?;
+            if unlogged.is_empty() {
+                break;
+            }
+            let entry = |statement: &Unlogged| log_entry(&statement.jws);
+            let entries: Vec<_> = unlogged.iter().map(entry).collect();
+            let indexes = append(&mut transaction, &entries).await?;
+            store_indexes(&mut transaction, source, &unlogged, &indexes).await?;
+            transaction.commit().await?;
+        }
+    }
+    let stored = receipt_log::keys(&mut *db).await?;
+    for revoked in stored.iter().filter(|key| key.must_be_revoked) {
+        let signer = keys.signer_of_changes(&stored);
+        let Some((signer, key)) = signer.zip(keys.find(&revoked.kid)) else {
+            tracing::error!(
+                kid = revoked.kid,
+                "a receipt key cannot be revoked: ASSAY_RECEIPT_KEYS must have it and another valid key"
+            );
+            continue;
+        };
+        let mut transaction = db.begin().await?;
+        let index = receipt_log::size(&mut *transaction).await?;
+        let now = store::now(&mut *transaction).await?;
+        let at_index = u64::try_from(index).map_err(Error::internal)?;
+        let jws = sign_change(signer, key, KeyAction::Revoked, now, Some(at_index))?;
+        append(&mut transaction, &[log_entry(&jws)]).await?;
+        receipt_log::revoke_key(&mut *transaction, &revoked.kid, index, &jws).await?;
+        transaction.commit().await?;
+        tracing::warn!(kid = revoked.kid, index, "receipt key revoked");
+    }
+    Ok(())
+}
+
+/// Signs the statement about a change of a key.
+fn sign_change(
+    signer: &ReceiptKey,
+    key: &ReceiptKey,
+    action: KeyAction,
+    at: Timestamp,
+    revoked_at_index: Option<u64>,
+) -> Result<String> {
+    let change = KeyChange {
+        action,
+        kid: key.kid().to_owned(),
+        x: URL_SAFE_NO_PAD.encode(key.public_key()),
+        at: at.to_string(),
+        revoked_at_index,
+    };
+    let digest = hex::encode(Sha256::digest(key.public_key()));
+    let statement = Statement::new(KEY, "receipt-key", digest, change);
+    let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
+    Ok(signer.sign(&payload))
+}

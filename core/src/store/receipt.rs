@@ -1,0 +1,456 @@
+//! Receipts, commitments and keys, as the API reads them. `receipt_log` signs and logs them.
+
+use futures_util::Stream;
+use sqlx::{PgExecutor, PgPool};
+
+use crate::model::error::{Error, Result};
+use crate::model::ids::{JobId, OrgId, ReceiptId};
+use crate::model::job::{JobStatus, JobType};
+use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
+use crate::model::suite::{SuiteId, SuiteVersion};
+use crate::model::timestamp::Timestamp;
+use assay_eval::suite::write_line;
+
+/// A statement as it is stored.
+pub struct StoredStatement {
+    /// The bytes of the statement.
+    pub payload: Vec<u8>,
+    /// Its signature. `None` until the log has signed it.
+    pub jws: Option<String>,
+    /// Its index in the log, once it has one.
+    pub log_index: Option<i64>,
+}
+
+/// A receipt as it is stored.
+pub struct StoredReceipt {
+    /// The receipt's id.
+    pub id: ReceiptId,
+    /// The job's id.
+    pub job_id: JobId,
+    /// The bytes of the statement.
+    pub payload: Vec<u8>,
+    /// Its signature. `None` until the log has signed it.
+    pub jws: Option<String>,
+    /// Its index in the log, once it has one.
+    pub log_index: Option<i64>,
+}
+
+/// The properties of a job that decide whether it has a receipt.
+pub struct ReceiptJob {
+    /// The type of the job.
+    pub job_type: JobType,
+    /// The status of the job.
+    pub status: JobStatus,
+    /// `true` if the suite has sealed items.
+    pub is_sealed: bool,
+    /// The close of the suite, if it is still to come.
+    pub closes_at: Option<Timestamp>,
+}
+
+/// Returns an organization's job, as far as receipts depend on it.
+pub async fn job(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<ReceiptJob>> {
+    let job = sqlx::query_as!(
+        ReceiptJob,
+        r#"
+        select
+            j.type as "job_type: JobType",
+            j.status as "status: JobStatus",
+            coalesce(s.n_sealed > 0, false) as "is_sealed!",
+            case when s.closes_at > now() then s.closes_at end as "closes_at: Timestamp"
+        from jobs j
+        left join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        where j.org_id = $1
+          and j.id = $2
+        "#,
+        org_id.as_str(),
+        job_id.as_str()
+    );
+    Ok(job.fetch_optional(db).await?)
+}
+
+/// Returns the receipt of an organization's job with these figures.
+pub async fn of_job(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+    figures: ReceiptFigures,
+) -> Result<Option<StoredReceipt>> {
+    let receipt = sqlx::query_as!(
+        StoredReceipt,
+        r#"
+        select
+            id as "id: ReceiptId",
+            job_id as "job_id: JobId",
+            payload,
+            jws,
+            log_index
+        from receipts
+        where org_id = $1
+          and job_id = $2
+          and figures = $3
+        "#,
+        org_id.as_str(),
+        job_id.as_str(),
+        figures as ReceiptFigures
+    );
+    Ok(receipt.fetch_optional(db).await?)
+}
+
+/// Returns `true` if an organization's job has a signed receipt of the figures that its result shows.
+pub async fn has_signed(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
+    let has = sqlx::query_scalar!(
+        r#"
+        select exists(
+            select from receipts
+            where org_id = $1
+              and job_id = $2
+              and figures in ('all', 'open')
+              and jws is not null
+        ) as "has!"
+        "#,
+        org_id.as_str(),
+        job_id.as_str()
+    );
+    Ok(has.fetch_one(db).await?)
+}
+
+/// Returns a receipt that a caller can see: one of the own organization, or one that a board shows
+/// to the caller. A caller without an organization sees public boards.
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
+    receipt_id: &ReceiptId,
+) -> Result<Option<StoredReceipt>> {
+    let receipt = sqlx::query_as!(
+        StoredReceipt,
+        r#"
+        /* all tenants: a board shows the receipts of every organization */
+        select
+            r.id as "id: ReceiptId",
+            r.job_id as "job_id: JobId",
+            r.payload,
+            r.jws,
+            r.log_index
+        from receipts r
+        where r.id = $1
+          and (
+              r.org_id = $2
+              or exists (
+                  select from shown_receipts s
+                  where s.receipt_id = r.id
+                    and (s.is_public or $2 is not null)
+              )
+          )
+        "#,
+        receipt_id.as_str(),
+        org_id.map(OrgId::as_str)
+    );
+    Ok(receipt.fetch_optional(db).await?)
+}
+
+/// Returns the salt of the receipts of an organization's job.
+pub async fn opening(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<ReceiptOpening>> {
+    let salt = sqlx::query_scalar!(
+        "
+        select s.salt
+        from receipts r
+        join receipt_salts s using (org_id, suite_id, suite_version)
+        where r.org_id = $1
+          and r.job_id = $2
+        limit 1
+        ",
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(salt.map(|salt| ReceiptOpening {
+        org_id: org_id.clone(),
+        org_salt: hex::encode(salt),
+    }))
+}
+
+/// A published checkpoint.
+pub struct StoredCheckpoint {
+    /// Number of entries.
+    pub size: i64,
+    /// The signed checkpoint.
+    pub note: String,
+}
+
+/// Returns the last published checkpoint.
+pub async fn last_checkpoint(db: impl PgExecutor<'_>) -> Result<Option<StoredCheckpoint>> {
+    let checkpoint = sqlx::query_as!(
+        StoredCheckpoint,
+        "
+        select
+            size,
+            note
+        from log_checkpoints
+        order by size desc
+        limit 1
+        "
+    );
+    Ok(checkpoint.fetch_optional(db).await?)
+}
+
+/// A commitment as it is stored.
+pub struct StoredCommitment {
+    /// The suite.
+    pub suite_id: SuiteId,
+    /// The version.
+    pub suite_version: String,
+    /// The commitment.
+    pub commitment: Vec<u8>,
+    /// The time of the publication.
+    pub published_at: Timestamp,
+    /// The time of the commitment.
+    pub committed_at: Timestamp,
+    /// The statement.
+    pub statement: StoredStatement,
+    /// The opening, after the version has retired.
+    pub opening: Option<StoredOpening>,
+}
+
+/// The opening of a commitment.
+pub struct StoredOpening {
+    /// The time at which the version retired.
+    pub retired_at: Timestamp,
+    /// The salt.
+    pub salt: Vec<u8>,
+    /// The seed of the sealed items.
+    pub seed: Option<Vec<u8>>,
+    /// The SHA-256 of the items.
+    pub items_sha256: Vec<u8>,
+    /// The SHA-256 of the answers.
+    pub answers_sha256: Vec<u8>,
+}
+
+/// Returns the commitment of a suite's version, or of its current one.
+pub async fn commitment(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: Option<&str>,
+) -> Result<Option<StoredCommitment>> {
+    let row = sqlx::query!(
+        r#"
+        select
+            s.suite_id as "suite_id: SuiteId",
+            s.version,
+            s.published_at as "published_at: Timestamp",
+            c.commitment as "commitment?",
+            c.committed_at as "committed_at?: Timestamp",
+            c.payload as "payload?",
+            c.jws,
+            c.log_index,
+            c.retired_at as "retired_at: Timestamp",
+            c.salt,
+            c.seed,
+            c.items_sha256,
+            c.answers_sha256
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where s.suite_id = $1
+          and ($2::text is null or s.version = $2)
+        order by s.published_at desc
+        limit 1
+        "#,
+        suite_id.as_str(),
+        version
+    )
+    .fetch_optional(db)
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let (Some(commitment), Some(committed_at), Some(payload)) =
+        (row.commitment, row.committed_at, row.payload)
+    else {
+        return Ok(None);
+    };
+    let opening = match (
+        row.retired_at,
+        row.salt,
+        row.items_sha256,
+        row.answers_sha256,
+    ) {
+        (Some(retired_at), Some(salt), Some(items_sha256), Some(answers_sha256)) => {
+            Some(StoredOpening {
+                retired_at,
+                salt,
+                seed: row.seed,
+                items_sha256,
+                answers_sha256,
+            })
+        }
+        _ => None,
+    };
+    Ok(Some(StoredCommitment {
+        suite_id: row.suite_id,
+        suite_version: row.version,
+        commitment,
+        published_at: row.published_at,
+        committed_at,
+        statement: StoredStatement {
+            payload,
+            jws: row.jws,
+            log_index: row.log_index,
+        },
+        opening,
+    }))
+}
+
+/// A file of an opened suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenedFile {
+    /// `items.ndjson`
+    Items,
+    /// `answers.ndjson`
+    Answers,
+}
+
+/// Number of lines that one statement reads.
+const LINES: i64 = 5_000;
+
+/// Reads the lines of a file of a retired version, each with its line feed, several at once.
+pub fn opened_lines(
+    pool: PgPool,
+    suite: SuiteVersion,
+    file: OpenedFile,
+) -> impl Stream<Item = Result<Vec<u8>>> + Send + 'static + use<> {
+    // Pages instead of one cursor: a slow reader must not hold a connection.
+    futures_util::stream::try_unfold(Some(-1), move |after| {
+        let (pool, suite) = (pool.clone(), suite.clone());
+        async move {
+            let Some(after) = after else {
+                return Ok::<_, Error>(None);
+            };
+            let (text, last) = lines_after(&pool, &suite, file, after).await?;
+            Ok((!text.is_empty()).then_some((text, last)))
+        }
+    })
+}
+
+/// An item or an answer.
+struct OpenedLine {
+    ordinal: i32,
+    item_id: String,
+    json: String,
+}
+
+/// Returns the lines after an ordinal, and the ordinal of the last one. No lines are the end.
+async fn lines_after(
+    pool: &PgPool,
+    suite: &SuiteVersion,
+    file: OpenedFile,
+    after: i32,
+) -> Result<(Vec<u8>, Option<i32>)> {
+    let (lines, field) = match file {
+        OpenedFile::Items => (items_after(pool, suite, after).await?, "input"),
+        OpenedFile::Answers => (answers_after(pool, suite, after).await?, "answer"),
+    };
+    let mut text = Vec::new();
+    for line in &lines {
+        write_line(&line.item_id, field, &line.json, &mut text);
+    }
+    Ok((text, lines.last().map(|line| line.ordinal)))
+}
+
+async fn items_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Result<Vec<OpenedLine>> {
+    let lines = sqlx::query_as!(
+        OpenedLine,
+        r#"
+        select
+            ordinal,
+            item_id,
+            input::text as "json!"
+        from suite_items
+        where suite_id = $1
+          and version = $2
+          and ordinal > $3
+        order by ordinal
+        limit $4
+        "#,
+        suite.suite_id.as_str(),
+        suite.version,
+        after,
+        LINES
+    );
+    Ok(lines.fetch_all(pool).await?)
+}
+
+async fn answers_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Result<Vec<OpenedLine>> {
+    let lines = sqlx::query_as!(
+        OpenedLine,
+        r#"
+        select
+            ordinal,
+            item_id,
+            answer::text as "json!"
+        from opened_answers
+        where suite_id = $1
+          and suite_version = $2
+          and ordinal > $3
+        order by ordinal
+        limit $4
+        "#,
+        suite.suite_id.as_str(),
+        suite.version,
+        after,
+        LINES
+    );
+    Ok(lines.fetch_all(pool).await?)
+}
+
+/// A public receipt key.
+pub struct PublicReceiptKey {
+    /// The 32 bytes.
+    pub public_key: Vec<u8>,
+    /// The time from which it is valid.
+    pub valid_from: Timestamp,
+    /// The time until which it is valid, if another one has replaced it.
+    pub valid_until: Option<Timestamp>,
+    /// The index from which it is not valid, if it is revoked.
+    pub revoked_at_index: Option<i64>,
+}
+
+/// Returns all receipt keys, the newest first.
+pub async fn public_keys(db: impl PgExecutor<'_>) -> Result<Vec<PublicReceiptKey>> {
+    let keys = sqlx::query_as!(
+        PublicReceiptKey,
+        r#"
+        select
+            public_key,
+            valid_from as "valid_from: Timestamp",
+            valid_until as "valid_until: Timestamp",
+            revoked_at_index
+        from receipt_keys
+        order by valid_from desc, kid
+        "#
+    );
+    Ok(keys.fetch_all(db).await?)
+}
+
+/// Asks the log to revoke a key. Returns `false` if there is no such key that is not revoked.
+pub async fn request_revocation(db: impl PgExecutor<'_>, kid: &str) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        update receipt_keys
+        set revocation_requested_at = coalesce(revocation_requested_at, clock_timestamp())
+        where kid = $1
+          and revoked_jws is null
+        ",
+        kid
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

@@ -1,0 +1,599 @@
+//! The statements of `assay-api log`: it signs statements and writes the transparency log.
+//!
+//! One process leads, by an advisory lock on its connection. All statements run on that connection,
+//! so a process that has lost the lock cannot write.
+
+use futures_util::TryStreamExt as _;
+use sqlx::{Connection as _, PgExecutor};
+
+use super::PgConnection;
+use crate::model::error::Result;
+use crate::model::timestamp::Timestamp;
+use assay_receipts::tree::Entry;
+
+/// The advisory lock of the process that writes the log: the letters "receipt".
+const LOG: i64 = 0x72_65_63_65_69_70_74;
+
+/// The largest number of statements that are signed, or get an index, at once.
+pub const BATCH: usize = 1_000;
+
+/// Tries to become the process that writes the log. The lock is released with the connection.
+pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+    super::try_lock(db, LOG).await
+}
+
+/// A receipt key as it is stored.
+pub struct StoredKey {
+    /// The key's id.
+    pub kid: String,
+    /// The time from which it is valid.
+    pub valid_from: Timestamp,
+    /// The time until which it is valid, if another one has replaced it.
+    pub valid_until: Option<Timestamp>,
+    /// `true` if the operator has asked for its revocation, which is not logged yet.
+    pub must_be_revoked: bool,
+    /// `true` if it is revoked.
+    pub is_revoked: bool,
+}
+
+impl StoredKey {
+    /// Returns `true` if the key is neither revoked nor about to be.
+    pub const fn is_valid(&self) -> bool {
+        !self.is_revoked && !self.must_be_revoked
+    }
+}
+
+/// Returns all receipt keys.
+pub async fn keys(db: impl PgExecutor<'_>) -> Result<Vec<StoredKey>> {
+    let keys = sqlx::query_as!(
+        StoredKey,
+        r#"
+        select
+            kid,
+            valid_from as "valid_from: Timestamp",
+            valid_until as "valid_until: Timestamp",
+            revocation_requested_at is not null and revoked_jws is null as "must_be_revoked!",
+            revoked_jws is not null as "is_revoked!"
+        from receipt_keys
+        order by valid_from, kid
+        "#
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(keys)
+}
+
+/// Returns the time of the oldest statement that is not signed, and the time of the database.
+pub async fn oldest_unsigned(db: impl PgExecutor<'_>) -> Result<(Option<Timestamp>, Timestamp)> {
+    let row = sqlx::query!(
+        r#"
+        /* all tenants: the log signs the statements of every organization */
+        select
+            least(
+                (
+                    select min(issued_at)
+                    from receipts
+                    where jws is null
+                ),
+                (
+                    select min(committed_at)
+                    from suite_commitments
+                    where jws is null
+                )
+            ) as "oldest: Timestamp",
+            clock_timestamp() as "now!: Timestamp"
+        "#
+    )
+    .fetch_one(db)
+    .await?;
+    Ok((row.oldest, row.now))
+}
+
+/// A receipt key that is added.
+pub struct NewKey<'a> {
+    /// The key's id.
+    pub kid: &'a str,
+    /// The 32 bytes of the public key.
+    pub public_key: &'a [u8; 32],
+    /// The time from which it is valid.
+    pub valid_from: Timestamp,
+    /// The signed statement that adds it.
+    pub jws: &'a str,
+    /// The entry of that statement.
+    pub entry: &'a Entry,
+}
+
+/// Adds a key, with the statement as the next entry of the log.
+pub async fn insert_key(db: &mut PgConnection, key: &NewKey<'_>) -> Result<()> {
+    sqlx::query!(
+        "
+        with logged as (
+            insert into log_entries (index, hash)
+            select
+                coalesce(max(index) + 1, 0),
+                $5
+            from log_entries
+            returning index
+        )
+        insert into receipt_keys (kid, public_key, valid_from, added_jws, added_index)
+        select
+            $1,
+            $2,
+            $3,
+            $4,
+            index
+        from logged
+        ",
+        key.kid,
+        key.public_key,
+        key.valid_from as Timestamp,
+        key.jws,
+        key.entry
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Makes one key the only one that signs: ends the validity of the others.
+pub async fn set_signing_key(db: impl PgExecutor<'_>, kid: &str) -> Result<()> {
+    sqlx::query!(
+        "
+        update receipt_keys
+        set valid_until = case when kid <> $1 then clock_timestamp() end
+        where (valid_until is null) <> (kid = $1)
+        ",
+        kid
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Records the revocation of a key from its index in the log on. The statement was appended at that
+/// index in the same transaction.
+pub async fn revoke_key(db: impl PgExecutor<'_>, kid: &str, index: i64, jws: &str) -> Result<()> {
+    sqlx::query!(
+        "
+        update receipt_keys
+        set
+            revoked_at_index = $2,
+            revoked_jws = $3
+        where kid = $1
+        ",
+        kid,
+        index,
+        jws
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// A table of statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The commitments of suites. Their ids are the suite's id and version.
+    Suites,
+    /// The receipts of jobs.
+    Receipts,
+}
+
+/// A statement that is not signed.
+pub struct Unsigned {
+    /// The id of its row.
+    pub id: String,
+    /// The version of a suite; empty for a receipt.
+    pub version: String,
+    /// The bytes to sign.
+    pub payload: Vec<u8>,
+    /// The time of the statement.
+    pub issued_at: Timestamp,
+}
+
+/// Returns the oldest statements that are not signed.
+pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsigned>> {
+    let batch = BATCH as i64;
+    let statements = match source {
+        Source::Suites => {
+            sqlx::query_as!(
+                Unsigned,
+                r#"
+                select
+                    suite_id as id,
+                    suite_version as version,
+                    payload,
+                    committed_at as "issued_at: Timestamp"
+                from suite_commitments
+                where jws is null
+                order by committed_at
+                limit $1
+                "#,
+                batch
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Source::Receipts => {
+            sqlx::query_as!(
+                Unsigned,
+                r#"
+                /* all tenants: the log signs the statements of every organization */
+                select
+                    id,
+                    '' as "version!",
+                    payload,
+                    issued_at as "issued_at: Timestamp"
+                from receipts
+                where jws is null
+                order by issued_at
+                limit $1
+                "#,
+                batch
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+    Ok(statements)
+}
+
+/// A signature of a statement.
+pub struct Signed {
+    /// The id of its row.
+    pub id: String,
+    /// The version of a suite; empty for a receipt.
+    pub version: String,
+    /// The id of the key.
+    pub kid: String,
+    /// The compact JSON Web Signature.
+    pub jws: String,
+}
+
+/// Stores signatures of statements that have none.
+pub async fn store_signatures(
+    db: &mut PgConnection,
+    source: Source,
+    signed: &[Signed],
+) -> Result<()> {
+    let column = |of: fn(&Signed) -> &str| signed.iter().map(of).collect::<Vec<_>>();
+    let ids = column(|signed| &signed.id);
+    let versions = column(|signed| &signed.version);
+    let kids = column(|signed| &signed.kid);
+    let signatures = column(|signed| &signed.jws);
+    match source {
+        Source::Suites => {
+            sqlx::query!(
+                "
+                update suite_commitments c
+                set
+                    kid = s.kid,
+                    jws = s.jws
+                from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+                    as s(id, version, kid, jws)
+                where c.suite_id = s.id
+                  and c.suite_version = s.version
+                  and c.jws is null
+                ",
+                &ids as &[&str],
+                &versions as &[&str],
+                &kids as &[&str],
+                &signatures as &[&str]
+            )
+            .execute(db)
+            .await?;
+        }
+        Source::Receipts => {
+            sqlx::query!(
+                "
+                /* all tenants: the log signs the statements of every organization */
+                update receipts r
+                set
+                    kid = s.kid,
+                    jws = s.jws
+                from unnest($1::text[], $2::text[], $3::text[]) as s(id, kid, jws)
+                where r.id = s.id
+                  and r.jws is null
+                ",
+                &ids as &[&str],
+                &kids as &[&str],
+                &signatures as &[&str]
+            )
+            .execute(db)
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// A signed statement without an index.
+pub struct Unlogged {
+    /// The id of its row.
+    pub id: String,
+    /// The version of a suite; empty for a receipt.
+    pub version: String,
+    /// The compact JSON Web Signature.
+    pub jws: String,
+}
+
+/// Returns the oldest signed statements without an index. A receipt is returned only if the
+/// statement of its suite has one.
+pub async fn unlogged(db: &mut PgConnection, source: Source) -> Result<Vec<Unlogged>> {
+    let batch = BATCH as i64;
+    let statements = match source {
+        Source::Suites => {
+            sqlx::query_as!(
+                Unlogged,
+                r#"
+                select
+                    suite_id as id,
+                    suite_version as version,
+                    jws as "jws!"
+                from suite_commitments
+                where jws is not null
+                  and log_index is null
+                order by committed_at, suite_id, suite_version
+                limit $1
+                "#,
+                batch
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Source::Receipts => {
+            sqlx::query_as!(
+                Unlogged,
+                r#"
+                /* all tenants: the log has the statements of every organization */
+                select
+                    r.id,
+                    '' as "version!",
+                    r.jws as "jws!"
+                from receipts r
+                join suite_commitments c using (suite_id, suite_version)
+                where r.jws is not null
+                  and r.log_index is null
+                  and c.log_index is not null
+                order by r.issued_at, r.id
+                limit $1
+                "#,
+                batch
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+    Ok(statements)
+}
+
+/// Appends entries to the log, and returns the index of each. An entry that the log has keeps its
+/// index: after a restore, a statement is signed again with the same signature.
+pub async fn append(db: &mut PgConnection, entries: &[Entry]) -> Result<Vec<i64>> {
+    let hashes: Vec<&[u8]> = entries.iter().map(<[u8; 32]>::as_slice).collect();
+    let indexes = sqlx::query_scalar!(
+        r#"
+        with given as (
+            select
+                hash,
+                place
+            from unnest($1::bytea[]) with ordinality as g(hash, place)
+        ), appended as (
+            insert into log_entries (index, hash)
+            select
+                (
+                    select coalesce(max(index) + 1, 0)
+                    from log_entries
+                ) + row_number() over (order by g.place) - 1,
+                g.hash
+            from given g
+            where not exists (select from log_entries e where e.hash = g.hash)
+            returning index, hash
+        )
+        select coalesce(a.index, e.index) as "index!"
+        from given g
+        left join appended a using (hash)
+        left join log_entries e using (hash)
+        order by g.place
+        "#,
+        &hashes as &[&[u8]]
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(indexes)
+}
+
+/// Stores the indexes of statements. `indexes` belong to the statements in order.
+pub async fn store_indexes(
+    db: &mut PgConnection,
+    source: Source,
+    statements: &[Unlogged],
+    indexes: &[i64],
+) -> Result<()> {
+    let column = |of: fn(&Unlogged) -> &str| statements.iter().map(of).collect::<Vec<_>>();
+    let ids = column(|statement| &statement.id);
+    let versions = column(|statement| &statement.version);
+    match source {
+        Source::Suites => {
+            sqlx::query!(
+                "
+                update suite_commitments c
+                set log_index = s.index
+                from unnest($1::text[], $2::text[], $3::bigint[]) as s(id, version, index)
+                where c.suite_id = s.id
+                  and c.suite_version = s.version
+                ",
+                &ids as &[&str],
+                &versions as &[&str],
+                indexes
+            )
+            .execute(db)
+            .await?;
+        }
+        Source::Receipts => {
+            sqlx::query!(
+                "
+                /* all tenants: the log has the statements of every organization */
+                update receipts r
+                set log_index = s.index
+                from unnest($1::text[], $2::bigint[]) as s(id, index)
+                where r.id = s.id
+                ",
+                &ids as &[&str],
+                indexes
+            )
+            .execute(db)
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the entries of the log from an index on, in order, and calls `each` with every one.
+pub async fn entries_from(
+    db: &mut PgConnection,
+    from: i64,
+    mut each: impl FnMut(&Entry) -> Result<()>,
+) -> Result<()> {
+    let mut rows = sqlx::query_scalar!(
+        "
+        select hash
+        from log_entries
+        where index >= $1
+        order by index
+        ",
+        from
+    )
+    .fetch(db);
+    while let Some(hash) = rows.try_next().await? {
+        let entry = hash
+            .try_into()
+            .map_err(|_| crate::Error::internal("an entry of the log does not have 32 bytes"))?;
+        each(&entry)?;
+    }
+    Ok(())
+}
+
+/// Stores a published checkpoint.
+pub async fn insert_checkpoint(
+    db: impl PgExecutor<'_>,
+    size: i64,
+    root: &[u8; 32],
+    note: &str,
+) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into log_checkpoints (size, root, note)
+        values ($1, $2, $3)
+        on conflict do nothing
+        ",
+        size,
+        root,
+        note
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The state of the log, for metrics.
+pub struct LogState {
+    /// Number of statements that are not in a checkpoint yet.
+    pub waiting: i64,
+    /// The age of the oldest of them, in seconds; 0 without one.
+    pub oldest_waiting_seconds: f64,
+    /// The age of the last checkpoint, in seconds. `None` before the first.
+    pub checkpoint_age_seconds: Option<f64>,
+    /// Number of entries.
+    pub entries: i64,
+}
+
+/// Returns the state of the log.
+pub async fn state(db: impl PgExecutor<'_>) -> Result<LogState> {
+    let state = sqlx::query_as!(
+        LogState,
+        r#"
+        /* all tenants: the log has the statements of every organization */
+        with waiting as (
+            select issued_at
+            from receipts
+            where jws is null
+            union all
+            select issued_at
+            from receipts
+            where jws is not null
+              and log_index is null
+            union all
+            select committed_at
+            from suite_commitments
+            where log_index is null
+        )
+        select
+            (select count(*) from waiting) as "waiting!",
+            coalesce(
+                (select extract(epoch from clock_timestamp() - min(issued_at)) from waiting),
+                0
+            )::float8 as "oldest_waiting_seconds!",
+            (
+                select extract(epoch from clock_timestamp() - max(published_at))
+                from log_checkpoints
+            )::float8 as checkpoint_age_seconds,
+            coalesce((select max(index) + 1 from log_entries), 0) as "entries!"
+        "#
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(state)
+}
+
+/// Inserts entries that the database has lost, from `first` on, and gives the statements that they
+/// are of their indexes. Returns the number of statements that were found.
+pub async fn restore(db: &mut PgConnection, first: i64, entries: &[Entry]) -> Result<u64> {
+    let hashes: Vec<&[u8]> = entries.iter().map(<[u8; 32]>::as_slice).collect();
+    let mut transaction = db.begin().await?;
+    sqlx::query!(
+        "
+        insert into log_entries (index, hash)
+        select
+            $1 + place - 1,
+            hash
+        from unnest($2::bytea[]) with ordinality as l(hash, place)
+        ",
+        first,
+        &hashes as &[&[u8]]
+    )
+    .execute(&mut *transaction)
+    .await?;
+    let suites = sqlx::query!(
+        "
+        update suite_commitments c
+        set log_index = e.index
+        from log_entries e
+        where c.log_index is null
+          and e.hash = sha256(convert_to(c.jws, 'UTF8'))
+        "
+    )
+    .execute(&mut *transaction)
+    .await?;
+    let receipts = sqlx::query!(
+        "
+        /* all tenants: the log has the statements of every organization */
+        update receipts r
+        set log_index = e.index
+        from log_entries e
+        where r.jws is not null
+          and r.log_index is null
+          and e.hash = sha256(convert_to(r.jws, 'UTF8'))
+        "
+    )
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(suites.rows_affected() + receipts.rows_affected())
+}
+
+/// Returns the number of entries.
+pub async fn size(db: impl PgExecutor<'_>) -> Result<i64> {
+    let size =
+        sqlx::query_scalar!(r#"select coalesce(max(index) + 1, 0) as "size!" from log_entries"#);
+    Ok(size.fetch_one(db).await?)
+}
