@@ -175,6 +175,14 @@ pub enum Command {
         #[arg(long, value_name = "MARGIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
         fail_if_worse: Option<f64>,
     },
+    /// Show the board of a suite
+    Board {
+        /// The id of the suite
+        suite: String,
+        /// The version of the suite; the current one unless you name one
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
     /// Score predictions against answers of your own; needs no key and sends nothing
     Score {
         /// A file answers.ndjson, or the folder of a suite
@@ -185,6 +193,43 @@ pub enum Command {
         metric: Option<String>,
         /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
         file: String,
+    },
+    /// Print the receipt of a job, as JSON
+    Receipt {
+        /// The id of the job
+        id: String,
+        /// The stated figures: all, open, sealed or board
+        #[arg(long)]
+        figures: Option<String>,
+    },
+    /// Verify a receipt; needs no key and no network
+    ///
+    /// Prints one line for each step, and stops at the first that fails, with exit code 1.
+    Verify {
+        /// The file of the receipt
+        #[arg(value_name = "RECEIPT.json")]
+        receipt: PathBuf,
+        /// The receipt keys: the file of <BASE_URL>/.well-known/jwks.json
+        #[arg(long, value_name = "JWKS.json")]
+        keys: PathBuf,
+        /// The verifier key of the log
+        #[arg(long, value_name = "VKEY")]
+        log_key: String,
+        /// The predictions of the job
+        #[arg(long, value_name = "FILE")]
+        predictions: Option<String>,
+        /// The folder with commitment.json, items.ndjson and answers.ndjson of the retired suite
+        #[arg(long, value_name = "DIR")]
+        opening: Option<PathBuf>,
+        /// An earlier checkpoint, which the log must continue
+        #[arg(long, value_name = "FILE", requires = "tiles")]
+        checkpoint: Option<PathBuf>,
+        /// The folder with the files of the log
+        #[arg(long, value_name = "DIR", requires = "checkpoint")]
+        tiles: Option<PathBuf>,
+        /// Accept a receipt that is not in the log yet
+        #[arg(long)]
+        allow_unlogged: bool,
     },
     /// Show the usage of the month
     Usage {

@@ -38,6 +38,7 @@ operations! {
     ROTATE_KEY = "rotateKey" "POST" "/v1/keys/{key_id}/rotate";
     LIST_SUITES = "listSuites" "GET" "/v1/suites";
     GET_SUITE = "getSuite" "GET" "/v1/suites/{suite_id}";
+    GET_BOARD = "getBoard" "GET" "/v1/suites/{suite_id}/board";
     LIST_SUITE_ITEMS = "listSuiteItems" "GET" "/v1/suites/{suite_id}/items";
     LIST_MEMBERS = "listMembers" "GET" "/v1/members";
     REMOVE_MEMBER = "removeMember" "DELETE" "/v1/members/{user_id}";
@@ -51,6 +52,7 @@ operations! {
     LIST_JOBS = "listJobs" "GET" "/v1/jobs";
     GET_JOB = "getJob" "GET" "/v1/jobs/{job_id}";
     CANCEL_JOB = "cancelJob" "POST" "/v1/jobs/{job_id}/cancel";
+    GET_JOB_RECEIPT = "getJobReceipt" "GET" "/v1/jobs/{job_id}/receipt";
     LIST_JOB_ITEMS = "listJobItems" "GET" "/v1/jobs/{job_id}/items";
     GET_JOB_TRACE = "getJobTrace" "GET" "/v1/jobs/{job_id}/trace";
     CREATE_UPLOAD = "createUpload" "POST" "/v1/uploads";
@@ -67,6 +69,8 @@ operations! {
     PREDICT = "predict" "POST" "/v1/models/{model_id}/predict";
     GENERATE = "generate" "POST" "/v1/models/{model_id}/generate";
     EMBED = "embed" "POST" "/v1/models/{model_id}/embed";
+    CREATE_ENTRY = "createEntry" "POST" "/v1/jobs/{job_id}/board";
+    DELETE_ENTRY = "deleteEntry" "DELETE" "/v1/entries/{entry_id}";
     FINALIZE_JOB = "finalizeJob" "POST" "/v1/jobs/{job_id}/final";
     GET_JOB_OUTPUT = "getJobOutput" "GET" "/v1/jobs/{job_id}/output";
     CREATE_INVITE = "createInvite" "POST" "/v1/invites";

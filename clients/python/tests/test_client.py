@@ -371,3 +371,17 @@ def test_interrupted_wait_prints_id(up: dict[str, Any]) -> None:
     command = [sys.executable, "-c", INTERRUPT]
     done = subprocess.run(command, check=True, env=env, capture_output=True, text=True)
     assert f"{done.stdout.strip()} continues." in done.stderr
+
+
+def test_suite_without_board(client: assay.Assay, label: str) -> None:
+    with pytest.raises(assay.NotFound):
+        client.boards.get("suite:lunch")
+    suite = client.suites.get("suite:lunch")
+    job = suite.submit({"nowhere": ["ramen"]}, label=label)
+    job.wait()
+    with pytest.raises(assay.InvalidState) as refused:
+        client.boards.enter(job.id, "mine", url="https://lab.example/")
+    assert refused.value.details == {"reason": "no_board"}
+    with pytest.raises(assay.NotFound):
+        client.boards.withdraw("ent_0")
+    assert client.boards.entries(suite="suite:lunch").all() == []

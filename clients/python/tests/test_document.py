@@ -26,6 +26,7 @@ INTERNAL = {
     ("listSuiteItems", "limit"),
     *((f"list{name}", "cursor") for name in ("SuiteItems", "JobItems", "Keys", "Members")),
     *((f"list{name}", "cursor") for name in ("Invites", "Domains")),
+    ("getBoard", "cursor"),
 }
 
 

@@ -12,6 +12,7 @@ mod score;
 mod submit;
 mod suites;
 mod trace;
+mod verify;
 
 use context::Context;
 
@@ -81,6 +82,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Wait { ids, timeout } => jobs::wait_for_all(&context, &ids, timeout),
         Command::JobItems { id } => jobs::items(&context, &id),
         Command::Trace { id } => trace::show(&context, &id),
+        Command::Board { suite, version } => suites::board(&context, &suite, version),
         Command::Compare {
             a,
             b,
@@ -91,6 +93,28 @@ pub fn run(arguments: Arguments) -> Result<()> {
             metric,
             file,
         } => score::score(&context, &answers, metric.as_deref(), &file),
+        Command::Receipt { id, figures } => verify::receipt(&context, &id, figures),
+        Command::Verify {
+            receipt,
+            keys,
+            log_key,
+            predictions,
+            opening,
+            checkpoint,
+            tiles,
+            allow_unlogged,
+        } => verify::check(
+            &context,
+            &verify::Given {
+                receipt,
+                keys,
+                log_key,
+                predictions,
+                opening,
+                earlier: checkpoint.zip(tiles),
+                allows_unlogged: allow_unlogged,
+            },
+        ),
         Command::Usage { days } => manage::usage(&context, days),
         Command::Models { model } => manage::models(&context, model.as_deref()),
         Command::Keys { action } => manage::keys(&context, action),

@@ -35,6 +35,19 @@ const SUITES: View = View {
     id: "suite_id",
 };
 
+const BOARD: View = View {
+    columns: &[
+        "tier",
+        "name",
+        "org_name",
+        "value",
+        "rank_low",
+        "rank_high",
+        "n_submissions",
+    ],
+    id: "entry_id",
+};
+
 const CHECK: View = View {
     columns: &[
         "suite_id",
@@ -111,6 +124,21 @@ pub fn metric_of(resource: &Value) -> Result<Metric> {
 pub fn get(client: &Client, suite_id: &str) -> Result<Value> {
     let request = client.request(&operations::GET_SUITE);
     request.path("suite_id", suite_id).send_json()
+}
+
+/// `assay board`: the entries by tier, and by name within a tier.
+pub fn board(context: &Context, suite_id: &str, version: Option<String>) -> Result<()> {
+    let client = context.client()?;
+    let request = || {
+        let request = client
+            .request(&operations::GET_BOARD)
+            .path("suite_id", suite_id);
+        match &version {
+            Some(version) => request.query("version", version.clone()),
+            None => request,
+        }
+    };
+    context.output.list(BOARD, entries(request, "entries"))
 }
 
 /// `assay items`

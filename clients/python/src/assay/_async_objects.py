@@ -58,10 +58,14 @@ class AsyncConnection:
         return decode(reply.json())
 
     async def query(
-        self, decode: Callable[[Json], T], operation: str, query: Mapping[str, Any]
+        self,
+        decode: Callable[[Json], T],
+        operation: str,
+        query: Mapping[str, Any],
+        **path: str,
     ) -> T:
         """Calls an operation with query parameters and returns its decoded response."""
-        reply = await self.run(self.core.call(operation, query=query))
+        reply = await self.run(self.core.call(operation, path=path, query=query))
         return decode(reply.json())
 
     async def call_with_key(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, TypeVar
@@ -350,6 +351,119 @@ class AsyncPredictions(AsyncResource):
         return await self._connection.call_with_key(
             self._connection.job, "createPrediction", body, idempotency_key or new_key()
         )
+
+
+class AsyncBoards(AsyncResource):
+    """Leaderboards, and the entries of the organization."""
+
+    async def get(
+        self, suite_id: str, *, version: str | None = None, page_size: int | None = None
+    ) -> models.Board:
+        """Returns the board of a suite, with all its entries. All belong to one computation."""
+        entries: list[models.BoardRow] = []
+        cursor: str | None = None
+        while True:
+            board = await self._connection.query(
+                models.Board.from_dict,
+                "getBoard",
+                {"version": version, "limit": page_size, "cursor": cursor},
+                suite_id=suite_id,
+            )
+            entries += board.entries
+            cursor = board.next_cursor
+            if cursor is None:
+                return dataclasses.replace(board, entries=tuple(entries))
+
+    async def enter(self, job_id: str, name: str, *, url: str | None = None) -> models.Entry:
+        """Puts a succeeded job on the board of its suite.
+
+        This publishes the name, the URL, the name of the organization, the figures of the job and
+        the number of submissions. At most three jobs can enter, also if entries are withdrawn.
+        """
+        return await self._connection.call(
+            models.Entry.from_dict,
+            "createEntry",
+            body=without_none(name=name, url=url),
+            job_id=job_id,
+        )
+
+    async def withdraw(self, entry_id: str) -> models.Entry:
+        """Withdraws an entry. After the close of the board, its figures stay without its name."""
+        return await self._connection.call(models.Entry.from_dict, "deleteEntry", entry_id=entry_id)
+
+    def entries(
+        self,
+        *,
+        suite: str | None = None,
+        before: str | None = None,
+        page_size: int | None = None,
+    ) -> AsyncPages[models.Entry]:
+        """Lists the entries of the organization, the newest first."""
+        return self._pages(
+            "listEntries",
+            "entries",
+            models.Entry.from_dict,
+            token="before",
+            query={"suite_id": suite, "before": before, "limit": page_size},
+        )
+
+
+class AsyncReceipts(AsyncResource):
+    """Signed statements about the figures of jobs, which anyone can verify with `assay verify`."""
+
+    async def of_job(self, job_id: str, *, figures: str | None = None) -> models.Receipt:
+        """Returns the receipt of a succeeded eval. Its `log` is None in the first seconds.
+
+        `figures` is `all`, `open`, `sealed` or `board`. Raises `InvalidState` if the job has not
+        succeeded, or if its sealed figures are not disclosed yet.
+        """
+        return await self._connection.query(
+            models.Receipt.from_dict, "getJobReceipt", {"figures": figures}, job_id=job_id
+        )
+
+    async def get(self, receipt_id: str) -> models.Receipt:
+        """Returns a receipt of the organization, or one that a board shows."""
+        return await self._connection.call(
+            models.Receipt.from_dict, "getReceipt", receipt_id=receipt_id
+        )
+
+    async def salt(self, job_id: str) -> models.ReceiptOpening:
+        """Returns the salt that names the organization in the receipt. Only owners can read it."""
+        return await self._connection.call(
+            models.ReceiptOpening.from_dict, "getReceiptOpening", job_id=job_id
+        )
+
+    async def commitment(self, suite_id: str, *, version: str | None = None) -> models.Commitment:
+        """Returns the commitment of a suite to its items and answers.
+
+        After the version has retired, `opening` has the salt and names the files.
+        """
+        return await self._connection.query(
+            models.Commitment.from_dict,
+            "getSuiteCommitment",
+            {"version": version},
+            suite_id=suite_id,
+        )
+
+    async def opened_file(self, suite_id: str, file: str, *, version: str | None = None) -> bytes:
+        """Returns `items.ndjson` or `answers.ndjson` of a retired version, byte for byte."""
+        reply = await self._connection.run(
+            self._connection.core.call(
+                "getSuiteOpening",
+                path={"suite_id": suite_id, "file": file},
+                query={"version": version},
+                headers={"Accept": "application/x-ndjson"},
+            )
+        )
+        return reply.content
+
+
+class AsyncQueueResource(AsyncResource):
+    """The queue of jobs."""
+
+    async def get(self) -> models.Queue:
+        """Returns the totals of the queue over all organizations, measured once a second."""
+        return await self._connection.call(models.Queue.from_dict, "getQueue")
 
 
 class AsyncUsageResource(AsyncResource):

@@ -48,7 +48,17 @@ AuditType: TypeAlias = Literal[
     "session.ended",
     "device.granted",
     "plan.changed",
+    "board.entered",
+    "board.withdrawn",
+    "board.removed",
+    "receipt.opened",
 ]
+
+BoardMode: TypeAlias = Literal["off", "live", "at_close"]
+
+BoardStatus: TypeAlias = Literal["open", "computing", "final"]
+
+BoardVisibility: TypeAlias = Literal["credential", "public"]
 
 ContentEncoding: TypeAlias = Literal["identity", "gzip", "zstd"]
 
@@ -118,7 +128,17 @@ Scope: TypeAlias = Literal[
 SuiteAccess: TypeAlias = Literal["everyone", "verified_domain", "granted"]
 
 TargetType: TypeAlias = Literal[
-    "key", "member", "invite", "domain", "organization", "terms", "session", "webhook", "device"
+    "key",
+    "member",
+    "invite",
+    "domain",
+    "organization",
+    "terms",
+    "session",
+    "webhook",
+    "device",
+    "entry",
+    "job",
 ]
 
 UploadFailure: TypeAlias = Literal["invalid_predictions", "invalid_sequences", "payload_too_large"]
@@ -225,6 +245,63 @@ class AuditEntry(Record):
 
 
 @record
+class BoardMethod(Record):
+    test: str
+    correction: str
+    level: float
+
+
+@record
+class BoardRow(Record):
+    entry_id: str
+    name: str | None = None
+    org_name: str | None = None
+    url: str | None = None
+    tier: int
+    rank_low: int
+    rank_high: int
+    value: float
+    ci95: tuple[float, float] | None = None
+    n_missing: int
+    n_submissions: int
+    n_withdrawn: int
+    entered_at: datetime
+    withdrawn_at: datetime | None = None
+    receipt_id: str | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "ci95": each,
+        "entered_at": parse_time,
+        "withdrawn_at": parse_time,
+    }
+
+
+@record
+class Board(Record):
+    suite_id: str
+    suite_version: str
+    metric: str
+    release: str
+    board: BoardMode | str
+    status: BoardStatus | str
+    closes_at: datetime | None = None
+    as_of: datetime | None = None
+    visibility: BoardVisibility | str
+    method: BoardMethod
+    n_entries: int
+    n_items: int | None = None
+    entries: tuple[BoardRow, ...]
+    next_cursor: str | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "closes_at": parse_time,
+        "as_of": parse_time,
+        "method": BoardMethod.from_dict,
+        "entries": all_of(BoardRow.from_dict),
+    }
+
+
+@record
 class ClaimedDomain(Record):
     org_id: str
     domain: str
@@ -241,6 +318,46 @@ class Codebook(Record):
     levels: int
     resolution: Resolution | str
     base_size: int
+
+
+@record
+class LogPlace(Record):
+    origin: str
+    index: int
+    proof: str
+
+
+@record
+class SuiteOpening(Record):
+    retired_at: datetime
+    salt: str
+    seed: str | None = None
+    items_sha256: str
+    answers_sha256: str
+    items_url: str
+    answers_url: str
+
+    _decoders: ClassVar[Decoders] = {"retired_at": parse_time}
+
+
+@record
+class Commitment(Record):
+    suite_id: str
+    suite_version: str
+    suite_commitment: str
+    published_at: datetime
+    committed_at: datetime
+    statement: dict[str, Any]
+    jws: str
+    log: LogPlace | None = None
+    opening: SuiteOpening | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "published_at": parse_time,
+        "committed_at": parse_time,
+        "log": LogPlace.from_dict,
+        "opening": SuiteOpening.from_dict,
+    }
 
 
 @record
@@ -378,6 +495,28 @@ class Embeddings(Record):
 
 
 @record
+class Entry(Record):
+    id: str
+    org_id: str
+    job_id: str
+    suite_id: str
+    suite_version: str
+    name: str
+    url: str | None = None
+    entered_by: str
+    entered_at: datetime
+    withdrawn_at: datetime | None = None
+    removed_at: datetime | None = None
+    removed_reason: str | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "entered_at": parse_time,
+        "withdrawn_at": parse_time,
+        "removed_at": parse_time,
+    }
+
+
+@record
 class SealedFigures(Record):
     value: float
     stderr: float | None = None
@@ -492,6 +631,20 @@ class JobError(Record):
 
 
 @record
+class JobQueue(Record):
+    ahead: int
+    estimated_start_at: datetime | None = None
+    estimated_end_at: datetime | None = None
+    estimated_end_by: datetime | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "estimated_start_at": parse_time,
+        "estimated_end_at": parse_time,
+        "estimated_end_by": parse_time,
+    }
+
+
+@record
 class PredictionUsage(Record):
     predict_items: int
 
@@ -544,6 +697,7 @@ class Job(Record):
     finished_at: datetime | None = None
     final: bool
     eval_job_id: str | None = None
+    queue: JobQueue | None = None
     result: JobResult | None = None
     error: JobError | None = None
     trace_url: str | None = None
@@ -553,6 +707,7 @@ class Job(Record):
         "created_at": parse_time,
         "started_at": parse_time,
         "finished_at": parse_time,
+        "queue": JobQueue.from_dict,
         "result": one_of(EvalResult, PredictResult),
         "error": JobError.from_dict,
     }
@@ -670,6 +825,41 @@ class Predictions(Record):
 
 
 @record
+class WaitSeconds(Record):
+    p50: float
+    p95: float
+
+
+@record
+class Queue(Record):
+    as_of: datetime
+    queued: int
+    running: int
+    slots: int
+    oldest_seconds: float
+    wait_seconds: WaitSeconds | None = None
+
+    _decoders: ClassVar[Decoders] = {"as_of": parse_time, "wait_seconds": WaitSeconds.from_dict}
+
+
+@record
+class Receipt(Record):
+    id: str
+    job_id: str
+    statement: dict[str, Any]
+    jws: str
+    log: LogPlace | None = None
+
+    _decoders: ClassVar[Decoders] = {"log": LogPlace.from_dict}
+
+
+@record
+class ReceiptOpening(Record):
+    org_id: str
+    org_salt: str
+
+
+@record
 class SequenceEvent(Record):
     item_id: str
     type: str | None = None
@@ -744,7 +934,9 @@ class Suite(Record):
     ladder: LadderGrid | None = None
     n_sealed: int
     closes_at: datetime | None = None
+    board: BoardMode | str
     sequence: SuiteSequence | None = None
+    suite_commitment: str | None = None
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,

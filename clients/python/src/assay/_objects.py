@@ -60,9 +60,15 @@ class Connection:
         reply = self.run(self.core.call(operation, path=path, body=body))
         return decode(reply.json())
 
-    def query(self, decode: Callable[[Json], T], operation: str, query: Mapping[str, Any]) -> T:
+    def query(
+        self,
+        decode: Callable[[Json], T],
+        operation: str,
+        query: Mapping[str, Any],
+        **path: str,
+    ) -> T:
         """Calls an operation with query parameters and returns its decoded response."""
-        reply = self.run(self.core.call(operation, query=query))
+        reply = self.run(self.core.call(operation, path=path, query=query))
         return decode(reply.json())
 
     def call_with_key(

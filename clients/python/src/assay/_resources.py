@@ -5,6 +5,7 @@ Generated from `_async_resources.py` by `scripts/generate_sync.py`. Do not edit.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, TypeVar
@@ -347,6 +348,117 @@ class Predictions(Resource):
         return self._connection.call_with_key(
             self._connection.job, "createPrediction", body, idempotency_key or new_key()
         )
+
+
+class Boards(Resource):
+    """Leaderboards, and the entries of the organization."""
+
+    def get(
+        self, suite_id: str, *, version: str | None = None, page_size: int | None = None
+    ) -> models.Board:
+        """Returns the board of a suite, with all its entries. All belong to one computation."""
+        entries: list[models.BoardRow] = []
+        cursor: str | None = None
+        while True:
+            board = self._connection.query(
+                models.Board.from_dict,
+                "getBoard",
+                {"version": version, "limit": page_size, "cursor": cursor},
+                suite_id=suite_id,
+            )
+            entries += board.entries
+            cursor = board.next_cursor
+            if cursor is None:
+                return dataclasses.replace(board, entries=tuple(entries))
+
+    def enter(self, job_id: str, name: str, *, url: str | None = None) -> models.Entry:
+        """Puts a succeeded job on the board of its suite.
+
+        This publishes the name, the URL, the name of the organization, the figures of the job and
+        the number of submissions. At most three jobs can enter, also if entries are withdrawn.
+        """
+        return self._connection.call(
+            models.Entry.from_dict,
+            "createEntry",
+            body=without_none(name=name, url=url),
+            job_id=job_id,
+        )
+
+    def withdraw(self, entry_id: str) -> models.Entry:
+        """Withdraws an entry. After the close of the board, its figures stay without its name."""
+        return self._connection.call(models.Entry.from_dict, "deleteEntry", entry_id=entry_id)
+
+    def entries(
+        self,
+        *,
+        suite: str | None = None,
+        before: str | None = None,
+        page_size: int | None = None,
+    ) -> Pages[models.Entry]:
+        """Lists the entries of the organization, the newest first."""
+        return self._pages(
+            "listEntries",
+            "entries",
+            models.Entry.from_dict,
+            token="before",
+            query={"suite_id": suite, "before": before, "limit": page_size},
+        )
+
+
+class Receipts(Resource):
+    """Signed statements about the figures of jobs, which anyone can verify with `assay verify`."""
+
+    def of_job(self, job_id: str, *, figures: str | None = None) -> models.Receipt:
+        """Returns the receipt of a succeeded eval. Its `log` is None in the first seconds.
+
+        `figures` is `all`, `open`, `sealed` or `board`. Raises `InvalidState` if the job has not
+        succeeded, or if its sealed figures are not disclosed yet.
+        """
+        return self._connection.query(
+            models.Receipt.from_dict, "getJobReceipt", {"figures": figures}, job_id=job_id
+        )
+
+    def get(self, receipt_id: str) -> models.Receipt:
+        """Returns a receipt of the organization, or one that a board shows."""
+        return self._connection.call(models.Receipt.from_dict, "getReceipt", receipt_id=receipt_id)
+
+    def salt(self, job_id: str) -> models.ReceiptOpening:
+        """Returns the salt that names the organization in the receipt. Only owners can read it."""
+        return self._connection.call(
+            models.ReceiptOpening.from_dict, "getReceiptOpening", job_id=job_id
+        )
+
+    def commitment(self, suite_id: str, *, version: str | None = None) -> models.Commitment:
+        """Returns the commitment of a suite to its items and answers.
+
+        After the version has retired, `opening` has the salt and names the files.
+        """
+        return self._connection.query(
+            models.Commitment.from_dict,
+            "getSuiteCommitment",
+            {"version": version},
+            suite_id=suite_id,
+        )
+
+    def opened_file(self, suite_id: str, file: str, *, version: str | None = None) -> bytes:
+        """Returns `items.ndjson` or `answers.ndjson` of a retired version, byte for byte."""
+        reply = self._connection.run(
+            self._connection.core.call(
+                "getSuiteOpening",
+                path={"suite_id": suite_id, "file": file},
+                query={"version": version},
+                headers={"Accept": "application/x-ndjson"},
+            )
+        )
+        return reply.content
+
+
+class QueueResource(Resource):
+    """The queue of jobs."""
+
+    def get(self) -> models.Queue:
+        """Returns the totals of the queue over all organizations, measured once a second."""
+        return self._connection.call(models.Queue.from_dict, "getQueue")
 
 
 class UsageResource(Resource):
