@@ -196,6 +196,10 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: ASSAY_WEBHOOK_DELIVERY
   value: {{ not .Values.deliverer.enabled | quote }}
 {{- end }}
+{{- if .Values.receiptLog.enabled }}
+- name: ASSAY_RECEIPT_LOG
+  value: "false"
+{{- end }}
 {{ include "assay.env.common" (dict "root" $ "own" .Values.api) | trim }}
 {{- end }}
 
@@ -230,6 +234,23 @@ because SSL_CERT_DIR alone would replace them. */}}
   value: {{ . | quote }}
 {{- end }}
 {{ include "assay.env.process" (dict "root" $ "own" .Values.deliverer) }}
+{{- with include "assay.env.trust" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The receipt log needs neither Redis nor the mail server. */}}
+{{- define "assay.env.receiptLog" -}}
+- name: ASSAY_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+- name: ASSAY_RECEIPT_KEYS_FILE
+  value: /etc/assay/secrets/receipt-keys
+- name: ASSAY_LOG_KEY_FILE
+  value: /etc/assay/secrets/log-key
+- name: ASSAY_LOG_ORIGIN
+  value: {{ .Values.receiptLog.origin | quote }}
+{{ include "assay.env.process" (dict "root" $ "own" .Values.receiptLog) }}
+{{ include "assay.env.artifacts" (dict "root" $ "secret" .Values.artifacts.s3.existingSecret) }}
 {{- with include "assay.env.trust" . | trim }}
 {{ . }}
 {{- end }}

@@ -9,6 +9,7 @@ errors at once. values.schema.json checks single values.
 {{- include "assay.faults.monitoring" . }}
 {{- include "assay.faults.engines" . }}
 {{- include "assay.faults.deliverer" . }}
+{{- include "assay.faults.receiptLog" . }}
 {{- $components := include "assay.components" . | fromYamlArray }}
 {{- range $component := $components }}
 {{- include "assay.faults.scale" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
@@ -53,7 +54,7 @@ artifacts.s3.endpoint: uses no TLS; set artifacts.s3.allowHttp to true if that i
 artifacts.folder: all pods must mount the same volume; set existingClaim, set create to true, or set artifacts.type to s3
 {{- end }}
 {{- $one := not (has "ReadWriteMany" .folder.accessModes) }}
-{{- $more := or (gt (int $.Values.api.replicas) 1) (gt (int $.Values.worker.replicas) 1) $.Values.api.autoscaling.enabled $.Values.worker.autoscaling.enabled $.Values.worker.keda.enabled (and $.Values.engine.enabled (or (gt (int $.Values.engine.replicas) 1) $.Values.engine.autoscaling.enabled)) }}
+{{- $more := or (gt (int $.Values.api.replicas) 1) (gt (int $.Values.worker.replicas) 1) $.Values.api.autoscaling.enabled $.Values.worker.autoscaling.enabled $.Values.worker.keda.enabled (and $.Values.engine.enabled (or (gt (int $.Values.engine.replicas) 1) $.Values.engine.autoscaling.enabled)) (and $.Values.receiptLog.enabled (gt (int $.Values.receiptLog.replicas) 1)) }}
 {{- if and (eq .type "folder") .folder.create (not .folder.existingClaim) $one $more }}
 artifacts.folder.accessModes: several pods of one component need ReadWriteMany; add it, set one replica each without autoscaling, or set artifacts.type to s3
 {{- end }}
@@ -182,24 +183,62 @@ engine.extraEnv: {{ .name }} must not be set, because the engine must have no cr
 {{- if not .Values.webhooks.existingSecret }}
 webhooks.existingSecret: is required with deliverer.enabled: a Secret with the key of the webhooks, such as the output of openssl rand -base64 32
 {{- end }}
-{{- with .Values.database }}
-{{- $own := printf "%s/%s" .deliverer.existingSecret .deliverer.key }}
-{{- if not .deliverer.existingSecret }}
-database.deliverer.existingSecret: is required with deliverer.enabled: a Secret with the address of PostgreSQL for a login role in assay_delivery
+{{- $why := "the deliverer does not start with a role that can read more than the deliveries" }}
+{{- $refused := list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS" }}
+{{- include "assay.faults.credentials" (dict "root" $ "component" "deliverer" "title" "the deliverer" "role" "assay_delivery" "why" $why "refused" $refused) }}
+{{- end }}
+{{- end }}
+
+{{/* The process that signs receipts and writes the transparency log. */}}
+{{- define "assay.faults.receiptLog" -}}
+{{- with .Values.receiptLog }}
+{{- if .enabled }}
+{{- if not .origin }}
+receiptLog.origin: is required with receiptLog.enabled: the name of the transparency log, such as assay.example.org/log, which must never change
+{{- end }}
+{{- if not .receiptKeys.existingSecret }}
+receiptLog.receiptKeys.existingSecret: is required with receiptLog.enabled: a Secret with the output of assay-api receipt-key generate
+{{- end }}
+{{- if not .logKey.existingSecret }}
+receiptLog.logKey.existingSecret: is required with receiptLog.enabled: a Secret with the private key that assay-api log keygen prints
+{{- end }}
+{{- if and .logKey.existingSecret (eq (printf "%s/%s" .logKey.existingSecret .logKey.key) (printf "%s/%s" .receiptKeys.existingSecret .receiptKeys.key)) }}
+receiptLog.logKey: is the same as receiptLog.receiptKeys; give each its own Secret or key
+{{- end }}
+{{- $why := "the receipt log needs a role of its own" }}
+{{- $refused := list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS" "ASSAY_WEBHOOK_KEY" }}
+{{- include "assay.faults.credentials" (dict "root" $ "component" "receiptLog" "title" "the receipt log" "role" "assay_log" "why" $why "refused" $refused) }}
+{{- end }}
+{{- end }}
+{{- range $component := append (without (include "assay.components" . | fromYamlArray) "receiptLog") "migration" }}
+{{- range (index $.Values $component).extraEnv }}
+{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_RECEIPT_KEYS" "ASSAY_LOG_KEY") }}
+{{ $component }}.extraEnv: {{ .name }} must not be set, because only the receipt log has this key; remove it, and set receiptLog.enabled to true
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The database role of a component, and credentials that it must not have. Takes (dict "root" $ "component" "deliverer" "title" "the
+deliverer" "role" "assay_delivery" "why" "reason for a role of its own" "refused" (list "ASSAY_REDIS_URL")). */}}
+{{- define "assay.faults.credentials" -}}
+{{- $component := .component }}
+{{- $database := .root.Values.database }}
+{{- $own := index $database $component }}
+{{- if not $own.existingSecret }}
+database.{{ $component }}.existingSecret: is required with {{ $component }}.enabled: a Secret with the address of PostgreSQL for a login role in {{ .role }}
 {{- else }}
-{{- range $other := list "api" "worker" "owner" }}
-{{- with index $.Values.database $other }}
-{{- if eq $own (printf "%s/%s" .existingSecret .key) }}
-database.deliverer: must not share the address of database.{{ $other }}: the deliverer does not start with a role that can read more than the deliveries; give it its own Secret or key
+{{- range $other := without (list "api" "worker" "deliverer" "owner") $component }}
+{{- with index $database $other }}
+{{- if eq (printf "%s/%s" $own.existingSecret $own.key) (printf "%s/%s" .existingSecret .key) }}
+database.{{ $component }}: must not share the address of database.{{ $other }}: {{ $.why }}; give it its own Secret or key
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- end }}
-{{- range .Values.deliverer.extraEnv }}
-{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS") }}
-deliverer.extraEnv: {{ .name }} must not be set, because the deliverer must not have this credential and does not start with it; remove it
-{{- end }}
+{{- range (index .root.Values $component).extraEnv }}
+{{- if has (trimSuffix "_FILE" .name) $.refused }}
+{{ $component }}.extraEnv: {{ .name }} must not be set, because {{ $.title }} must not have this credential; remove it
 {{- end }}
 {{- end }}
 {{- end }}
@@ -265,7 +304,7 @@ worker.keda.postgresql.existingSecret: is required: a Secret with an address of 
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $component := ternary (list "worker" "deliverer") (list "worker") .Values.deliverer.enabled }}
+{{- range $component := without (include "assay.components" . | fromYamlArray) "api" "engine" }}
 {{- with index $.Values $component }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .drainSeconds 10 | int) }}
 {{ $component }}.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .drainSeconds 10 }}

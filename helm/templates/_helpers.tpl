@@ -14,11 +14,12 @@
 {{- end }}
 {{- end }}
 
-{{/* Labels that select a component's pods. They must never change. Takes (dict "root" $ "component" "api"). */}}
+{{/* Labels that select a component's pods. They must never change. Takes (dict "root" $ "component" "api"), with the component as
+assay.components names it. */}}
 {{- define "assay.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "assay.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/component: {{ kebabcase .component }}
 {{- end }}
 
 {{/* Labels of an object. Takes the same. */}}
@@ -58,11 +59,16 @@ annotations:
 {{- with .image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Name of a component's ServiceAccount. Takes (dict "root" $ "component" "api"). */}}
+{{/* Name of a component's objects. Takes (dict "root" $ "component" "api"). */}}
+{{- define "assay.componentName" -}}
+{{ include "assay.fullname" .root }}-{{ kebabcase .component }}
+{{- end }}
+
+{{/* Name of a component's ServiceAccount. Takes the same. */}}
 {{- define "assay.serviceAccountName" -}}
 {{- $account := index .root.Values.serviceAccount .component }}
 {{- if $account.create }}
-{{- $account.name | default (printf "%s-%s" (include "assay.fullname" .root) .component) }}
+{{- $account.name | default (include "assay.componentName" .) }}
 {{- else }}
 {{- $account.name | default "default" }}
 {{- end }}
@@ -86,9 +92,16 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The components of long-running processes, as a list in YAML. */}}
+{{/* The components of long-running processes, as a list in YAML. Each has the name of its values, and labels and objects have it in
+lower case with hyphens. */}}
 {{- define "assay.components" -}}
-{{- concat (list "api" "worker") (ternary (list "engine") list .Values.engine.enabled) (ternary (list "deliverer") list .Values.deliverer.enabled) | toYaml }}
+{{- $components := list "api" "worker" }}
+{{- range $optional := list "engine" "deliverer" "receiptLog" }}
+{{- if (index $.Values $optional).enabled }}
+{{- $components = append $components $optional }}
+{{- end }}
+{{- end }}
+{{- toYaml $components }}
 {{- end }}
 
 {{/* The engines by name: the chart's own one, then the external ones. Empty if there are none. */}}
@@ -178,7 +191,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The three probes on the private port. Takes .Values.api, .worker, .engine or .deliverer. */}}
+{{/* The three probes on the private port. Takes .Values.api or the values of another component. */}}
 {{- define "assay.probes" -}}
 startupProbe:
   httpGet:
@@ -197,7 +210,7 @@ readinessProbe:
   {{- toYaml .readinessProbe | nindent 2 }}
 {{- end }}
 
-{{/* Scheduling of pods. Takes .Values.api, .worker, .engine, .deliverer or .migration. */}}
+{{/* Scheduling of pods. Takes the same, or .Values.migration. */}}
 {{- define "assay.scheduling" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}

@@ -27,8 +27,10 @@ LOGS = TOOLS / "logs"
 BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", ROOT / "target/debug"))
 # The archive with the platform's image that .ci/image has built, in place of an image with these binaries.
 IMAGE = os.environ.get("CLUSTER_IMAGE")
-COMPONENTS = ["api", "worker", "engine", "deliverer"]
+COMPONENTS = ["api", "worker", "engine", "deliverer", "receipt-log"]
 RECEIVER = "receiver.test"
+# The name of the transparency log in the operator's guide.
+ORIGIN = "assay.example.org/log"
 # Events that say nothing about the chart.
 KNOWN_WARNINGS = [
     "^CgroupV1: ",
@@ -149,6 +151,7 @@ class Cluster:
             # The name server does not cache, so clients of a removed engine learn it at once.
             "engine": {"resources": small, "preStopSleepSeconds": 5},
             "deliverer": {"enabled": True, "resources": small},
+            "receiptLog": {"enabled": True, "origin": ORIGIN, "resources": small},
         }
         values |= {name: {**values.get(name, {}), **value} for name, value in more.items()}
         (self.desk / "my.yaml").write_text(json.dumps(values))
@@ -239,14 +242,15 @@ class Cluster:
             for pod in self.pods(component):
                 assert pod["spec"]["containers"][0]["image"].endswith(name), pod["spec"]
 
-    def start_caller(self, namespace, labels):
-        """Starts a pod with curl in a namespace of its own."""
+    def start_caller(self, namespace, labels, user):
+        """Starts a pod with curl, as this user, in a namespace of its own."""
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "caller", "labels": labels},
             "spec": {
                 "terminationGracePeriodSeconds": 0,
+                "securityContext": {"runAsUser": user},
                 "containers": [{"name": "caller", "image": f"{images.REGISTRY}/curl:test", "command": ["sleep", "100000"]}],
             },
         }

@@ -39,15 +39,18 @@ def everything_runs(cluster):
 
 
 def test_operator_creates_database_and_secrets(cluster):
-    passwords = [secrets.token_hex(12) for _ in range(4)]
+    passwords = [secrets.token_hex(12) for _ in range(5)]
     cluster.stores.psql(guide.fill(guide.block("Install", "sql"), *passwords))
-    roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_delivery_1"]
-    owner, api, worker, deliverer = [f"postgres://{role}:{password}@{DATABASE}/assay" for role, password in zip(roles, passwords)]
+    roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_delivery_1", "assay_log_1"]
+    owner, api, worker, deliverer, receipt_log = [
+        f"postgres://{role}:{password}@{DATABASE}/assay" for role, password in zip(roles, passwords)
+    ]
     files = {
         "database-owner.url": owner,
         "database-api.url": api,
         "database-worker.url": worker,
         "database-deliverer.url": deliverer,
+        "database-receipt-log.url": receipt_log,
         "redis.url": f"redis://:{cluster.redis_password}@{REDIS}",
         "smtp.url": "smtp://mail.test",
         "id": "id",
@@ -58,6 +61,8 @@ def test_operator_creates_database_and_secrets(cluster):
     cluster.shell(guide.block("Install", "sh", "create namespace"))
     for contained in ["secret generic assay-webhooks", "secret generic assay-database-deliverer"]:
         cluster.shell(guide.block("Deliver webhooks", "sh", contained))
+    for contained in ["receipt-key generate", "secret generic assay-database-receipt-log"]:
+        cluster.shell(guide.block("The receipt log", "sh", contained))
     cluster.shell("kubectl --namespace assay create configmap assay-ca --from-file ca.crt")
     # The guide says that the pods meet this standard.
     cluster.shell(
@@ -189,11 +194,12 @@ def test_autoscaler_turned_on_fails_no_request(cluster):
 
 def test_callers_start(cluster):
     for namespace, labels in CALLERS.items():
-        cluster.start_caller(namespace, labels)
-    # The control: these containers have the user of their image, and request no restrictions.
+        cluster.start_caller(namespace, labels, user=0 if namespace == "strangers" else images.USER)
+    # The control: these containers request no restrictions.
     for namespace in CALLERS:
         pods = cluster.client.items(f"/api/v1/namespaces/{namespace}/pods")
-        assert lacking(cluster.restrictions(pods)) == {"NoNewPrivs", "Seccomp", "root"}
+        of_user = {"Uid", "CapEff"} if namespace == "strangers" else set()
+        assert lacking(cluster.restrictions(pods)) == {"NoNewPrivs", "Seccomp", "root"} | of_user, namespace
 
 
 CALLERS = {"gateways": {}, "monitoring": {"app": "prometheus"}, "strangers": {}}
@@ -205,7 +211,7 @@ POLICY = {
         {"namespaceSelector": {"matchLabels": {NAME: "monitoring"}}, "podSelector": {"matchLabels": {"app": "prometheus"}}}
     ],
 }
-PORTS = [("api", 8080), ("api", 9090), ("worker", 9090), ("engine", 9090), ("engine", 9500), ("deliverer", 9090)]
+PORTS = [("api", 8080), ("engine", 9500), *((component, 9090) for component in parts.COMPONENTS)]
 ALLOWED = {port: {"monitoring"} if port[1] == 9090 else set() for port in PORTS} | {("api", 8080): {"gateways"}}
 
 
@@ -241,6 +247,7 @@ def test_platform_works_under_policies(cluster):
         assert cluster.evaluate(SUITE, ITEMS)["attempts"] == 1
         cluster.shell(guide.line("Install", "sh", "test assay"))
         expect_webhook(cluster)
+        expect_receipt(cluster)
     cluster.load.check()
 
 
@@ -252,6 +259,14 @@ def expect_webhook(cluster):
     job = cluster.evaluate(SUITE, ITEMS)["id"]
     wait_for(lambda: any(event["data"]["id"] == job for event in cluster.receiver.events), 60, cluster.state)
     cluster.send("DELETE", f"/v1/webhooks/{created['id']}", token=session)
+
+
+def expect_receipt(cluster):
+    """The receipt log signs the receipt of a job, and publishes its entry."""
+    job = cluster.evaluate(SUITE, ITEMS)["id"]
+    wait_for(lambda: cluster.request("GET", f"/v1/jobs/{job}/receipt")["log"], 60, cluster.state)
+    with urllib.request.urlopen(f"http://{cluster.address()}/log/checkpoint", timeout=60) as response:
+        assert response.read().decode().splitlines()[0] == parts.ORIGIN
 
 
 def test_every_job_under_load_had_one_attempt(cluster):
@@ -267,7 +282,8 @@ def test_every_job_under_load_had_one_attempt(cluster):
     assert len(jobs) >= 0.9 * EVALS * seconds - 30, len(jobs)
 
 
-SECRETS = ["database-owner", "database-api", "database-worker", "database-deliverer", "redis", "smtp", "s3", "webhooks"]
+ROLES = ["owner", "api", "worker", "deliverer", "receipt-log"]
+SECRETS = [*(f"database-{role}" for role in ROLES), "redis", "smtp", "s3", "webhooks", "receipt-keys", "log-key"]
 
 
 def test_uninstall_leaves_what_guide_says(cluster):
@@ -351,9 +367,11 @@ def test_probe_of_wrong_port_is_noticed(cluster):
         cluster.shell("helm upgrade assay ./helm --namespace assay --values my.yaml --wait --timeout 20s")
 
 
-def test_short_pre_stop_is_noticed(cluster):
+def test_short_pre_stop_and_writable_root_are_noticed(cluster):
+    cluster.write_values(securityContext={"readOnlyRootFilesystem": False})
     with cluster.broken_chart("deployment-api.yaml", "seconds: {{ .Values.api.preStopSleepSeconds }}", "seconds: 0"):
         cluster.install()
+        assert unrestricted(cluster) == {"root"}
         load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
         for _ in range(3):
             cluster.shell("kubectl --namespace assay rollout restart deployment/assay-api")

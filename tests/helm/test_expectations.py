@@ -97,6 +97,9 @@ def test_notes_contain_first_commands_and_warnings():
     assert "deployment/assay-worker deployment/assay-engine\n" in notes({})
     text = notes({"engine": {"enabled": False}})
     assert "No model is served" in text and "deployment/assay-engine" not in text
+    assert "No score receipt is signed" in notes({})
+    text = notes({"receiptLog": {"enabled": True, "origin": "a.example/log"}})
+    assert "No score receipt is signed" not in text and "deployment/assay-engine deployment/assay-receipt-log\n" in text
     text = notes({"webhooks": {"existingSecret": "w"}})
     assert "the API delivers webhooks itself" in text and "deployment/assay-deliverer" not in text
     text = notes({"webhooks": {"existingSecret": "w"}, "deliverer": {"enabled": True}})

@@ -270,6 +270,51 @@ def test_one_component_delivers_webhooks(name):
 
 
 @every
+def test_only_the_receipt_log_has_the_keys(name):
+    """Nobody who breaks into a pod with a public port can sign a receipt."""
+    documents = chart.objects(name)
+    _, secrets = chart.settings()
+    pods = {pod: spec for pod, spec in chart.ours(documents) if not pod.endswith("-engine")}
+    signing = [pod for pod in pods if pod.endswith("-receipt-log")]
+    paths = {}
+    for pod, spec in pods.items():
+        names = {variable["name"] for variable in spec["containers"][0]["env"]}
+        assert bool(names & {"ASSAY_RECEIPT_KEYS_FILE", "ASSAY_LOG_KEY_FILE", "ASSAY_LOG_ORIGIN"}) == (pod in signing), pod
+        sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
+        paths[pod] = [source["secret"]["items"][0]["path"] for source in sources]
+        assert bool({"receipt-keys", "log-key"} & set(paths[pod])) == (pod in signing), pod
+        own = [v["value"] for v in spec["containers"][0]["env"] if v["name"] == "ASSAY_RECEIPT_LOG"]
+        assert own == (["false"] if pod.endswith("-api") and signing else []), pod
+    for pod in signing:
+        container = pods[pod]["containers"][0]
+        names = {variable["name"] for variable in container["env"]}
+        own = {"ASSAY_DATABASE_URL_FILE", "ASSAY_RECEIPT_KEYS_FILE", "ASSAY_LOG_KEY_FILE"}
+        assert names & {f"{secret}_FILE" for secret in secrets} == own and paths[pod] == ["database-url", "receipt-keys", "log-key"]
+        assert [port["name"] for port in container["ports"]] == ["admin"]
+        assert pods[pod]["automountServiceAccountToken"] is False
+
+
+@every
+def test_receipt_log_connects_only_to_database_and_artifact_store(name):
+    documents = chart.objects(name)
+    policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}
+    if "receipt-log" not in policies:
+        return
+    spec = next(spec for pod, spec in chart.ours(documents) if pod.endswith("-receipt-log"))
+    folders = [volume for volume in spec["volumes"] if volume["name"] == "artifacts"]
+    assert [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "artifacts" and "readOnly" not in mount] == [
+        {"name": "artifacts", "mountPath": "/var/lib/assay/artifacts"} for _ in folders
+    ]
+    # The name server, PostgreSQL and the bucket, where the API finds them, and the additional rules.
+    egress = policies["receipt-log"]["egress"]
+    own = 2 if folders else 3
+    assert all(rule in policies["api"]["egress"] for rule in egress[:own])
+    assert len(egress) == own + (name == "receipt-log")
+    assert not {port["port"] for rule in egress for port in rule["ports"]} & {6379, 6380, 465, 4317, 9500}
+    assert [rule["ports"] for rule in policies["receipt-log"]["ingress"]] in ([], [[{"port": "admin", "protocol": "TCP"}]])
+
+
+@every
 def test_only_the_deliverer_reaches_receivers(name):
     documents = chart.objects(name)
     policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}

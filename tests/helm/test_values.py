@@ -12,7 +12,7 @@ SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
 # Objects that Kubernetes and others validate, and the values of a parent chart.
 OPEN = {
     "affinity", "behavior", "delivererExtraEgress[]", "engineExtraEgress[]", "extraEgress[]", "extraIngress[]", "extraObjects[]", "extraVolumes[]", "global", "labelSelector",
-    "metrics[]", "metricRelabelings[]", "namespaceSelector", "podSelector", "relabelings[]", "valueFrom", "volumes[]",
+    "metrics[]", "metricRelabelings[]", "namespaceSelector", "podSelector", "receiptLogExtraEgress[]", "relabelings[]", "valueFrom", "volumes[]",
 }  # fmt: skip
 
 
