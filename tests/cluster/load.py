@@ -74,7 +74,7 @@ class Load:
                 with self.lock:
                     self.reconnected += 1
             connection = connection or self._connect()
-            self._request(connection, "GET", paths[number % len(paths)])
+            self._request(connection, "GET", paths[number % len(paths)], kind="kept connection" if kept else "new connection")
             if not kept:
                 connection.close()
                 connection = None
@@ -84,7 +84,7 @@ class Load:
     def _connect(self, timeout=TIMEOUT):
         return http.client.HTTPConnection(*self.address, timeout=timeout)
 
-    def _request(self, connection, method, path, body=None):
+    def _request(self, connection, method, path, body=None, kind="connection of an evaluation"):
         """Returns the JSON of a response with a status of success, otherwise None."""
         began = time.monotonic()
         failure = value = None
@@ -105,7 +105,7 @@ class Load:
             self.requests += 1
             self.slowest = max(self.slowest, took)
             if failure:
-                self.failures.append(f"after {began - self.began:.1f} s, in {took:.2f} s: {method} {path}: {failure}")
+                self.failures.append(f"after {began - self.began:.1f} s, in {took:.2f} s, {kind}: {method} {path}: {failure}")
         return value
 
     def _submit(self):
