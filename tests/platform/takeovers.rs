@@ -120,6 +120,13 @@ impl Takeovers {
             .execute(&mut self.gate)
             .await
             .unwrap();
+        // Without its lease, which the round before deleted, the API would reclaim the worker's jobs.
+        wait_until("the renewal of the lease", JOB_TIMEOUT, async || {
+            let leases = "select count(*) from workers where id = $1";
+            let leases = sqlx::query_scalar::<_, i64>(leases).bind(self.first.as_str());
+            leases.fetch_one(&mut self.owner).await.unwrap() == 1
+        })
+        .await;
         let jobs = self.submit().await;
         // Results of jobs that were scored share a statement, so not each of them waits itself.
         let waiting = "select (select count(*) from pg_locks where locktype = 'advisory' and not granted
