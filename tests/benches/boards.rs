@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
+use assay_tests::databases;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
 use assay_tests::stack::{Ground, Plan, Stack};
-use assay_tests::{binaries, databases};
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -81,7 +82,7 @@ const LABEL: &str =
 const NUMBER: &str = "random() * (1.5 - substr(j.id, 9)::float8 / :entries)";
 
 async fn measure(arguments: Arguments) -> Result<(), Trouble> {
-    let binaries = binaries::build_for_tests()?;
+    let binaries = binaries::build(Profile::Release)?;
     let ground = Arc::new(Ground::new(
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
+use assay_tests::databases;
 use assay_tests::demo_suite::{self, Random};
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
 use assay_tests::stack::{Ground, Plan, Stack};
-use assay_tests::{binaries, databases};
 use clap::Parser;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ const REPORT: &str = "
     where status = 'succeeded'";
 
 async fn measure(arguments: Arguments) -> Result<(), Trouble> {
-    let binaries = binaries::build_for_tests()?;
+    let binaries = binaries::build(Profile::Release)?;
     let ground = Arc::new(Ground::new(
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,

@@ -15,7 +15,7 @@ use assay_core::store::{
     Connection as _, PgConnection, PoolProfile, job_notifications, pool, queue,
 };
 use assay_core::{OrgId, Result};
-use assay_tests::binaries;
+use assay_tests::binaries::{self, Profile};
 use assay_tests::databases;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::{Ground, Plan, Stack};
@@ -81,7 +81,7 @@ const FILL: &str = "
     analyze;";
 
 async fn measure(arguments: Arguments) -> std::result::Result<(), Trouble> {
-    let binaries = binaries::build_for_tests()?;
+    let binaries = binaries::build(Profile::Release)?;
     let ground = Arc::new(Ground::new(
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,
