@@ -45,7 +45,8 @@ const TASK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// finished, at most for the setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus
 /// metrics for the admin port.
 ///
-/// # Errors When a port cannot be bound, a setting is wrong, the database's schema or role does not
+/// # Errors
+/// When a port cannot be bound, a setting is wrong, the database's schema or role does not
 /// fit, or a background task ends before shutdown.
 pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), ProcessError> {
     let listener = process::bind(&LISTEN, settings.listen).await?;

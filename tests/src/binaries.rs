@@ -56,7 +56,8 @@ impl Profile {
 
 /// Builds the binaries with a profile. Cargo reports the build on standard error.
 ///
-/// # Errors If the build fails.
+/// # Errors
+/// If the build fails.
 pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
     build_selected(profile, &PACKAGES)
 }
@@ -64,7 +65,8 @@ pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
 /// Builds the binaries for tests, without optimizations, from the crates that `cargo test` has
 /// compiled.
 ///
-/// # Errors If the build fails.
+/// # Errors
+/// If the build fails.
 pub fn build_for_tests() -> Result<Binaries, Trouble> {
     build_selected(Profile::Dev, &WITH_FEATURES_OF_TESTS)
 }
@@ -135,7 +137,8 @@ impl Binaries {
 /// Builds the binaries of `commit`, in a folder next to the binaries of the working tree. Both
 /// builds share the compiled dependencies.
 ///
-/// # Errors If there is no such commit, or its build fails.
+/// # Errors
+/// If there is no such commit, or its build fails.
 pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let target = target()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))

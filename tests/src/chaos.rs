@@ -488,7 +488,8 @@ struct ClientLog {
 
 /// Runs `scale` on private servers. Calls `progress` with the number of accepted submissions.
 ///
-/// # Errors If something cannot be started, the API returns an unexpected response, or the servers
+/// # Errors
+/// If something cannot be started, the API returns an unexpected response, or the servers
 /// are not private.
 pub async fn run(
     ground: &Arc<Ground>,

@@ -82,7 +82,8 @@ const KINDS: [&str; 4] = ["api", "worker", "delivery", "log"];
 /// Creates login roles for the kinds of processes, with exactly the privileges of `assay_api`,
 /// `assay_worker`, `assay_delivery` and `assay_log`.
 ///
-/// # Errors If the migrations, which create these groups, have not run.
+/// # Errors
+/// If the migrations, which create these groups, have not run.
 pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     let password = fresh_name("password");

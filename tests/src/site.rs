@@ -89,7 +89,8 @@ impl Site {
 /// Waits until no job is queued or running, at most for `timeout`, and returns the time that it
 /// took.
 ///
-/// # Errors If the database does not respond.
+/// # Errors
+/// If the database does not respond.
 pub async fn drain(database: &mut PgConnection, timeout: Duration) -> Result<Duration, Trouble> {
     let began = Instant::now();
     // Each part has an index, also among millions of jobs.

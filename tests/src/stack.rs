@@ -72,7 +72,8 @@ impl Ground {
     /// Removes databases and roles from servers that outlive this process. Private servers are
     /// removed as a whole.
     ///
-    /// # Errors If the server does not respond.
+    /// # Errors
+    /// If the server does not respond.
     pub async fn clear(&self, database: &Database) -> Result<(), Trouble> {
         if self.servers.postgres_pid().is_some() {
             return Ok(());
@@ -611,7 +612,8 @@ impl Process {
 /// Runs an operator's command of the binary `api` in this environment, and returns the JSON object
 /// that it prints.
 ///
-/// # Errors If the command fails, with the message that it prints.
+/// # Errors
+/// If the command fails, with the message that it prints.
 pub async fn operate(
     api: &Path,
     env: &BTreeMap<String, String>,
@@ -661,7 +663,8 @@ fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
 /// Returns an unused local address. Its port is below the system's range for outgoing connections,
 /// so that none of these takes it before the caller listens on it.
 ///
-/// # Errors If no port is free.
+/// # Errors
+/// If no port is free.
 pub fn free_address() -> Result<SocketAddr, Trouble> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const PORTS: std::ops::Range<u16> = 20_000..32_000;

@@ -265,7 +265,8 @@ impl fmt::Display for Restarts {
 /// Replaces 2 API processes and 3 workers one after the other, `rounds` times, under a load of
 /// `rate` requests/s. Each replacement is ready before the old process gets SIGTERM.
 ///
-/// # Errors If something cannot be started.
+/// # Errors
+/// If something cannot be started.
 pub async fn restarts(
     ground: &Arc<Ground>,
     rounds: usize,
@@ -381,7 +382,8 @@ impl fmt::Display for Stretch {
 /// Runs a load of `rate` requests/s on 2 API processes and 3 workers while Redis is unavailable in
 /// each way for `time`. Calls `report` after each outage.
 ///
-/// # Errors If something cannot be started, or the servers are not private.
+/// # Errors
+/// If something cannot be started, or the servers are not private.
 pub async fn without_redis(
     ground: &Arc<Ground>,
     time: Duration,

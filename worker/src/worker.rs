@@ -72,7 +72,8 @@ struct Worker {
 /// ones, at most for the setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics
 /// for the admin port.
 ///
-/// # Errors When the admin port cannot be bound, a setting is wrong, the database's schema does not
+/// # Errors
+/// When the admin port cannot be bound, a setting is wrong, the database's schema does not
 /// fit, or a background task ends before shutdown.
 pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), ProcessError> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;

@@ -65,7 +65,8 @@ pub struct Servers {
 /// Returns the folder with Prometheus' programs, and fetches them if needed. Calls `say` before
 /// slow steps.
 ///
-/// # Errors If they cannot be fetched.
+/// # Errors
+/// If they cannot be fetched.
 pub fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     find::prometheus(say)
 }
@@ -91,7 +92,8 @@ impl Servers {
     /// Starts private servers with a synchronous standby of PostgreSQL. Primary and standby also
     /// listen on these ports of 127.0.0.1.
     ///
-    /// # Errors If a server is missing and cannot be fetched, or does not start, or if
+    /// # Errors
+    /// If a server is missing and cannot be fetched, or does not start, or if
     /// `DATABASE_URL` is set.
     pub fn start_with_standby(ports: [u16; 2], say: &dyn Fn(&str)) -> Result<Self, Trouble> {
         Self::start_as(Some(ports), say)
@@ -206,7 +208,8 @@ impl Servers {
     /// Restarts PostgreSQL on the same data, and returns when it is ready. The stop is immediate,
     /// as in a crash that needs recovery, or orderly. Both close all connections.
     ///
-    /// # Errors If the server is not private or does not start again.
+    /// # Errors
+    /// If the server is not private or does not start again.
     pub fn postgres_restart(&self, immediate: bool) -> Result<(), Trouble> {
         let server = self.postgres.private("DATABASE_URL")?;
         server.stop(if immediate {
