@@ -460,6 +460,17 @@ pub async fn rows(
     let rows = sqlx::query!(
         r#"
         /* all tenants: a board shows the entries of every organization */
+        with page as materialized (
+            -- Otherwise the entries of the whole board may be joined and sorted for each page.
+            select *
+            from board_rows
+            where suite_id = $1
+              and suite_version = $2
+              and computation = $3
+              and place > $4
+            order by place
+            limit $5
+        )
         select
             r.entry_id as "entry_id: EntryId",
             e.name,
@@ -485,16 +496,11 @@ pub async fn rows(
                       else 'all'
                   end
             ) as "receipt_id: ReceiptId"
-        from board_rows r
+        from page r
         join board_entries e on e.id = r.entry_id
         join orgs o on o.id = e.org_id
         join suites s on s.suite_id = r.suite_id and s.version = r.suite_version
-        where r.suite_id = $1
-          and r.suite_version = $2
-          and r.computation = $3
-          and r.place > $4
         order by r.place
-        limit $5
         "#,
         suite_id.as_str(),
         version,
