@@ -871,8 +871,9 @@ async fn log_survives_kills_and_a_restored_database() {
         "each receipt gets its earlier signature and index"
     );
     let later = submit_one_by_one(&world, jobs / 10).await;
+    let key = world.key();
     for id in ids.iter().chain(&later) {
-        logged_receipt(&world.key(), id, "").await;
+        logged_receipt(&key, id, "").await;
     }
     let note = String::from_utf8(bytes(&world, "/log/checkpoint").await).unwrap();
     expect_one_tree(&mut db, checkpoints.iter().chain([&note])).await;
