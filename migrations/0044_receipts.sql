@@ -25,7 +25,8 @@ create table suite_commitments (
     -- The bytes of the statement that is signed.
     payload bytea not null,
     kid text,
-    jws text,
+    -- The Ed25519 signature of the JSON Web Signature, whose header follows from `kid`.
+    signature bytea constraint suite_commitments_signature_length check (length(signature) = 64),
     log_index bigint,
     retired_at timestamptz,
     salt bytea,
@@ -36,15 +37,15 @@ create table suite_commitments (
     close_stated boolean not null default false,
     constraint suite_commitments_pkey primary key (suite_id, suite_version),
     constraint suite_commitments_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version),
-    constraint suite_commitments_signed check ((kid is null) = (jws is null) and (log_index is null or jws is not null)),
+    constraint suite_commitments_signed check (num_nonnulls(kid, signature, log_index) in (0, 3)),
     constraint suite_commitments_opened check (
         num_nonnulls(retired_at, salt, items_sha256, answers_sha256) in (0, 4) and (seed is null or retired_at is not null)
     )
 );
 create index suite_commitments_pending_idx on suite_commitments (committed_at) where log_index is null;
-grant select, update (kid, jws, log_index) on suite_commitments to assay_api;
+grant select, update (kid, signature, log_index) on suite_commitments to assay_api;
 grant select, update (close_stated) on suite_commitments to assay_worker;
-grant select (suite_id, suite_version, committed_at, payload, kid, jws, log_index), update (kid, jws, log_index)
+grant select (suite_id, suite_version, committed_at, payload, kid, signature, log_index), update (kid, signature, log_index)
     on suite_commitments to assay_log;
 
 -- What a commitment hides until the version retires. Like the answers, it is readable by the operator; no process needs it.
@@ -88,40 +89,44 @@ create table receipts (
     submission_number integer not null,
     issued_at timestamptz not null,
     kid text,
-    jws text,
+    signature bytea constraint receipts_signature_length check (length(signature) = 64),
     log_index bigint,
     constraint receipts_job_id_key unique (job_id, figures),
     constraint receipts_commitment_fkey foreign key (suite_id, suite_version)
         references suite_commitments (suite_id, suite_version),
-    constraint receipts_signed check ((kid is null) = (jws is null) and (log_index is null or jws is not null))
+    constraint receipts_signed check (num_nonnulls(kid, signature, log_index) in (0, 3))
 );
 create index receipts_org_id_idx on receipts (org_id);
-create index receipts_unsigned_idx on receipts (issued_at) where jws is null;
-create index receipts_unlogged_idx on receipts (issued_at) where jws is not null and log_index is null;
-grant select, update (kid, jws, log_index) on receipts to assay_api;
+create index receipts_pending_idx on receipts (issued_at) where log_index is null;
+grant select, update (kid, signature, log_index) on receipts to assay_api;
 grant insert (id, org_id, job_id, suite_id, suite_version, figures, payload, predictions_sha256, submission_number, issued_at),
     select (job_id, figures, predictions_sha256, submission_number)
     on receipts to assay_worker;
-grant select (id, suite_id, suite_version, payload, issued_at, kid, jws, log_index), update (kid, jws, log_index)
+grant select (id, suite_id, suite_version, payload, issued_at, kid, signature, log_index), update (kid, signature, log_index)
     on receipts to assay_log;
 
--- Rejects a change of a signature or an index that is set, by every role.
-create function refuse_changed_signature() returns trigger language plpgsql as $$
+-- Rejects a change of a statement, and of a signature and an index that are set, by every role.
+create function refuse_changed_statement() returns trigger language plpgsql as $$
 begin
-    if old.payload <> new.payload
-        or (old.jws is not null and old.jws is distinct from new.jws)
-        or (old.kid is not null and old.kid is distinct from new.kid)
-        or (old.log_index is not null and old.log_index is distinct from new.log_index)
-    then
-        raise exception 'a statement, its signature and its index never change';
-    end if;
-    return new;
+    raise exception 'a statement, its signature and its index never change';
 end
 $$;
 create trigger receipts_refuse_change before update on receipts
-    for each row execute function refuse_changed_signature();
+    for each row when (
+        old.payload <> new.payload
+        or (
+            old.log_index is not null
+            and (old.kid, old.signature, old.log_index) is distinct from (new.kid, new.signature, new.log_index)
+        )
+    ) execute function refuse_changed_statement();
 create trigger suite_commitments_refuse_change before update on suite_commitments
-    for each row execute function refuse_changed_signature();
+    for each row when (
+        old.payload <> new.payload
+        or (
+            old.log_index is not null
+            and (old.kid, old.signature, old.log_index) is distinct from (new.kid, new.signature, new.log_index)
+        )
+    ) execute function refuse_changed_statement();
 
 -- The receipts of the entries that a board shows.
 create view shown_receipts with (security_barrier) as

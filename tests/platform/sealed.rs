@@ -934,7 +934,7 @@ async fn readable_rows(world: &World) -> String {
                      and table_name not in ('workers', '_sqlx_migrations', 'usage_requests', 'usage_request_days', 'sessions', 'api_keys')
                      -- Salts, salted hashes and signatures, and the times at which they were made.
                      and table_name not in ('log_checkpoints', 'log_entries', 'receipt_keys', 'receipt_salts')
-                     and column_name not in ('commitment', 'jws', 'kid', 'log_index')
+                     and column_name not in ('commitment', 'kid', 'signature', 'log_index')
                      -- The numbers of transactions and their order differ.
                      and (table_name <> 'events' or column_name not in ('xid', 'position'))
                    group by table_name order by table_name";

@@ -19,10 +19,10 @@ pub async fn recover(settings: &LogSettings) -> Result<Value> {
     let artifacts = Artifacts::open(&settings.artifacts).await?;
     let pool = pool(&settings.database_url)?;
     let mut db = store::connect(&pool, "assay-log-recover", PoolProfile::REQUESTS).await?;
-    let recovered = recovery::recover(&mut db, &artifacts, identity)
+    let entries = recovery::recover(&mut db, &artifacts, identity)
         .await?
         .map_err(|reason| refused(reason.to_string()))?;
-    Ok(json!({"entries": recovered.entries, "statements": recovered.statements}))
+    Ok(json!({"entries": entries}))
 }
 
 /// `log keygen`: a new key of a log.

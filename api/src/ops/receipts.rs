@@ -15,7 +15,7 @@ use assay_core::store::receipt::{
     self as receipts, OpenedFile, StoredOpening, StoredReceipt, StoredStatement,
 };
 use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result};
-use assay_receipts::jws::log_entry;
+use assay_receipts::jws::{compact, log_entry};
 use assay_receipts::keys::{Jwk, JwkSet};
 use assay_receipts::log::{Proof, SignedCheckpoint};
 use assay_receipts::tree::{CHECKPOINT, Found, KnownTiles};
@@ -145,12 +145,14 @@ async fn receipt(app: &App, stored: StoredReceipt) -> Result<Option<Receipt>> {
         id,
         job_id,
         payload,
-        jws,
+        kid,
+        signature,
         log_index,
     } = stored;
     let statement = StoredStatement {
         payload,
-        jws,
+        kid,
+        signature,
         log_index,
     };
     let represented = represent(app, &statement).await?;
@@ -168,15 +170,19 @@ async fn represent(
     app: &App,
     statement: &StoredStatement,
 ) -> Result<Option<(Value, String, Option<LogPlace>)>> {
-    let Some(jws) = &statement.jws else {
+    let StoredStatement {
+        payload,
+        kid: Some(kid),
+        signature: Some(signature),
+        log_index: Some(index),
+    } = statement
+    else {
         return Ok(None);
     };
-    let decoded = serde_json::from_slice(&statement.payload).map_err(Error::internal)?;
-    let place = match statement.log_index {
-        Some(index) => place(app, jws, index).await?,
-        None => None,
-    };
-    Ok(Some((decoded, jws.clone(), place)))
+    let decoded = serde_json::from_slice(payload).map_err(Error::internal)?;
+    let jws = compact(kid, payload, signature);
+    let place = place(app, &jws, *index).await?;
+    Ok(Some((decoded, jws, place)))
 }
 
 /// Returns the place of a statement in the last checkpoint. `None` if that does not have it yet.

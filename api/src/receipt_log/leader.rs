@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::publication::{Publication, Refusal};
-use super::signing::{Signers, append_pending};
+use super::signing::Signers;
 use crate::settings::SigningSettings;
 
 /// Time between two searches for statements that are not signed.
@@ -99,13 +99,13 @@ impl Log {
             }
         };
         metrics::gauge!(prometheus::LOG_REFUSED).set(0.0);
-        let signers = Signers::register(db, receipt_keys).await?;
+        let mut signers = Signers::register(db, receipt_keys).await?;
         tracing::info!(entries = log.size(), "writing the receipt log");
         let mut checkpoint_at = Instant::now();
         while !*stopped.borrow() {
             signers.sign_pending(db).await?;
             if checkpoint_at <= Instant::now() {
-                append_pending(db, receipt_keys).await?;
+                signers.revoke_requested(db).await?;
                 log.follow(db).await?;
                 if log.is_pending() {
                     log.publish(db).await?;

@@ -13,14 +13,6 @@ use super::publication::{LogIdentity, published_entries, read_checkpoint};
 /// The longest wait until no other process leads the log.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The numbers of a recovery.
-pub struct Recovered {
-    /// Entries that were missing.
-    pub entries: u64,
-    /// Statements in the database that the restored entries are of.
-    pub statements: u64,
-}
-
 /// The reason why nothing was recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecovered {
@@ -36,12 +28,13 @@ pub enum NotRecovered {
 }
 
 /// Inserts the entries that the published log has and the database lacks. The checkpoint is verified
-/// with the log key, and the entries with the checkpoint. Repeating it changes nothing.
+/// with the log key, and the entries with the checkpoint. Returns their number. Repeating it changes
+/// nothing.
 pub async fn recover(
     db: &mut PgConnection,
     artifacts: &Artifacts,
     identity: &LogIdentity,
-) -> Result<Result<Recovered, NotRecovered>> {
+) -> Result<Result<usize, NotRecovered>> {
     // A process that refuses to continue the log holds the lock for a short time every few seconds.
     let deadline = Instant::now() + LEAD_TIMEOUT;
     while !receipt_log::lead(db).await? {
@@ -71,9 +64,6 @@ pub async fn recover(
     }
     let missing = published.get(known.len()..).unwrap_or_default();
     let first = i64::try_from(known.len()).map_err(Error::internal)?;
-    let statements = receipt_log::restore(db, first, missing).await?;
-    Ok(Ok(Recovered {
-        entries: missing.len() as u64,
-        statements,
-    }))
+    receipt_log::restore(db, first, missing).await?;
+    Ok(Ok(missing.len()))
 }

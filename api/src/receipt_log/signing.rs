@@ -1,11 +1,11 @@
 //! The signatures of statements, the receipt keys, and the indexes of the log in PostgreSQL.
 
 use assay_core::store::receipt_log::{
-    self, BATCH, NewKey, Signed, Source, StoredKey, Unlogged, append, store_indexes,
+    self, BATCH, NewKey, SignedStatement, Source, StoredKey, append,
 };
 use assay_core::store::{self, Connection as _, PgConnection};
 use assay_core::{Error, Result, Timestamp};
-use assay_receipts::jws::{ReceiptKey, log_entry};
+use assay_receipts::jws::{ReceiptKey, Signed, log_entry};
 use assay_receipts::statement::{KEY, KeyAction, KeyChange, Statement};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -107,7 +107,8 @@ impl<'a> Signers<'a> {
         self.keys.0.iter().find(|key| is_valid(key.kid()))
     }
 
-    /// Signs the statements that are not signed.
+    /// Signs the statements that are not signed, and appends them to the log: those of suites before
+    /// those of receipts.
     pub async fn sign_pending(&self, db: &mut PgConnection) -> Result<()> {
         for source in [Source::Suites, Source::Receipts] {
             loop {
@@ -118,15 +119,17 @@ impl<'a> Signers<'a> {
                     let key = self.at(statement.issued_at).ok_or_else(|| {
                         Error::internal("no receipt key of this process is valid for a statement")
                     })?;
-                    signed.push(Signed {
-                        jws: key.sign(&statement.payload),
-                        kid: key.kid().to_owned(),
+                    let Signed { signature, jws } = key.sign(&statement.payload);
+                    signed.push(SignedStatement {
                         id: statement.id,
                         version: statement.version,
+                        kid: key.kid().to_owned(),
+                        signature,
+                        entry: log_entry(&jws),
                     });
                 }
                 if !signed.is_empty() {
-                    receipt_log::store_signatures(db, source, &signed).await?;
+                    receipt_log::append_statements(db, source, &signed).await?;
                 }
                 if is_last {
                     break;
@@ -135,47 +138,31 @@ impl<'a> Signers<'a> {
         }
         Ok(())
     }
-}
 
-/// Gives the signed statements their indexes, those of suites before those of receipts. Then revokes
-/// the keys that the operator wants to be revoked, so that every statement of the platform by such a
-/// key has an index before the revocation.
-pub async fn append_pending(db: &mut PgConnection, keys: &ReceiptKeys) -> Result<()> {
-    for source in [Source::Suites, Source::Receipts] {
-        loop {
+    /// Revokes the keys that the operator wants to be revoked. They sign nothing afterwards.
+    pub async fn revoke_requested(&mut self, db: &mut PgConnection) -> Result<()> {
+        self.stored = receipt_log::keys(&mut *db).await?;
+        for revoked in self.stored.iter().filter(|key| key.must_be_revoked) {
+            let signer = self.keys.signer_of_changes(&self.stored);
+            let Some((signer, key)) = signer.zip(self.keys.find(&revoked.kid)) else {
+                tracing::error!(
+                    kid = revoked.kid,
+                    "a receipt key cannot be revoked: ASSAY_RECEIPT_KEYS must have it and another valid key"
+                );
+                continue;
+            };
             let mut transaction = db.begin().await?;
-            let unlogged = receipt_log::unlogged(&mut transaction, source).await?;
-            if unlogged.is_empty() {
-                break;
-            }
-            let entry = |statement: &Unlogged| log_entry(&statement.jws);
-            let entries: Vec<_> = unlogged.iter().map(entry).collect();
-            let indexes = append(&mut transaction, &entries).await?;
-            store_indexes(&mut transaction, source, &unlogged, &indexes).await?;
+            let index = receipt_log::size(&mut *transaction).await?;
+            let now = store::now(&mut *transaction).await?;
+            let at_index = u64::try_from(index).map_err(Error::internal)?;
+            let jws = sign_change(signer, key, KeyAction::Revoked, now, Some(at_index))?;
+            append(&mut transaction, &[log_entry(&jws)]).await?;
+            receipt_log::revoke_key(&mut *transaction, &revoked.kid, index, &jws).await?;
             transaction.commit().await?;
+            tracing::warn!(kid = revoked.kid, index, "receipt key revoked");
         }
+        Ok(())
     }
-    let stored = receipt_log::keys(&mut *db).await?;
-    for revoked in stored.iter().filter(|key| key.must_be_revoked) {
-        let signer = keys.signer_of_changes(&stored);
-        let Some((signer, key)) = signer.zip(keys.find(&revoked.kid)) else {
-            tracing::error!(
-                kid = revoked.kid,
-                "a receipt key cannot be revoked: ASSAY_RECEIPT_KEYS must have it and another valid key"
-            );
-            continue;
-        };
-        let mut transaction = db.begin().await?;
-        let index = receipt_log::size(&mut *transaction).await?;
-        let now = store::now(&mut *transaction).await?;
-        let at_index = u64::try_from(index).map_err(Error::internal)?;
-        let jws = sign_change(signer, key, KeyAction::Revoked, now, Some(at_index))?;
-        append(&mut transaction, &[log_entry(&jws)]).await?;
-        receipt_log::revoke_key(&mut *transaction, &revoked.kid, index, &jws).await?;
-        transaction.commit().await?;
-        tracing::warn!(kid = revoked.kid, index, "receipt key revoked");
-    }
-    Ok(())
 }
 
 /// Signs the statement about a change of a key.
@@ -196,5 +183,5 @@ fn sign_change(
     let digest = hex::encode(Sha256::digest(key.public_key()));
     let statement = Statement::new(KEY, "receipt-key", digest, change);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
-    Ok(signer.sign(&payload))
+    Ok(signer.sign(&payload).jws)
 }

@@ -27,8 +27,6 @@ struct Header {
 pub struct ReceiptKey {
     key: SigningKey,
     kid: String,
-    /// The encoded header of every signature by this key.
-    header: String,
 }
 
 impl ReceiptKey {
@@ -36,14 +34,7 @@ impl ReceiptKey {
     pub fn from_secret(secret: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(secret);
         let kid = thumbprint(key.verifying_key().as_bytes());
-        let header = Header {
-            alg: ALGORITHM.into(),
-            kid: kid.clone(),
-            typ: TYPE.into(),
-        };
-        // A structure of strings is always valid JSON.
-        let header = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&header).unwrap_or_default());
-        Self { key, kid, header }
+        Self { key, kid }
     }
 
     /// Returns the key's id: the thumbprint of RFC 7638.
@@ -57,11 +48,48 @@ impl ReceiptKey {
     }
 
     /// Signs a payload. The same payload always has the same signature.
-    pub fn sign(&self, payload: &[u8]) -> String {
-        let signed = format!("{}.{}", self.header, URL_SAFE_NO_PAD.encode(payload));
-        let signature = self.key.sign(signed.as_bytes());
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes()))
+    pub fn sign(&self, payload: &[u8]) -> Signed {
+        let mut jws = signed_part(&self.kid, payload);
+        let signature = self.key.sign(jws.as_bytes()).to_bytes();
+        push_signature(&mut jws, &signature);
+        Signed { signature, jws }
     }
+}
+
+/// A signed payload.
+pub struct Signed {
+    /// The Ed25519 signature of the header and the payload.
+    pub signature: [u8; Signature::BYTE_SIZE],
+    /// The compact form.
+    pub jws: String,
+}
+
+/// Returns the compact form of a payload, its signature and the id of the key that made it.
+pub fn compact(kid: &str, payload: &[u8], signature: &[u8]) -> String {
+    let mut jws = signed_part(kid, payload);
+    push_signature(&mut jws, signature);
+    jws
+}
+
+/// Returns the part of the compact form that is signed. Signatures are stored without it, so the
+/// header that belongs to a key never changes.
+fn signed_part(kid: &str, payload: &[u8]) -> String {
+    let header = Header {
+        alg: ALGORITHM.into(),
+        kid: kid.to_owned(),
+        typ: TYPE.into(),
+    };
+    // A structure of strings is always valid JSON.
+    let header = serde_json::to_vec(&header).unwrap_or_default();
+    let mut signed = URL_SAFE_NO_PAD.encode(header);
+    signed.push('.');
+    URL_SAFE_NO_PAD.encode_string(payload, &mut signed);
+    signed
+}
+
+fn push_signature(signed: &mut String, signature: &[u8]) {
+    signed.push('.');
+    URL_SAFE_NO_PAD.encode_string(signature, signed);
 }
 
 /// Returns the entry of a signed statement in the log: the SHA-256 of the compact form.
@@ -146,7 +174,7 @@ mod tests {
     fn each_changed_byte_is_detected() {
         let key = ReceiptKey::from_secret(&[7; 32]);
         let public = PublicKey::from_bytes(&key.public_key()).unwrap();
-        let jws = key.sign(b"{\"a\":1}");
+        let jws = key.sign(b"{\"a\":1}").jws;
         assert!(Jws::parse(&jws).unwrap().is_by(&public));
         for at in 0..jws.len() {
             for byte in [b'A', b'B', b'.', b'='] {

@@ -15,9 +15,11 @@ use assay_eval::suite::write_line;
 pub struct StoredStatement {
     /// The bytes of the statement.
     pub payload: Vec<u8>,
-    /// Its signature. `None` until the log has signed it.
-    pub jws: Option<String>,
-    /// Its index in the log, once it has one.
+    /// The id of the key that has signed it. `None` until then, as the signature and the index.
+    pub kid: Option<String>,
+    /// The Ed25519 signature.
+    pub signature: Option<Vec<u8>>,
+    /// The index in the log.
     pub log_index: Option<i64>,
 }
 
@@ -29,9 +31,11 @@ pub struct StoredReceipt {
     pub job_id: JobId,
     /// The bytes of the statement.
     pub payload: Vec<u8>,
-    /// Its signature. `None` until the log has signed it.
-    pub jws: Option<String>,
-    /// Its index in the log, once it has one.
+    /// The id of the key that has signed it. `None` until then, as the signature and the index.
+    pub kid: Option<String>,
+    /// The Ed25519 signature.
+    pub signature: Option<Vec<u8>>,
+    /// The index in the log.
     pub log_index: Option<i64>,
 }
 
@@ -86,7 +90,8 @@ pub async fn of_job(
             id as "id: ReceiptId",
             job_id as "job_id: JobId",
             payload,
-            jws,
+            kid,
+            signature,
             log_index
         from receipts
         where org_id = $1
@@ -109,7 +114,7 @@ pub async fn has_signed(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId)
             where org_id = $1
               and job_id = $2
               and figures in ('all', 'open')
-              and jws is not null
+              and log_index is not null
         ) as "has!"
         "#,
         org_id.as_str(),
@@ -133,7 +138,8 @@ pub async fn find(
             r.id as "id: ReceiptId",
             r.job_id as "job_id: JobId",
             r.payload,
-            r.jws,
+            r.kid,
+            r.signature,
             r.log_index
         from receipts r
         where r.id = $1
@@ -249,7 +255,8 @@ pub async fn commitment(
             c.commitment as "commitment?",
             c.committed_at as "committed_at?: Timestamp",
             c.payload as "payload?",
-            c.jws,
+            c.kid,
+            c.signature,
             c.log_index,
             c.retired_at as "retired_at: Timestamp",
             c.salt,
@@ -301,7 +308,8 @@ pub async fn commitment(
         committed_at,
         statement: StoredStatement {
             payload,
-            jws: row.jws,
+            kid: row.kid,
+            signature: row.signature,
             log_index: row.log_index,
         },
         opening,

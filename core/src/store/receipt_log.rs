@@ -73,12 +73,12 @@ pub async fn oldest_unsigned(db: impl PgExecutor<'_>) -> Result<(Option<Timestam
                 (
                     select min(issued_at)
                     from receipts
-                    where jws is null
+                    where log_index is null
                 ),
                 (
                     select min(committed_at)
                     from suite_commitments
-                    where jws is null
+                    where log_index is null
                 )
             ) as "oldest: Timestamp",
             clock_timestamp() as "now!: Timestamp"
@@ -191,7 +191,8 @@ pub struct Unsigned {
     pub issued_at: Timestamp,
 }
 
-/// Returns the oldest statements that are not signed.
+/// Returns the oldest statements that are not signed. A receipt is returned only after the statement
+/// of its suite has an index.
 pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsigned>> {
     let batch = BATCH as i64;
     let statements = match source {
@@ -205,7 +206,7 @@ pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsig
                     payload,
                     committed_at as "issued_at: Timestamp"
                 from suite_commitments
-                where jws is null
+                where log_index is null
                 order by committed_at
                 limit $1
                 "#,
@@ -220,13 +221,15 @@ pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsig
                 r#"
                 /* all tenants: the log signs the statements of every organization */
                 select
-                    id,
+                    r.id,
                     '' as "version!",
-                    payload,
-                    issued_at as "issued_at: Timestamp"
-                from receipts
-                where jws is null
-                order by issued_at
+                    r.payload,
+                    r.issued_at as "issued_at: Timestamp"
+                from receipts r
+                join suite_commitments c using (suite_id, suite_version)
+                where r.log_index is null
+                  and c.log_index is not null
+                order by r.issued_at
                 limit $1
                 "#,
                 batch
@@ -238,29 +241,34 @@ pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsig
     Ok(statements)
 }
 
-/// A signature of a statement.
-pub struct Signed {
+/// A signed statement.
+pub struct SignedStatement {
     /// The id of its row.
     pub id: String,
     /// The version of a suite; empty for a receipt.
     pub version: String,
     /// The id of the key.
     pub kid: String,
-    /// The compact JSON Web Signature.
-    pub jws: String,
+    /// The Ed25519 signature.
+    pub signature: [u8; 64],
+    /// The entry of the statement in the log.
+    pub entry: Entry,
 }
 
-/// Stores signatures of statements that have none.
-pub async fn store_signatures(
+/// Appends statements to the log, and stores their signatures and indexes.
+pub async fn append_statements(
     db: &mut PgConnection,
     source: Source,
-    signed: &[Signed],
+    signed: &[SignedStatement],
 ) -> Result<()> {
-    let column = |of: fn(&Signed) -> &str| signed.iter().map(of).collect::<Vec<_>>();
+    let column = |of: fn(&SignedStatement) -> &str| signed.iter().map(of).collect::<Vec<_>>();
     let ids = column(|signed| &signed.id);
     let versions = column(|signed| &signed.version);
     let kids = column(|signed| &signed.kid);
-    let signatures = column(|signed| &signed.jws);
+    let signatures: Vec<_> = signed.iter().map(|signed| &signed.signature[..]).collect();
+    let entries: Vec<_> = signed.iter().map(|signed| signed.entry).collect();
+    let mut transaction = db.begin().await?;
+    let indexes = append(&mut transaction, &entries).await?;
     match source {
         Source::Suites => {
             sqlx::query!(
@@ -268,19 +276,20 @@ pub async fn store_signatures(
                 update suite_commitments c
                 set
                     kid = s.kid,
-                    jws = s.jws
-                from unnest($1::text[], $2::text[], $3::text[], $4::text[])
-                    as s(id, version, kid, jws)
+                    signature = s.signature,
+                    log_index = s.index
+                from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[])
+                    as s(id, version, kid, signature, index)
                 where c.suite_id = s.id
                   and c.suite_version = s.version
-                  and c.jws is null
                 ",
                 &ids as &[&str],
                 &versions as &[&str],
                 &kids as &[&str],
-                &signatures as &[&str]
+                &signatures as &[&[u8]],
+                &indexes
             )
-            .execute(db)
+            .execute(&mut *transaction)
             .await?;
         }
         Source::Receipts => {
@@ -290,80 +299,23 @@ pub async fn store_signatures(
                 update receipts r
                 set
                     kid = s.kid,
-                    jws = s.jws
-                from unnest($1::text[], $2::text[], $3::text[]) as s(id, kid, jws)
+                    signature = s.signature,
+                    log_index = s.index
+                from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[])
+                    as s(id, kid, signature, index)
                 where r.id = s.id
-                  and r.jws is null
                 ",
                 &ids as &[&str],
                 &kids as &[&str],
-                &signatures as &[&str]
+                &signatures as &[&[u8]],
+                &indexes
             )
-            .execute(db)
+            .execute(&mut *transaction)
             .await?;
         }
     }
+    transaction.commit().await?;
     Ok(())
-}
-
-/// A signed statement without an index.
-pub struct Unlogged {
-    /// The id of its row.
-    pub id: String,
-    /// The version of a suite; empty for a receipt.
-    pub version: String,
-    /// The compact JSON Web Signature.
-    pub jws: String,
-}
-
-/// Returns the oldest signed statements without an index. A receipt is returned only if the
-/// statement of its suite has one.
-pub async fn unlogged(db: &mut PgConnection, source: Source) -> Result<Vec<Unlogged>> {
-    let batch = BATCH as i64;
-    let statements = match source {
-        Source::Suites => {
-            sqlx::query_as!(
-                Unlogged,
-                r#"
-                select
-                    suite_id as id,
-                    suite_version as version,
-                    jws as "jws!"
-                from suite_commitments
-                where jws is not null
-                  and log_index is null
-                order by committed_at, suite_id, suite_version
-                limit $1
-                "#,
-                batch
-            )
-            .fetch_all(db)
-            .await?
-        }
-        Source::Receipts => {
-            sqlx::query_as!(
-                Unlogged,
-                r#"
-                /* all tenants: the log has the statements of every organization */
-                select
-                    r.id,
-                    '' as "version!",
-                    r.jws as "jws!"
-                from receipts r
-                join suite_commitments c using (suite_id, suite_version)
-                where r.jws is not null
-                  and r.log_index is null
-                  and c.log_index is not null
-                order by r.issued_at, r.id
-                limit $1
-                "#,
-                batch
-            )
-            .fetch_all(db)
-            .await?
-        }
-    };
-    Ok(statements)
 }
 
 /// Appends entries to the log, and returns the index of each. An entry that the log has keeps its
@@ -374,78 +326,35 @@ pub async fn append(db: &mut PgConnection, entries: &[Entry]) -> Result<Vec<i64>
         r#"
         with given as (
             select
-                hash,
-                place
+                g.hash,
+                g.place,
+                e.index is null as is_new,
+                coalesce(
+                    e.index,
+                    (
+                        select coalesce(max(index) + 1, 0)
+                        from log_entries
+                    ) + row_number() over (partition by e.index is null order by g.place) - 1
+                ) as index
             from unnest($1::bytea[]) with ordinality as g(hash, place)
+            left join log_entries e using (hash)
         ), appended as (
             insert into log_entries (index, hash)
             select
-                (
-                    select coalesce(max(index) + 1, 0)
-                    from log_entries
-                ) + row_number() over (order by g.place) - 1,
-                g.hash
-            from given g
-            where not exists (select from log_entries e where e.hash = g.hash)
-            returning index, hash
+                index,
+                hash
+            from given
+            where is_new
         )
-        select coalesce(a.index, e.index) as "index!"
-        from given g
-        left join appended a using (hash)
-        left join log_entries e using (hash)
-        order by g.place
+        select index as "index!"
+        from given
+        order by place
         "#,
         &hashes as &[&[u8]]
     )
     .fetch_all(db)
     .await?;
     Ok(indexes)
-}
-
-/// Stores the indexes of statements. `indexes` belong to the statements in order.
-pub async fn store_indexes(
-    db: &mut PgConnection,
-    source: Source,
-    statements: &[Unlogged],
-    indexes: &[i64],
-) -> Result<()> {
-    let column = |of: fn(&Unlogged) -> &str| statements.iter().map(of).collect::<Vec<_>>();
-    let ids = column(|statement| &statement.id);
-    let versions = column(|statement| &statement.version);
-    match source {
-        Source::Suites => {
-            sqlx::query!(
-                "
-                update suite_commitments c
-                set log_index = s.index
-                from unnest($1::text[], $2::text[], $3::bigint[]) as s(id, version, index)
-                where c.suite_id = s.id
-                  and c.suite_version = s.version
-                ",
-                &ids as &[&str],
-                &versions as &[&str],
-                indexes
-            )
-            .execute(db)
-            .await?;
-        }
-        Source::Receipts => {
-            sqlx::query!(
-                "
-                /* all tenants: the log has the statements of every organization */
-                update receipts r
-                set log_index = s.index
-                from unnest($1::text[], $2::bigint[]) as s(id, index)
-                where r.id = s.id
-                ",
-                &ids as &[&str],
-                indexes
-            )
-            .execute(db)
-            .await?;
-        }
-    }
-    Ok(())
 }
 
 /// Reads the entries of the log from an index on, in order, and calls `each` with every one.
@@ -516,12 +425,7 @@ pub async fn state(db: impl PgExecutor<'_>) -> Result<LogState> {
         with waiting as (
             select issued_at
             from receipts
-            where jws is null
-            union all
-            select issued_at
-            from receipts
-            where jws is not null
-              and log_index is null
+            where log_index is null
             union all
             select committed_at
             from suite_commitments
@@ -545,11 +449,10 @@ pub async fn state(db: impl PgExecutor<'_>) -> Result<LogState> {
     Ok(state)
 }
 
-/// Inserts entries that the database has lost, from `first` on, and gives the statements that they
-/// are of their indexes. Returns the number of statements that were found.
-pub async fn restore(db: &mut PgConnection, first: i64, entries: &[Entry]) -> Result<u64> {
+/// Inserts entries that the database has lost, from `first` on. Statements that lost their signature
+/// are signed again, and find their entry by its hash.
+pub async fn restore(db: &mut PgConnection, first: i64, entries: &[Entry]) -> Result<()> {
     let hashes: Vec<&[u8]> = entries.iter().map(<[u8; 32]>::as_slice).collect();
-    let mut transaction = db.begin().await?;
     sqlx::query!(
         "
         insert into log_entries (index, hash)
@@ -561,34 +464,9 @@ pub async fn restore(db: &mut PgConnection, first: i64, entries: &[Entry]) -> Re
         first,
         &hashes as &[&[u8]]
     )
-    .execute(&mut *transaction)
+    .execute(db)
     .await?;
-    let suites = sqlx::query!(
-        "
-        update suite_commitments c
-        set log_index = e.index
-        from log_entries e
-        where c.log_index is null
-          and e.hash = sha256(convert_to(c.jws, 'UTF8'))
-        "
-    )
-    .execute(&mut *transaction)
-    .await?;
-    let receipts = sqlx::query!(
-        "
-        /* all tenants: the log has the statements of every organization */
-        update receipts r
-        set log_index = e.index
-        from log_entries e
-        where r.jws is not null
-          and r.log_index is null
-          and e.hash = sha256(convert_to(r.jws, 'UTF8'))
-        "
-    )
-    .execute(&mut *transaction)
-    .await?;
-    transaction.commit().await?;
-    Ok(suites.rows_affected() + receipts.rows_affected())
+    Ok(())
 }
 
 /// Returns the number of entries.
