@@ -36,8 +36,8 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest time between two rounds while jobs wait for a slot, unless one finishes earlier.
 const BACKLOG_TICK: Duration = Duration::from_millis(50);
 
-/// The age at which the costs of recent jobs are read again.
-const RECENT_COSTS_AGE_MAX: Duration = Duration::from_secs(1);
+/// The age at which the costs of recent jobs are read again. They are the rows of a minute.
+const RECENT_COSTS_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Shortest time between two records that notifications can be sent.
 const NOTIFIER_RECORD_INTERVAL: Duration = Duration::from_millis(500);
@@ -76,6 +76,8 @@ struct Dispatcher {
     others_wait: bool,
     /// The longest time until the next round.
     tick: Duration,
+    /// The time for which no round is needed, because every slot has jobs.
+    pause: Duration,
     /// The number of jobs that were chosen.
     choices: u64,
     recent_costs: Option<RecentCosts>,
@@ -99,6 +101,8 @@ struct Decided {
     notifications: Vec<JobNotification>,
     /// Set if jobs wait for a slot.
     others_wait: bool,
+    /// The time for which no round is needed, because every slot has jobs.
+    pause: Duration,
 }
 
 /// Dispatches until `stop` is set.
@@ -115,6 +119,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         rounds_succeed_since: None,
         others_wait: true,
         tick: TICK,
+        pause: Duration::ZERO,
         choices: 0,
         recent_costs: None,
         notifier_recorded_at: None,
@@ -138,7 +143,8 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         let mut next_round = began + interval;
         if dispatcher.others_wait {
             // A round of a long backlog takes longer. At most half of the time is spent in rounds.
-            next_round = next_round.max(tokio::time::Instant::now() + began.elapsed());
+            let pause = dispatcher.pause.max(began.elapsed());
+            next_round = next_round.max(tokio::time::Instant::now() + pause);
         }
         tokio::time::sleep_until(next_round).await;
         started_by = tokio::select! {
@@ -191,6 +197,7 @@ impl Dispatcher {
         let Some(decided) = within_response_timeout(decided).await? else {
             self.rounds_succeed_since = Some(rounds_succeed_since);
             self.others_wait = true;
+            self.pause = Duration::ZERO;
             if matches!(started_by, StartedBy::Stored) {
                 // The leader may have looked for jobs before these were submitted.
                 within_response_timeout(
@@ -203,6 +210,7 @@ impl Dispatcher {
             return Ok(0);
         };
         self.others_wait = decided.others_wait;
+        self.pause = decided.pause;
         self.tick = if self.others_wait && state.is_ok() {
             BACKLOG_TICK
         } else {
@@ -291,14 +299,14 @@ impl Dispatcher {
         }
         let speed = self.app.queue.speed();
         let busy = queue::busy(&mut *db, speed.cost_of_short_jobs_max()).await?;
-        let room = Room::new(speed, tasks, busy.slots, &busy.jobs);
+        let mut room = Room::new(speed, tasks, busy.slots, &busy.jobs);
         let mut chosen = Vec::new();
         if busy.others_wait && room.jobs_max() > 0 {
             let costs = self.active_costs(&mut *db, &busy.jobs).await?;
             let waiting =
                 queue::waiting(&mut *db, &costs, room.jobs_max(), room.cost_max()).await?;
             let mut order = Order::new(waiting, self.choices);
-            for (org_id, job) in choose(&mut order, room) {
+            for (org_id, job) in choose(&mut order, &mut room) {
                 if let Some(recent) = &mut self.recent_costs {
                     *recent.started.entry(org_id).or_default() += job.cost;
                 }
@@ -311,6 +319,7 @@ impl Dispatcher {
             notifications: job_notifications::record(db, &chosen).await?,
             // Also if all of them were chosen: more may have waited than were read.
             others_wait: busy.others_wait,
+            pause: room.pause(),
         })
     }
 

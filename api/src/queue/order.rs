@@ -10,6 +10,7 @@
 //! free, and of as many further ones as they finish in [`SECONDS_AHEAD`].
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use assay_core::model::queue::{CHOICES_PER_OLDEST, Speed};
 use assay_core::runtime::job_queue::JOBS_PER_TASK_MAX;
@@ -19,6 +20,12 @@ use assay_core::{OrgId, Timestamp};
 /// The run time of the jobs that workers are notified of before their slots are free, in seconds
 /// for each slot. It bridges the time until the next round.
 const SECONDS_AHEAD: f64 = 0.2;
+
+/// The time until the next round after one that chose jobs for [`SECONDS_AHEAD`].
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// The time until the next round while there is no worker.
+const PAUSE_WITHOUT_SLOTS: Duration = Duration::from_millis(500);
 
 /// The largest number of jobs that one round chooses.
 pub const CHOSEN_MAX: usize = 128;
@@ -148,6 +155,7 @@ pub struct Room {
     speed: Speed,
     /// The number of tasks that Redis can store.
     tasks: f64,
+    slots: f64,
     /// Slots without a job. Small jobs occupy a part of one.
     free_slots: f64,
     /// The run time of the jobs that may wait for a slot in addition, in seconds.
@@ -179,6 +187,7 @@ impl Room {
         Self {
             speed,
             tasks: tasks as f64,
+            slots: f64::from(slots),
             free_slots: free_slots.max(0.0),
             seconds_ahead: seconds_ahead.max(0.0),
             long_jobs: long_max.saturating_sub(u32::try_from(long_jobs).unwrap_or(u32::MAX)),
@@ -198,6 +207,18 @@ impl Room {
         match self.long_jobs {
             0 => self.speed.cost_of_short_jobs_max(),
             _ => i64::MAX,
+        }
+    }
+
+    /// Returns the time until a round is needed: a quarter of the time for which the jobs that
+    /// workers were notified of keep every slot busy.
+    pub fn pause(&self) -> Duration {
+        if self.slots == 0.0 {
+            PAUSE_WITHOUT_SLOTS
+        } else if self.free_slots >= 1.0 {
+            Duration::ZERO
+        } else {
+            PAUSE_MAX.mul_f64((1.0 - self.seconds_ahead / (self.slots * SECONDS_AHEAD)).max(0.0))
         }
     }
 
@@ -227,9 +248,9 @@ impl Room {
     }
 }
 
-/// Takes the jobs for which there is room, in the order of the queue. Returns each with its
-/// organization.
-pub fn choose(order: &mut Order, mut room: Room) -> Vec<(OrgId, WaitingJob)> {
+/// Takes the jobs for which there is room, in the order of the queue, and their room. Returns each
+/// with its organization.
+pub fn choose(order: &mut Order, room: &mut Room) -> Vec<(OrgId, WaitingJob)> {
     let mut chosen = Vec::new();
     while chosen.len() < CHOSEN_MAX
         && let Some(next) = order.peek()
@@ -352,28 +373,31 @@ mod tests {
 
     #[test]
     fn jobs_are_chosen_for_free_slots_and_a_short_time_ahead() {
-        let room = Room::new(SPEED, 128, 4, &[busy(3, 0, 0)]);
+        let mut room = Room::new(SPEED, 128, 4, &[busy(3, 0, 0)]);
+        assert_eq!(room.pause(), Duration::ZERO);
         let jobs = (0..9).map(|n| job(300, n)).collect();
         let mut order = Order::new(vec![org(1, 0, jobs)], 0);
         // One slot is free, and 0.8 s of the next jobs are prepared.
-        assert_eq!(choose(&mut order, room).len(), 3);
+        assert_eq!(choose(&mut order, &mut room).len(), 3);
+        // Two jobs of 0.301 s keep four slots busy for 0.15 s.
+        assert_eq!(room.pause().as_millis(), 37);
         assert!(order.peek().is_some());
-        let none = Room::new(SPEED, 0, 4, &[]);
-        assert_eq!((none.jobs_max(), choose(&mut order, none)), (0, vec![]));
-        let no_worker = Room::new(SPEED, 128, 0, &[]);
-        assert_eq!(
-            (no_worker.jobs_max(), choose(&mut order, no_worker)),
-            (0, vec![])
-        );
-        let notified = Room::new(SPEED, 128, 1, &[busy(1, 300, 0)]);
-        assert_eq!(choose(&mut order, notified), vec![]);
+        let [mut none, mut no_worker] =
+            [(0, 4), (128, 0)].map(|(tasks, slots)| Room::new(SPEED, tasks, slots, &[]));
+        for room in [&mut none, &mut no_worker] {
+            assert_eq!((room.jobs_max(), choose(&mut order, room)), (0, vec![]));
+        }
+        assert_eq!(none.pause(), Duration::ZERO);
+        assert_eq!(no_worker.pause(), PAUSE_WITHOUT_SLOTS);
+        let mut notified = Room::new(SPEED, 128, 1, &[busy(1, 300, 0)]);
+        assert_eq!(choose(&mut order, &mut notified), vec![]);
     }
 
     #[test]
     fn large_job_that_is_next_is_not_overtaken() {
-        let room = Room::new(SPEED, 128, 2, &[busy(2, 0, 0)]);
+        let mut room = Room::new(SPEED, 128, 2, &[busy(2, 0, 0)]);
         let mut order = Order::new(vec![org(1, 0, vec![job(1_000, 0), job(1, 1)])], 0);
-        assert_eq!(choose(&mut order, room), vec![]);
+        assert_eq!(choose(&mut order, &mut room), vec![]);
     }
 
     #[test]
@@ -381,9 +405,9 @@ mod tests {
         let jobs = || (0..8).map(|n| job(6_000, n)).chain([job(1, 9)]).collect();
         for (slots, running_long, chosen) in [(4, 0, 2), (4, 1, 1), (4, 2, 0), (1, 0, 1)] {
             let busy = busy(running_long, 0, running_long);
-            let room = Room::new(SPEED, 128, slots, &[busy]);
+            let mut room = Room::new(SPEED, 128, slots, &[busy]);
             let mut order = Order::new(vec![org(1, 0, jobs())], 0);
-            let n = choose(&mut order, room).len();
+            let n = choose(&mut order, &mut room).len();
             // The short job is behind them.
             assert_eq!(n - 1, chosen, "{slots} slots, {running_long} long jobs run");
         }
@@ -391,7 +415,7 @@ mod tests {
 
     #[test]
     fn small_jobs_share_a_slot() {
-        let room = Room::new(SPEED, 128, 1, &[]);
+        let mut room = Room::new(SPEED, 128, 1, &[]);
         let jobs = (0..200)
             .map(|n| WaitingJob {
                 is_small: true,
@@ -400,7 +424,7 @@ mod tests {
             .collect();
         let mut order = Order::new(vec![org(1, 0, jobs)], 0);
         // 16 in the free slot, and those of the next 0.2 s, at 2 ms each.
-        let chosen = choose(&mut order, room).len();
+        let chosen = choose(&mut order, &mut room).len();
         assert!(chosen.abs_diff(16 + 100) <= 1, "{chosen}");
     }
 }

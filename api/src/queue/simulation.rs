@@ -113,7 +113,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
             *costs.entry(*org).or_default() += jobs.cost;
         }
         let busy: Vec<_> = busy.into_values().collect();
-        let room = Room::new(SPEED, 128, slots, &busy);
+        let mut room = Room::new(SPEED, 128, slots, &busy);
         let candidates = waiting
             .iter()
             .enumerate()
@@ -131,7 +131,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
             })
             .collect();
         let mut order = Order::new(orgs, choices);
-        for (_, WaitingJob { job_id, .. }) in choose(&mut order, room) {
+        for (_, WaitingJob { job_id, .. }) in choose(&mut order, &mut room) {
             let place = waiting.iter().enumerate().find_map(|(org, jobs)| {
                 let at = jobs
                     .iter()
