@@ -9,6 +9,7 @@ alter table queue_snapshots
     -- Null until jobs have been measured.
     add column items_per_second double precision,
     add column overhead_seconds double precision,
+    add column start_seconds double precision,
     add column end_by_ratio double precision,
     add column wait_p50 double precision,
     add column wait_p95 double precision,

@@ -617,6 +617,7 @@ fn normalized(world: &World, text: &str) -> String {
         ("first_estimated_end_by\":", ",}"),
         ("items_per_second\":", ",}"),
         ("overhead_seconds\":", ",}"),
+        ("start_seconds\":", ",}"),
         ("end_by_ratio\":", ",}"),
         ("wait_p50\":", ",}"),
         ("wait_p95\":", ",}"),

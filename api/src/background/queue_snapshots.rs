@@ -9,7 +9,7 @@ use assay_core::store::queue_snapshot::{self, Measured, Place, Snapshot};
 use assay_core::store::{
     Connection as _, PgConnection, queue, queue_depth, within_response_timeout,
 };
-use assay_core::{BestEffort as _, Result};
+use assay_core::{BestEffort as _, OrgId, Result};
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -20,14 +20,22 @@ use crate::queue::order::Order;
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between two measurements of finished jobs.
-const MEASUREMENT_INTERVAL: Duration = Duration::from_secs(5);
+/// The age at which the attempts of the last hour and of the last minute are read again.
+const FINISHED_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// What this process has read of finished jobs.
+struct Finished {
+    read_at: Instant,
+    measured: Measured,
+    /// The cost of the jobs of each organization that started recently.
+    recent_costs: HashMap<OrgId, i64>,
+}
 
 /// Stores and reads snapshots until `stop` is set.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
-    let mut measured_at = None::<Instant>;
+    let mut finished = None::<Finished>;
     loop {
-        within_response_timeout(refresh(&app, &mut measured_at))
+        within_response_timeout(refresh(&app, &mut finished))
             .await
             .best_effort("measuring the queue; the estimates are older meanwhile");
         tokio::select! {
@@ -37,8 +45,8 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn refresh(app: &App, measured_at: &mut Option<Instant>) -> Result<()> {
-    store(app, measured_at).await?;
+async fn refresh(app: &App, finished: &mut Option<Finished>) -> Result<()> {
+    store(app, finished).await?;
     let read = queue_snapshot::read(&app.db.get(), app.queue.as_of()).await?;
     if let Some(stored) = read {
         app.queue.set(stored);
@@ -47,39 +55,47 @@ async fn refresh(app: &App, measured_at: &mut Option<Instant>) -> Result<()> {
 }
 
 /// Stores a snapshot, unless another process has just done it.
-async fn store(app: &App, measured_at: &mut Option<Instant>) -> Result<()> {
+async fn store(app: &App, finished: &mut Option<Finished>) -> Result<()> {
     let mut connection = app.db.get().acquire().await?;
     let mut db = connection.begin().await?;
-    let Some(before) = queue_snapshot::try_begin(&mut db).await? else {
+    if !queue_snapshot::try_begin(&mut db).await? {
         db.rollback().await?;
         return Ok(());
+    }
+    let known = match finished.take() {
+        Some(known) if known.read_at.elapsed() < FINISHED_AGE_MAX => known,
+        _ => Finished {
+            read_at: Instant::now(),
+            measured: measure(&queue_snapshot::measured_attempts(&mut *db).await?),
+            recent_costs: queue::recent_costs(&mut *db).await?,
+        },
     };
-    let measured = if measured_at.is_none_or(|at| at.elapsed() >= MEASUREMENT_INTERVAL) {
-        *measured_at = Some(Instant::now());
-        measure(&queue_snapshot::measured_attempts(&mut *db).await?)
-    } else {
-        before
-    };
-    let snapshot = take(&mut db, measured).await?;
+    let snapshot = take(&mut db, &known).await?;
+    *finished = Some(known);
     queue_snapshot::store(&mut *db, &snapshot).await?;
     db.commit().await?;
     Ok(())
 }
 
-async fn take(db: &mut PgConnection, measured: Measured) -> Result<Snapshot> {
+async fn take(db: &mut PgConnection, finished: &Finished) -> Result<Snapshot> {
+    let Finished {
+        measured,
+        recent_costs,
+        ..
+    } = finished;
     let speed = measured.speed.unwrap_or(Speed::ASSUMED);
     let depth = queue_depth::measure(&mut *db).await?;
     let busy = queue::busy(&mut *db, i64::MAX).await?;
-    let mut active: HashMap<_, _> = queue::recent_costs(&mut *db).await?;
-    let mut costs = active.clone();
-    for (org_id, cost) in queue_snapshot::active_costs(&mut *db).await? {
-        *costs.entry(org_id).or_default() += cost;
-    }
+    let mut active = recent_costs.clone();
     let mut busy_seconds = 0.0;
     for jobs in busy.jobs {
         let count = usize::try_from(jobs.jobs()).unwrap_or(0);
         busy_seconds += speed.seconds(count, jobs.remaining_cost);
         *active.entry(jobs.org_id).or_default() += jobs.cost;
+    }
+    let mut costs = active.clone();
+    for (org_id, cost) in queue_snapshot::waiting_costs(&mut *db).await? {
+        *costs.entry(org_id).or_default() += cost;
     }
     let waiting = queue::waiting(db, &active, ORDERED_MAX, i64::MAX).await?;
     let mut order = Order::new(waiting, 0);
@@ -98,7 +114,7 @@ async fn take(db: &mut PgConnection, measured: Measured) -> Result<Snapshot> {
         running: depth.running as i64,
         slots: i64::from(busy.slots),
         oldest_seconds: depth.queued_seconds,
-        measured,
+        measured: *measured,
         busy_seconds,
         order: places.collect(),
         costs: costs.into_iter().collect(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use assay_core::model::job::{JobRow, JobStatus};
-use assay_core::model::queue::{JobQueue, Queue, Speed};
+use assay_core::model::queue::{FirstEstimate, JobQueue, Queue, Speed};
 use assay_core::store::queue_snapshot::{Snapshot, StoredSnapshot};
 use assay_core::{Error, JobId, OrgId, Result, Timestamp};
 
@@ -95,24 +95,26 @@ impl QueueEstimates {
             JobStatus::Running => known.of_running(job),
             // Nothing is known about the end of the job that it waits for.
             _ if job.waits_for_job => JobQueue::default(),
-            _ if job.is_notified => known.estimate((0, 0.0), job.cost),
-            _ => {
-                let place = match known.places.get(&job.id) {
-                    Some(index) => known.before(*index),
-                    // It was submitted after the snapshot, or is not ordered.
-                    None => known.before_new(&job.org_id, weight, job.cost),
-                };
-                known.estimate(place, job.cost)
-            }
+            _ if job.is_notified => known.estimate((0, 0.0), known.as_of, job.cost),
+            _ => match known.places.get(&job.id) {
+                Some(index) => known.estimate(known.before(*index), known.as_of, job.cost),
+                // It was submitted after the snapshot, or is not ordered.
+                None => known.estimate_new(&job.org_id, weight, job.cost),
+            },
         })
     }
 
-    /// Returns the place and the estimates of a job that is about to be stored.
-    pub fn of_new_job(&self, org_id: &OrgId, weight: u32, cost: i64) -> JobQueue {
+    /// Returns the estimate of a job that is about to be stored.
+    pub fn of_new_job(&self, org_id: &OrgId, weight: u32, cost: i64) -> FirstEstimate {
         let Some(known) = self.known() else {
-            return JobQueue::default();
+            return FirstEstimate::default();
         };
-        known.estimate(known.before_new(org_id, weight, cost), cost)
+        let now = known.now();
+        let queue = known.estimate_new(org_id, weight, cost);
+        FirstEstimate {
+            end_seconds: queue.estimated_end_at.map(|at| seconds_between(now, at)),
+            end_by_seconds: queue.estimated_end_by.map(|at| seconds_between(now, at)),
+        }
     }
 }
 
@@ -163,7 +165,14 @@ impl Known {
         (ahead, seconds)
     }
 
-    fn estimate(&self, (ahead, seconds): (usize, f64), cost: i64) -> JobQueue {
+    /// Estimates a job that is not in the snapshot. The queue is assumed to be as long now as it was
+    /// then: other jobs have arrived since, too.
+    fn estimate_new(&self, org_id: &OrgId, weight: u32, cost: i64) -> JobQueue {
+        self.estimate(self.before_new(org_id, weight, cost), self.now(), cost)
+    }
+
+    /// Estimates a waiting job that has these jobs before it, `from` a time on.
+    fn estimate(&self, (ahead, seconds): (usize, f64), from: Timestamp, cost: i64) -> JobQueue {
         let now = self.now();
         let snapshot = &self.snapshot;
         let times = snapshot
@@ -173,13 +182,14 @@ impl Known {
             .map(|speed| {
                 let slots = snapshot.slots as f64;
                 let free_slots = (snapshot.slots - snapshot.running).max(0) as f64;
-                // A job with a free slot and nobody ahead starts at once.
+                // A job with a free slot and nobody ahead starts when its notification arrives.
                 let wait = if free_slots > 0.0 && ahead == 0 {
                     0.0
                 } else {
                     (snapshot.busy_seconds + seconds) / slots
                 };
-                let start_at = plus_seconds(self.as_of, wait).max(now);
+                let wait = wait.max(snapshot.measured.start_seconds.unwrap_or(0.0));
+                let start_at = plus_seconds(from, wait).max(now);
                 (start_at, plus_seconds(start_at, speed.seconds(1, cost)))
             });
         JobQueue {
@@ -193,10 +203,14 @@ impl Known {
     /// Returns the time before which nine of ten jobs with this estimated end have ended.
     fn end_by(&self, end_at: Timestamp) -> Option<Timestamp> {
         let now = self.now();
-        let seconds = (end_at.unix_micros() - now.unix_micros()) as f64 / 1e6;
+        let seconds = seconds_between(now, end_at);
         let ratio = self.snapshot.measured.end_by_ratio?;
         Some(plus_seconds(now, (seconds * ratio).max(seconds)))
     }
+}
+
+fn seconds_between(start: Timestamp, end: Timestamp) -> f64 {
+    (end.unix_micros() - start.unix_micros()) as f64 / 1e6
 }
 
 fn plus_seconds(at: Timestamp, seconds: f64) -> Timestamp {

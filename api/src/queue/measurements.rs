@@ -16,9 +16,11 @@ const OVERHEAD_DOMINATES_MAX: f64 = 10_000.0;
 /// Measures attempts.
 pub fn measure(attempts: &[MeasuredAttempt]) -> Measured {
     let waits = sorted(attempts.iter().map(|attempt| attempt.waited));
+    let started_after = sorted(attempts.iter().filter_map(|attempt| attempt.started_after));
     let ratios = sorted(attempts.iter().filter_map(|attempt| attempt.ratio));
     Measured {
         speed: speed(attempts),
+        start_seconds: quantile(&started_after, 0.5),
         end_by_ratio: quantile(&ratios, 0.9).filter(|_| ratios.len() >= RATIOS_MIN),
         wait_seconds: quantile(&waits, 0.5)
             .zip(quantile(&waits, 0.95))
@@ -87,6 +89,7 @@ mod tests {
         MeasuredAttempt {
             cost,
             waited: 0.0,
+            started_after: None,
             ran: Some(ran),
             ratio: None,
         }

@@ -29,6 +29,15 @@ pub struct JobQueue {
     pub estimated_end_by: Option<Timestamp>,
 }
 
+/// The time from the submission of a job to its end, as it is estimated before the job is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FirstEstimate {
+    /// The median, in seconds.
+    pub end_seconds: Option<f64>,
+    /// The time that nine of ten such jobs do not exceed, in seconds.
+    pub end_by_seconds: Option<f64>,
+}
+
 /// The totals of the queue, over all organizations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub struct Queue {

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::model::ids::JobId;
     use crate::model::org::Plan;
-    use crate::model::queue::JobQueue;
+    use crate::model::queue::FirstEstimate;
     use crate::model::span_context::SpanContext;
     use crate::model::suite::BoardMode;
     use crate::model::suite::SuiteAccess;
@@ -366,7 +366,7 @@ mod tests {
             }),
             input: StoredAs::Row(Bytes::new()),
             n_submitted: 1,
-            estimate: JobQueue::default(),
+            estimate: FirstEstimate::default(),
             idempotency_key: None,
             request_sha256: None,
             elapsed_us: 0,

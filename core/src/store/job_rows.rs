@@ -11,7 +11,7 @@ use super::suite::SuiteRow;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::job::{JobRow, JobStatus, JobType};
-use crate::model::queue::JobQueue;
+use crate::model::queue::FirstEstimate;
 use crate::model::timestamp::Timestamp;
 
 /// The use that an organization has made of its limits, with the jobs that were accepted so far.
@@ -149,9 +149,10 @@ impl<'a> NewRow<'a> {
     }
 
     /// Returns one of the estimates of the job, in microseconds since 1970.
-    fn estimated(&self, at: fn(&JobQueue) -> Option<Timestamp>) -> Option<i64> {
+    fn estimated(&self, seconds: fn(&FirstEstimate) -> Option<f64>) -> Option<i64> {
         let estimate = self.needs_job_id.is_none().then_some(&self.job.estimate)?;
-        at(estimate).map(Timestamp::unix_micros)
+        let micros = (seconds(estimate)? * 1e6) as i64;
+        Some(self.created_at.plus_micros(micros).unix_micros())
     }
 
     fn eval_job_id(&self) -> Option<&'a JobId> {
@@ -208,11 +209,11 @@ pub(super) async fn insert(
     let costs: Vec<_> = rows.iter().map(NewRow::cost).collect();
     let estimated_end_at: Vec<_> = rows
         .iter()
-        .map(|row| row.estimated(|estimate| estimate.estimated_end_at))
+        .map(|row| row.estimated(|estimate| estimate.end_seconds))
         .collect();
     let estimated_end_by: Vec<_> = rows
         .iter()
-        .map(|row| row.estimated(|estimate| estimate.estimated_end_by))
+        .map(|row| row.estimated(|estimate| estimate.end_by_seconds))
         .collect();
     let elapsed_us: Vec<_> = rows.iter().map(|row| row.job.elapsed_us).collect();
     let created_at: Vec<_> = rows

@@ -10,7 +10,7 @@ use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::JobType;
 use crate::model::metadata::Metadata;
 use crate::model::org::Plan;
-use crate::model::queue::JobQueue;
+use crate::model::queue::FirstEstimate;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
 use crate::model::span_context::{SpanContext, SpanId};
@@ -40,7 +40,7 @@ pub struct NewJob {
     /// Number of predictions or sequences.
     pub n_submitted: i64,
     /// The first estimate of the job's end, which the row keeps.
-    pub estimate: JobQueue,
+    pub estimate: FirstEstimate,
     /// The caller's idempotency key, if any.
     pub idempotency_key: Option<String>,
     /// The digest of the request that the idempotency key stands for. `None` without a key.

@@ -60,6 +60,9 @@ pub struct Place {
 pub struct Measured {
     /// The speed of the workers. `None` if no job has succeeded.
     pub speed: Option<Speed>,
+    /// The median time from a notification to the start of the job, in seconds. `None` if no job has
+    /// started.
+    pub start_seconds: Option<f64>,
     /// The ratio of the actual time from the submission to the end, to the time that was estimated
     /// first, which nine of ten jobs do not exceed. `None` with too few jobs.
     pub end_by_ratio: Option<f64>,
@@ -74,6 +77,8 @@ pub struct MeasuredAttempt {
     pub cost: i64,
     /// The time that the job waited for the attempt, in seconds.
     pub waited: f64,
+    /// The time from the notification of the worker to the start, in seconds, if there was one.
+    pub started_after: Option<f64>,
     /// The duration of the attempt, in seconds, if the job has succeeded.
     pub ran: Option<f64>,
     /// The ratio of the actual time until the end to the time that was estimated first.
@@ -89,6 +94,10 @@ pub async fn measured_attempts(db: impl PgExecutor<'_>) -> Result<Vec<MeasuredAt
         select
             a.cost,
             greatest(extract(epoch from a.started_at - j.available_at), 0)::float8 as "waited!",
+            case
+                when a.started_at >= j.dispatched_at and isfinite(j.dispatched_at)
+                then extract(epoch from a.started_at - j.dispatched_at)
+            end::float8 as started_after,
             case
                 when j.status = 'succeeded' then extract(epoch from a.ended_at - a.started_at)
             end::float8 as ran,
@@ -114,61 +123,26 @@ pub async fn measured_attempts(db: impl PgExecutor<'_>) -> Result<Vec<MeasuredAt
     Ok(attempts)
 }
 
-/// Tries to make this transaction the one that stores the next snapshot. Returns `None` if another
-/// process does, or if the last snapshot is too young. Otherwise, returns the measurements of the
-/// last one.
-pub async fn try_begin(db: &mut PgConnection) -> Result<Option<Measured>> {
-    let row = sqlx::query!(
-        "
-        select
-            items_per_second,
-            overhead_seconds,
-            end_by_ratio,
-            wait_p50,
-            wait_p95
+/// Tries to make this transaction the one that stores the next snapshot. Returns `false` if another
+/// process does, or if the last snapshot is too young.
+pub async fn try_begin(db: &mut PgConnection) -> Result<bool> {
+    let begun = sqlx::query_scalar!(
+        r#"
+        select pg_try_advisory_xact_lock($2) as "begun!"
         from queue_snapshots
-        where (as_of is null or as_of <= clock_timestamp() - $1::float8 * interval '1 second')
-          and pg_try_advisory_xact_lock($2)
-        ",
+        where as_of is null
+           or as_of <= clock_timestamp() - $1::float8 * interval '1 second'
+        "#,
         INTERVAL.as_secs_f64(),
         STORING
     )
     .fetch_optional(db)
     .await?;
-    Ok(row.map(|row| {
-        measured(
-            row.items_per_second,
-            row.overhead_seconds,
-            row.end_by_ratio,
-            row.wait_p50,
-            row.wait_p95,
-        )
-    }))
+    Ok(begun == Some(true))
 }
 
-fn measured(
-    items_per_second: Option<f64>,
-    overhead_seconds: Option<f64>,
-    end_by_ratio: Option<f64>,
-    wait_p50: Option<f64>,
-    wait_p95: Option<f64>,
-) -> Measured {
-    Measured {
-        speed: items_per_second.zip(overhead_seconds).map(
-            |(items_per_second, overhead_seconds)| Speed {
-                items_per_second,
-                overhead_seconds,
-            },
-        ),
-        end_by_ratio,
-        wait_seconds: wait_p50
-            .zip(wait_p95)
-            .map(|(p50, p95)| WaitSeconds { p50, p95 }),
-    }
-}
-
-/// Returns the cost of the queued and running jobs of each organization that has any.
-pub async fn active_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>> {
+/// Returns the cost of the jobs of each organization that wait for a notification.
+pub async fn waiting_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>> {
     let costs = sqlx::query!(
         r#"
         /* all tenants: the queue holds jobs of every organization */
@@ -176,7 +150,8 @@ pub async fn active_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>> 
             org_id as "org_id: OrgId",
             sum(cost)::bigint as "cost!"
         from jobs
-        where status in ('queued', 'running')
+        where status = 'queued'
+          and dispatched_at is null
         group by org_id
         "#
     )
@@ -218,15 +193,16 @@ pub async fn store(db: impl PgExecutor<'_>, snapshot: &Snapshot) -> Result<()> {
             oldest_seconds = $4,
             items_per_second = $5,
             overhead_seconds = $6,
-            end_by_ratio = $7,
-            wait_p50 = $8,
-            wait_p95 = $9,
-            busy_seconds = $10,
-            job_ids = $11,
-            sort_keys = $12,
-            seconds_through = $13,
-            org_ids = $14,
-            org_costs = $15
+            start_seconds = $7,
+            end_by_ratio = $8,
+            wait_p50 = $9,
+            wait_p95 = $10,
+            busy_seconds = $11,
+            job_ids = $12,
+            sort_keys = $13,
+            seconds_through = $14,
+            org_ids = $15,
+            org_costs = $16
         ",
         queued,
         running,
@@ -234,6 +210,7 @@ pub async fn store(db: impl PgExecutor<'_>, snapshot: &Snapshot) -> Result<()> {
         oldest_seconds,
         measured.speed.map(|speed| speed.items_per_second),
         measured.speed.map(|speed| speed.overhead_seconds),
+        measured.start_seconds,
         measured.end_by_ratio,
         measured.wait_seconds.map(|wait| wait.p50),
         measured.wait_seconds.map(|wait| wait.p95),
@@ -276,6 +253,7 @@ pub async fn read(
             oldest_seconds,
             items_per_second,
             overhead_seconds,
+            start_seconds,
             end_by_ratio,
             wait_p50,
             wait_p95,
@@ -303,13 +281,20 @@ pub async fn read(
             running: row.running,
             slots: row.slots,
             oldest_seconds: row.oldest_seconds,
-            measured: measured(
-                row.items_per_second,
-                row.overhead_seconds,
-                row.end_by_ratio,
-                row.wait_p50,
-                row.wait_p95,
-            ),
+            measured: Measured {
+                speed: row.items_per_second.zip(row.overhead_seconds).map(
+                    |(items_per_second, overhead_seconds)| Speed {
+                        items_per_second,
+                        overhead_seconds,
+                    },
+                ),
+                start_seconds: row.start_seconds,
+                end_by_ratio: row.end_by_ratio,
+                wait_seconds: row
+                    .wait_p50
+                    .zip(row.wait_p95)
+                    .map(|(p50, p95)| WaitSeconds { p50, p95 }),
+            },
             busy_seconds: row.busy_seconds,
             order: places
                 .map(|((job_id, sort_key), seconds_through)| Place {
