@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The age at which the attempts of the last hour and of the last minute are read again.
 const FINISHED_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// What this process has read of finished jobs.
+/// The finished jobs, as this process has read them.
 struct Finished {
     read_at: Instant,
     measured: Measured,

@@ -174,8 +174,10 @@ mod tests {
     fn each_changed_byte_is_detected() {
         let key = ReceiptKey::from_secret(&[7; 32]);
         let public = PublicKey::from_bytes(&key.public_key()).unwrap();
-        let jws = key.sign(b"{\"a\":1}").jws;
+        let payload = b"{\"a\":1}";
+        let Signed { signature, jws } = key.sign(payload);
         assert!(Jws::parse(&jws).unwrap().is_by(&public));
+        assert_eq!(compact(key.kid(), payload, &signature), jws);
         for at in 0..jws.len() {
             for byte in [b'A', b'B', b'.', b'='] {
                 let mut changed = jws.clone().into_bytes();
