@@ -108,25 +108,21 @@ grant select (id, suite_id, suite_version, payload, issued_at, kid, signature, l
 -- Rejects a change of a statement, and of a signature and an index that are set, by every role.
 create function refuse_changed_statement() returns trigger language plpgsql as $$
 begin
-    raise exception 'a statement, its signature and its index never change';
+    if old.payload <> new.payload
+        or (
+            old.log_index is not null
+            and (old.kid, old.signature, old.log_index) is distinct from (new.kid, new.signature, new.log_index)
+        )
+    then
+        raise exception 'a statement, its signature and its index never change';
+    end if;
+    return new;
 end
 $$;
 create trigger receipts_refuse_change before update on receipts
-    for each row when (
-        old.payload <> new.payload
-        or (
-            old.log_index is not null
-            and (old.kid, old.signature, old.log_index) is distinct from (new.kid, new.signature, new.log_index)
-        )
-    ) execute function refuse_changed_statement();
+    for each row execute function refuse_changed_statement();
 create trigger suite_commitments_refuse_change before update on suite_commitments
-    for each row when (
-        old.payload <> new.payload
-        or (
-            old.log_index is not null
-            and (old.kid, old.signature, old.log_index) is distinct from (new.kid, new.signature, new.log_index)
-        )
-    ) execute function refuse_changed_statement();
+    for each row execute function refuse_changed_statement();
 
 -- The receipts of the entries that a board shows.
 create view shown_receipts with (security_barrier) as
