@@ -33,7 +33,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// are dispatched, claimed and finished in groups, which costs each much less.
 const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Longest time between two rounds while jobs wait for a slot, unless one finishes earlier.
+/// Longest time from the pause after a round to the next one while jobs wait for a slot, unless one
+/// finishes earlier.
 const BACKLOG_TICK: Duration = Duration::from_millis(50);
 
 /// The age at which the costs of recent jobs are read again. They are the rows of a minute.

@@ -21,9 +21,6 @@ use assay_core::{OrgId, Timestamp};
 /// for each slot. It bridges the time until the next round.
 const SECONDS_AHEAD: f64 = 0.2;
 
-/// The time until the next round after one that chose jobs for [`SECONDS_AHEAD`].
-const PAUSE_MAX: Duration = Duration::from_millis(50);
-
 /// The time until the next round while there is no worker.
 const PAUSE_WITHOUT_SLOTS: Duration = Duration::from_millis(500);
 
@@ -218,7 +215,8 @@ impl Room {
         } else if self.free_slots >= 1.0 {
             Duration::ZERO
         } else {
-            PAUSE_MAX.mul_f64((1.0 - self.seconds_ahead / (self.slots * SECONDS_AHEAD)).max(0.0))
+            let seconds_busy = SECONDS_AHEAD - self.seconds_ahead / self.slots;
+            Duration::from_secs_f64(seconds_busy.max(0.0) / 4.0)
         }
     }
 
