@@ -679,6 +679,7 @@ async fn expired_rows_are_deleted() {
          select 'dev_' || n, decode('0' || n, 'hex'), decode('0' || n, 'hex'), 'x', '192.0.2.1',
              now() - n * interval '20 hours'
          from generate_series(1, 2) n;
+         update events set timestamp = now() - case when job_id is null then interval '29 days' else interval '31 days' end;
          update invites set expires_at = now() - interval '91 days';
          update domain_claims set expires_at = now() - interval '91 days';
          insert into usage_request_days (org_id, date, requests)
@@ -692,10 +693,14 @@ async fn expired_rows_are_deleted() {
         .await
         .unwrap();
     let _api = launch_api_with_cleanup(&world).await;
-    wait_until("the uploads are deleted", WAIT_TIMEOUT, async || {
-        count(&mut world.database().await, "select count(*) from uploads").await == 0
-    })
+    let old = "select (select count(*) from uploads) + (select count(*) from events where job_id is not null)";
+    wait_until(
+        "the uploads and events are deleted",
+        WAIT_TIMEOUT,
+        async || count(&mut world.database().await, old).await == 0,
+    )
     .await;
+    assert!(count(&mut database, "select count(*) from events").await > 0);
     let mut left: Vec<String> = sqlx::query_scalar("select id from jobs")
         .fetch_all(&mut database)
         .await
