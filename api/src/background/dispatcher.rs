@@ -24,7 +24,7 @@ use assay_core::{BestEffort as _, OrgId, Result};
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::queue::order::{Order, Room, choose};
+use crate::queue::order::{ChoiceCounts, Order, Room, choose};
 
 /// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
@@ -79,8 +79,8 @@ struct Dispatcher {
     tick: Duration,
     /// The time for which no round is needed, because every slot has jobs.
     pause: Duration,
-    /// The number of jobs that were chosen.
-    choices: u64,
+    /// Of the jobs that this process has chosen.
+    counts: ChoiceCounts,
     recent_costs: Option<RecentCosts>,
     /// The time at which it was last recorded that notifications can be sent.
     notifier_recorded_at: Option<Instant>,
@@ -104,6 +104,8 @@ struct Decided {
     others_wait: bool,
     /// The time for which no round is needed, because every slot has jobs.
     pause: Duration,
+    /// The counts with the jobs of this round. `None` if it did not look for jobs.
+    counts: Option<ChoiceCounts>,
 }
 
 /// Dispatches until `stop` is set.
@@ -121,7 +123,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         others_wait: true,
         tick: TICK,
         pause: Duration::ZERO,
-        choices: 0,
+        counts: ChoiceCounts::default(),
         recent_costs: None,
         notifier_recorded_at: None,
     };
@@ -210,6 +212,8 @@ impl Dispatcher {
             }
             return Ok(0);
         };
+        // The transaction has been committed.
+        self.counts = decided.counts.unwrap_or(self.counts);
         self.others_wait = decided.others_wait;
         self.pause = decided.pause;
         self.tick = if self.others_wait && state.is_ok() {
@@ -302,18 +306,19 @@ impl Dispatcher {
         let busy = queue::busy(&mut *db, speed.cost_of_short_jobs_max()).await?;
         let mut room = Room::new(speed, tasks, busy.slots, &busy.jobs);
         let mut chosen = Vec::new();
+        let mut counts = self.counts;
         if busy.others_wait && room.jobs_max() > 0 {
             let costs = self.active_costs(&mut *db, &busy.jobs).await?;
             let waiting =
                 queue::waiting(&mut *db, &costs, room.jobs_max(), room.cost_max()).await?;
-            let mut order = Order::new(waiting, self.choices);
+            let mut order = Order::new(waiting, speed, self.counts);
             for (org_id, job) in choose(&mut order, &mut room) {
                 if let Some(recent) = &mut self.recent_costs {
                     *recent.started.entry(org_id).or_default() += job.cost;
                 }
                 chosen.push(job.job_id);
             }
-            self.choices = order.choices();
+            counts = order.counts();
         }
         Ok(Decided {
             reclaimed: Vec::new(),
@@ -321,6 +326,7 @@ impl Dispatcher {
             // Also if all of them were chosen: more may have waited than were read.
             others_wait: busy.others_wait,
             pause: room.pause(),
+            counts: Some(counts),
         })
     }
 

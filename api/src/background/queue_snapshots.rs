@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::queue::estimates::ORDERED_MAX;
 use crate::queue::measurements::measure;
-use crate::queue::order::Order;
+use crate::queue::order::{ChoiceCounts, Order};
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ async fn take(db: &mut PgConnection, finished: &Finished) -> Result<Snapshot> {
         *costs.entry(org_id).or_default() += cost;
     }
     let waiting = queue::waiting(db, &active, ORDERED_MAX, i64::MAX).await?;
-    let mut order = Order::new(waiting, 0);
+    let mut order = Order::new(waiting, speed, ChoiceCounts::default());
     let mut seconds_through = 0.0;
     let places = std::iter::from_fn(|| order.take()).take(ORDERED_MAX);
     let places = places.map(|(job, sort_key)| {

@@ -4,7 +4,9 @@
 //! or started in the last 60 s, and of those that wait until this one, divided by the weight of the
 //! organization's plan. So organizations that wait share the slots in proportion to their weights,
 //! whatever the size of their jobs. One of [`CHOICES_PER_OLDEST`] choices takes the job that has
-//! waited longest instead, so that a large job starts although small ones arrive all the time.
+//! waited longest instead, so that a large job starts although small ones arrive all the time. Such
+//! choices get at most the same share of the run time. Otherwise a flood of large jobs would fill the
+//! slots.
 //!
 //! Jobs in Redis cannot be reordered. Workers are therefore notified of the jobs for which slots are
 //! free, and of as many further ones as they finish in [`SECONDS_AHEAD`].
@@ -40,8 +42,43 @@ pub struct Order {
     by_key: BTreeSet<(SortKey, Timestamp, usize)>,
     /// The first job of each organization, by its age.
     by_age: BTreeSet<(Timestamp, usize)>,
-    /// The number of jobs that were taken, also by earlier rounds.
+    /// The largest cost of the jobs that are ordered.
+    cost_max: i64,
+    speed: Speed,
+    counts: ChoiceCounts,
+}
+
+/// The counts of the choices among all jobs, and of those for which no long job was allowed. Together,
+/// the latter would use up the choices by age, and a long job might never get one. Each round continues
+/// the counts of the one before.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChoiceCounts([ChoiceCount; 2]);
+
+/// A number of choices, some of which are by age.
+#[derive(Debug, Clone, Copy, Default)]
+struct ChoiceCount {
+    /// The number of jobs that were chosen.
     choices: u64,
+    /// The run time of other jobs that must be chosen before the next choice by age. Sums of
+    /// durations are exact, unlike those of seconds as floating-point numbers.
+    until_oldest: Duration,
+}
+
+impl ChoiceCount {
+    fn is_oldest_next(self) -> bool {
+        (self.choices + 1).is_multiple_of(u64::from(CHOICES_PER_OLDEST))
+            && self.until_oldest.is_zero()
+    }
+
+    /// Counts a job. `by_age` says that it would not have been the next by its sort key.
+    fn add(&mut self, run_time: Duration, by_age: bool) {
+        self.choices += 1;
+        self.until_oldest = if by_age {
+            run_time.saturating_mul(CHOICES_PER_OLDEST - 1)
+        } else {
+            self.until_oldest.saturating_sub(run_time)
+        };
+    }
 }
 
 /// The jobs of an organization, the oldest first.
@@ -61,8 +98,8 @@ impl Lane {
 }
 
 impl Order {
-    /// Orders jobs. `choices` is the number of jobs that were taken before.
-    pub fn new(orgs: Vec<WaitingOrg>, choices: u64) -> Self {
+    /// Orders jobs. The counts are those of earlier rounds.
+    pub fn new(orgs: Vec<WaitingOrg>, speed: Speed, counts: ChoiceCounts) -> Self {
         let orgs: Vec<_> = orgs
             .into_iter()
             .map(|org| Lane {
@@ -76,7 +113,9 @@ impl Order {
             orgs,
             by_key: BTreeSet::new(),
             by_age: BTreeSet::new(),
-            choices,
+            cost_max: i64::MAX,
+            speed,
+            counts,
         };
         for org in 0..order.orgs.len() {
             order.list(org);
@@ -103,12 +142,21 @@ impl Order {
         }
     }
 
+    fn first_by_key(&self) -> Option<usize> {
+        self.by_key.first().map(|(_, _, org)| *org)
+    }
+
+    /// Returns the index of the counts.
+    fn kind(&self) -> usize {
+        usize::from(self.cost_max < i64::MAX)
+    }
+
     /// Returns the organization of the next job.
     fn next_org(&self) -> Option<usize> {
-        if (self.choices + 1).is_multiple_of(CHOICES_PER_OLDEST) {
+        if self.counts.0[self.kind()].is_oldest_next() {
             self.by_age.first().map(|(_, org)| *org)
         } else {
-            self.by_key.first().map(|(_, _, org)| *org)
+            self.first_by_key()
         }
     }
 
@@ -120,18 +168,25 @@ impl Order {
     /// Takes the next job. The second result is its sort key, in items for each unit of weight.
     pub fn take(&mut self) -> Option<(WaitingJob, f64)> {
         let org = self.next_org()?;
+        let by_age = self.first_by_key() != Some(org);
         self.unlist(org);
         let lane = &mut self.orgs[org];
         let job = lane.jobs.pop_front()?;
         let sort_key = lane.sort_key(&job);
         lane.cost_before = lane.cost_before.saturating_add(job.cost);
         self.list(org);
-        self.choices += 1;
+        let run_time = Duration::try_from_secs_f64(self.speed.seconds(1, job.cost));
+        let kind = self.kind();
+        self.counts.0[kind].add(run_time.unwrap_or_default(), by_age);
         Some((job, sort_key as f64 / 1e6))
     }
 
     /// Removes the jobs that cost more than this.
-    fn remove_above(&mut self, cost_max: i64) {
+    fn limit_cost(&mut self, cost_max: i64) {
+        if cost_max >= self.cost_max {
+            return;
+        }
+        self.cost_max = cost_max;
         self.by_key.clear();
         self.by_age.clear();
         for org in 0..self.orgs.len() {
@@ -140,9 +195,9 @@ impl Order {
         }
     }
 
-    /// Returns the number of jobs that were taken, also by earlier rounds.
-    pub const fn choices(&self) -> u64 {
-        self.choices
+    /// Returns the counts of all choices.
+    pub const fn counts(&self) -> ChoiceCounts {
+        self.counts
     }
 }
 
@@ -250,13 +305,9 @@ impl Room {
 /// with its organization.
 pub fn choose(order: &mut Order, room: &mut Room) -> Vec<(OrgId, WaitingJob)> {
     let mut chosen = Vec::new();
-    while chosen.len() < CHOSEN_MAX
-        && let Some(next) = order.peek()
-    {
-        if next.cost > room.cost_max() {
-            order.remove_above(room.cost_max());
-            continue;
-        }
+    while chosen.len() < CHOSEN_MAX {
+        order.limit_cost(room.cost_max());
+        let Some(next) = order.peek() else { break };
         // A smaller job further behind must not overtake: the slot that frees next is for this one.
         if !room.take(next) {
             break;
@@ -319,7 +370,11 @@ mod tests {
     fn organizations_share_by_cost_not_by_number() {
         let large = (0..3).map(|n| job(100, n)).collect();
         let small = (0..6).map(|n| job(30, 1_000 + n)).collect();
-        let mut order = Order::new(vec![org(1, 0, large), org(1, 0, small)], 0);
+        let mut order = Order::new(
+            vec![org(1, 0, large), org(1, 0, small)],
+            SPEED,
+            ChoiceCounts::default(),
+        );
         // 30, 60 and 90 items come before 100, and so on. The eighth is the oldest.
         assert_eq!(costs(&mut order), [30, 30, 30, 100, 30, 30, 30, 100, 100]);
     }
@@ -328,7 +383,8 @@ mod tests {
     fn older_job_comes_first_if_sort_keys_are_equal() {
         let mut order = Order::new(
             vec![org(1, 10, vec![job(5, 2)]), org(2, 20, vec![job(10, 1)])],
-            0,
+            SPEED,
+            ChoiceCounts::default(),
         );
         assert_eq!(costs(&mut order), [10, 5]);
     }
@@ -337,7 +393,8 @@ mod tests {
     fn active_jobs_count_against_their_organization() {
         let mut order = Order::new(
             vec![org(1, 50, vec![job(1, 1)]), org(1, 0, vec![job(40, 2)])],
-            0,
+            SPEED,
+            ChoiceCounts::default(),
         );
         assert_eq!(costs(&mut order), [40, 1]);
     }
@@ -347,7 +404,7 @@ mod tests {
         let weights = [1, 2, 4];
         let orgs =
             weights.map(|weight| org(weight, 0, (0..600).map(|n| job(1 + n % 7, n)).collect()));
-        let mut order = Order::new(orgs.into(), 0);
+        let mut order = Order::new(orgs.into(), SPEED, ChoiceCounts::default());
         let mut taken = [0; 3];
         while taken.iter().sum::<i64>() < 2_000 {
             let org = order.next_org().unwrap();
@@ -364,9 +421,30 @@ mod tests {
     fn every_eighth_choice_takes_the_oldest() {
         let old = vec![job(1_000_000, 0)];
         let small = (1..100).map(|n| job(1, n)).collect();
-        let mut order = Order::new(vec![org(1, 0, old), org(4, 0, small)], 3);
+        let mut counts = ChoiceCounts::default();
+        counts.0[0].choices = 3;
+        let mut order = Order::new(vec![org(1, 0, old), org(4, 0, small)], SPEED, counts);
         // The eighth choice, of which three were made by earlier rounds.
         assert_eq!(costs(&mut order)[..6], [1, 1, 1, 1, 1_000_000, 1]);
+    }
+
+    #[test]
+    fn oldest_jobs_get_an_eighth_of_the_run_time() {
+        for (large, small) in [(69, 9), (9, 9), (99, 0)] {
+            let old = (0..5_000).map(|n| job(large, n)).collect();
+            let new = (0..20_000).map(|n| job(small, 10_000 + n)).collect();
+            let orgs = vec![org(1, 0, old), org(u32::MAX, 0, new)];
+            let mut order = Order::new(orgs, SPEED, ChoiceCounts::default());
+            let (mut of_oldest, mut total) = (0.0, 0.0);
+            for _ in 0..16_000 {
+                let (job, _) = order.take().unwrap();
+                let seconds = SPEED.seconds(1, job.cost);
+                total += seconds;
+                of_oldest += seconds * f64::from(u8::from(job.created_at.unix_micros() < 10_000));
+            }
+            let share = of_oldest / total;
+            assert!((0.1..0.13).contains(&share), "{large} {small}: {share}");
+        }
     }
 
     #[test]
@@ -374,7 +452,7 @@ mod tests {
         let mut room = Room::new(SPEED, 128, 4, &[busy(3, 0, 0)]);
         assert_eq!(room.pause(), Duration::ZERO);
         let jobs = (0..9).map(|n| job(300, n)).collect();
-        let mut order = Order::new(vec![org(1, 0, jobs)], 0);
+        let mut order = Order::new(vec![org(1, 0, jobs)], SPEED, ChoiceCounts::default());
         // One slot is free, and 0.8 s of the next jobs are prepared.
         assert_eq!(choose(&mut order, &mut room).len(), 3);
         // Two jobs of 0.301 s keep four slots busy for 0.15 s.
@@ -394,7 +472,11 @@ mod tests {
     #[test]
     fn large_job_that_is_next_is_not_overtaken() {
         let mut room = Room::new(SPEED, 128, 2, &[busy(2, 0, 0)]);
-        let mut order = Order::new(vec![org(1, 0, vec![job(1_000, 0), job(1, 1)])], 0);
+        let mut order = Order::new(
+            vec![org(1, 0, vec![job(1_000, 0), job(1, 1)])],
+            SPEED,
+            ChoiceCounts::default(),
+        );
         assert_eq!(choose(&mut order, &mut room), vec![]);
     }
 
@@ -404,7 +486,7 @@ mod tests {
         for (slots, running_long, chosen) in [(4, 0, 2), (4, 1, 1), (4, 2, 0), (1, 0, 1)] {
             let busy = busy(running_long, 0, running_long);
             let mut room = Room::new(SPEED, 128, slots, &[busy]);
-            let mut order = Order::new(vec![org(1, 0, jobs())], 0);
+            let mut order = Order::new(vec![org(1, 0, jobs())], SPEED, ChoiceCounts::default());
             let n = choose(&mut order, &mut room).len();
             // The short job is behind them.
             assert_eq!(n - 1, chosen, "{slots} slots, {running_long} long jobs run");
@@ -420,7 +502,7 @@ mod tests {
                 ..job(1, n)
             })
             .collect();
-        let mut order = Order::new(vec![org(1, 0, jobs)], 0);
+        let mut order = Order::new(vec![org(1, 0, jobs)], SPEED, ChoiceCounts::default());
         // 16 in the free slot, and those of the next 0.2 s, at 2 ms each.
         let chosen = choose(&mut order, &mut room).len();
         assert!(chosen.abs_diff(16 + 100) <= 1, "{chosen}");

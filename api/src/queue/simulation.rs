@@ -7,7 +7,7 @@ use assay_core::model::queue::Speed;
 use assay_core::store::queue::{BusyJobs, WaitingJob, WaitingOrg};
 use assay_core::{JobId, OrgId, Timestamp};
 
-use super::order::{Order, Room, choose};
+use super::order::{ChoiceCounts, Order, Room, choose};
 
 const SPEED: Speed = Speed {
     items_per_second: 1_000_000.0,
@@ -60,7 +60,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
     // The starts and costs of jobs that have ended.
     let mut recent: Vec<(f64, usize, i64)> = Vec::new();
     let (mut finished, mut occupied) = (Vec::new(), 0.0);
-    let mut choices = 0;
+    let mut counts = ChoiceCounts::default();
     while now < seconds {
         for (org, submitter) in submitters.iter().enumerate() {
             while active[org] < submitter.active {
@@ -130,7 +130,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
                     .collect(),
             })
             .collect();
-        let mut order = Order::new(orgs, choices);
+        let mut order = Order::new(orgs, SPEED, counts);
         for (_, WaitingJob { job_id, .. }) in choose(&mut order, &mut room) {
             let place = waiting.iter().enumerate().find_map(|(org, jobs)| {
                 let at = jobs
@@ -142,7 +142,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
             let (org, at) = place.unwrap();
             notified.extend(waiting[org].remove(at));
         }
-        choices = order.choices();
+        counts = order.counts();
         // Workers take notified jobs whenever a slot is free, until the next round.
         let end = now + TICK;
         loop {
@@ -181,31 +181,39 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
 
 #[test]
 fn flooding_organization_at_most_doubles_the_wait_of_others() {
-    let others = |n| {
-        (0..n).map(|_| Submitter {
+    // The jobs of 20 s are long ones.
+    for (slots, cost, seconds) in [
+        (2, 2_000, 70.0),
+        (2, 20_000, 70.0),
+        (16, 4_000, 70.0),
+        (16, 20_000, 70.0),
+    ] {
+        let other = Submitter {
             weight: 1,
-            cost: 20_000,
+            cost,
             active: 10,
-        })
-    };
-    let flood = Submitter {
-        weight: 1,
-        cost: 20_000_000,
-        active: 50,
-    };
-    for slots in [2, 16] {
-        let p95 = |submitters: Vec<Submitter>| {
-            let (finished, _) = run(&submitters, slots, 60.0);
+        };
+        let flood = Submitter {
+            cost: 1_000 * cost,
+            active: 50,
+            ..other
+        };
+        let p95 = |first: Submitter| {
+            let submitters: Vec<_> = std::iter::once(first).chain([other; 19]).collect();
+            let (finished, _) = run(&submitters, slots, seconds);
             let of_others = finished.iter().filter(|job| job.org > 0);
             let mut waits: Vec<f64> = of_others.map(|job| job.waited).collect();
             waits.sort_by(f64::total_cmp);
             waits[waits.len() * 95 / 100]
         };
-        let without = p95(others(20).collect());
-        let with = p95(std::iter::once(flood).chain(others(19)).collect());
-        println!("{slots} slots: 95 % wait at most {without:.3} s, with the flood {with:.3} s");
-        // Its jobs of 20 s occupy half of the slots, and no more.
-        assert!(with <= 2.0 * without, "{slots} slots: {without} {with}");
+        let [without, with] = [other, flood].map(p95);
+        println!(
+            "{slots} slots, jobs of {cost} items: 95 % wait at most {without:.3} s, with the flood {with:.3} s"
+        );
+        assert!(
+            with <= 2.0 * without,
+            "{slots} slots, {cost} items: {without} {with}"
+        );
     }
 }
 
@@ -251,6 +259,35 @@ fn large_job_starts_under_permanent_load() {
         );
         assert!(first.waited < 10.0);
     }
+}
+
+#[test]
+fn large_job_starts_under_floods_of_long_jobs() {
+    let flood = |weight, cost| Submitter {
+        weight,
+        cost,
+        active: 50,
+    };
+    let small = Submitter {
+        active: 10,
+        ..flood(1, 20_000)
+    };
+    let large = Submitter {
+        active: 1,
+        ..flood(1, 150_000_000)
+    };
+    // Long jobs, which occupy all slots that such jobs may, and those that are hardly shorter.
+    let floods = [flood(4, 6_000_000), flood(1, 4_900_000)];
+    let submitters = [floods[0], floods[1], small, small, large];
+    let (finished, _) = run(&submitters, 16, 400.0);
+    let job = finished.iter().find(|job| job.org == 4).unwrap();
+    println!("the job of 150 s waited {:.0} s", job.waited);
+    // By their age, jobs get an eighth of the run time: 50 jobs of 6 s, in 16 slots.
+    assert!(
+        job.waited < 50.0 * 6.0 * 8.0 / 16.0 + 10.0,
+        "{}",
+        job.waited
+    );
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::model::timestamp::Timestamp;
 /// preempted, so long jobs may occupy only a part of the slots.
 const LONG_SECONDS: f64 = 5.0;
 
-/// One of this many choices takes the job that has waited longest, whatever its cost.
-pub const CHOICES_PER_OLDEST: u64 = 8;
+/// At most one of this many choices takes the job that has waited longest. Jobs that are chosen only for
+/// their age get at most this share of the run time.
+pub const CHOICES_PER_OLDEST: u32 = 8;
 
 /// The place of a job in the queue, and the estimate of its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]

@@ -304,7 +304,7 @@ pub async fn waiting(
         i64::try_from(choices_max).unwrap_or(i64::MAX),
         cost_max,
         CANDIDATES_PER_ORG,
-        CHOICES_PER_OLDEST.cast_signed()
+        i64::from(CHOICES_PER_OLDEST)
     )
     .fetch_all(db)
     .await?;
