@@ -7,6 +7,10 @@ use assay_core::store::queue_snapshot::{Measured, MeasuredAttempt};
 /// The number of jobs with an estimate that are needed to say by when nine of ten jobs end.
 const RATIOS_MIN: usize = 20;
 
+/// The quantile of the ratios from which `estimated_end_by` is computed. It is above 0.9 as a margin,
+/// because the load changes before a job ends.
+const END_BY_QUANTILE: f64 = 0.95;
+
 /// The ratio of two costs above which jobs are of different sizes.
 const SIZES_RATIO_MIN: f64 = 4.0;
 
@@ -21,7 +25,7 @@ pub fn measure(attempts: &[MeasuredAttempt]) -> Measured {
     Measured {
         speed: speed(attempts),
         start_seconds: quantile(&started_after, 0.5),
-        end_by_ratio: quantile(&ratios, 0.9).filter(|_| ratios.len() >= RATIOS_MIN),
+        end_by_ratio: quantile(&ratios, END_BY_QUANTILE).filter(|_| ratios.len() >= RATIOS_MIN),
         wait_seconds: quantile(&waits, 0.5)
             .zip(quantile(&waits, 0.95))
             .map(|(p50, p95)| WaitSeconds { p50, p95 }),

@@ -63,8 +63,8 @@ pub struct Measured {
     /// The median time from a notification to the start of the job, in seconds. `None` if no job has
     /// started.
     pub start_seconds: Option<f64>,
-    /// The ratio of the actual time from the submission to the end, to the time that was estimated
-    /// first, which nine of ten jobs do not exceed. `None` with too few jobs.
+    /// The quantile from which `estimated_end_by` is computed, of the actual time from the submission to
+    /// the end, divided by the time that was estimated first. `None` with too few jobs.
     pub end_by_ratio: Option<f64>,
     /// The waiting times. `None` if no job has started.
     pub wait_seconds: Option<WaitSeconds>,
