@@ -344,11 +344,21 @@ const RANDOM: [&str; 4] = [
     "verification_url_complete",
 ];
 
-/// Masks values that differ between calls: the number of requests and the time of a key's last use.
+/// The fields whose values may differ between calls.
+const CHANGING: [&str; 6] = [
+    "requests",
+    "last_used_at",
+    "ahead",
+    "estimated_start_at",
+    "estimated_end_at",
+    "estimated_end_by",
+];
+
+/// Masks values that differ between calls.
 /// After a call that creates a resource, also masks random values and times.
 fn masked(value: Value, name: &str, makes: bool) -> Value {
     match value {
-        _ if ["requests", "last_used_at"].contains(&name) => Value::Null,
+        _ if CHANGING.contains(&name) => Value::Null,
         _ if makes && RANDOM.contains(&name) => "…".into(),
         Value::String(text) if makes => {
             let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_-.=".contains(letter);

@@ -209,6 +209,8 @@ async fn queued_job_has_its_place_and_estimates() {
         .unwrap();
     let of_rpc = watched.into_inner().job.unwrap().queue.unwrap();
     assert_eq!(of_rpc.ahead, 1);
+    assert!(of_rpc.estimated_start_at.is_some());
+    assert!(of_rpc.estimated_end_at.is_some());
     assert!(of_rpc.estimated_end_by.is_some());
     hold.close().await.unwrap();
 }
