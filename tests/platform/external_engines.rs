@@ -639,10 +639,18 @@ async fn check_stream(world: &World, model: &str) {
 async fn check_killed_during_stream(world: &World, engine: &External, model: &str) {
     let key = world.key();
     let sequences = &sequences()[..2];
-    // Few events: a request that would take too long by the measured speed of the engine is refused.
-    let body = json!({"sequences": sequences, "mode": "sample", "n_events": 20});
     let before = totals(world).await;
-    let mut response = serving::stream(&key, model, &body).await;
+    let mut n_events = 20;
+    let mut response = loop {
+        let body = json!({"sequences": sequences, "mode": "sample", "n_events": n_events});
+        let response = serving::stream(&key, model, &body).await;
+        // A request that would exceed the deadline by the measured speed of the engine is refused. On a
+        // busy machine, half of the events take as long.
+        if response.status() != 413 || n_events == 1 {
+            break response;
+        }
+        n_events /= 2;
+    };
     assert_eq!(response.status(), 200);
     let mut text = response.chunk().await.unwrap().unwrap().to_vec();
     engine.guarded.signal(libc::SIGKILL);
@@ -656,7 +664,8 @@ async fn check_killed_during_stream(world: &World, engine: &External, model: &st
         ("error", &json!("unavailable"))
     );
     assert!(string(&error["error"]["request_id"]).starts_with("req_"));
-    assert!(!events.is_empty() && events.len() < 100, "{}", events.len());
+    let n_all = n_events * sequences.len();
+    assert!((1..n_all).contains(&events.len()), "{}", events.len());
     assert!(events.iter().all(|(name, _)| name == "event"));
     assert_eq!(totals(world).await, before);
 }
