@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
-use assay_tests::databases;
-use assay_tests::demo_suite::{self, Random};
+use assay_tests::demo_suite::Random;
 use assay_tests::servers::{Servers, Trouble};
-use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::site::{self, Site};
+use assay_tests::stack::{Ground, Plan};
 use clap::Parser;
 use futures_util::future::try_join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 #[derive(Parser)]
 struct Arguments {
@@ -31,7 +30,7 @@ struct Arguments {
     #[arg(long, default_value_t = 10)]
     active: usize,
     /// Largest number of predictions of a job; the sizes are log-uniform
-    #[arg(long, default_value_t = 20_000.0)]
+    #[arg(long, default_value_t = 200_000.0)]
     predictions: f64,
     /// Seconds between two times at which a worker is killed, and another one added
     #[arg(long, default_value_t = 20)]
@@ -40,6 +39,9 @@ struct Arguments {
     #[arg(long)]
     bench: bool,
 }
+
+/// Jobs have `SIZES + 1` sizes.
+const SIZES: u32 = 20;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -78,14 +80,33 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
         mut stack,
         mut database,
         ..
-    } = Site::start(&ground, Plan::default()).await?;
+    } = Site::start(
+        &ground,
+        Plan {
+            workers: 2,
+            ..Plan::default()
+        },
+    )
+    .await?;
     let left = AtomicUsize::new(arguments.jobs);
-    let clients = try_join_all((0..arguments.orgs).map(|_| client(&stack))).await?;
-    let submitting = clients
+    let mut orgs = Vec::new();
+    for _ in 0..arguments.orgs {
+        let org = site::create_org(&stack, "team").await?;
+        let client = Client::new(stack.url(), Some(&org.key));
+        let mut bodies = Vec::new();
+        for size in 0..=SIZES {
+            let predictions = arguments
+                .predictions
+                .powf(f64::from(size) / f64::from(SIZES));
+            bodies.push(site::upload_predictions(&client, predictions as usize).await?);
+        }
+        orgs.push((client, bodies));
+    }
+    let submitting = orgs
         .iter()
-        .flat_map(|client| (0..arguments.active).map(move |_| client))
+        .flat_map(|org| (0..arguments.active).map(move |_| org))
         .enumerate()
-        .map(|(number, client)| submit(client, number as u64, &left, &arguments));
+        .map(|(seed, (client, bodies))| submit(client, bodies, seed as u64, &left));
     let submitting = try_join_all(submitting);
     let killing = async {
         loop {
@@ -93,7 +114,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
             let added = stack.launch_worker()?;
             let killed = std::mem::replace(&mut stack.workers[0], added);
             killed.guarded.signal(libc::SIGKILL);
-            // The others get their turn.
+            // The next kill ends another worker.
             stack.workers.rotate_left(1);
             eprintln!("{} jobs left", left.load(Ordering::Relaxed));
         }
@@ -112,58 +133,20 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Creates an organization, and returns a client with its key.
-async fn client(stack: &Stack) -> Result<Client, Trouble> {
-    let email = format!("{}@example.org", databases::fresh_name("owner"));
-    let created = [
-        "org",
-        "create",
-        "--name",
-        "Acme",
-        "--plan",
-        "team",
-        "--owner-email",
-        &email,
-    ];
-    let created = stack.operate(&created).await?;
-    let org_id = created["org_id"].as_str().unwrap_or_default().to_owned();
-    let key = ["key", "create", "--org", &org_id, "--name", "bench"];
-    let key = stack.operate(&key).await?;
-    Ok(Client::new(stack.url(), key["key"].as_str()))
-}
-
-/// Submits one job after the other, while any are left.
+/// Runs one job after the other, while any are left.
 async fn submit(
     client: &Client,
-    number: u64,
+    bodies: &[Value],
+    seed: u64,
     left: &AtomicUsize,
-    arguments: &Arguments,
 ) -> Result<(), Trouble> {
-    let mut sizes = Random::new(number);
+    let mut sizes = Random::new(seed);
     let take = |left: usize| left.checked_sub(1);
     while left
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
         .is_ok()
     {
-        let n = arguments
-            .predictions
-            .powf(sizes.below(1_000_000) as f64 / 1e6) as usize;
-        let predictions: Vec<Value> = (0..n)
-            .map(|item| json!({"item_id": format!("item-{item}"), "prediction": ["ramen"]}))
-            .collect();
-        let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions});
-        let mut job = client.post("/v1/evals", &body).await?;
-        while !matches!(job.status, 200 | 202) {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            job = client.post("/v1/evals", &body).await?;
-        }
-        let path = format!(
-            "/v1/jobs/{}?wait=30",
-            job.body["id"].as_str().unwrap_or_default()
-        );
-        while job.body["status"] != "succeeded" {
-            job = client.get(&path).await?;
-        }
+        site::run_eval(client, &bodies[sizes.below(bodies.len() as u64)]).await?;
     }
     Ok(())
 }
