@@ -611,10 +611,7 @@ impl SharedState {
             linked
         });
         let Site {
-            stack,
-            database: _,
-            org_id,
-            key,
+            stack, org_id, key, ..
         } = site;
         let next = AtomicUsize::new(0);
         let acknowledged = AtomicUsize::new(0);

@@ -16,6 +16,8 @@ use crate::{databases, demo_suite};
 pub struct Org {
     /// The id of the organization.
     pub id: String,
+    /// The email address of its owner.
+    pub owner_email: String,
     /// The organization's API key.
     pub key: String,
 }
@@ -30,7 +32,7 @@ pub async fn create_org(stack: &Stack, plan: &str) -> Result<Org, Trouble> {
         "org",
         "create",
         "--name",
-        "Load",
+        "Acme",
         "--plan",
         plan,
         "--owner-email",
@@ -39,10 +41,14 @@ pub async fn create_org(stack: &Stack, plan: &str) -> Result<Org, Trouble> {
     let org = stack.operate(&created).await?;
     let id = org["org_id"].as_str().unwrap_or_default().to_owned();
     let key = stack
-        .operate(&["key", "create", "--org", &id, "--name", "load"])
+        .operate(&["key", "create", "--org", &id, "--name", "ci"])
         .await?;
     let key = key["key"].as_str().unwrap_or_default().to_owned();
-    Ok(Org { id, key })
+    Ok(Org {
+        id,
+        owner_email: email,
+        key,
+    })
 }
 
 /// Uploads this number of predictions, in parts, and returns the body of a submission that refers to
@@ -106,6 +112,8 @@ pub struct Site {
     pub database: PgConnection,
     /// The id of the organization.
     pub org_id: String,
+    /// The email address of its owner.
+    pub owner_email: String,
     /// The organization's API key.
     pub key: String,
 }
@@ -131,6 +139,7 @@ impl Site {
             stack,
             database,
             org_id: org.id,
+            owner_email: org.owner_email,
             key: org.key,
         })
     }

@@ -51,7 +51,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
     let ground = Arc::new(Ground::new(servers, binaries));
     let mut site = Site::start(&ground, Plan::default()).await?;
     let job_id = fill(&mut site, arguments).await?;
-    let signed_in = ["session", "create", "--email", "owner@example.org"];
+    let signed_in = ["session", "create", "--email", &site.owner_email];
     let session = site.stack.operate(&signed_in).await?;
     let session = session["token"].as_str().unwrap_or_default();
     let client = Client::new(site.stack.url(), None);
