@@ -222,7 +222,7 @@ async fn run(
             .map(|((_, client, body), submitter)| submit(client, body, submitter.after)),
     );
     let time = Duration::from_secs(arguments.seconds);
-    let began: Timestamp = now(&mut database).await?;
+    let began = now(&mut database).await?;
     if let Ok(Err(failed)) = tokio::time::timeout(time, submitting).await {
         return Err(failed);
     }

@@ -15,6 +15,7 @@ use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::demo_suite;
 use assay_tests::servers::Servers;
+use assay_tests::site;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -151,34 +152,21 @@ pub fn with_setting(name: &str, value: &str) -> Plan {
 
 /// Creates an organization on the given billing plan, with an owner's session and a key.
 pub async fn org(stack: &Stack, plan: &str) -> Org {
-    let email = format!("{}@example.org", databases::fresh_name("owner"));
-    let made = stack
-        .operate(&[
-            "org",
-            "create",
-            "--name",
-            "Acme",
-            "--plan",
-            plan,
-            "--owner-email",
-            &email,
-        ])
-        .await
-        .unwrap();
-    let id = string(&made["org_id"]);
-    let session = stack
-        .operate(&["session", "create", "--email", &email, "--org", &id])
-        .await
-        .unwrap();
-    let key = stack
-        .operate(&["key", "create", "--org", &id, "--name", "ci"])
-        .await
-        .unwrap();
+    let made = site::create_org(stack, plan).await.unwrap();
+    let session = [
+        "session",
+        "create",
+        "--email",
+        &made.owner_email,
+        "--org",
+        &made.id,
+    ];
+    let session = stack.operate(&session).await.unwrap();
     Org {
-        id,
-        email,
+        id: made.id,
+        email: made.owner_email,
         session: string(&session["token"]),
-        key: string(&key["key"]),
+        key: made.key,
     }
 }
 

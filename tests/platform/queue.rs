@@ -4,6 +4,7 @@
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::client::Client;
+use assay_tests::site;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
@@ -13,7 +14,6 @@ use crate::harness::{
     WAIT_TIMEOUT, World, one_prediction, org, string, wait_until, with_setting, with_token,
     world_with,
 };
-use crate::uploads;
 
 /// An installation without workers. Each of its workers runs one job at a time.
 async fn world() -> World {
@@ -31,12 +31,8 @@ async fn client_of(world: &World, plan: &str) -> Client {
 
 /// Submits an upload with this number of predictions, and returns the id of the job.
 async fn submit(client: &Client, predictions: usize) -> String {
-    let lines: String = (0..predictions)
-        .map(|n| format!("{{\"item_id\":\"item-{n}\",\"prediction\":[\"ramen\"]}}\n"))
-        .collect();
-    let upload_id =
-        uploads::uploaded(client, json!({"kind": "predictions"}), lines.as_bytes()).await;
-    let submitted = uploads::submit(client, &upload_id).await;
+    let body = site::upload_predictions(client, predictions).await.unwrap();
+    let submitted = client.post("/v1/evals", &body).await.unwrap();
     assert_eq!(submitted.status, 202, "{}", submitted.body);
     string(&submitted.body["id"])
 }
