@@ -601,15 +601,15 @@ async fn each_command_is_logged() {
             entry("user erase", None, "refused"),
         ]
     );
-    // Creation of the organization, the session and the key is logged too.
+    // Creation of the organization, the key and the session is logged too.
     let before: Vec<&str> = log.iter().map(|(command, ..)| command.as_str()).collect();
     assert_eq!(
         before[..4],
         [
             "suite publish",
             "org create",
-            "session create",
-            "key create"
+            "key create",
+            "session create"
         ]
     );
     let rows: String =
