@@ -1,5 +1,9 @@
 //! Reads an upload from its objects to predictions or lines, in bounded memory. An async task fetches the
-//! objects; a thread of the blocking thread pool decompresses and reads them.
+//! objects; a thread of its own decompresses and reads them.
+//!
+//! Reading a large upload keeps a processor busy for seconds. Its thread therefore has a low priority
+//! from the second piece on, so that requests and small jobs do not wait for processors. A thread
+//! without privileges cannot raise its priority again, so it does not belong to a pool.
 
 use std::io::{self, BufRead, Read};
 use std::ops::ControlFlow;
@@ -8,8 +12,10 @@ use assay_eval::content::{ContentFormat, ReadEnd, read_content, read_pieces};
 use assay_eval::prediction::PredictionSink;
 use bytes::{Buf as _, Bytes};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+#[cfg(target_os = "linux")]
+use crate::model::error::BestEffort as _;
 use crate::model::error::{Error, Result};
 use crate::model::upload::PartObject;
 use crate::runtime::artifacts::{Artifacts, windows};
@@ -17,6 +23,11 @@ use crate::runtime::lines::{Line, Lines};
 
 /// Number of fetched pieces that wait for the reader.
 const PIECES_AHEAD: usize = 1;
+
+/// What is added to the `nice` value of a thread that reads a large upload. While other threads use all
+/// processors, it gets a tenth of the time of one of them.
+#[cfg(target_os = "linux")]
+const NICE_OF_LARGE: i32 = 10;
 
 /// The result of reading an upload.
 pub struct ReadUpload<T> {
@@ -26,7 +37,7 @@ pub struct ReadUpload<T> {
     pub sha256: Option<[u8; 32]>,
 }
 
-/// Reads an upload: passes its content to `read` on the blocking thread pool, and computes the
+/// Reads an upload: passes its content to `read` on a thread of its own, and computes the
 /// SHA-256 of all bytes as they were sent if `compute_sha256` is set. Returns `None` if an object is
 /// missing, and fails if the artifact store does; the value of `read` is dropped in both cases, as it
 /// comes from incomplete content.
@@ -39,10 +50,13 @@ pub async fn read_upload<T: Send + 'static>(
 ) -> Result<Option<ReadUpload<T>>> {
     let (send, receive) = mpsc::channel(PIECES_AHEAD);
     let remaining = parts.iter().map(|part| part.bytes.unsigned_abs()).sum();
-    let reading = tokio::task::spawn_blocking(move || {
+    let (send_read, reading) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("upload-reader".into());
+    let run = move || {
         let mut bytes = SentBytes {
             receive,
             piece: Bytes::new(),
+            pieces: 0,
             remaining,
             hash: compute_sha256.then(Sha256::new),
         };
@@ -50,11 +64,13 @@ pub async fn read_upload<T: Send + 'static>(
             bytes: &mut bytes,
             format,
         });
-        ReadUpload {
+        // The receiver is dropped if nobody waits for the result any longer.
+        let _ = send_read.send(ReadUpload {
             value,
             sha256: bytes.finish_hash(),
-        }
-    });
+        });
+    };
+    thread.spawn(run).map_err(Error::internal)?;
     let fetched = fetch(artifacts, parts, send).await;
     let read = reading.await.map_err(Error::internal)?;
     Ok(fetched?.map(|()| read))
@@ -119,6 +135,8 @@ impl ContentReader<'_> {
 struct SentBytes {
     receive: mpsc::Receiver<Bytes>,
     piece: Bytes,
+    /// Number of pieces that were received.
+    pieces: u64,
     /// Number of bytes that were not received yet. If the sender ends before, the content is
     /// truncated.
     remaining: u64,
@@ -134,6 +152,13 @@ impl SentBytes {
         }
         self.hash.map(|hash| hash.finalize().into())
     }
+}
+
+/// Lowers the priority of the calling thread. Best effort: the result is the same without.
+fn lower_priority() {
+    // Elsewhere, the system has priorities of processes only.
+    #[cfg(target_os = "linux")]
+    rustix::process::nice(NICE_OF_LARGE).best_effort("lowering the priority of a thread");
 }
 
 impl Read for SentBytes {
@@ -153,6 +178,10 @@ impl BufRead for SentBytes {
                 .receive
                 .blocking_recv()
                 .ok_or(io::ErrorKind::UnexpectedEof)?;
+            self.pieces += 1;
+            if self.pieces == 2 {
+                lower_priority();
+            }
             self.remaining = self.remaining.saturating_sub(self.piece.len() as u64);
             if let Some(hash) = &mut self.hash {
                 hash.update(&self.piece);
@@ -163,5 +192,50 @@ impl BufRead for SentBytes {
 
     fn consume(&mut self, n: usize) {
         self.piece.advance(n);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use assay_eval::content::Compression;
+    use assay_eval::prediction::Layout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_large_uploads_are_read_with_low_priority() {
+        let location = std::env::temp_dir().join(format!("assay-upload-{}", std::process::id()));
+        let artifacts = Artifacts::create(&location.to_string_lossy())
+            .await
+            .unwrap();
+        let mut part = PartObject {
+            number: 1,
+            object_key: "o/u/1".into(),
+            bytes: 0,
+        };
+        let format = ContentFormat {
+            layout: Layout::Lines,
+            compression: Compression::None,
+            bytes_max: u64::MAX,
+        };
+        let nice_of_test = rustix::process::getpriority_process(None).unwrap();
+        for (bytes, added) in [(1 << 20, 0), (9 << 20, NICE_OF_LARGE)] {
+            let lines = b"1234567\n".repeat(bytes / 8);
+            part.bytes = bytes as i64;
+            artifacts.put(&part.object_key, lines.into()).await.unwrap();
+            let priorities = |content: ContentReader<'_>| {
+                let mut priorities = Vec::new();
+                content.read_lines(|_, _| {
+                    priorities.push(rustix::process::getpriority_process(None).unwrap());
+                    ControlFlow::<()>::Continue(())
+                });
+                (priorities[0], priorities.pop().unwrap())
+            };
+            let read = read_upload(&artifacts, &[part.clone()], format, false, priorities).await;
+            let read = read.unwrap().unwrap().value;
+            let last = (nice_of_test + added).min(19);
+            assert_eq!(read, (nice_of_test, last), "{bytes} bytes");
+        }
+        std::fs::remove_dir_all(location).unwrap();
     }
 }
