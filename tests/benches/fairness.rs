@@ -14,13 +14,15 @@ use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::{self, Site};
 use assay_tests::stack::{Ground, Plan};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use serde_json::Value;
 use sqlx::PgConnection;
 
 #[derive(Parser)]
 struct Arguments {
+    /// What to measure; everything unless named
+    measurements: Vec<Measurement>,
     /// Seconds for which organizations submit in each measurement. Jobs count against their
     /// organization for 60 s
     #[arg(long, default_value_t = 80)]
@@ -37,6 +39,18 @@ struct Arguments {
     /// Ignored; cargo passes it to benchmarks
     #[arg(long)]
     bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Measurement {
+    /// The waiting times of 19 organizations beside the flood of another one
+    Flood,
+    /// The shares of organizations of different weights
+    Weights,
+    /// The share of the slots that one organization uses alone
+    Alone,
+    /// The waiting time of a large job under a load of small ones
+    Large,
 }
 
 #[tokio::main]
@@ -81,51 +95,82 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries::build(Profile::Release)?,
     ));
-    let small = Submitter {
-        plan: "team",
-        predictions: arguments.predictions,
-        active: 10,
-        after: 0,
-    };
+    let is_measured =
+        |one| arguments.measurements.is_empty() || arguments.measurements.contains(&one);
+    if is_measured(Measurement::Flood) {
+        measure_flood(&ground, arguments).await?;
+    }
+    if is_measured(Measurement::Weights) {
+        measure_weights(&ground, arguments).await?;
+    }
+    if is_measured(Measurement::Alone) {
+        measure_alone(&ground, arguments).await?;
+    }
+    if is_measured(Measurement::Large) {
+        measure_large(&ground, arguments).await?;
+    }
+    Ok(())
+}
+
+impl Arguments {
+    /// An organization that always has ten small jobs.
+    fn small(&self) -> Submitter {
+        Submitter {
+            plan: "team",
+            predictions: self.predictions,
+            active: 10,
+            after: 0,
+        }
+    }
+}
+
+async fn measure_flood(ground: &Arc<Ground>, arguments: &Arguments) -> Result<(), Trouble> {
+    let small = arguments.small();
     let flood = Submitter {
         predictions: arguments.predictions * arguments.factor,
         active: 50,
         ..small
     };
     for slots in [2, 16] {
-        let without = run(&ground, arguments, slots, &[small; 20]).await?;
+        let without = run(ground, arguments, slots, &[small; 20]).await?;
         let mut submitters = [small; 20];
         submitters[0] = flood;
-        let with = run(&ground, arguments, slots, &submitters).await?;
+        let with = run(ground, arguments, slots, &submitters).await?;
         let [without, with] = [&without, &with].map(|used| p95_of_waits(&used[1..]));
         println!(
             "{slots} slots: p95 wait {without:.2} s, with a flood {with:.2} s: {:.2} times",
             with / without
         );
     }
+    Ok(())
+}
 
+async fn measure_weights(ground: &Arc<Ground>, arguments: &Arguments) -> Result<(), Trouble> {
     let weighted = ["free", "dev", "team"].map(|plan| Submitter {
         plan,
         predictions: 20_000,
         active: 20,
         after: 0,
     });
-    let used = run(&ground, arguments, 2, &weighted).await?;
+    let used = run(ground, arguments, 2, &weighted).await?;
     let total: i64 = used.iter().map(|used| used.finished_cost).sum();
     let shares: Vec<_> = used
         .iter()
         .map(|used| format!("{:.2}", used.finished_cost as f64 / total as f64 * 7.0))
         .collect();
     println!("weights 1, 2 and 4: shares {}", shares.join(", "));
+    Ok(())
+}
 
+async fn measure_alone(ground: &Arc<Ground>, arguments: &Arguments) -> Result<(), Trouble> {
     for slots in [2, 4] {
         for predictions in [200_000, 1_000_000] {
             let alone = Submitter {
                 predictions,
                 active: 20,
-                ..small
+                ..arguments.small()
             };
-            let used = run(&ground, arguments, slots, &[alone]).await?;
+            let used = run(ground, arguments, slots, &[alone]).await?;
             let share = used[0].run_seconds / (slots as f64 * arguments.seconds as f64);
             println!(
                 "one organization alone with jobs of {:.2} s: {:.1} % of {slots} slots",
@@ -134,16 +179,19 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
             );
         }
     }
+    Ok(())
+}
 
+async fn measure_large(ground: &Arc<Ground>, arguments: &Arguments) -> Result<(), Trouble> {
     let large = Submitter {
         plan: "team",
         predictions: arguments.large,
         active: 1,
         after: 10,
     };
-    let mut submitters = [small; 6];
+    let mut submitters = [arguments.small(); 6];
     submitters[0] = large;
-    let used = run(&ground, arguments, 2, &submitters).await?;
+    let used = run(ground, arguments, 2, &submitters).await?;
     println!(
         "jobs of {} predictions under a load of small ones waited at most {:.2} s",
         arguments.large,
@@ -196,8 +244,14 @@ async fn run(
     submitters: &[Submitter],
 ) -> Result<Vec<Used>, Trouble> {
     let mut plan = Plan::default();
-    plan.env
-        .insert("ASSAY_WORKER_SLOTS".to_owned(), slots.to_string());
+    plan.env.extend([
+        ("ASSAY_WORKER_SLOTS".to_owned(), slots.to_string()),
+        // All organizations have the same address.
+        (
+            "ASSAY_CONNECTIONS_PER_ADDRESS".to_owned(),
+            "1000".to_owned(),
+        ),
+    ]);
     let Site {
         stack,
         mut database,
