@@ -21,7 +21,7 @@ use sqlx::PgConnection;
 
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure; everything unless named
+    /// The measurements, or all if none is named
     measurements: Vec<Measurement>,
     /// Seconds for which organizations submit in each measurement. Jobs count against their
     /// organization for 60 s
@@ -43,7 +43,7 @@ struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Measurement {
-    /// The waiting times of 19 organizations beside the flood of another one
+    /// The waiting times of 19 organizations during the flood of another one
     Flood,
     /// The shares of organizations of different weights
     Weights,

@@ -24,7 +24,7 @@ use crate::runtime::lines::{Line, Lines};
 /// Number of fetched pieces that wait for the reader.
 const PIECES_AHEAD: usize = 1;
 
-/// What is added to the `nice` value of a thread that reads a large upload. While other threads use all
+/// The increase of the `nice` value of a thread that reads a large upload. While other threads use all
 /// processors, it gets a tenth of the time of one of them.
 #[cfg(target_os = "linux")]
 const NICE_OF_LARGE: i32 = 10;
