@@ -90,11 +90,11 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
     let Site {
         mut stack,
         mut database,
-        key,
+        org,
         ..
     } = Site::start(&ground, Plan::default()).await?;
     publish(&stack, &arguments).await?;
-    let client = Client::new(stack.url(), Some(&key));
+    let client = Client::new(stack.url(), Some(&org.key));
     enter(&client, &arguments, "first").await?;
     wait_for(&client, 1).await?;
     stack.workers.clear();

@@ -144,7 +144,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
             for (process, seen) in processes.iter().zip(&mut seen) {
                 let taken = load(
                     process,
-                    &site.key,
+                    &site.org.key,
                     method,
                     path,
                     &body,

@@ -183,13 +183,14 @@ async fn measure_alone(ground: &Arc<Ground>, arguments: &Arguments) -> Result<()
 }
 
 async fn measure_large(ground: &Arc<Ground>, arguments: &Arguments) -> Result<(), Trouble> {
+    let small = arguments.small();
     let large = Submitter {
-        plan: "team",
         predictions: arguments.large,
         active: 1,
         after: 10,
+        ..small
     };
-    let mut submitters = [arguments.small(); 6];
+    let mut submitters = [small; 6];
     submitters[0] = large;
     let used = run(ground, arguments, 2, &submitters).await?;
     println!(

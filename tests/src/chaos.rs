@@ -610,9 +610,7 @@ impl SharedState {
         } else {
             linked
         });
-        let Site {
-            stack, org_id, key, ..
-        } = site;
+        let Site { stack, org, .. } = site;
         let next = AtomicUsize::new(0);
         let acknowledged = AtomicUsize::new(0);
         let stopped = AtomicBool::new(false);
@@ -623,7 +621,7 @@ impl SharedState {
             ground,
             stack,
             apis,
-            key,
+            key: org.key,
             requests,
             scale,
             next,
@@ -634,7 +632,7 @@ impl SharedState {
             recovered,
             failing_over: AtomicBool::new(false),
         };
-        Ok((Arc::new(state), org_id))
+        Ok((Arc::new(state), org.id))
     }
 
     async fn database_url(&self) -> String {

@@ -110,12 +110,8 @@ pub struct Site {
     pub stack: Stack,
     /// A connection to the database as its owner.
     pub database: PgConnection,
-    /// The id of the organization.
-    pub org_id: String,
-    /// The email address of its owner.
-    pub owner_email: String,
-    /// The organization's API key.
-    pub key: String,
+    /// The organization.
+    pub org: Org,
 }
 
 impl Site {
@@ -138,9 +134,7 @@ impl Site {
         Ok(Self {
             stack,
             database,
-            org_id: org.id,
-            owner_email: org.owner_email,
-            key: org.key,
+            org,
         })
     }
 
@@ -149,7 +143,7 @@ impl Site {
     /// # Errors
     /// If the API does not respond.
     pub async fn submissions(&self, count: usize) -> Result<Vec<Value>, Trouble> {
-        let client = Client::new(self.stack.url(), Some(&self.key));
+        let client = Client::new(self.stack.url(), Some(&self.org.key));
         let page = client
             .get(&format!(
                 "/v1/suites/{}/items?limit=400",

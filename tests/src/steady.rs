@@ -89,7 +89,7 @@ impl Load {
         Ok(Self {
             apis: RwLock::new(site.stack.addresses()),
             clients: Mutex::default(),
-            key: site.key.clone(),
+            key: site.org.key.clone(),
             bodies: site.submissions(8).await?,
             sent: AtomicUsize::new(0),
             last_job: Mutex::default(),

@@ -255,7 +255,7 @@ impl Installation {
         Template {
             method: Method::GET,
             path: path.to_owned(),
-            headers: headers(Some(&self.platform.site.key), None),
+            headers: headers(Some(&self.platform.site.org.key), None),
             body: Bytes::new(),
             grpc: false,
         }
@@ -274,7 +274,7 @@ impl Installation {
 
     /// Returns a submission over gRPC, as the first organization.
     pub fn grpc(&self, submission: Submission) -> Template {
-        let mut headers = headers(Some(&self.platform.site.key), Some("application/grpc"));
+        let mut headers = headers(Some(&self.platform.site.org.key), Some("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         // HTTP/2 has the authority of the request's target instead.
         headers.remove(HOST);
@@ -316,7 +316,7 @@ impl Platform {
             let folder = folder.to_string_lossy();
             site.stack.operate(&["suite", "publish", &folder]).await?;
         }
-        let mut keys = vec![site.key.clone()];
+        let mut keys = vec![site.org.key.clone()];
         for _ in 1..size.orgs {
             keys.push(create_org(&mut site).await?);
         }
@@ -376,7 +376,7 @@ async fn create_org(site: &mut Site) -> Result<String, Trouble> {
         insert into api_keys (id, org_id, name, prefix, secret_hash, created_by)
         select $3, new.id, 'load', $4, $5, k.created_by from new, api_keys k where k.org_id = $1";
     sqlx::query(sql)
-        .bind(&site.org_id)
+        .bind(&site.org.id)
         .bind(org_id.as_str())
         .bind(key_id.as_str())
         .bind(secret.prefix())

@@ -287,7 +287,7 @@ async fn one(
         installation.platform_parts(&[]),
         LARGE_CONNECTIONS.min(connections),
     );
-    let key = &installation.platform.site.key;
+    let key = &installation.platform.site.org.key;
     let loaded = |under_load: (Vec<SocketAddr>, Parts, usize), template: Template| {
         under_test(under_load, vec![template], length)
     };
@@ -356,7 +356,7 @@ async fn finished_jobs(installation: &mut Installation) -> Result<Vec<String>, T
     loop {
         let sql = "select id from jobs where status = 'succeeded' and org_id = $1 limit $2";
         let ids: Vec<String> = sqlx::query_scalar(sql)
-            .bind(&installation.platform.site.org_id)
+            .bind(&installation.platform.site.org.id)
             .bind(i64::from(READ_ROWS))
             .fetch_all(&mut installation.platform.site.database)
             .await
@@ -365,7 +365,7 @@ async fn finished_jobs(installation: &mut Installation) -> Result<Vec<String>, T
             return Ok(ids);
         }
         let addresses = installation.api_addresses();
-        let submit = vec![installation.rest(TEN, &installation.platform.site.key)];
+        let submit = vec![installation.rest(TEN, &installation.platform.site.org.key)];
         load::generate(addresses, Arc::new(submit), 1, Until::Sent(count)).await?;
         queue::clear(installation).await?;
     }

@@ -196,7 +196,7 @@ async fn now(database: &mut PgConnection) -> Result<String, Trouble> {
 pub async fn latency_of_platform(installation: &Installation) -> Result<Sample, Trouble> {
     let workers = installation.workers().await?;
     let parts = installation.platform_parts(&workers);
-    let submit = installation.rest(TEN, &installation.platform.site.key);
+    let submit = installation.rest(TEN, &installation.platform.site.org.key);
     let wait = |id: &str| installation.get(&format!("/v1/jobs/{id}?wait=30"));
     one_at_a_time(installation.api_addresses()[0], &submit, wait, &parts).await
 }

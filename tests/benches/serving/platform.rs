@@ -140,7 +140,7 @@ async fn report_requests(
     let direct = connect(engine).await?;
     let name = package.parse();
     let one = requests(&name.map_err(Trouble::because("no package"))?, histories, 1);
-    let client = Client::new(site.stack.url(), Some(&site.key));
+    let client = Client::new(site.stack.url(), Some(&site.org.key));
     let submission = site.submissions(1).await?.swap_remove(0);
     let job = client.post("/v1/evals", &submission).await?;
     let job_path = format!("/v1/jobs/{}", job.body["id"].as_str().unwrap_or_default());
@@ -351,7 +351,7 @@ async fn report_failures(
 async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
     let Installation { site, model, .. } = installation;
     let histories = publish_suite(site).await?;
-    let client = Client::new(site.stack.url(), Some(&site.key));
+    let client = Client::new(site.stack.url(), Some(&site.org.key));
     let (worker, engine) = (&site.stack.workers[0], &site.stack.engines[0]);
     let memory = resident_mb(worker);
     let start = Instant::now();
@@ -495,7 +495,7 @@ async fn send_for(
     time: Duration,
 ) -> Result<Responses, Trouble> {
     let site = &installation.site;
-    let client = Client::new(site.stack.url(), Some(&site.key));
+    let client = Client::new(site.stack.url(), Some(&site.org.key));
     let method = if call.bodies.is_empty() {
         "GET"
     } else {

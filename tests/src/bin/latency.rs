@@ -44,7 +44,7 @@ async fn measure() -> Result<(), Trouble> {
         },
     )
     .await?;
-    let client = Client::new(site.stack.url(), Some(&site.key));
+    let client = Client::new(site.stack.url(), Some(&site.org.key));
     let body = site.submissions(4).await?.remove(0);
     let count = body["predictions"].as_array().map_or(0, Vec::len);
     let mut seen = Vec::new();

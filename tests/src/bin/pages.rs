@@ -51,7 +51,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
     let ground = Arc::new(Ground::new(servers, binaries));
     let mut site = Site::start(&ground, Plan::default()).await?;
     let job_id = fill(&mut site, arguments).await?;
-    let signed_in = ["session", "create", "--email", &site.owner_email];
+    let signed_in = ["session", "create", "--email", &site.org.owner_email];
     let session = site.stack.operate(&signed_in).await?;
     let session = session["token"].as_str().unwrap_or_default();
     let client = Client::new(site.stack.url(), None);
@@ -108,7 +108,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
 /// Stores copies of a scored job of the organization, and of the suite under other names. Returns
 /// the id of the job.
 async fn fill(site: &mut Site, arguments: &Arguments) -> Result<String, Trouble> {
-    let client = Client::new(site.stack.url(), Some(&site.key));
+    let client = Client::new(site.stack.url(), Some(&site.org.key));
     let body = site.submissions(1).await?.remove(0);
     let accepted = client.post("/v1/evals", &body).await?;
     let job_id = accepted.body["id"].as_str().unwrap_or_default().to_owned();
