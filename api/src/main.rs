@@ -13,6 +13,7 @@ use clap::Parser as _;
 
 /// Returns memory to the system after the clients that needed it have disconnected. The system's
 /// own allocator keeps it.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -12,9 +12,9 @@ pub struct Binaries {
     pub api: PathBuf,
     /// Path of `assay-worker`, which scores the jobs.
     pub worker: PathBuf,
-    /// Path of `assay`, the command-line program.
+    /// Path of `assay`, the command-line program. Only tests build it.
     pub cli: PathBuf,
-    /// Path of the library that Python loads as the module `assay_scorer`.
+    /// Path of the library that Python loads as the module `assay_scorer`. Only tests build it.
     pub scorer: PathBuf,
     /// `true` if the binaries were built with optimizations.
     pub optimized: bool,
@@ -23,7 +23,7 @@ pub struct Binaries {
 /// A profile of cargo's builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Without optimizations.
+    /// Without optimizations, and with the allocator of the system.
     Dev,
     /// With optimizations.
     Release,
@@ -59,11 +59,15 @@ impl Profile {
 /// # Errors
 /// If the build fails.
 pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
-    build_selected(profile, &PACKAGES)
+    let mut selection = PACKAGES.to_vec();
+    if profile == Profile::Dev {
+        // The features that the launcher, which has compiled this program, selects.
+        selection.push("--no-default-features");
+    }
+    build_selected(profile, &selection)
 }
 
-/// Builds the binaries for tests, without optimizations, from the crates that `cargo test` has
-/// compiled.
+/// Builds the binaries for tests, from the crates that `cargo test` has compiled.
 ///
 /// # Errors
 /// If the build fails.
@@ -89,20 +93,22 @@ fn build_selected(profile: Profile, selection: &[&str]) -> Result<Binaries, Trou
         return Err(Trouble::new("the binaries do not build; see above"));
     }
     let folder = target()?.join(profile.folder());
-    Ok(Binaries::in_folder(&folder, profile != Profile::Dev))
+    let is_optimized = matches!(profile, Profile::Release | Profile::Dist);
+    Ok(Binaries::in_folder(&folder, is_optimized))
 }
 
-/// The arguments of cargo that select the packages of the binaries. They are built together, so that
-/// they share their dependencies.
+/// The arguments of cargo that select the programs of an installation. The launcher's package depends
+/// on theirs, and is selected with them, so that all builds enable the same features in shared
+/// dependencies and compile each crate once.
 const PACKAGES: [&str; 8] = [
+    "-p",
+    "assay-tests",
     "-p",
     "assay-api",
     "-p",
     "assay-worker",
-    "-p",
-    "assay-cli",
-    "-p",
-    "assay-scorer",
+    "--bin=assay-api",
+    "--bin=assay-worker",
 ];
 
 /// The arguments of cargo that select the same binaries, with the features that `cargo test` enables
