@@ -17,3 +17,4 @@ pub mod service_report;
 pub mod site;
 pub mod stack;
 pub mod steady;
+pub mod wait;
