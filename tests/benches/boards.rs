@@ -185,9 +185,7 @@ async fn enter(client: &Client, arguments: &Arguments, name: &str) -> Result<(),
     let body = json!({"suite_id": "suite:board", "predictions": predictions});
     let job = client.post("/v1/evals", &body).await?.body;
     let job_id = job["id"].as_str().unwrap_or_default().to_owned();
-    client
-        .wait_until_finished(&job_id, Duration::from_secs(60), &|_| {})
-        .await?;
+    client.wait_until_finished(&job_id, &|_| {}).await?;
     let path = format!("/v1/jobs/{job_id}/board");
     let entered = client.post(&path, &json!({"name": name})).await?;
     if entered.status == 201 {

@@ -15,7 +15,7 @@ use assay_tests::client::Client;
 use serde_json::{Value, json};
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{WAIT_TIMEOUT, World, string, world};
+use crate::harness::{World, string, world};
 
 /// Returns the numbers in a line, and the line with each number replaced by `#`.
 fn numbers(line: &str) -> (Vec<f64>, String) {
@@ -267,7 +267,7 @@ async fn submit_and_wait(client: &Client, suite_id: &str, predictions: &Value) -
         .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     client
-        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap()
 }

@@ -627,17 +627,13 @@ async fn stored_item_scores_expire() {
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     let mut database = world.database().await;
-    wait_until(
-        "removal of the item scores",
-        std::time::Duration::from_secs(90),
-        async || {
-            let rows: i64 = sqlx::query_scalar("select count(*) from stored_item_scores")
-                .fetch_one(&mut database)
-                .await
-                .unwrap();
-            rows == 0 && !object.exists()
-        },
-    )
+    wait_until("removal of the item scores", async || {
+        let rows: i64 = sqlx::query_scalar("select count(*) from stored_item_scores")
+            .fetch_one(&mut database)
+            .await
+            .unwrap();
+        rows == 0 && !object.exists()
+    })
     .await;
     for refused in [compare(&key, &a, &b).await, key.get(&items).await.unwrap()] {
         assert_eq!(

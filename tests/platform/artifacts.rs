@@ -13,7 +13,7 @@ use s3s::service::S3ServiceBuilder;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, ground, list_files, one_prediction, string, wait_until, world, world_with,
+    World, ground, list_files, one_prediction, string, wait_until, world, world_with,
 };
 use crate::predictions::{accepted, predicted, prediction_world, uploaded_sequences};
 use crate::uploads::{complete, open, put, submit, uploaded};
@@ -125,10 +125,7 @@ async fn bucket_stores_all_artifacts() {
             .status,
         204
     );
-    wait_until("removal", WAIT_TIMEOUT, async || {
-        upload_objects(&folder).is_empty()
-    })
-    .await;
+    wait_until("removal", async || upload_objects(&folder).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,11 +208,7 @@ async fn memory_growth(world: &World, mebibytes: usize) -> (u64, u64) {
     assert_eq!(done.status, 200, "{}", done.body);
     let completed = start.elapsed();
     let job = key
-        .wait_until_finished(
-            &string(&submit(&key, &upload_id).await.body["id"]),
-            20 * WAIT_TIMEOUT,
-            &|_| {},
-        )
+        .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]), &|_| {})
         .await
         .unwrap();
     assert_eq!(job["result"]["n_unmatched"], done.body["n_items"], "{job}");
@@ -273,7 +266,7 @@ async fn prediction_of_10000_sequences_uses_32_mib() {
     let large = uploaded_sequences(&key, &sequences(10_000)).await;
     let job = accepted(&key, json!({"input_ref": large})).await;
     let job = key
-        .wait_until_finished(&string(&job["id"]), 20 * WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job["id"]), &|_| {})
         .await
         .unwrap();
     assert_eq!(

@@ -510,7 +510,7 @@ async fn sign_in_emails_limited_by_ipv6_prefix() {
 
 /// Waits until Ada has the expected number of emails, and 300 ms longer to detect one too many.
 async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
-    wait_until("emails to Ada", crate::harness::WAIT_TIMEOUT, async || {
+    wait_until("emails to Ada", async || {
         mail::mails(world, ADA).len() >= expected
     })
     .await;

@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::disclosure::publish_answers;
 use crate::harness::{
-    Org, WAIT_TIMEOUT, World, error_code, org, retry_unavailable, string, submit_until_succeeded,
-    wait_until, world, world_with,
+    Org, World, error_code, org, retry_unavailable, string, submit_until_succeeded, wait_until,
+    world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -170,7 +170,7 @@ async fn board_when(
     is_met: impl Fn(&Value) -> bool,
 ) -> Value {
     let mut last = Value::Null;
-    wait_until(what, WAIT_TIMEOUT, async || {
+    wait_until(what, async || {
         last = board(client, suite_id).await;
         is_met(&last)
     })
@@ -194,7 +194,7 @@ async fn live_board_when(
     is_met: impl Fn(&Value) -> bool,
 ) -> Value {
     let mut last = Value::Null;
-    wait_until(what, WAIT_TIMEOUT, async || {
+    wait_until(what, async || {
         pass_a_minute(world).await;
         last = board(client, suite_id).await;
         is_met(&last)
@@ -323,7 +323,7 @@ async fn live_board_ranks_only_what_the_data_separate() {
         .unwrap();
     assert_eq!(board(&reader, &suite_id).await["n_entries"], 0);
     let path = format!("/v1/suites/{suite_id}/board?version=1");
-    wait_until("final board", WAIT_TIMEOUT, async || {
+    wait_until("final board", async || {
         let old = reader.get(&path).await.unwrap().body;
         old["status"] == "final" && column(&old, "name") == column(&again, "name")
     })
@@ -761,7 +761,7 @@ async fn predictions_of_entries_survive_cleanup() {
     sqlx::query(expire).execute(&mut database).await.unwrap();
     let stored = "select job_id from stored_predictions where job_id = any($1) order by job_id";
     let jobs = [entered.clone(), other.clone(), string(&lunch["id"])];
-    wait_until("cleanup", Duration::from_secs(150), async || {
+    wait_until("cleanup", async || {
         let left: Vec<String> = sqlx::query_scalar(stored)
             .bind(&jobs[..])
             .fetch_all(&mut world.database().await)
@@ -777,18 +777,14 @@ async fn predictions_of_entries_survive_cleanup() {
     .await;
     assert_eq!(column(&full, "value"), [0.75, 0.45]);
     // The job that did not enter needs its predictions no more.
-    wait_until(
-        "cleanup after the close",
-        Duration::from_secs(150),
-        async || {
-            let left: Vec<String> = sqlx::query_scalar(stored)
-                .bind(&jobs[..])
-                .fetch_all(&mut world.database().await)
-                .await
-                .unwrap();
-            left == jobs[..1]
-        },
-    )
+    wait_until("cleanup after the close", async || {
+        let left: Vec<String> = sqlx::query_scalar(stored)
+            .bind(&jobs[..])
+            .fetch_all(&mut world.database().await)
+            .await
+            .unwrap();
+        left == jobs[..1]
+    })
     .await;
 }
 

@@ -2,9 +2,9 @@
 //! library.
 
 use std::process::Command;
-use std::time::Duration;
 
 use assay_tests::demo_suite;
+use assay_tests::wait::wait_timeout;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Html;
@@ -16,9 +16,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::chromium::{Chromium, Window};
 use crate::clients::{MissingTool, node_with, prepare, run};
 use crate::harness::{World, string, with_setting, world_with};
-
-/// The timeout for one step of the page.
-const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 const HTML: &str = r#"<!doctype html><meta charset="utf-8"><title>A page</title><script type="module" src="/page.js"></script>"#;
 
@@ -123,7 +120,7 @@ impl Site {
     /// Waits for the next message of the page, which must report this step. The page continues
     /// after the reply.
     async fn step(&mut self, step: &str) -> Message {
-        let message = tokio::time::timeout(STEP_TIMEOUT, self.messages.recv()).await;
+        let message = tokio::time::timeout(wait_timeout(), self.messages.recv()).await;
         let log = || self.window.as_ref().map(Window::log).unwrap_or_default();
         let message = message
             .unwrap_or_else(|_| panic!("the page did not reach {step:?}:\n{}", log()))

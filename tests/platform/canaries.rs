@@ -25,9 +25,7 @@ use self::places::{
 };
 use crate::artifacts::start_s3;
 use crate::device;
-use crate::harness::{
-    WAIT_TIMEOUT, World, ground, org, secrets_in, string, wait_until, with_token,
-};
+use crate::harness::{World, ground, org, secrets_in, string, wait_until, with_token};
 use crate::mail;
 use crate::spans::Collector;
 use crate::uploads::{complete, open, put};
@@ -746,10 +744,7 @@ async fn people(world: &World, planted: &mut Planted, responses: &Responses) {
             .unwrap(),
     );
     let email = format!("{invited}@example.org");
-    wait_until("an invite", WAIT_TIMEOUT, async || {
-        !mail::mails(world, &email).is_empty()
-    })
-    .await;
+    wait_until("an invite", async || !mail::mails(world, &email).is_empty()).await;
     let domain = format!("{}.example.org", canary("domain"));
     let claimed = owner
         .post("/v1/domains", &json!({"domain": domain}))

@@ -15,11 +15,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::clients::or_skip;
-use crate::harness::{World, cuts, org, string, with_setting, world, world_with};
+use crate::harness::{World, cuts, in_time, org, string, with_setting, world, world_with};
 use crate::{clients, device, feedback};
-
-/// The timeout for one run of the program on a busy machine.
-const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The program with the settings of one user.
 struct Cli<'w> {
@@ -192,9 +189,8 @@ async fn ended(mut command: Command, stdin: &str) -> Run {
         // The program may end without reading all of it.
         let _ = input.write_all(text.as_bytes()).await;
     });
-    let output = tokio::time::timeout(RUN_TIMEOUT, child.wait_with_output())
+    let output = in_time("the end of the program", child.wait_with_output())
         .await
-        .unwrap()
         .unwrap();
     write.await.unwrap();
     Run::of(&output)
@@ -330,8 +326,8 @@ async fn exit_codes_tell_outcomes_apart() {
     ] {
         let mut child = cli.command(arguments).spawn().unwrap();
         drop(child.stdout.take());
-        let ended = tokio::time::timeout(RUN_TIMEOUT, child.wait()).await;
-        assert_eq!(ended.unwrap().unwrap().code(), Some(code), "{arguments:?}");
+        let ended = in_time("the end of the program", child.wait()).await;
+        assert_eq!(ended.unwrap().code(), Some(code), "{arguments:?}");
     }
 }
 
@@ -520,9 +516,9 @@ async fn device_login_creates_a_profile() {
             None => device::deny(&world, &login).await,
         }
         let drain = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let ended = tokio::time::timeout(RUN_TIMEOUT, child.wait()).await;
+        let ended = in_time("the end of the program", child.wait()).await;
         drain.await.unwrap();
-        ended.unwrap().unwrap().code()
+        ended.unwrap().code()
     };
     assert_eq!(login(None).await, Some(3));
     assert_eq!(login(Some(&world.org)).await, Some(0));

@@ -7,15 +7,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use assay_tests::demo_suite;
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 
 use crate::harness::{World, org, string, world};
-
-/// The timeout for one run of a client.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The tolerance for differences from the library, as the order of summation may differ.
 const TOLERANCE: f64 = 1e-12;
@@ -286,9 +283,13 @@ pub async fn run_json(program: &Path, arguments: &[&Path], env: &[(&str, String)
         .envs(env.iter().map(|(name, value)| (name, value)));
     command
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env(
+            "ASSAY_TEST_WAIT_SECONDS",
+            wait_timeout().as_secs().to_string(),
+        )
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, command.output()).await;
+    let output = tokio::time::timeout(2 * wait_timeout(), command.output()).await;
     let output = output
         .unwrap_or_else(|_| panic!("{arguments:?} timed out"))
         .unwrap();
@@ -453,7 +454,7 @@ async fn submit_and_wait(world: &World, suite_id: &str, predictions: &[Value]) -
         .unwrap();
     assert_eq!(made.status, 202, "{}", made.body);
     let job = key
-        .wait_until_finished(&string(&made.body["id"]), CLIENT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&made.body["id"]), &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");

@@ -1,18 +1,19 @@
 //! Every job acknowledged with 202 reaches exactly one final state, even if workers, the API or
 //! Redis crash.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
 use assay_core::store::{self, PgPool, PoolProfile, leases, work};
 use assay_tests::stack::Plan;
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, large_prediction, one_prediction, string, succeed,
-    wait_until, world, world_on_own_servers, world_with,
+    World, large_prediction, one_prediction, string, succeed, wait_until, world,
+    world_on_own_servers, world_with,
 };
 
 /// Counts the results, the attempts and the ledger rows.
@@ -24,6 +25,14 @@ async fn counts(world: &World) -> (i64, i64, i64) {
         .unwrap()
 }
 
+/// Returns the outcomes of all attempts of the only job.
+async fn outcomes(world: &World) -> Vec<String> {
+    sqlx::query_scalar("select outcome from job_attempts order by attempt")
+        .fetch_all(&mut world.database().await)
+        .await
+        .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_worker_loses_nothing() {
     let world = world().await;
@@ -31,16 +40,10 @@ async fn killed_worker_loses_nothing() {
     let queued = world.submit(&one_prediction()).await;
     let job_id = string(&queued.body["id"]);
     world.wait_for_status(&job_id, "running").await;
-    let killed = Instant::now();
     world.stack.workers[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
     let job = world.wait_until_finished(&job_id).await;
-    assert!(
-        killed.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        killed.elapsed()
-    );
     assert_eq!(
         (&job["status"], &job["attempts"]),
         (&"succeeded".into(), &2.into())
@@ -50,6 +53,9 @@ async fn killed_worker_loses_nothing() {
         (1, 2, 1),
         "one result, two attempts, one charge"
     );
+    // The job starts again when the lease of the worker ends, long before the deadline of the
+    // attempt.
+    assert_eq!(outcomes(&world).await, ["lost", "succeeded"]);
     let trace = world
         .key()
         .get(&format!("/v1/jobs/{job_id}/trace"))
@@ -87,14 +93,10 @@ async fn late_write_changes_nothing() {
     let job = world.wait_until_finished(&job_id).await;
     world.stack.workers[0].guarded.signal(libc::SIGCONT);
     let log = &world.stack.workers[0].log;
-    wait_until(
-        "rejection of the late write",
-        Duration::from_secs(10),
-        async || {
-            let log = std::fs::read_to_string(log).unwrap();
-            log.contains("\"result\":\"fenced\"") || log.contains("\"result\":\"lost\"")
-        },
-    )
+    wait_until("rejection of the late write", async || {
+        let log = std::fs::read_to_string(log).unwrap();
+        log.contains("\"result\":\"fenced\"") || log.contains("\"result\":\"lost\"")
+    })
     .await;
     let after = world
         .key()
@@ -252,12 +254,10 @@ async fn locked_organization_does_not_block_others() {
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
-        let start = Instant::now();
         let other = world.client(&other.key);
         assert_eq!(other.get("/v1/me").await.unwrap().status, 200);
         let submitted = other.post("/v1/evals", &body).await.unwrap();
         assert_eq!(submitted.status, 202, "{}", submitted.body);
-        assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
     }
     for response in stuck.await.unwrap() {
         let response = response.unwrap();
@@ -297,9 +297,9 @@ async fn finished_job_removes_submission() {
         .unwrap();
     // A new process looks for removable objects when it starts.
     let _second = world.stack.launch_api().unwrap();
-    wait_until("removal", Duration::from_secs(10), async || !file.exists()).await;
+    wait_until("removal", async || !file.exists()).await;
     let mut database = world.database().await;
-    wait_until("removal of the rows", Duration::from_secs(10), async || {
+    wait_until("removal of the rows", async || {
         let stored: i64 = sqlx::query_scalar("select count(*) from stored_predictions")
             .fetch_one(&mut database)
             .await
@@ -334,7 +334,7 @@ async fn orphaned_item_scores_are_removed() {
         .await
         .unwrap();
     let _second = world.stack.launch_api().unwrap();
-    wait_until("removal", Duration::from_secs(10), async || !first.exists()).await;
+    wait_until("removal", async || !first.exists()).await;
     assert!(second.exists());
     assert_eq!(
         world
@@ -360,7 +360,7 @@ async fn worker_refuses_different_artifact_folder() {
     assert!(
         worker
             .guarded
-            .wait(Duration::from_secs(20))
+            .wait(wait_timeout())
             .is_some_and(|ended| !ended.success())
     );
     assert!(
@@ -433,18 +433,10 @@ async fn overdue_job_is_reclaimed_from_live_worker() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    wait_until("second attempt", Duration::from_secs(10), async || {
-        counts(&world).await.1 == 2
-    })
-    .await;
+    wait_until("second attempt", async || counts(&world).await.1 == 2).await;
     hold.close().await.unwrap();
     assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
-    let outcomes: Vec<String> =
-        sqlx::query_scalar("select outcome from job_attempts order by attempt")
-            .fetch_all(&mut world.database().await)
-            .await
-            .unwrap();
-    assert_eq!(outcomes, ["timeout", "succeeded"]);
+    assert_eq!(outcomes(&world).await, ["timeout", "succeeded"]);
 }
 
 /// Redis is unavailable first, then recovers with no data.
@@ -462,14 +454,9 @@ async fn jobs_finish_without_redis() {
     world.submit_and_wait(&one_prediction()).await;
 
     servers.redis_stop().unwrap();
-    let start = Instant::now();
+    // A request that waited for Redis would get no response before Redis starts again.
     let queued = world.submit(&one_prediction()).await;
     assert_eq!(queued.status, 202, "{}", queued.body);
-    assert!(
-        start.elapsed() < MAX_RESPONSE_TIME,
-        "a request does not wait for Redis: {:?}",
-        start.elapsed()
-    );
     assert_eq!(queued.header("x-ratelimit-limit"), "1000");
     assert_eq!(
         world.wait_until_finished(&string(&queued.body["id"])).await["attempts"],
@@ -508,7 +495,7 @@ async fn worker_shutdown_finishes_running_job() {
         (&job["status"], &job["attempts"]),
         (&"succeeded".into(), &1.into())
     );
-    let ended = worker.wait(Duration::from_secs(5)).unwrap();
+    let ended = worker.wait(wait_timeout()).unwrap();
     assert!(ended.success(), "{ended:?}");
 }
 
@@ -520,20 +507,14 @@ async fn drain_timeout_requeues_job_at_once() {
     let job_id = string(&queued.body["id"]);
     world.wait_for_status(&job_id, "running").await;
     world.stack.workers[0].guarded.signal(libc::SIGTERM);
-    let ended = world.stack.workers[0]
-        .guarded
-        .wait(Duration::from_secs(5))
-        .unwrap();
+    let ended = world.stack.workers[0].guarded.wait(wait_timeout()).unwrap();
     assert!(ended.success(), "{ended:?}");
-    let start = Instant::now();
     world.wait_for_status(&job_id, "queued").await;
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "the job is requeued before the lease expires"
-    );
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
     assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
+    // The worker has requeued the job itself: its lease did not expire.
+    assert_eq!(outcomes(&world).await, ["released", "succeeded"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -565,7 +546,7 @@ async fn api_shutdown_finishes_open_request() {
     let mut response = String::new();
     socket.read_to_string(&mut response).await.unwrap();
     assert!(response.starts_with("HTTP/1.1 202"), "{response}");
-    assert!(api.guarded.wait(Duration::from_secs(5)).unwrap().success());
+    assert!(api.guarded.wait(wait_timeout()).unwrap().success());
     let jobs: i64 = sqlx::query_scalar("select count(*) from jobs")
         .fetch_one(&mut world.database().await)
         .await
@@ -599,7 +580,7 @@ async fn api_shutdown_answers_one_more_request_of_each_connection() {
     idle.write_all(REQUEST).await.unwrap();
     assert_ne!(idle.read(&mut [0; 4096]).await.unwrap(), 0);
     api.guarded.signal(libc::SIGTERM);
-    wait_until("the end of the listener", WAIT_TIMEOUT, async || {
+    wait_until("the end of the listener", async || {
         tokio::net::TcpStream::connect(api.listen.unwrap())
             .await
             .is_err()
@@ -613,7 +594,7 @@ async fn api_shutdown_answers_one_more_request_of_each_connection() {
         assert!(response.contains("connection: close"), "{response}");
     }
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0, "it is closed");
-    assert!(api.guarded.wait(WAIT_TIMEOUT).unwrap().success());
+    assert!(api.guarded.wait(wait_timeout()).unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use assay_tests::demo_suite::{self, SUITE_ID};
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -21,13 +21,10 @@ use tokio::process::Command;
 
 use crate::chromium::Chromium;
 use crate::clients::{MissingTool, node_with, prepare};
-use crate::harness::{WAIT_TIMEOUT, World, one_prediction, org, string, wait_until};
+use crate::harness::{World, one_prediction, org, string, wait_until};
 use crate::{device, mail, uploads};
 use routes::{Resources, world};
 use visitor::Visitor;
-
-/// The timeout for a scenario. Each of its steps has a timeout of its own.
-const SCENARIO_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The files of the scenarios.
 const FILES: [&str; 12] = [
@@ -76,6 +73,10 @@ async fn play(
     let mut scenario = Command::new("node")
         .arg(tools.folder.join(script))
         .env("HOME", &folder)
+        .env(
+            "ASSAY_TEST_WAIT_SECONDS",
+            wait_timeout().as_secs().to_string(),
+        )
         .env("TMPDIR", &folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -117,7 +118,7 @@ async fn play(
         }
         scenario.wait().await.unwrap()
     };
-    let status = tokio::time::timeout(SCENARIO_TIMEOUT, conversation).await;
+    let status = tokio::time::timeout(2 * wait_timeout(), conversation).await;
     if status.is_ok() {
         reporting.await.unwrap();
     }
@@ -128,7 +129,7 @@ async fn play(
 
 /// Waits for the link that a user has requested, and returns its token.
 async fn newest_link(world: &World, email: &str) -> String {
-    wait_until("sign-in email", WAIT_TIMEOUT, async || {
+    wait_until("sign-in email", async || {
         !mail::links(world, email).is_empty()
     })
     .await;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::me_service_client::MeServiceClient;
@@ -17,9 +17,8 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{bucket_plan, start_failing_s3};
 use crate::harness::{
-    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, error_code, ground, large_prediction, list_files,
-    one_prediction, own_ground, own_ground_of, string, wait_until, with_token, world_on,
-    world_with,
+    World, error_code, ground, in_time, large_prediction, list_files, one_prediction, own_ground,
+    own_ground_of, string, wait_until, with_token, world_on, world_with,
 };
 use crate::uploads::{complete, open, put, submit};
 
@@ -40,8 +39,8 @@ fn assert_unavailable(response: &Response) {
     );
 }
 
-/// Checks that every request returns 503 in time over REST and gRPC, while the endpoints of the
-/// process itself still respond.
+/// Checks that every request returns 503 over REST and gRPC while the database is unavailable, and
+/// that the endpoints of the process itself still respond.
 async fn assert_database_unavailable(world: &World) {
     let session = world.owner();
     let cases = [
@@ -61,25 +60,19 @@ async fn assert_database_unavailable(world: &World) {
         ),
     ];
     for (method, path, body) in cases {
-        let start = Instant::now();
         let response = session
             .send(session.request(method, path).json(&body))
             .await
             .unwrap();
-        assert!(
-            start.elapsed() < MAX_RESPONSE_TIME,
-            "{method} {path} took {:?}",
-            start.elapsed()
-        );
         assert_unavailable(&response);
     }
-    let start = Instant::now();
-    let refused = MeServiceClient::new(world.channel().await)
-        .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
+    let mut client = MeServiceClient::new(world.channel().await);
+    let request = with_token(v1::GetMeRequest {}, &world.org.key);
+    let refused = in_time("a gRPC response", client.get_me(request))
         .await
         .unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
-    assert!(refused.metadata().contains_key("retry-after") && start.elapsed() < MAX_RESPONSE_TIME);
+    assert!(refused.metadata().contains_key("retry-after"));
     assert_eq!(
         world.anonymous().get("/health").await.unwrap().status,
         200,
@@ -91,11 +84,11 @@ async fn assert_database_unavailable(world: &World) {
     );
 }
 
-/// Returns the status of a probe on the API's admin port, or 0 after a timeout.
+/// Returns the status of a probe on the API's admin port.
 async fn probe(world: &World, path: &str) -> u16 {
     let url = format!("http://{}/{path}", world.stack.apis[0].admin);
-    let response = tokio::time::timeout(Duration::from_secs(5), reqwest::get(url)).await;
-    response.map_or(0, |response| response.unwrap().status().as_u16())
+    let response = in_time("a response of the admin port", reqwest::get(url)).await;
+    response.unwrap().status().as_u16()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +105,7 @@ async fn stopped_postgres_returns_503_then_recovers() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_database_unavailable(&world).await;
     ground.servers.postgres_start().unwrap();
-    wait_until("recovery", WAIT_TIMEOUT, async || {
+    wait_until("recovery", async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
@@ -143,15 +136,13 @@ async fn unresponsive_postgres_returns_503() {
     let unresponsive = async {
         let session = world.owner();
         for _ in 0..20 {
-            let start = Instant::now();
             assert_unavailable(&session.get("/v1/me").await.unwrap());
-            assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
         }
     };
     unresponsive.await;
     assert_eq!(probe(&world, "livez").await, 200);
     ground.servers.postgres_signal(libc::SIGCONT).unwrap();
-    wait_until("recovery", WAIT_TIMEOUT, async || {
+    wait_until("recovery", async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
@@ -190,7 +181,7 @@ async fn failing_object_store_retries_jobs() {
     assert_unavailable(&put(&key, &upload_id, 2, "{}\n".to_owned()).await);
     assert_unavailable(&complete(&key, &upload_id).await);
     let released = "select count(*) from job_attempts where outcome = 'released'";
-    wait_until("requeued attempt", WAIT_TIMEOUT, async || {
+    wait_until("requeued attempt", async || {
         sqlx::query_scalar::<_, i64>(released)
             .fetch_one(&mut world.database().await)
             .await

@@ -17,8 +17,8 @@ use sqlx::Connection as _;
 use std::collections::BTreeSet;
 
 use crate::harness::{
-    Org, WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
-    with_setting, world_with,
+    Org, World, error_code, field_error, field_errors, org, string, wait_until, with_setting,
+    world_with,
 };
 
 /// Starts a world with two API processes, in which many logins can be started.
@@ -262,7 +262,7 @@ async fn approved_login_gets_a_key() {
         "the key belongs to the program at this address"
     );
     assert!(string(&created["request_id"]).starts_with("req_"));
-    wait_until("the event", WAIT_TIMEOUT, async || {
+    wait_until("the event", async || {
         let page = world.owner().get("/v1/events?type=key.created").await;
         let events = &page.unwrap().body["events"];
         let last = events.as_array().unwrap().last();

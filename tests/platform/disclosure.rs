@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, avoid_midnight, error_code, org, retry_unavailable, scrape, string,
+    World, avoid_midnight, error_code, org, retry_unavailable, scrape, string,
     submit_until_succeeded, successful_attempt, wait_until, with_setting, with_token, world,
     world_with,
 };
@@ -397,7 +397,7 @@ async fn concurrent_jobs_climb_in_sequence() {
     // Blocking all jobs where they read answers makes them finish at about the same time.
     let held = world.hold_answers().await;
     let jobs = join_all((0..20).map(|at| submitted(&key, &suite_id, at * 7 % 20 + 15))).await;
-    wait_until("eight running jobs", WAIT_TIMEOUT, async || {
+    wait_until("eight running jobs", async || {
         let running = "select count(*) from jobs where status = 'running'";
         sqlx::query_scalar::<_, i64>(running)
             .fetch_one(&mut world.database().await)

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
-    with_token, world_with,
+    World, error_code, field_error, field_errors, org, string, wait_until, with_token, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -389,13 +388,11 @@ async fn name_server_failure_returns_503() {
     assert!(!failed.header("retry-after").is_empty());
     claim_with_record(&owner, &name_server, "acme.example").await;
     drop(name_server);
-    let start = std::time::Instant::now();
     let unavailable = verify(&owner, "acme.example").await;
     assert_eq!(
         (unavailable.status, error_code(&unavailable)),
         (503, "unavailable".to_owned())
     );
-    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
     let body = unavailable.body.to_string().to_lowercase();
     assert!(
         !body.contains("dns") && !body.contains("io error"),
@@ -651,7 +648,7 @@ async fn restart_and_check(world: &mut World, domain: &str) -> i32 {
             .await
             .unwrap()
     };
-    wait_until("domain check", WAIT_TIMEOUT, async || state().await.1).await;
+    wait_until("domain check", async || state().await.1).await;
     state().await.0
 }
 
@@ -741,7 +738,7 @@ async fn domain_checks_survive_a_crash() {
     };
     let before = lookups(&name_server);
     restart_and_check(&mut world, "acme.example").await;
-    wait_until("all domain checks", WAIT_TIMEOUT, async || {
+    wait_until("all domain checks", async || {
         lookups(&name_server) >= before + 30
     })
     .await;
@@ -766,7 +763,7 @@ async fn domain_checks_survive_a_crash() {
     let of_live = name_server.asked(&record_of("acme1.example"));
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
-    wait_until("domain check", WAIT_TIMEOUT, async || {
+    wait_until("domain check", async || {
         name_server.asked(&record_of("acme0.example")) > of_dead
     })
     .await;

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, one_prediction, org, string, wait_until, with_setting,
-    world_with,
+    World, error_code, one_prediction, org, string, wait_until, with_setting, world_with,
 };
 use crate::uploads::{open, put};
 
@@ -207,10 +206,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
             .unwrap();
         restart_api(&mut world).await;
         let removed = "select count(*) from orgs where id = $1 and removed_at is not null";
-        wait_until("removal", WAIT_TIMEOUT, async || {
-            scalar(&world, removed).await == 1
-        })
-        .await;
+        wait_until("removal", async || scalar(&world, removed).await == 1).await;
         assert!(!folder(&world).exists());
         // Simulates that the process died before it recorded the removal, and left some objects.
         std::fs::create_dir_all(folder(&world)).unwrap();
@@ -269,7 +265,7 @@ async fn nothing_is_stored_for_deleted_org() {
             })
         })
         .collect();
-    wait_until("submissions", WAIT_TIMEOUT, async || {
+    wait_until("submissions", async || {
         scalar(&world, "select count(*) from jobs where org_id = $1").await > 10
     })
     .await;

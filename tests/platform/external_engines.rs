@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
@@ -11,19 +11,17 @@ use assay_tests::client::{Client, Response};
 use assay_tests::databases::fresh_name;
 use assay_tests::servers::{Guarded, GuardedCommand};
 use assay_tests::stack::{Plan, free_address};
+use assay_tests::wait::wait_timeout;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, python_with, run};
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, field_errors, ground, one_prediction, retry_unavailable,
-    string, wait_until, with_token, world_with,
+    World, error_code, field_errors, ground, one_prediction, retry_unavailable, string, wait_until,
+    with_token, world_with,
 };
 use crate::packages::{publish, with_model};
 use crate::serving::{self, package, sequence, sequence_message, totals};
-
-/// The timeout for an engine to have loaded its models. The launchers give up earlier.
-const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The model of the embedded engine, which has the same weights as the external ones.
 const EMBEDDED: &str = "embedded";
@@ -115,17 +113,17 @@ impl External {
             log,
             marker,
         };
-        let started_at = Instant::now();
-        while !engine.log().contains(r#"{"ready": true"#) {
+        wait_until(kind.name(), async || {
             let is_running = engine.guarded.try_wait().is_none();
             assert!(
-                is_running && started_at.elapsed() < START_TIMEOUT,
+                is_running,
                 "{} did not start:\n{}",
                 kind.name(),
                 engine.log()
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            engine.log().contains(r#"{"ready": true"#)
+        })
+        .await;
         engine
     }
 
@@ -154,17 +152,18 @@ impl External {
     /// Waits until no process of the engine is left. Kills those that outlive the first one, as the end
     /// of a container does: a process of Triton's Python backend sometimes does not notice it.
     async fn wait_until_gone(&self) {
-        assert!(self.guarded.wait(WAIT_TIMEOUT).is_some(), "{}", self.log());
+        assert!(
+            self.guarded.wait(wait_timeout()).is_some(),
+            "{}",
+            self.log()
+        );
         for pid in self.processes() {
             let killed = std::process::Command::new("kill")
                 .args(["-KILL", &pid.to_string()])
                 .output();
             assert!(killed.is_ok(), "{killed:?}");
         }
-        wait_until("end of all processes", WAIT_TIMEOUT, async || {
-            self.processes().is_empty()
-        })
-        .await;
+        wait_until("end of all processes", async || self.processes().is_empty()).await;
     }
 }
 

@@ -43,11 +43,7 @@ pub async fn submit_and_wait(world: &World, token: &str, predictions: &Value) ->
         .await
         .unwrap();
     client
-        .wait_until_finished(
-            &string(&job.body["id"]),
-            crate::harness::WAIT_TIMEOUT,
-            &|_| {},
-        )
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap()
 }

@@ -4,7 +4,8 @@
 //!
 //! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set the number of attackers for each kind of
 //! attack and the duration: 1000 and 60 in a campaign. With either of them set, the binaries are
-//! optimized, and the response times of the honest caller are checked too.
+//! optimized, and the return of the memory is checked too. The response times of the honest caller
+//! are printed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,15 +29,12 @@ use crate::harness::{
 /// The maximum resident memory of an API process in bytes: half of the chart's limit.
 const MEMORY_MAX: u64 = 512 * 1024 * 1024;
 
-/// The timeout for the return of memory after the clients have disconnected. A fifth more than the
-/// memory of the idle process may remain.
-const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of times, ten a second, that the memory is read after the clients have disconnected
+/// until it has returned. A fifth more than the memory of the idle process may remain.
+const RETURN_READS: u32 = 600;
 
 /// The maximum size of a gRPC message in bytes.
 const MESSAGE: usize = 5 * 1024 * 1024;
-
-/// The maximum 99th percentile of the honest caller's response times in a campaign.
-const P99_MAX: Duration = Duration::from_millis(250);
 
 fn number_from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
@@ -354,10 +352,14 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
     attackers.shutdown().await;
     machine.shutdown_background();
     let left = Instant::now();
-    while resident(api) > allowed_after && left.elapsed() < RETURN_TIMEOUT {
+    let mut after = resident(api);
+    for _ in 0..RETURN_READS {
+        if after <= allowed_after {
+            break;
+        }
         sleep(Duration::from_millis(100)).await;
+        after = resident(api);
     }
-    let after = resident(api);
     let p99 = took[took.len() * 99 / 100];
     let mib = |bytes: u64| bytes >> 20;
     println!(
@@ -375,7 +377,6 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         "{attack_name}: {} MiB are still held",
         mib(after)
     );
-    assert!(!is_campaign() || p99 < P99_MAX, "{attack_name}: {p99:?}");
 }
 
 /// Runs a few connections of each attack, so that the code and the files that they touch count as

@@ -2,16 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::process::Command;
 
 use crate::clients::{node_with, or_skip, prepare, run};
-use crate::harness::{World, world};
+use crate::harness::{World, in_time, world};
 use crate::python_client;
-
-/// The timeout for one program of examples.
-const PROGRAM_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the text of a document, which `path` names from the root of the repository.
 fn document(path: &str) -> String {
@@ -60,9 +56,8 @@ async fn run_examples(world: &World, folder: &Path, mut command: Command) -> Str
         .env("NO_PROXY", "127.0.0.1")
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(PROGRAM_TIMEOUT, command.output())
+    let output = in_time("the end of the program", command.output())
         .await
-        .unwrap()
         .unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);

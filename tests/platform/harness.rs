@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_core::model::job::EvalResult;
 use assay_core::model::receipt::NewReceipt;
@@ -17,22 +17,12 @@ use assay_tests::demo_suite;
 use assay_tests::servers::Servers;
 use assay_tests::site;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tonic::transport::Channel;
 
 use crate::mail;
-
-/// The default timeout for jobs and other background work.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The time for which a request is retried after 503. An API that is flooded on a busy machine can
-/// reject other requests for this long.
-const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// The maximum response time of a request that nothing blocks. A busy machine needs seconds; a
-/// blocked request needs until its timeout or until the test ends.
-pub const MAX_RESPONSE_TIME: Duration = Duration::from_secs(10);
 
 /// Returns the servers and binaries that all tests of this run share, and starts them on first use.
 /// The servers stop with the process, because a static is never dropped.
@@ -207,6 +197,27 @@ impl World {
             .unwrap()
     }
 
+    /// Returns the time of the database.
+    pub async fn database_time(&self) -> String {
+        sqlx::query_scalar("select clock_timestamp()::text")
+            .fetch_one(&mut self.database().await)
+            .await
+            .unwrap()
+    }
+
+    /// Returns the number of minutes that have begun since this time of the database, including the
+    /// first one. In each of them, a caller may use its rate limit once.
+    pub async fn minutes_since(&self, time: &str) -> usize {
+        let minutes: i64 = sqlx::query_scalar(
+            "select 1 + floor(extract(epoch from clock_timestamp() - $1::timestamptz) / 60)::bigint",
+        )
+        .bind(time)
+        .fetch_one(&mut self.database().await)
+        .await
+        .unwrap();
+        usize::try_from(minutes).unwrap()
+    }
+
     /// Invites a member with the given role, signs them in and returns their client.
     pub async fn member(&self, role: &str) -> Client {
         let email = format!("{}@example.org", databases::fresh_name(role));
@@ -228,7 +239,7 @@ impl World {
             .await
             .unwrap();
         assert_eq!(requested.status, 202, "{}", requested.body);
-        wait_until("sign-in email", WAIT_TIMEOUT, async || {
+        wait_until("sign-in email", async || {
             mail::links(self, email).len() > before
         })
         .await;
@@ -299,7 +310,7 @@ impl World {
     /// Waits until a job has the given status.
     pub async fn wait_for_status(&self, job_id: &str, status: &str) {
         let path = format!("/v1/jobs/{job_id}");
-        wait_until(status, WAIT_TIMEOUT, async || {
+        wait_until(status, async || {
             self.key().get(&path).await.unwrap().body["status"] == status
         })
         .await;
@@ -308,7 +319,7 @@ impl World {
     /// Waits until a job is finished and returns it.
     pub async fn wait_until_finished(&self, job_id: &str) -> Value {
         self.key()
-            .wait_until_finished(job_id, WAIT_TIMEOUT, &|_| {})
+            .wait_until_finished(job_id, &|_| {})
             .await
             .unwrap()
     }
@@ -317,19 +328,16 @@ impl World {
 /// Sends a request and retries after 503, as clients should: a busy API may reject a request before
 /// it starts.
 pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Response) -> Response {
-    let start = Instant::now();
-    loop {
-        let response = send().await;
-        if response.status != 503 {
-            return response;
+    in_time("a response other than 503", async {
+        loop {
+            let response = send().await;
+            if response.status != 503 {
+                return response;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert!(
-            start.elapsed() < UNAVAILABLE_TIMEOUT,
-            "the API stays unavailable: {}",
-            response.body
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    })
+    .await
 }
 
 /// Submits an eval, waits until the job succeeds, and returns it.
@@ -337,7 +345,7 @@ pub async fn submit_until_succeeded(client: &Client, eval: &Value) -> Value {
     let job = retry_unavailable(async || client.post("/v1/evals", eval).await.unwrap()).await;
     assert_eq!(job.status, 202, "{}", job.body);
     let job = client
-        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
@@ -348,30 +356,60 @@ pub async fn submit_until_succeeded(client: &Client, eval: &Value) -> Value {
 pub async fn retry_unavailable_rpc<T>(
     mut call: impl AsyncFnMut() -> Result<tonic::Response<T>, tonic::Status>,
 ) -> T {
-    let start = Instant::now();
-    loop {
-        match call().await {
-            Err(status)
-                if status.code() == tonic::Code::Unavailable
-                    && start.elapsed() < UNAVAILABLE_TIMEOUT =>
-            {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+    in_time("a status other than UNAVAILABLE", async {
+        loop {
+            match call().await {
+                Err(status) if status.code() == tonic::Code::Unavailable => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                called => return called.unwrap().into_inner(),
             }
-            called => return called.unwrap().into_inner(),
         }
-    }
+    })
+    .await
 }
 
-/// Polls `condition` until it returns `true`. Panics with the name of the event after `timeout`.
-pub async fn wait_until(event: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(
-            start.elapsed() < timeout,
-            "{event} did not happen in {timeout:?}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+/// Awaits `future`. Panics with the name of the event after [`wait_timeout`].
+pub async fn in_time<T>(event: &str, future: impl Future<Output = T>) -> T {
+    let timeout = wait_timeout();
+    tokio::time::timeout(timeout, future)
+        .await
+        .unwrap_or_else(|_| panic!("{event} did not happen in {timeout:?}"))
+}
+
+/// Polls `condition` until it returns `true`. Panics with the name of the event after
+/// [`wait_timeout`].
+pub async fn wait_until(event: &str, mut condition: impl AsyncFnMut() -> bool) {
+    in_time(event, async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// Runs `attempt` until it ends before a request of `idle` that waits for 30 s, the longest wait of
+/// the API, and returns its output. The request waits for an event that never happens, and is sent
+/// first. So an attempt that itself lasts until the end of such a wait never passes, and a busy
+/// machine only needs more attempts.
+pub async fn before_longest_wait<T>(idle: &Client, mut attempt: impl AsyncFnMut() -> T) -> T {
+    in_time("the end before the end of the longest wait", async {
+        loop {
+            let idle = idle.clone();
+            let longest = tokio::spawn(async move {
+                let path = "/v1/events?type=webhook.disabled&wait=30";
+                assert_eq!(idle.get(path).await.unwrap().status, 200);
+            });
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let output = attempt().await;
+            if !longest.is_finished() {
+                longest.abort();
+                return output;
+            }
+            longest.await.unwrap();
+        }
+    })
+    .await
 }
 
 /// Returns a result with the given value, for tests that act as the worker.

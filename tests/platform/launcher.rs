@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use assay_tests::wait::wait_timeout;
 use serde_json::Value;
 
 use crate::harness::{ground, string};
@@ -30,12 +31,12 @@ fn is_alive(pid: u64) -> bool {
     })
 }
 
-/// Waits until the processes have exited. Returns those that still run after `timeout`.
-fn wait_for_exit(pids: &[u64], timeout: Duration) -> Vec<u64> {
+/// Waits until the processes have exited. Returns those that still run after [`wait_timeout`].
+fn wait_for_exit(pids: &[u64]) -> Vec<u64> {
     let start = Instant::now();
     loop {
         let left: Vec<u64> = pids.iter().copied().filter(|pid| is_alive(*pid)).collect();
-        if left.is_empty() || start.elapsed() > timeout {
+        if left.is_empty() || start.elapsed() > wait_timeout() {
             return left;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -155,7 +156,7 @@ fn stack_prints_addresses_and_stops_completely() {
         assert!(kill_status.success());
         child.0.wait().unwrap();
         assert_eq!(
-            wait_for_exit(&processes, Duration::from_secs(5)),
+            wait_for_exit(&processes),
             Vec::<u64>::new(),
             "signal {signal}"
         );

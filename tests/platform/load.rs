@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
@@ -16,8 +16,8 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, one_prediction, retry_unavailable, retry_unavailable_rpc, string,
-    wait_until, with_token, world_with,
+    World, in_time, one_prediction, retry_unavailable, retry_unavailable_rpc, string, wait_until,
+    with_token, world_with,
 };
 
 async fn world() -> World {
@@ -30,24 +30,23 @@ async fn world() -> World {
     world
 }
 
-/// Sends REST requests in a loop until `stop` is set, at least ten. Returns the slowest response
-/// time.
-async fn slowest(world: &World, stop: Arc<AtomicBool>) -> Duration {
+/// Sends REST requests in a loop until `stop` is set, at least ten. Returns the number of responses
+/// that arrived before `stop` was set.
+async fn read(world: &World, stop: Arc<AtomicBool>) -> usize {
     let client = world.key();
-    let mut slowest = Duration::ZERO;
+    let mut meanwhile = 0;
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) || sent < 10 {
-        let start = Instant::now();
         assert_eq!(
             retry_unavailable(async || client.get("/v1/me").await.unwrap())
                 .await
                 .status,
             200
         );
-        slowest = slowest.max(start.elapsed());
+        meanwhile += usize::from(!stop.load(Ordering::Relaxed));
         sent += 1;
     }
-    slowest
+    meanwhile
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +57,6 @@ async fn hundred_streams_do_not_block_rest() {
     let stop = Arc::new(AtomicBool::new(false));
     let calls = async {
         // Small responses, large ones, and streams that stay open, all on one connection.
-        let start = Instant::now();
         let each = (0..100).map(|i| {
             let channel = channel.clone();
             let key = &world.org.key;
@@ -107,13 +105,11 @@ async fn hundred_streams_do_not_block_rest() {
         });
         join_all(each).await;
         stop.store(true, Ordering::Relaxed);
-        start.elapsed()
     };
-    let (took, slowest) = tokio::join!(calls, slowest(&world, Arc::clone(&stop)));
-    println!(
-        "3,000 calls by 100 streams in {took:?}; the slowest REST response meanwhile took {slowest:?}"
-    );
-    assert!(slowest < MAX_RESPONSE_TIME, "{slowest:?}");
+    let ((), meanwhile) = tokio::join!(calls, read(&world, Arc::clone(&stop)));
+    println!("{meanwhile} REST responses during 3,000 calls by 100 streams");
+    // Requests that wait for the streams get no response before their end.
+    assert!(meanwhile > 1, "{meanwhile}");
 }
 
 /// Watches a job, and returns the stream and its first status. Retries after `UNAVAILABLE`, as
@@ -160,8 +156,8 @@ async fn idle_streams_do_not_block_others() {
         open.extend(join_all(each).await);
     }
     assert_eq!(open.len(), 1000);
-    let quick = slowest(&world, Arc::new(AtomicBool::new(true))).await;
-    assert!(quick < MAX_RESPONSE_TIME, "{quick:?}");
+    // All streams are open until the job ends.
+    read(&world, Arc::new(AtomicBool::new(true))).await;
     // Every stream reports the end.
     let key = world.key();
     assert_eq!(
@@ -223,16 +219,14 @@ async fn reset_streams_do_not_block_others() {
             opened += 1;
         }
         drop(client);
-        let ended = tokio::time::timeout(Duration::from_secs(10), connection)
+        let ended = in_time("the end of the connection", connection)
             .await
-            .expect("the connection stays open")
             .unwrap();
         println!("{opened} streams so far: {ended:?}");
     }
     assert!(opened > 1000, "{opened}");
-    let quick = slowest(&world, Arc::new(AtomicBool::new(true))).await;
-    assert!(quick < MAX_RESPONSE_TIME, "{quick:?}");
-    wait_until("gRPC is served", MAX_RESPONSE_TIME, async || {
+    read(&world, Arc::new(AtomicBool::new(true))).await;
+    wait_until("gRPC is served", async || {
         MeServiceClient::new(world.channel().await)
             .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
             .await

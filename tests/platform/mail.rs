@@ -4,7 +4,7 @@ use std::fs;
 
 use mail_parser::{Message, MessageParser};
 
-use crate::harness::{WAIT_TIMEOUT, World, wait_until};
+use crate::harness::{World, wait_until};
 
 /// An email as its recipient sees it.
 #[derive(Debug, Clone)]
@@ -73,9 +73,6 @@ pub fn links(world: &World, to: &str) -> Vec<String> {
 
 /// Waits for an email to an address and returns it, if it is the only one.
 pub async fn only_mail(world: &World, to: &str) -> Mail {
-    wait_until("an email", WAIT_TIMEOUT, async || {
-        mails(world, to).len() == 1
-    })
-    .await;
+    wait_until("an email", async || mails(world, to).len() == 1).await;
     mails(world, to).swap_remove(0)
 }

@@ -7,7 +7,7 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
 use serde_json::{Value, json};
 
-use crate::harness::{WAIT_TIMEOUT, World, field_error, field_errors, string, with_token, world};
+use crate::harness::{World, field_error, field_errors, string, with_token, world};
 use crate::uploads;
 
 /// Publishes a suite of `metric` with the items `i0`, `i1`, … and the given answers.
@@ -70,7 +70,7 @@ pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value
     assert_eq!(job.status, 202, "{}", job.body);
     world
         .key()
-        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap()
 }
@@ -243,7 +243,7 @@ async fn wrong_prediction_form_names_path_or_line() {
         .await
         .unwrap();
     let failed = key
-        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap();
     let expected = json!({"code": "invalid_predictions", "message": "line 3.prediction: must be a number: the suite's metric is rmse"});

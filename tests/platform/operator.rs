@@ -8,7 +8,7 @@ use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, wait_until, world, world_with};
+use crate::harness::{ground, one_prediction, wait_until, world, world_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_commands_explain_the_error() {
@@ -309,7 +309,7 @@ async fn start_waits_for_unavailable_database() {
         world.stack.launch_worker().unwrap(),
     ];
     for process in &started {
-        wait_until("failed attempt to connect", WAIT_TIMEOUT, async || {
+        wait_until("failed attempt to connect", async || {
             assert!(process.guarded.try_wait().is_none(), "the process ended");
             let log = std::fs::read_to_string(&process.log).unwrap_or_default();
             log.contains("database unavailable, retrying")

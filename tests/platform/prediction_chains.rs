@@ -1,15 +1,14 @@
 //! Evals that wait for a prediction job: every end of the job ends or starts them, exactly once.
 
-use std::time::Duration;
-
 use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, PgPool, PoolProfile, leases, queue_depth};
 use assay_core::{JobId, WorkerId};
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use crate::harness::{WAIT_TIMEOUT, World, error_code, org, scrape, string, wait_until};
+use crate::harness::{World, error_code, org, scrape, string, wait_until};
 use crate::predictions::{
     DISHES, N, accepted, charged, count, create, lines, output, predicted, prediction_world,
     publish_dishes,
@@ -443,7 +442,7 @@ async fn killed_processes_leave_one_output() {
     let created = accepted(&world.key(), json!({"input_ref": input_ref})).await;
     let job_id = string(&created["id"]);
     let progress = async |world: &World| job(world, &job_id).await["progress"].as_f64();
-    wait_until("progress of the first attempt", WAIT_TIMEOUT, async || {
+    wait_until("progress of the first attempt", async || {
         progress(&world)
             .await
             .is_some_and(|progress| progress > 0.0)
@@ -456,7 +455,7 @@ async fn killed_processes_leave_one_output() {
         .stack
         .workers
         .push(world.stack.launch_worker().unwrap());
-    wait_until("second attempt", Duration::from_secs(60), async || {
+    wait_until("second attempt", async || {
         job(&world, &job_id).await["attempts"] == 2
             && progress(&world)
                 .await
@@ -467,14 +466,14 @@ async fn killed_processes_leave_one_output() {
     let engine = world.stack.engines.remove(0);
     let listen = engine.listen.unwrap();
     engine.guarded.signal(libc::SIGKILL);
-    assert!(engine.guarded.wait(WAIT_TIMEOUT).is_some());
+    assert!(engine.guarded.wait(wait_timeout()).is_some());
     world
         .stack
         .engines
         .push(world.stack.launch_engine(listen).unwrap());
     let finished = world
         .key()
-        .wait_until_finished(&job_id, Duration::from_secs(180), &|_| {})
+        .wait_until_finished(&job_id, &|_| {})
         .await
         .unwrap();
     assert_eq!(finished["status"], "succeeded", "{finished}");
@@ -498,7 +497,7 @@ async fn killed_processes_leave_one_output() {
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     let attempts = finished["attempts"].as_i64().unwrap();
-    wait_until("cleanup", WAIT_TIMEOUT, async || {
+    wait_until("cleanup", async || {
         let left = "select count(*) from jobs where tidied_at is null";
         count(&mut database, left).await == 0
     })

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, field_error, field_errors, list_files, org, string,
-    wait_until, with_token, world_with,
+    World, error_code, field_error, field_errors, list_files, org, string, wait_until, with_token,
+    world_with,
 };
 use crate::packages::publish;
 use crate::serving::package;
@@ -908,7 +908,7 @@ async fn output_is_stored_over_the_limit() {
     let output = format!("/v1/uploads/{}", string(&job["result"]["output_ref"]));
     let deleted = world.key().request("DELETE", &output);
     assert_eq!(world.key().send(deleted).await.unwrap().status, 204);
-    wait_until("the storage is free", WAIT_TIMEOUT, async || {
+    wait_until("the storage is free", async || {
         create(&world.key(), json!({"suite_id": DISHES}))
             .await
             .status
@@ -1001,10 +1001,7 @@ async fn inputs_are_deleted_after_a_minute() {
     sqlx::raw_sql(age).execute(&mut database).await.unwrap();
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
-    wait_until("cleanup", WAIT_TIMEOUT, async || {
-        count(&mut database, rows).await == 0
-    })
-    .await;
+    wait_until("cleanup", async || count(&mut database, rows).await == 0).await;
     assert_eq!(count(&mut database, models).await, 0);
     let contains = |path: &std::path::Path| {
         let bytes = std::fs::read(path).unwrap();

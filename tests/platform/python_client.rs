@@ -4,17 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use assay_tests::stack::Plan;
+use assay_tests::wait::wait_timeout;
 use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, run, this_python_with};
 use crate::harness::{World, cuts, string, world_with};
-
-/// The timeout for all tests of the client, without the time for cuts of connections.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The names of interpreters that the client supports. `python3` may be older.
 const NAMES: [&str; 6] = [
@@ -269,7 +266,11 @@ async fn offline_scorer_equals_the_jobs_of_all_metrics() {
 
 /// Runs tests of the client, and panics with their output if one fails.
 async fn run_tests(mut tests: tokio::process::Command, python: &Path) {
-    let timeout = CLIENT_TIMEOUT + Duration::from_secs(20) * cuts();
+    tests.env(
+        "ASSAY_TEST_WAIT_SECONDS",
+        wait_timeout().as_secs().to_string(),
+    );
+    let timeout = (4 + cuts() / 8) * wait_timeout();
     let output = tokio::time::timeout(timeout, tests.output())
         .await
         .unwrap_or_else(|_| panic!("{} timed out", python.display()))

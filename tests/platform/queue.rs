@@ -11,8 +11,7 @@ use sqlx::Connection as _;
 
 use crate::dashboard::visitor::SESSION;
 use crate::harness::{
-    WAIT_TIMEOUT, World, one_prediction, org, string, wait_until, with_setting, with_token,
-    world_with,
+    World, one_prediction, org, string, wait_until, with_setting, with_token, world_with,
 };
 
 /// An installation without workers. Each of its workers runs one job at a time.
@@ -40,7 +39,7 @@ async fn submit(client: &Client, predictions: usize) -> String {
 /// Waits until all jobs have finished, and returns them in the order of their first attempts.
 async fn order_of_starts(world: &World, jobs: usize) -> Vec<String> {
     let mut database = world.database().await;
-    wait_until("all jobs to finish", 3 * WAIT_TIMEOUT, async || {
+    wait_until("all jobs to finish", async || {
         let finished: i64 =
             sqlx::query_scalar("select count(*) from jobs where status = 'succeeded'")
                 .fetch_one(&mut database)
@@ -94,7 +93,7 @@ async fn job_of_another_organization_overtakes_a_flood() {
     // Together they take longer than the time for which jobs are notified ahead.
     let first = submit(&flood, 100_000).await;
     let mut expected = vec![first.clone()];
-    wait_until("the first job runs", WAIT_TIMEOUT, async || {
+    wait_until("the first job runs", async || {
         let job = flood.get(&format!("/v1/jobs/{first}")).await.unwrap();
         job.body["status"] == "running"
     })
@@ -137,14 +136,11 @@ async fn queued_job_has_its_place_and_estimates() {
         world.wait_until_finished(&string(&job["id"])).await;
         !job["queue"][field].is_null()
     };
-    wait_until("an estimate", WAIT_TIMEOUT, async || {
-        has("estimated_end_at").await
-    })
-    .await;
+    wait_until("an estimate", async || has("estimated_end_at").await).await;
     for _ in 0..20 {
         world.submit_and_wait(&one_prediction()).await;
     }
-    wait_until("a calibrated estimate", WAIT_TIMEOUT, async || {
+    wait_until("a calibrated estimate", async || {
         has("estimated_end_by").await
     })
     .await;
@@ -168,7 +164,7 @@ async fn queued_job_has_its_place_and_estimates() {
             .unwrap();
         job.body["queue"].clone()
     };
-    wait_until("the places of all jobs", WAIT_TIMEOUT, async || {
+    wait_until("the places of all jobs", async || {
         let [first, second] = [queue(&waiting[0]).await, queue(&waiting[1]).await];
         (&first["ahead"], &second["ahead"]) == (&json!(0), &json!(1))
     })
@@ -225,11 +221,11 @@ async fn totals_cover_all_organizations() {
     submit(&world.key(), 100_000).await;
     submit(&other, 1).await;
     let of = |queue: &Value| ["queued", "running", "slots"].map(|name| queue[name].clone());
-    wait_until("the totals", WAIT_TIMEOUT, async || {
+    wait_until("the totals", async || {
         of(&totals().await) == [2, 1, 1].map(Value::from)
     })
     .await;
-    wait_until("the wait of the running job", WAIT_TIMEOUT, async || {
+    wait_until("the wait of the running job", async || {
         !totals().await["wait_seconds"].is_null()
     })
     .await;
@@ -238,7 +234,7 @@ async fn totals_cover_all_organizations() {
     let wait = &queue["wait_seconds"];
     assert!(wait["p50"].as_f64().unwrap() <= wait["p95"].as_f64().unwrap());
     hold.close().await.unwrap();
-    wait_until("the end of all jobs", 3 * WAIT_TIMEOUT, async || {
+    wait_until("the end of all jobs", async || {
         let queue = totals().await;
         of(&queue) == [0, 0, 1].map(Value::from) && queue["oldest_seconds"] == 0.0
     })

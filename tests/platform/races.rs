@@ -4,6 +4,7 @@
 //! `TEST_RACE_ROUNDS` sets the number of rounds of each race; a hundred rounds take some minutes.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use assay_core::model::org::Role;
@@ -13,11 +14,12 @@ use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use sqlx::PgConnection;
 
 use crate::disclosure;
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, avoid_midnight, error_code, one_prediction, retry_unavailable,
-    string, with_setting, world_with,
+    World, avoid_midnight, error_code, one_prediction, retry_unavailable, string, wait_until,
+    with_setting, world_with,
 };
 
 /// Number of concurrent requests.
@@ -587,10 +589,9 @@ async fn paged(client: &Client, limit: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_key_fails_within_a_second() {
+async fn revoked_key_fails_at_once() {
     let race = Race::new(0).await;
     let owners = race.clients(&race.world.org.session);
-    let mut worst = Duration::ZERO;
     for round in 0..2 * rounds() {
         let made = owners[0]
             .post("/v1/keys", &json!({"name": "short"}))
@@ -599,6 +600,8 @@ async fn revoked_key_fails_within_a_second() {
         let clients = race.clients(&string(&made.body["key"]));
         // Many requests at both processes use the key when it is revoked.
         let path = format!("/v1/keys/{}", string(&made.body["id"]));
+        let is_revoked = AtomicBool::new(false);
+        let is_revoked = &is_revoked;
         let revoke = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert_eq!(
@@ -609,33 +612,24 @@ async fn revoked_key_fails_within_a_second() {
                     .status,
                 200
             );
-            Instant::now()
+            is_revoked.store(true, Ordering::SeqCst);
         };
         let used = join_all((0..CROWD).map(|i| {
             let client = &clients[i % 2];
             async move {
                 loop {
-                    let sent = Instant::now();
+                    let sent_after = is_revoked.load(Ordering::SeqCst);
                     let response = client.get("/v1/me").await.unwrap();
                     match response.status {
-                        200 => {}
-                        401 => return sent,
+                        200 => assert!(!sent_after, "the key was revoked before the request"),
+                        401 => return,
                         status => panic!("{status}: {}", response.body),
                     }
-                    assert!(sent.elapsed() < Duration::from_secs(10));
                 }
             }
         }));
-        let (revoked, refused) = tokio::join!(revoke, used);
-        let latest = refused
-            .into_iter()
-            .map(|sent| sent.saturating_duration_since(revoked))
-            .max()
-            .unwrap();
-        worst = worst.max(latest);
+        tokio::join!(revoke, used);
     }
-    eprintln!("a revoked key was rejected after {worst:?} at most");
-    assert!(worst < MAX_RESPONSE_TIME, "{worst:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -645,44 +639,43 @@ async fn burst_over_minute_edge_stays_limited() {
     let (_, key) = race.fresh_org().await;
     let clients = race.clients(&key);
     let began = Instant::now();
-    let seconds = |since: Instant| since.duration_since(began).as_secs_f64();
-    let mut admitted: Vec<(f64, f64)> = Vec::new();
+    let mut database = race.world.database().await;
+    let mut bursts: Vec<(f64, usize, f64)> = Vec::new();
+    let mut send = async || {
+        let from = seconds_of_database(&mut database).await;
+        let responses = join_all((0..CROWD + 30).map(|i| clients[i % 2].get("/v1/me"))).await;
+        let ok = responses
+            .iter()
+            .filter(|response| response.as_ref().unwrap().status == 200);
+        let to = seconds_of_database(&mut database).await;
+        bursts.push((from, ok.count(), to));
+        bursts
+            .iter()
+            .map(|(_, admitted, _)| admitted)
+            .sum::<usize>()
+    };
     // The second burst crosses the edge of the minute, independently of the fraction of a second of
     // the first.
     for at in [0.0, 58.5, 59.0, 59.3, 59.6, 59.9, 60.2, 60.5, 61.0, 61.5] {
         tokio::time::sleep_until((began + Duration::from_secs_f64(at)).into()).await;
-        let responses = join_all((0..CROWD + 30).map(|i| {
-            let client = &clients[i % 2];
-            async move {
-                let sent = Instant::now();
-                let response = client.get("/v1/me").await.unwrap();
-                (response.status, sent, Instant::now())
-            }
-        }));
-        let ok = responses
-            .await
-            .into_iter()
-            .filter(|(status, ..)| *status == 200);
-        admitted.extend(ok.map(|(_, sent, received)| (seconds(sent), seconds(received))));
+        send().await;
     }
-    admitted.sort_by(|one, other| one.0.total_cmp(&other.0));
-    assert_eq!(
-        admitted.len(),
-        120,
-        "60 requests at once, and 60 more a minute later"
-    );
-    for window in admitted.windows(61) {
-        let (from, to) = (
-            window[0].0,
-            window
-                .iter()
-                .map(|(_, received)| *received)
-                .fold(0.0, f64::max),
-        );
-        assert!(
-            to - from >= 60.0,
-            "61 requests were admitted within {} s",
-            to - from
-        );
+    // 60 requests at once, and 60 more a minute later.
+    wait_until("admission of 120 requests", async || send().await >= 120).await;
+    for (first, (from, ..)) in bursts.iter().enumerate() {
+        // The limit holds for all bursts within a minute.
+        let within = bursts[first..]
+            .iter()
+            .take_while(|(.., to)| to - from < 60.0);
+        let admitted: usize = within.map(|(_, admitted, _)| admitted).sum();
+        assert!(admitted <= 60, "{bursts:?}");
     }
+}
+
+/// Returns the clock of the database, in seconds.
+async fn seconds_of_database(database: &mut PgConnection) -> f64 {
+    sqlx::query_scalar("select extract(epoch from clock_timestamp())::float8")
+        .fetch_one(database)
+        .await
+        .unwrap()
 }

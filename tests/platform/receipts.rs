@@ -34,9 +34,6 @@ pub async fn publish_retired(world: &World) {
     retire(world, RETIRED, &["--yes"]).await.unwrap();
 }
 
-/// The longest time until a receipt has its place in the log, on a busy machine.
-const LOG_TIMEOUT: Duration = Duration::from_secs(120);
-
 /// A plan whose API processes do not sign, because a process of the log does.
 fn without_keys_in_the_api() -> Plan {
     with_setting("ASSAY_RECEIPT_LOG", "false")
@@ -46,7 +43,7 @@ fn without_keys_in_the_api() -> Plan {
 async fn logged_receipt(client: &Client, job_id: &str, figures: &str) -> Value {
     let path = format!("/v1/jobs/{job_id}/receipt{figures}");
     let mut receipt = Value::Null;
-    wait_until("a place in the log", LOG_TIMEOUT, async || {
+    wait_until("a place in the log", async || {
         let response = client.get(&path).await.unwrap();
         receipt = response.body;
         response.status == 200 && !receipt["log"].is_null()
@@ -89,7 +86,7 @@ impl Evidences {
         let anonymous = world.anonymous();
         let path = format!("/v1/suites/{suite_id}/commitment?version={version}");
         let mut commitment = Value::Null;
-        wait_until("the suite in the log", LOG_TIMEOUT, async || {
+        wait_until("the suite in the log", async || {
             commitment = anonymous.get(&path).await.unwrap().body;
             !commitment["log"].is_null()
         })
@@ -797,7 +794,7 @@ async fn receipts_outlive_rotation_and_revocation_of_their_key() {
         .await
         .unwrap();
     let mut revoked = Value::Null;
-    wait_until("the revocation in the log", LOG_TIMEOUT, async || {
+    wait_until("the revocation in the log", async || {
         revoked = keys().await;
         revoked["keys"][0]["revoked_at_index"].is_number()
     })
@@ -852,11 +849,11 @@ async fn log_survives_kills_and_a_restored_database() {
     lose_receipts(&mut db).await;
     let log = ready(world.stack.launch_log().unwrap()).await;
     let refusal = "assay-api log recover";
-    wait_until("the refusal in the log", LOG_TIMEOUT, async || {
+    wait_until("the refusal in the log", async || {
         std::fs::read_to_string(&log.log).unwrap().contains(refusal)
     })
     .await;
-    wait_until("the refusal in the metrics", LOG_TIMEOUT, async || {
+    wait_until("the refusal in the metrics", async || {
         let metrics = crate::harness::scrape(&log).await;
         metrics.contains("assay_log_refused 1")
     })
@@ -923,7 +920,7 @@ async fn wait_until_logged(
     let sql = "select id, signature, log_index from receipts
                where log_index < (select max(size) from log_checkpoints) order by id";
     let mut receipts = Vec::new();
-    wait_until("an index of each receipt", LOG_TIMEOUT, async || {
+    wait_until("an index of each receipt", async || {
         receipts = sqlx::query_as(sql).fetch_all(&mut *db).await.unwrap();
         receipts.len() == jobs
     })

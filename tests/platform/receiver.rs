@@ -16,9 +16,8 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
-use crate::harness::{WAIT_TIMEOUT, wait_until};
+use crate::harness::wait_until;
 
 /// A request that a receiver got.
 #[derive(Debug, Clone)]
@@ -29,8 +28,6 @@ pub struct Received {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// The time of its arrival.
-    pub at: Instant,
 }
 
 impl Received {
@@ -98,7 +95,7 @@ impl Receiver {
 
     /// Waits for this number of requests with a path, and returns them.
     pub async fn wait_for(&self, path: &str, count: usize) -> Vec<Received> {
-        wait_until("requests of webhooks", WAIT_TIMEOUT, async || {
+        wait_until("requests of webhooks", async || {
             let requests = self.requests.lock().unwrap();
             requests.iter().filter(|one| one.path == path).count() >= count
         })
@@ -134,7 +131,6 @@ async fn respond(State(requests): State<Requests>, request: Request) -> Response
         path: path.clone(),
         headers: parts.headers,
         body: body.collect().await.unwrap().to_bytes(),
-        at: Instant::now(),
     };
     requests.lock().unwrap().push(received);
     let response = |status: u16, header: Option<(&str, &str)>| {

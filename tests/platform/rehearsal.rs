@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::me_service_client::MeServiceClient;
@@ -13,13 +13,14 @@ use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers};
 use assay_tests::stack::{free_address, operate};
+use assay_tests::wait::wait_timeout;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use crate::clients::{MissingTool, prepare, run};
-use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, string, wait_until, with_token};
+use crate::harness::{ground, one_prediction, string, wait_until, with_token};
 use crate::receiver::Receiver;
 use crate::serving::package;
 use crate::webhooks::Webhook;
@@ -208,27 +209,20 @@ impl Pod {
         response.is_ok_and(|response| response.is_ok_and(|response| response.status().is_success()))
     }
 
-    /// Waits for the startup probe for as long as it allows, and then until the pod is ready.
+    /// Waits until the startup probe succeeds, and then until the pod is ready and alive.
     async fn wait_until_ready(&self) {
-        let probe = &self.container["startupProbe"];
-        let timeout = Duration::from_secs(
-            probe["failureThreshold"].as_u64().unwrap() * probe["periodSeconds"].as_u64().unwrap(),
-        );
         let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        let began = Instant::now();
-        while !(self.probe("startupProbe").await && self.probe("readinessProbe").await) {
-            assert!(
-                began.elapsed() < timeout && self.process.try_wait().is_none(),
-                "{}",
-                log()
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert!(self.probe("livenessProbe").await);
+        wait_until("the success of all probes", async || {
+            assert!(self.process.try_wait().is_none(), "{}", log());
+            self.probe("startupProbe").await
+                && self.probe("readinessProbe").await
+                && self.probe("livenessProbe").await
+        })
+        .await;
     }
 
-    /// Sends SIGTERM and waits for the grace period of the pod. Asserts that the process exits with
-    /// success, and that it has written nothing outside of its volumes.
+    /// Sends SIGTERM. Asserts that the grace period of the pod is longer than the drain, that the
+    /// process exits with success, and that it has written nothing outside of its volumes.
     fn terminate(&self, spec: &Value) {
         let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap();
         let slept = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -245,7 +239,7 @@ impl Pod {
             "the grace period is shorter than the drain"
         );
         self.process.stop();
-        let ended = self.process.wait(Duration::from_secs(grace - slept));
+        let ended = self.process.wait(wait_timeout());
         assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
         assert_eq!(
             std::fs::read_dir(self.folder.join("work")).unwrap().count(),
@@ -271,7 +265,7 @@ async fn rendered_chart_works_as_plain_processes() {
         let job = Pod::start(migration, &servers, &|_| owner_url.clone());
         assert!(
             job.process
-                .wait(Duration::from_secs(60))
+                .wait(wait_timeout())
                 .is_some_and(|status| status.success())
         );
     }
@@ -403,7 +397,7 @@ async fn rendered_chart_works_as_plain_processes() {
         .unwrap();
     let job_id = submit(&clients[0]).await;
     let path = format!("/v1/jobs/{job_id}");
-    wait_until("the job", WAIT_TIMEOUT, async || {
+    wait_until("the job", async || {
         clients[0].get(&path).await.unwrap().body["status"] == "running"
     })
     .await;
@@ -413,7 +407,7 @@ async fn rendered_chart_works_as_plain_processes() {
         .iter()
         .for_each(|worker| worker.terminate(worker_spec));
     let job = clients[0]
-        .wait_until_finished(&job_id, WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&job_id, &|_| {})
         .await
         .unwrap();
     assert_eq!(
@@ -426,7 +420,7 @@ async fn rendered_chart_works_as_plain_processes() {
     worker.wait_until_ready().await;
     for client in &clients {
         let job = client
-            .wait_until_finished(&submit(client).await, WAIT_TIMEOUT, &|_| {})
+            .wait_until_finished(&submit(client).await, &|_| {})
             .await
             .unwrap();
         assert_eq!(job["status"], "succeeded", "{job}");
@@ -470,7 +464,7 @@ async fn rendered_chart_works_as_plain_processes() {
     // Receipts, which the receipt logs sign: also the second one, after the first one has stopped.
     for receipt_log in &receipt_logs {
         let path = format!("/v1/jobs/{}/receipt", submit(&clients[0]).await);
-        wait_until("the entry of the receipt", WAIT_TIMEOUT, async || {
+        wait_until("the entry of the receipt", async || {
             clients[1].get(&path).await.unwrap().body["log"]["index"].is_u64()
         })
         .await;
@@ -482,14 +476,12 @@ async fn rendered_chart_works_as_plain_processes() {
 
     // An API process gets SIGTERM while callers use the other one.
     apis[0].process.stop();
-    wait_until(
-        "the exit of the first API process",
-        WAIT_TIMEOUT,
-        async || !apis[0].probe("readinessProbe").await,
-    )
+    wait_until("the exit of the first API process", async || {
+        !apis[0].probe("readinessProbe").await
+    })
     .await;
     let job = clients[1]
-        .wait_until_finished(&submit(&clients[1]).await, WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&submit(&clients[1]).await, &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");

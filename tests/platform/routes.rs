@@ -926,20 +926,14 @@ impl World {
             Resource::Job => string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
             Resource::Scored => {
                 let id = string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
-                let job = key
-                    .wait_until_finished(&id, crate::harness::WAIT_TIMEOUT, &|_| {})
-                    .await
-                    .unwrap();
+                let job = key.wait_until_finished(&id, &|_| {}).await.unwrap();
                 assert_eq!(job["status"], "succeeded");
                 id
             }
             Resource::Predicted => {
                 let made = key.post("/v1/predictions", &prediction()).await.unwrap();
                 let id = string(&made.body["id"]);
-                let job = key
-                    .wait_until_finished(&id, crate::harness::WAIT_TIMEOUT, &|_| {})
-                    .await
-                    .unwrap();
+                let job = key.wait_until_finished(&id, &|_| {}).await.unwrap();
                 assert_eq!(job["status"], "succeeded");
                 id
             }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
+use assay_tests::wait::wait_timeout;
 use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
@@ -15,9 +15,6 @@ use crate::name_server::NameServer;
 use crate::openapi::{installation, publish_a_model};
 use crate::predictions;
 use crate::routes::TERMS;
-
-/// Timeout of one schemathesis run.
-const RUN_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The seed of the random input, so that a failure is due to a change of the code.
 /// `TEST_SCHEMATHESIS_SEED` overrides it, to find more.
@@ -148,7 +145,7 @@ async fn run_schemathesis(
         .current_dir(&own)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(RUN_TIMEOUT, command.output())
+    let output = tokio::time::timeout(10 * wait_timeout(), command.output())
         .await
         .unwrap()
         .unwrap();

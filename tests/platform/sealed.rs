@@ -18,8 +18,8 @@ use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, org, retry_unavailable, scrape, string, wait_until,
-    with_setting, with_token, world, world_with,
+    World, error_code, org, retry_unavailable, scrape, string, wait_until, with_setting,
+    with_token, world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -78,7 +78,7 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
         .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     let job = client
-        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
@@ -456,7 +456,7 @@ async fn finals_marked_during_close_are_exact() {
             "round {round}: {finals} final, {late} of them late"
         );
         outcomes[usize::from(finals == 3)] += 1;
-        wait_until("the close", WAIT_TIMEOUT, async || {
+        wait_until("the close", async || {
             let closed = "select bool_and(closes_at < clock_timestamp()) from suites where closes_at is not null";
             sqlx::query_scalar::<_, bool>(closed).fetch_one(&mut world.database().await).await.unwrap()
         })

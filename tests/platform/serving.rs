@@ -1,7 +1,7 @@
 //! The synchronous serving operations on a real engine: results, limits, charges and failures.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_core::OrgId;
 use assay_core::model::serving::{Unit, Units};
@@ -12,11 +12,12 @@ use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_proto::v1::stream_generate_response::Part;
 use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
+use assay_tests::wait::wait_timeout;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, field_errors, org, string, wait_until, with_token, world_with,
+    World, error_code, field_errors, org, scrape, string, wait_until, with_token, world_with,
 };
 use crate::packages::{publish, with_model};
 
@@ -84,7 +85,7 @@ fn kill_engine(world: &mut World) -> std::net::SocketAddr {
     let engine = world.stack.engines.remove(0);
     let listen = engine.listen.unwrap();
     engine.guarded.signal(libc::SIGKILL);
-    assert!(engine.guarded.wait(WAIT_TIMEOUT).is_some());
+    assert!(engine.guarded.wait(wait_timeout()).is_some());
     listen
 }
 
@@ -473,7 +474,7 @@ async fn repeated_stream_is_charged_once() {
     let request = request.header("Accept", "text/event-stream");
     let lost = request.timeout(Duration::from_millis(300)).send().await;
     assert!(lost.is_err());
-    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.1 == 5).await;
+    wait_until("refund", async || totals(&world).await.1 == 5).await;
     world.stack.engines[0].guarded.signal(libc::SIGCONT);
 }
 
@@ -516,7 +517,7 @@ async fn unread_streams_leave_the_engine_free() {
     let body = json!({"sequences": [some_sequence()]});
     served(&world.key(), "predict", &body).await;
     drop(unread);
-    wait_until("another stream", WAIT_TIMEOUT, async || {
+    wait_until("another stream", async || {
         grpc.clone().stream_generate(request()).await.is_ok()
     })
     .await;
@@ -861,12 +862,12 @@ async fn repetition_of_a_refunded_request_is_charged() {
     world.stack.engines[0].guarded.signal(libc::SIGSTOP);
     let (client, first) = request();
     let first = tokio::spawn(async move { client.send(first).await });
-    wait_until("charge", WAIT_TIMEOUT, async || totals(&world).await.0 == 1).await;
+    wait_until("charge", async || totals(&world).await.0 == 1).await;
     let (client, repetition) = request();
     let repetition = tokio::spawn(async move { client.send(repetition).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     first.abort();
-    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.0 == 0).await;
+    wait_until("refund", async || totals(&world).await.0 == 0).await;
     world.stack.engines[0].guarded.signal(libc::SIGCONT);
     let response = repetition.await.unwrap().unwrap();
     assert_eq!(
@@ -933,7 +934,7 @@ async fn killed_engine_returns_503_and_recovers() {
     let engine = world.stack.launch_engine(listen).unwrap();
     engine.ready().await.unwrap();
     world.stack.engines.push(engine);
-    wait_until("the engine serves again", WAIT_TIMEOUT, async || {
+    wait_until("the engine serves again", async || {
         call(&world.key(), "predict", &body).await.status == 200
     })
     .await;
@@ -953,13 +954,17 @@ async fn frozen_engine_returns_503_within_deadline() {
     let body = json!({"sequences": [some_sequence()]});
     served(&world.key(), "predict", &body).await;
     world.stack.engines[0].guarded.signal(libc::SIGSTOP);
-    let started_at = Instant::now();
     let response = call(&world.key(), "predict", &body).await;
     assert_eq!(
         (response.status, error_code(&response)),
         (503, "unavailable".into())
     );
-    assert!(started_at.elapsed() >= Duration::from_secs(1));
+    // The API waited until the deadline instead of refusing the call.
+    let metrics = scrape(&world.stack.apis[0]).await;
+    let waited = metrics.lines().any(|line| {
+        line.starts_with("assay_engine_client_calls_total") && line.contains("outcome=\"timeout\"")
+    });
+    assert!(waited, "{metrics}");
     // A client that does not wait for the response is refunded as well.
     let request = world
         .key()
@@ -972,9 +977,9 @@ async fn frozen_engine_returns_503_within_deadline() {
             .await
             .is_err()
     );
-    wait_until("refund", WAIT_TIMEOUT, async || totals(&world).await.0 == 1).await;
+    wait_until("refund", async || totals(&world).await.0 == 1).await;
     world.stack.engines[0].guarded.signal(libc::SIGCONT);
-    wait_until("the engine serves again", WAIT_TIMEOUT, async || {
+    wait_until("the engine serves again", async || {
         call(&world.key(), "predict", &body).await.status == 200
     })
     .await;

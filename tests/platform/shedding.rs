@@ -1,21 +1,24 @@
 //! Overload: no organization exhausts shared resources, overdue requests are rejected before they
 //! start, jobs can always be read and cancelled, and slow or idle connections are closed.
 
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, Org, World, error_code, one_prediction, org, string, with_setting,
+    Org, World, error_code, in_time, one_prediction, org, string, wait_until, with_setting,
     with_token, world_with,
 };
 
@@ -97,12 +100,10 @@ async fn blocked_org_does_not_delay_others() {
     });
     sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
-        let began = Instant::now();
         assert_eq!(
             make_keys(world.client(&other.session), 1).await[0].status,
             201
         );
-        assert!(began.elapsed() < MAX_RESPONSE_TIME, "{:?}", began.elapsed());
     }
     let (refused, in_progress_max) = observed.await.unwrap();
     assert!(
@@ -137,13 +138,9 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
     let stuck = [&world.org, &second, &third]
         .map(|org| tokio::spawn(make_keys(world.client(&org.session), 40)));
     sleep(Duration::from_millis(300)).await;
-    let began = Instant::now();
     // The session is looked up with the connections of other requests.
     let by_session = world.client(&asking.session);
     assert_saturated(&by_session.get("/v1/me").await.unwrap());
-    let refused_in = began.elapsed();
-    assert!(refused_in < MAX_RESPONSE_TIME, "{refused_in:?}");
-    let began = Instant::now();
     let path = format!("/v1/jobs/{job_id}");
     assert_eq!(client.get(&path).await.unwrap().body["status"], "queued");
     assert_eq!(client.get("/v1/jobs").await.unwrap().status, 200);
@@ -154,7 +151,10 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
         },
         &asking.key,
     );
-    JobServiceClient::new(channel).get_job(ask).await.unwrap();
+    let mut jobs = JobServiceClient::new(channel);
+    in_time("the job over gRPC", jobs.get_job(ask))
+        .await
+        .unwrap();
     let cancelled = client
         .send(client.request("POST", &format!("{path}/cancel")))
         .await
@@ -163,7 +163,6 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
         (cancelled.status, &cancelled.body["status"]),
         (200, &"cancelled".into())
     );
-    assert!(began.elapsed() < MAX_RESPONSE_TIME, "{:?}", began.elapsed());
     assert_saturated(&by_session.get("/v1/me").await.unwrap());
     assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
     for stuck in stuck {
@@ -184,16 +183,14 @@ async fn connect(world: &World) -> TcpStream {
 async fn send_and_receive(stream: &mut TcpStream, head: &str) -> String {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut response = vec![0; 64 * 1024];
-    let length = timeout(Duration::from_secs(10), stream.read(&mut response))
+    let length = in_time("a response", stream.read(&mut response))
         .await
-        .unwrap()
         .unwrap();
     String::from_utf8_lossy(&response[..length]).into_owned()
 }
 
-/// Returns the time until the server closes a connection on which `send` is repeated.
-async fn time_until_closed(stream: TcpStream, byte: Option<&'static str>) -> Duration {
-    let began = Instant::now();
+/// Waits until the server closes a connection on which `byte` is sent each second.
+async fn closed(what: &str, stream: TcpStream, byte: Option<&'static str>) {
     let (mut read, mut write) = stream.into_split();
     let sending = async {
         while let Some(byte) = byte {
@@ -205,33 +202,31 @@ async fn time_until_closed(stream: TcpStream, byte: Option<&'static str>) -> Dur
         std::future::pending::<()>().await;
     };
     let mut rest = Vec::new();
-    tokio::select! {
-        // A reset ends the connection, too.
-        _ = read.read_to_end(&mut rest) => began.elapsed(),
-        () = sending => Duration::ZERO,
-        () = sleep(Duration::from_secs(120)) => panic!("the connection is still open"),
-    }
+    in_time(what, async {
+        tokio::select! {
+            // A reset ends the connection, too.
+            _ = read.read_to_end(&mut rest) => {}
+            () = sending => {}
+        }
+    })
+    .await;
 }
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: assay\r\n\r\n";
 
-/// Asserts a duration in seconds, with a tolerance for a busy machine.
-fn assert_about(what: &str, took: Duration, seconds: u64) {
-    assert!(
-        (seconds.saturating_sub(1)..=seconds + 20).contains(&took.as_secs()),
-        "{what}: {took:?}"
-    );
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_and_idle_connections_are_closed() {
     let world = &world().await;
+    // Slow connections are closed after at most 30 s, idle ones after 75 s. So the order of their
+    // ends shows which timeout closed them.
+    let ends = Mutex::new(Vec::new());
+    let ended = |what| ends.lock().unwrap().push(what);
+    let (headers_timeout, mut after_headers_timeout) = tokio::sync::watch::channel(false);
+    let mut before_slow_head = headers_timeout.subscribe();
     let silent = async {
-        assert_about(
-            "no bytes are sent",
-            time_until_closed(connect(world).await, None).await,
-            10,
-        );
+        closed("no bytes are sent", connect(world).await, None).await;
+        ended("silent");
+        headers_timeout.send_replace(true);
     };
     let slow_head = async {
         let mut stream = connect(world).await;
@@ -239,11 +234,8 @@ async fn slow_and_idle_connections_are_closed() {
             .write_all(b"GET /health HTTP/1.1\r\nX: ")
             .await
             .unwrap();
-        assert_about(
-            "request headers arrive byte by byte",
-            time_until_closed(stream, Some("x")).await,
-            10,
-        );
+        closed("request headers arrive byte by byte", stream, Some("x")).await;
+        ended("slow");
     };
     let slow_second_head = async {
         let mut stream = connect(world).await;
@@ -252,13 +244,11 @@ async fn slow_and_idle_connections_are_closed() {
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        sleep(Duration::from_secs(12)).await;
+        before_slow_head.wait_for(|is_over| *is_over).await.unwrap();
         stream.write_all(b"G").await.unwrap();
-        assert_about(
-            "the second request's headers arrive byte by byte",
-            time_until_closed(stream, Some("x")).await,
-            10,
-        );
+        let what = "the second request's headers arrive byte by byte";
+        closed(what, stream, Some("x")).await;
+        ended("slow");
     };
     let slow_body = async {
         let mut stream = connect(world).await;
@@ -267,11 +257,8 @@ async fn slow_and_idle_connections_are_closed() {
             "POST /v1/keys HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n "
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        assert_about(
-            "a body arrives byte by byte",
-            time_until_closed(stream, Some(" ")).await,
-            5,
-        );
+        closed("a body arrives byte by byte", stream, Some(" ")).await;
+        ended("slow");
     };
     let idle = async {
         let mut stream = connect(world).await;
@@ -280,46 +267,78 @@ async fn slow_and_idle_connections_are_closed() {
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        // Longer than the timeout of request headers.
-        sleep(Duration::from_secs(20)).await;
+        // An idle connection outlives the timeout of request headers.
+        after_headers_timeout
+            .wait_for(|is_over| *is_over)
+            .await
+            .unwrap();
         assert!(
             send_and_receive(&mut stream, HEALTH)
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        assert_about(
-            "an idle connection",
-            time_until_closed(stream, None).await,
-            75,
+        closed("an idle connection", stream, None).await;
+        ended("idle");
+    };
+    let idle_http2 = async {
+        idle_http2(world).await;
+        ended("idle HTTP/2");
+    };
+    let unread = async {
+        assert_unread_stream_is_reset(world).await;
+        ended("slow");
+    };
+    let all = async {
+        tokio::join!(
+            silent,
+            slow_head,
+            slow_second_head,
+            slow_body,
+            idle,
+            idle_http2,
+            unread
         );
     };
-    tokio::join!(
-        silent,
-        slow_head,
-        slow_second_head,
-        slow_body,
-        idle,
-        idle_http2(world),
-        assert_unread_stream_is_reset(world)
+    // Sends a request each second. The connection is older than all others, and outlives them.
+    let used = async {
+        let mut stream = connect(world).await;
+        loop {
+            let response = send_and_receive(&mut stream, HEALTH).await;
+            assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = used => {}
+        () = all => {}
+    }
+    let ends = ends.into_inner().unwrap();
+    let idle = ends.iter().position(|end| *end == "idle").unwrap();
+    let closed_before = |what| ends[..idle].iter().filter(|end| **end == what).count();
+    assert_eq!(
+        (closed_before("silent"), closed_before("slow")),
+        (1, 4),
+        "{ends:?}"
     );
+    let silent = ends.iter().position(|end| *end == "silent");
+    let idle_http2 = ends.iter().position(|end| *end == "idle HTTP/2");
+    assert!(silent < idle_http2, "{ends:?}");
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
 }
 
 /// Asserts that the server sends GOAWAY on an idle HTTP/2 connection and closes it.
 async fn idle_http2(world: &World) {
     let (mut client, connection) = h2::client::handshake(connect(world).await).await.unwrap();
-    let began = Instant::now();
     let connection = tokio::spawn(connection);
     let request = http::Request::get("http://assay/health").body(()).unwrap();
     let (response, _) = client.send_request(request, true).unwrap();
     assert_eq!(response.await.unwrap().status(), 200);
     // Dropping the handle would close the connection.
-    timeout(Duration::from_secs(120), connection)
+    in_time("the end of an idle HTTP/2 connection", connection)
         .await
         .unwrap()
-        .unwrap()
         .unwrap();
-    assert_about("an idle HTTP/2 connection", began.elapsed(), 75);
     drop(client);
 }
 
@@ -342,7 +361,6 @@ async fn assert_unread_stream_is_reset(world: &World) {
         .handshake::<_, bytes::Bytes>(connect(world).await)
         .await
         .unwrap();
-    let began = Instant::now();
     let connection = tokio::spawn(connection);
     let request = http::Request::post("http://assay/assay.v1.JobService/WatchJob")
         .header("content-type", "application/grpc")
@@ -365,11 +383,8 @@ async fn assert_unread_stream_is_reset(world: &World) {
             }
         }
     };
-    assert_eq!(
-        timeout(Duration::from_secs(120), reset).await.unwrap(),
-        Some(h2::Reason::CANCEL)
-    );
-    assert_about("a response is not read", began.elapsed(), 30);
+    let reason = in_time("the reset of an unread response", reset).await;
+    assert_eq!(reason, Some(h2::Reason::CANCEL));
     assert!(!connection.is_finished());
     assert!(reads.message().await.unwrap().is_some());
 }
@@ -387,21 +402,28 @@ async fn unread_stream_is_reset_connection_remains() {
         .unwrap();
     let (response, _) = client.send_request(unread, true).unwrap();
     let mut body = response.await.unwrap().into_body();
-    let began = Instant::now();
+    let mut responses = 0;
     let going_on = async {
         loop {
             sleep(Duration::from_secs(3)).await;
             let head = http::Request::head("http://assay/health").body(()).unwrap();
             let (response, _) = client.send_request(head, true).unwrap();
             assert_eq!(response.await.unwrap().status(), 200);
+            responses += 1;
         }
     };
-    tokio::select! {
-        reset = body.data() => assert_eq!(reset.unwrap().unwrap_err().reason(), Some(h2::Reason::CANCEL)),
-        () = going_on => {}
-        () = sleep(Duration::from_secs(120)) => panic!("the connection is still open"),
-    }
-    assert_about("the stream is not read", began.elapsed(), 30);
+    let reset = in_time("the reset of the unread stream", async {
+        tokio::select! {
+            reset = body.data() => reset,
+            () = going_on => None,
+        }
+    })
+    .await;
+    assert_eq!(
+        reset.unwrap().unwrap_err().reason(),
+        Some(h2::Reason::CANCEL)
+    );
+    assert!(responses > 0, "the stream is reset at once");
     assert!(!connection.is_finished());
     let head = http::Request::head("http://assay/health").body(()).unwrap();
     assert_eq!(
@@ -429,7 +451,7 @@ async fn streams_without_memory_are_rejected() {
         .handshake::<_, bytes::Bytes>(connect(&world).await);
     let (client, connection) = handshake.await.unwrap();
     let connection = tokio::spawn(connection);
-    let mut responses = Vec::new();
+    let mut responses = FuturesUnordered::new();
     for _ in 0..100 {
         let request = http::Request::get("http://assay/docs/swagger-ui-bundle.js")
             .body(())
@@ -443,25 +465,25 @@ async fn streams_without_memory_are_rejected() {
             .unwrap();
         responses.push(response);
     }
-    // Longer than requests wait for memory, shorter than the timeout of unread responses.
-    sleep(Duration::from_secs(12)).await;
     let mut refused = 0;
-    for response in responses {
-        match timeout(Duration::from_millis(1), response).await {
-            Ok(Err(error)) => {
-                assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
-                refused += 1;
+    // Their streams stay open, so that they hold their memory.
+    let mut unread = Vec::new();
+    in_time("the refusal of most streams", async {
+        while refused <= 70 {
+            match responses.next().await.expect("most streams are refused") {
+                Err(error) => {
+                    assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
+                    refused += 1;
+                }
+                Ok(response) => {
+                    let status = response.status();
+                    assert!([200, 503].contains(&status.as_u16()), "{status}");
+                    unread.push(response);
+                }
             }
-            Ok(Ok(response)) => assert!(
-                [200, 503].contains(&response.status().as_u16()),
-                "{}",
-                response.status()
-            ),
-            // The request waits until earlier responses are read.
-            Err(_) => {}
         }
-    }
-    assert!(refused > 70, "{refused}");
+    })
+    .await;
     assert!(!connection.is_finished());
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
 }
@@ -492,11 +514,10 @@ async fn connections_per_address_are_bounded() {
     assert!(from([127, 3, 0, 1]).await.is_none(), "a sixth connection");
     assert!(from([127, 3, 0, 2]).await.is_some(), "of another address");
     open.pop();
-    let began = Instant::now();
-    while from([127, 3, 0, 1]).await.is_none() {
-        assert!(began.elapsed() < Duration::from_secs(10));
-        sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("room for a connection", async || {
+        from([127, 3, 0, 1]).await.is_some()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,9 +534,7 @@ async fn excess_headers_are_rejected() {
         // The request may be rejected before it is sent completely.
         let _ = stream.write_all(head(count, length).as_bytes()).await;
         let mut response = vec![0; 12];
-        let read = timeout(Duration::from_secs(10), stream.read_exact(&mut response))
-            .await
-            .unwrap();
+        let read = in_time("a response", stream.read_exact(&mut response)).await;
         let status_line = String::from_utf8_lossy(&response).into_owned();
         assert!(
             read.is_err() && status != "200" || status_line.ends_with(status),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use assay_tests::databases;
 use assay_tests::stack::Plan;
@@ -11,10 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::clients::{prepare, python_with, sources};
-use crate::harness::{World, ground, scrape, string, wait_until, world_with};
+use crate::harness::{World, ground, in_time, scrape, string, wait_until, world_with};
 use crate::mail::Mail;
-
-const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An SMTP server. Dropping it stops it.
 struct MailServer {
@@ -48,9 +45,8 @@ impl MailServer {
 
     /// Returns the next JSON line that the server prints.
     async fn next_line(&mut self) -> Value {
-        let line = tokio::time::timeout(SMTP_TIMEOUT, self.lines.next_line()).await;
-        let line = line
-            .unwrap_or_else(|_| panic!("the mail server printed nothing"))
+        let line = in_time("a line of the mail server", self.lines.next_line())
+            .await
             .unwrap();
         serde_json::from_str(&line.unwrap_or_else(|| panic!("the mail server exited"))).unwrap()
     }
@@ -126,7 +122,7 @@ async fn emails_are_retried_a_few_times() {
         json!({"refused": "never@example.org"})
     );
     let failed = "assay_mails_total{outcome=\"failed\"} 1";
-    wait_until("the failure counter", SMTP_TIMEOUT, async || {
+    wait_until("the failure counter", async || {
         metrics(&world).await.contains(failed)
     })
     .await;
@@ -198,7 +194,7 @@ async fn smtp_requires_trusted_certificate() {
     request_sign_in(&distrusting, "eve@example.org").await;
     let log = &distrusting.stack.apis[0].log;
     let log_text = || std::fs::read_to_string(log).unwrap();
-    wait_until("the rejection in the log", SMTP_TIMEOUT, async || {
+    wait_until("the rejection in the log", async || {
         log_text().contains("email not sent")
     })
     .await;

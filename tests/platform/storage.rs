@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, large_prediction, list_files, one_prediction, scrape, string,
-    wait_until, with_token, world, world_with,
+    World, error_code, large_prediction, list_files, one_prediction, scrape, string, wait_until,
+    with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
@@ -59,7 +59,7 @@ async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgCon
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
-    wait_until("the predictions are written", WAIT_TIMEOUT, async || {
+    wait_until("the predictions are written", async || {
         predictions(world).len() == 2
     })
     .await;
@@ -77,12 +77,9 @@ async fn assert_second_is_removed(world: &World) {
         .await
         .unwrap();
     let _api = launch_api_with_cleanup(world).await;
-    wait_until("cleanup", WAIT_TIMEOUT, async || {
-        predictions(world).len() == 1
-    })
-    .await;
+    wait_until("cleanup", async || predictions(world).len() == 1).await;
     let stored = "select count(*) from stored_predictions";
-    wait_until("the record is deleted", WAIT_TIMEOUT, async || {
+    wait_until("the record is deleted", async || {
         count(&mut world.database().await, stored).await == 1
     })
     .await;
@@ -120,7 +117,7 @@ async fn killed_api_leaves_no_object() {
     world.stack.apis[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
     let gone = "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'assay-api'";
-    wait_until("the end of its sessions", WAIT_TIMEOUT, async || {
+    wait_until("the end of its sessions", async || {
         count(&mut world.database().await, gone).await == 0
     })
     .await;
@@ -139,11 +136,9 @@ async fn abandoned_submission_cannot_become_a_job() {
     let abandoned = "update stored_predictions set abandoned_at = now() where accepted_at is null";
     sqlx::raw_sql(abandoned).execute(&mut hold).await.unwrap();
     hold.close().await.unwrap();
-    wait_until(
-        "the removal of the second submission",
-        WAIT_TIMEOUT,
-        async || predictions(&world).len() == 1,
-    )
+    wait_until("the removal of the second submission", async || {
+        predictions(&world).len() == 1
+    })
     .await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);
 }
@@ -284,7 +279,7 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     assert!(kept.iter().all(|file| file.exists()));
     assert_eq!(complete(&key, &whole).await.status, 200);
     let api = launch_api_with_cleanup(&world).await;
-    wait_until("the metric", WAIT_TIMEOUT, async || {
+    wait_until("the metric", async || {
         scrape(&api).await.contains("assay_artifacts_missing 1")
     })
     .await;
@@ -553,7 +548,7 @@ async fn inline_predictions_count_until_job_finishes() {
         .await
         .unwrap();
     let _api = launch_api_with_cleanup(&world).await;
-    wait_until("cleanup", WAIT_TIMEOUT, async || {
+    wait_until("cleanup", async || {
         key.get("/v1/usage").await.unwrap().body["stored_bytes"] == 0
     })
     .await;
@@ -603,7 +598,7 @@ async fn cleanup_repeats_until_nothing_is_left() {
     sqlx::raw_sql(many).execute(&mut database).await.unwrap();
     let _api = launch_api_with_cleanup(&world).await;
     let left = "select count(*) from jobs where tidied_at is null and finished_at is not null";
-    wait_until("cleanup", WAIT_TIMEOUT, async || {
+    wait_until("cleanup", async || {
         count(&mut world.database().await, left).await == 0
     })
     .await;
@@ -694,11 +689,9 @@ async fn expired_rows_are_deleted() {
         .unwrap();
     let _api = launch_api_with_cleanup(&world).await;
     let old = "select (select count(*) from uploads) + (select count(*) from events where job_id is not null)";
-    wait_until(
-        "the uploads and events are deleted",
-        WAIT_TIMEOUT,
-        async || count(&mut world.database().await, old).await == 0,
-    )
+    wait_until("the uploads and events are deleted", async || {
+        count(&mut world.database().await, old).await == 0
+    })
     .await;
     assert!(count(&mut database, "select count(*) from events").await > 0);
     let mut left: Vec<String> = sqlx::query_scalar("select id from jobs")

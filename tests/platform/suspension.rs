@@ -1,6 +1,6 @@
 //! The operator suspends an organization and resumes it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, one_prediction, org, string, wait_until, with_token,
-    world_with,
+    World, error_code, in_time, one_prediction, org, string, wait_until, with_token, world_with,
 };
 use crate::predictions::{self, DISHES, prediction_world};
 use crate::uploads::open;
@@ -209,23 +208,20 @@ async fn suspension_ends_streams_and_waits() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 
     operate(&world, "suspend").await;
-    let began = Instant::now();
-    let ended = loop {
-        match watched.message().await {
-            Ok(message) => assert!(
-                message.is_some_and(|message| message.job.is_none()),
-                "the suspension is unchanged"
-            ),
-            Err(status) => break status,
+    let ended = in_time("the end of the stream", async {
+        loop {
+            match watched.message().await {
+                Ok(message) => assert!(
+                    message.is_some_and(|message| message.job.is_none()),
+                    "the suspension is unchanged"
+                ),
+                Err(status) => break status,
+            }
         }
-    };
+    })
+    .await;
     assert_eq!(ended.code(), tonic::Code::PermissionDenied);
     assert_suspended(&waiting.await.unwrap());
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        began.elapsed()
-    );
     send.send(Ok("\"a\", \"prediction\": [\"b\"]}\n")).unwrap();
     drop(send);
     let refused = part.await.unwrap().unwrap();
@@ -262,7 +258,7 @@ async fn suspended_jobs_wait_until_resumed() {
         let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
         let queued = others.post("/v1/evals", &body).await.unwrap();
         let job = others
-            .wait_until_finished(&string(&queued.body["id"]), WAIT_TIMEOUT, &|_| {})
+            .wait_until_finished(&string(&queued.body["id"]), &|_| {})
             .await
             .unwrap();
         assert_eq!(job["status"], "succeeded");
@@ -284,7 +280,7 @@ async fn suspended_jobs_wait_until_resumed() {
 
 /// Waits until the only job has succeeded. Its suspended organization cannot read it.
 async fn wait_until_succeeded(world: &World) {
-    wait_until("the end of the job", WAIT_TIMEOUT, async || {
+    wait_until("the end of the job", async || {
         let status: String = sqlx::query_scalar("select status from jobs")
             .fetch_one(&mut world.database().await)
             .await
@@ -352,10 +348,7 @@ async fn no_job_is_stored_after_suspension() {
         });
         let before = jobs(&world).await.0;
         let submitters: Vec<_> = submitters.collect();
-        wait_until("submissions", WAIT_TIMEOUT, async || {
-            jobs(&world).await.0 > before + 5
-        })
-        .await;
+        wait_until("submissions", async || jobs(&world).await.0 > before + 5).await;
         operate(&world, "suspend").await;
         let (stored, charged) = jobs(&world).await;
         let mut accepted = before;

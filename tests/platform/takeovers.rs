@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
@@ -25,9 +25,6 @@ const ROUND: usize = 25;
 
 /// Number of jobs of a round that the first worker scores. Their results share a statement.
 const SCORED: usize = ROUND.div_ceil(3);
-
-/// Timeout for jobs; long, so that a busy machine does not fail the test.
-const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state of a job when the write of its first attempt arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +118,7 @@ impl Takeovers {
             .await
             .unwrap();
         // Without its lease, which the round before deleted, the API would reclaim the worker's jobs.
-        wait_until("the renewal of the lease", JOB_TIMEOUT, async || {
+        wait_until("the renewal of the lease", async || {
             let leases = "select count(*) from workers where id = $1";
             let leases = sqlx::query_scalar::<_, i64>(leases).bind(self.first.as_str());
             leases.fetch_one(&mut self.owner).await.unwrap() == 1
@@ -132,7 +129,7 @@ impl Takeovers {
         let waiting = "select (select count(*) from pg_locks where locktype = 'advisory' and not granted
                                and database = (select oid from pg_database where datname = current_database())),
                               (select count(*) from jobs where status = 'queued')";
-        wait_until("all writes at the gate", JOB_TIMEOUT, async || {
+        wait_until("all writes at the gate", async || {
             sqlx::query_as::<_, (i64, i64)>(waiting)
                 .fetch_one(&mut self.owner)
                 .await
@@ -231,7 +228,7 @@ impl Takeovers {
             .await
             .unwrap();
         self.fenced += ROUND;
-        wait_until("the end of the late attempts", JOB_TIMEOUT, async || {
+        wait_until("the end of the late attempts", async || {
             self.outcomes().len() >= self.fenced
         })
         .await;
@@ -397,10 +394,7 @@ async fn submit(client: &Client, jobs: usize) -> Vec<String> {
 
 async fn succeeded(client: &Client, jobs: &[String]) {
     for job_id in jobs {
-        let job = client
-            .wait_until_finished(job_id, JOB_TIMEOUT, &|_| {})
-            .await
-            .unwrap();
+        let job = client.wait_until_finished(job_id, &|_| {}).await.unwrap();
         assert_eq!(job["status"], "succeeded", "{job}");
     }
 }
@@ -433,10 +427,9 @@ async fn poison_job_fails_without_delaying_others() {
     }
     let mut database = world.database().await;
     let mut under_way = Vec::new();
-    let mut slowest = Duration::ZERO;
     for attempt in 1..=4 {
         let mut holder = None::<String>;
-        wait_until("the next worker that claims the job", JOB_TIMEOUT, async || {
+        wait_until("the next worker that claims the job", async || {
             let sql =
                 "select worker_id from jobs where id = $1 and attempts = $2 and status = 'running'";
             holder = sqlx::query_scalar(sql)
@@ -450,10 +443,16 @@ async fn poison_job_fails_without_delaying_others() {
         .await;
         let holder = holder.unwrap();
         for client in [&own, &other] {
-            let began = Instant::now();
             succeeded(client, &submit(client, 10).await).await;
-            slowest = slowest.max(began.elapsed());
         }
+        // They have finished during this attempt of the poison job, not after it.
+        let running: i32 =
+            sqlx::query_scalar("select attempts from jobs where id = $1 and status = 'running'")
+                .bind(&poison)
+                .fetch_one(&mut database)
+                .await
+                .unwrap();
+        assert_eq!(running, attempt);
         // Some jobs are running when the worker is killed.
         under_way.push((submit(&own, 10).await, submit(&other, 10).await));
         let at = world
@@ -474,10 +473,7 @@ async fn poison_job_fails_without_delaying_others() {
                 .unwrap();
         }
     }
-    let job = own
-        .wait_until_finished(&poison, JOB_TIMEOUT, &|_| {})
-        .await
-        .unwrap();
+    let job = own.wait_until_finished(&poison, &|_| {}).await.unwrap();
     assert_eq!(
         (&job["status"], &job["attempts"], &job["error"]["code"]),
         (&"failed".into(), &4.into(), &"internal".into())
@@ -486,8 +482,6 @@ async fn poison_job_fails_without_delaying_others() {
         succeeded(&own, of_own).await;
         succeeded(&other, of_other).await;
     }
-    println!("the ten slowest other jobs took {slowest:?}");
-    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     let sql = "select count(*), count(*) filter (where status = 'succeeded'), (select sum(eval_items)::bigint from usage) from jobs where id <> $1";
     let others: (i64, i64, i64) = sqlx::query_as(sql)
         .bind(&poison)

@@ -1,12 +1,9 @@
 //! Connections that tasks of the API and the worker hold between their statements.
 
-use std::time::Duration;
-
 use assay_core::Error;
 use assay_core::store::{self, PgConnection, PoolProfile, PrimaryPool, TaskConnections};
-use tokio::time::timeout;
 
-use crate::harness::{World, world};
+use crate::harness::{World, in_time, wait_until, world};
 
 fn pool(world: &World) -> PrimaryPool {
     let url = &world.stack.database.owner_url;
@@ -63,11 +60,29 @@ async fn connection_stays_open_until_a_statement_fails() {
 async fn cancelled_statement_does_not_delay_the_next() {
     let world = world().await;
     let connections = TaskConnections::new(pool(&world), 1);
-    let long = connections.execute(async |db| sleep(db, 600.0).await);
-    timeout(Duration::from_millis(100), long).await.unwrap_err();
-    // The server ends the first statement after 10 s.
-    let next = timeout(Duration::from_secs(8), connections.execute(session));
-    next.await.unwrap().unwrap();
+    // The server never ends the first statement.
+    let endless = connections.execute(async |db| {
+        sqlx::raw_sql("set statement_timeout = 0")
+            .execute(&mut *db)
+            .await?;
+        sleep(db, 1e6).await
+    });
+    let mut database = world.database().await;
+    let begun = wait_until("the first statement", async || {
+        let sql = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+        sqlx::query_scalar::<_, i64>(sql)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+            == 1
+    });
+    tokio::select! {
+        ended = endless => panic!("the first statement has ended: {ended:?}"),
+        () = begun => {}
+    }
+    in_time("the next statement", connections.execute(session))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

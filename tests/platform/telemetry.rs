@@ -10,14 +10,13 @@ use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::runtime::prometheus::{ALL, Binary, Kind};
 use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
+use assay_tests::wait::wait_timeout;
 use futures_util::stream;
 use prost_reflect::DescriptorPool;
 use serde_json::json;
 
 use crate::clients::{MissingTool, prepare};
-use crate::harness::{
-    WAIT_TIMEOUT, World, one_prediction, scrape, string, wait_until, world, world_with,
-};
+use crate::harness::{World, one_prediction, scrape, string, wait_until, world, world_with};
 use crate::receiver::Receiver;
 use crate::routes::{ROUTES, world_for_routes};
 use crate::webhooks::Webhook;
@@ -180,11 +179,11 @@ async fn scraped_metrics_match_table_and_promtool() {
     let job = world.wait_until_finished(&string(&job.body["id"])).await;
     assert_eq!(job["status"], "succeeded");
     // Gauges that are sampled every few seconds have been sampled.
-    wait_until("the resource metrics", WAIT_TIMEOUT, async || {
+    wait_until("the resource metrics", async || {
         sum(&world.stack.apis[0], "assay_workers", &[]).await == 1.0
     })
     .await;
-    wait_until("the metrics of the worker", WAIT_TIMEOUT, async || {
+    wait_until("the metrics of the worker", async || {
         sum(&world.stack.workers[0], "assay_redis_up", &[]).await == 1.0
     })
     .await;
@@ -196,7 +195,7 @@ async fn scraped_metrics_match_table_and_promtool() {
     let log = world.stack.launch_log().unwrap();
     log.ready().await.unwrap();
     for process in [&world.stack.apis[0], &deliverer] {
-        wait_until("an attempt of each process", WAIT_TIMEOUT, async || {
+        wait_until("an attempt of each process", async || {
             webhook.ping().await;
             sum(process, "assay_webhook_attempts_total", &[]).await > 0.0
         })
@@ -354,7 +353,7 @@ async fn decisions_jobs_and_attempts_are_counted() {
         );
     }
     // The worker notices that it no longer owns the job.
-    wait_until("the attempts", WAIT_TIMEOUT, async || {
+    wait_until("the attempts", async || {
         let attempts = sum(worker, "assay_job_attempts_total", &[]).await;
         sum(worker, "assay_worker_slots", &[("state", "busy")]).await == 0.0
             && attempts == sum(worker, "assay_job_run_seconds_count", &[]).await
@@ -443,7 +442,7 @@ async fn thousand_orgs_stay_below_3500_series() {
                     .body(message);
                 let response = request
                     .bearer_auth(token)
-                    .timeout(Duration::from_secs(20))
+                    .timeout(wait_timeout())
                     .send()
                     .await
                     .unwrap();
@@ -514,7 +513,7 @@ async fn aborted_request_is_logged_and_counted() {
         .timeout(Duration::from_millis(500));
     assert!(waiting.send().await.is_err());
     let api = &world.stack.apis[0];
-    wait_until("the counter", WAIT_TIMEOUT, async || {
+    wait_until("the counter", async || {
         sum(
             api,
             "assay_request_errors_total",
@@ -596,14 +595,14 @@ async fn draining_process_is_alive_not_ready() {
     let waiting = tokio::spawn(request.body(reqwest::Body::wrap_stream(halves)).send());
     send.send("{\"name\": ").unwrap();
     let api = &world.stack.apis[0];
-    wait_until("the request", WAIT_TIMEOUT, async || {
+    wait_until("the request", async || {
         sum(api, "assay_requests_in_flight", &[]).await == 1.0
     })
     .await;
     let admin = Client::new(format!("http://{}", api.admin), None);
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     api.guarded.stop();
-    wait_until("the drain", WAIT_TIMEOUT, async || {
+    wait_until("the drain", async || {
         admin.get("/readyz").await.unwrap().status == 503
     })
     .await;

@@ -184,11 +184,9 @@ async fn tls_rejects_untrusted_server_certificates() {
     );
     let worker = world.stack.launch_worker().unwrap();
     worker.ready().await.unwrap();
-    crate::harness::wait_until(
-        "a health check of Redis",
-        crate::harness::WAIT_TIMEOUT,
-        async || crate::telemetry::sum(&worker, "assay_database_up", &[]).await == 1.0,
-    )
+    crate::harness::wait_until("a health check of Redis", async || {
+        crate::telemetry::sum(&worker, "assay_database_up", &[]).await == 1.0
+    })
     .await;
     assert_eq!(
         crate::telemetry::sum(&worker, "assay_redis_up", &[]).await,

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
-    with_setting, with_token, world, world_with,
+    World, error_code, field_error, field_errors, in_time, org, string, wait_until, with_setting,
+    with_token, world, world_with,
 };
 
 /// Opens an upload and returns its id.
@@ -674,7 +674,7 @@ async fn oversized_part_is_rejected() {
         (chunked.status, error_code(&chunked)),
         (413, "payload_too_large".to_owned())
     );
-    wait_until("the removal of the object", WAIT_TIMEOUT, async || {
+    wait_until("the removal of the object", async || {
         world.stored_objects(&upload_id).is_empty()
     })
     .await;
@@ -864,7 +864,7 @@ async fn expired_upload_is_removed_when_unused() {
     world.stack.apis.clear();
     world.stack.apis.push(world.stack.launch_api().unwrap());
     world.stack.apis[0].ready().await.unwrap();
-    wait_until("removal", WAIT_TIMEOUT, async || {
+    wait_until("removal", async || {
         world.stored_objects(&pending).is_empty() && world.stored_objects(&unused).is_empty()
     })
     .await;
@@ -1022,7 +1022,7 @@ async fn killed_api_loses_no_acknowledged_part() {
         .request("PUT", &format!("/v1/uploads/{upload_id}/parts/2"))
         .body(reqwest::Body::wrap_stream(slow));
     let sending = tokio::spawn(async move { request.send().await.is_err() });
-    wait_until("an unfinished object", WAIT_TIMEOUT, async || {
+    wait_until("an unfinished object", async || {
         world.stored_objects(&upload_id).len() == 2
     })
     .await;
@@ -1278,13 +1278,9 @@ async fn part_that_arrives_too_slowly_returns_400() {
     );
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut response = vec![0; 4096];
-    let n = tokio::time::timeout(
-        std::time::Duration::from_secs(40),
-        socket.read(&mut response),
-    )
-    .await
-    .unwrap()
-    .unwrap();
+    let n = in_time("a response", socket.read(&mut response))
+        .await
+        .unwrap();
     let response = String::from_utf8_lossy(&response[..n]).into_owned();
     assert!(
         response.starts_with("HTTP/1.1 400")

@@ -5,6 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::usage_service_client::UsageServiceClient;
 use assay_tests::client::Client;
 use assay_tests::stack::Plan;
+use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::disclosure;
 use crate::harness::{
-    WAIT_TIMEOUT, avoid_midnight, field_error, field_errors, one_prediction, org, own_ground,
-    string, wait_until, with_token, world, world_on, world_with,
+    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, string, wait_until,
+    with_token, world, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,16 +320,12 @@ async fn request_counts_survive_their_processes() {
     // A process flushes its counts when it shuts down.
     let first = world.stack.apis.remove(0);
     first.guarded.signal(libc::SIGTERM);
-    assert!(first.guarded.wait(WAIT_TIMEOUT).unwrap().success());
+    assert!(first.guarded.wait(wait_timeout()).unwrap().success());
     let mut polls = 0;
-    wait_until(
-        "all requests are counted",
-        Duration::from_secs(5),
-        async || {
-            polls += 1;
-            clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + polls
-        },
-    )
+    wait_until("all requests are counted", async || {
+        polls += 1;
+        clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + polls
+    })
     .await;
 }
 
@@ -423,7 +420,7 @@ async fn lost_commit_result_counts_requests_once() {
     }
     let committing = "select count(*) from pg_stat_activity where state = 'active' and query ilike 'commit%' and wait_event = 'PgSleep'";
     let mut database = world.database().await;
-    wait_until("a slow commit", Duration::from_secs(10), async || {
+    wait_until("a slow commit", async || {
         sqlx::query_scalar::<_, i64>(committing)
             .fetch_one(&mut database)
             .await
@@ -433,24 +430,20 @@ async fn lost_commit_result_counts_requests_once() {
     .await;
     drops.send_replace(true);
     let stored = "select coalesce(sum(requests), 0)::bigint from usage_requests";
-    wait_until(
-        "the commit with the lost result",
-        Duration::from_secs(10),
-        async || {
-            sqlx::query_scalar::<_, i64>(stored)
-                .fetch_one(&mut database)
-                .await
-                .unwrap()
-                > 0
-        },
-    )
+    wait_until("the commit with the lost result", async || {
+        sqlx::query_scalar::<_, i64>(stored)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+            > 0
+    })
     .await;
     sqlx::raw_sql("drop trigger slow on usage_requests")
         .execute(&mut database)
         .await
         .unwrap();
     drops.send_replace(false);
-    wait_until("a response", Duration::from_secs(20), async || {
+    wait_until("a response", async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;

@@ -422,7 +422,7 @@ impl Watching {
             url: format!("http://{listen}"),
         };
         let ready = format!("{}/-/ready", watching.url);
-        wait_until("Prometheus", Duration::from_secs(30), async || {
+        wait_until("Prometheus", async || {
             reqwest::get(&ready)
                 .await
                 .is_ok_and(|response| response.status() == 200)
@@ -497,18 +497,16 @@ async fn every_panel_shows_data() {
     .await;
     publish(&world, &package("embedded"), None).await.unwrap();
     let watching = Watching::start(&programs, &world).await;
-    wait_until("a scrape of all", Duration::from_secs(20), async || {
+    wait_until("a scrape of all", async || {
         watching.numbers("count(up == 1) == 3").await == 1
     })
     .await;
     load(&world).await;
     // Health and resource metrics are sampled every five seconds.
     let settled = "max_over_time(assay_worker_slots[1m]) and on () count(assay_redis_up == 1) == 2 and on () max(assay_workers) == 1";
-    wait_until(
-        "the resource metrics",
-        Duration::from_secs(20),
-        async || watching.numbers(settled).await > 0,
-    )
+    wait_until("the resource metrics", async || {
+        watching.numbers(settled).await > 0
+    })
     .await;
     load(&world).await;
 

@@ -1,10 +1,11 @@
 //! A small REST client for the demonstration and the tests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::servers::Trouble;
+use crate::wait::wait_timeout;
 
 /// A REST client of one API with at most one credential.
 #[derive(Debug, Clone)]
@@ -12,6 +13,7 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     token: Option<String>,
+    timeout: Duration,
 }
 
 /// A response with its complete body.
@@ -43,6 +45,7 @@ impl Client {
             http: reqwest::Client::new(),
             url: url.into(),
             token: token.map(str::to_owned),
+            timeout: wait_timeout(),
         }
     }
 
@@ -64,8 +67,20 @@ impl Client {
     /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// If no response arrives, or its body is truncated. An HTTP error status is not an error.
+    /// If the response does not arrive within [`wait_timeout`], or if its body is truncated. An HTTP
+    /// error status is not an error.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
+        tokio::time::timeout(self.timeout, Self::exchange(request))
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = self.timeout.as_secs();
+                Err(Trouble::new(format!(
+                    "the API did not respond within {seconds} s"
+                )))
+            })
+    }
+
+    async fn exchange(request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
         let response = request
             .send()
             .await
@@ -108,31 +123,36 @@ impl Client {
     /// status of each poll.
     ///
     /// # Errors
-    /// If the job cannot be read, or is not finished within `timeout`.
+    /// If the job cannot be read, or if its status, attempts and progress stay the same for
+    /// [`wait_timeout`].
     pub async fn wait_until_finished(
         &self,
         job_id: &str,
-        timeout: Duration,
         on_status: &dyn Fn(&str),
     ) -> Result<Value, Trouble> {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
+        let mut last_change = start;
+        let mut known = None;
         loop {
             let response = self.get(&format!("/v1/jobs/{job_id}")).await?;
             let status = response.body["status"].as_str().unwrap_or_default();
             on_status(status);
-            match status {
-                "succeeded" | "failed" | "cancelled" => return Ok(response.body),
-                _ if response.status != 200 || start.elapsed() > timeout => {
-                    return Err(Trouble::new(format!(
-                        "job {job_id} is not finished: {}",
-                        response.body
-                    )));
-                }
-                // Polls less often the longer it takes, as polls count against the rate limit.
-                _ => {
-                    tokio::time::sleep((start.elapsed() / 20).max(Duration::from_millis(10))).await;
-                }
+            if response.status == 200 && ["succeeded", "failed", "cancelled"].contains(&status) {
+                return Ok(response.body);
             }
+            let state = ["status", "attempts", "progress"].map(|name| response.body[name].clone());
+            if known.as_ref() != Some(&state) {
+                known = Some(state);
+                last_change = Instant::now();
+            }
+            if response.status != 200 || last_change.elapsed() > self.timeout {
+                return Err(Trouble::new(format!(
+                    "job {job_id} is not finished: {}",
+                    response.body
+                )));
+            }
+            // Polls less often the longer it takes, as polls count against the rate limit.
+            tokio::time::sleep((start.elapsed() / 20).max(Duration::from_millis(10))).await;
         }
     }
 }

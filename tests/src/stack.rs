@@ -17,9 +17,7 @@ use tokio::sync::OnceCell;
 use crate::binaries::Binaries;
 use crate::databases::{self, Database};
 use crate::servers::{Guarded, GuardedCommand, Servers, Trouble};
-
-/// Timeout for a process to become ready.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::wait::wait_timeout;
 
 /// The servers and binaries that stacks run on.
 pub struct Ground {
@@ -596,7 +594,7 @@ impl Process {
             {
                 return Ok(());
             }
-            if self.guarded.try_wait().is_some() || began.elapsed() > START_TIMEOUT {
+            if self.guarded.try_wait().is_some() || began.elapsed() > wait_timeout() {
                 let log = std::fs::read_to_string(&self.log).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");

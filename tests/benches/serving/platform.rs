@@ -31,7 +31,6 @@ const SUITE_ITEMS: usize = 10_000;
 
 const MODEL: &str = "bench";
 const SUITE: &str = "suite:bench";
-const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A load through the API.
 struct Loaded {
@@ -360,9 +359,7 @@ async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
     let prediction = client.post("/v1/predictions", &body).await?.body;
     let id = |job: &Value, field: &str| job[field].as_str().unwrap_or_default().to_owned();
     let eval_id = id(&prediction, "eval_job_id");
-    let eval = client
-        .wait_until_finished(&eval_id, JOB_TIMEOUT, &|_| {})
-        .await?;
+    let eval = client.wait_until_finished(&eval_id, &|_| {}).await?;
     let wall = start.elapsed();
     let cpu = cpu_of(worker)? + cpu_of(engine)? - before;
     let memory_after = resident_mb(worker);
@@ -377,7 +374,7 @@ async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
     let body = json!({"suite_id": SUITE, "input_ref": done["result"]["output_ref"]});
     let by_hand = client.post("/v1/evals", &body).await?.body;
     let by_hand = client
-        .wait_until_finished(&id(&by_hand, "id"), JOB_TIMEOUT, &|_| {})
+        .wait_until_finished(&id(&by_hand, "id"), &|_| {})
         .await?;
     let scoring = cpu_of(worker)? - before;
     if by_hand["status"] != "succeeded" || by_hand["result"]["value"] != eval["result"]["value"] {

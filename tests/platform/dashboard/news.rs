@@ -1,7 +1,5 @@
 //! The emails about jobs and usage that users turn on.
 
-use std::time::Duration;
-
 use assay_tests::demo_suite::SUITE_ID;
 use serde_json::json;
 
@@ -11,9 +9,6 @@ use super::{files, submit_file};
 use crate::events::restart;
 use crate::harness::{World, one_prediction, wait_until};
 use crate::mail::{Mail, mails};
-
-/// The timeout for an email. A round that runs while a transaction is open leaves its events to the next one, a minute later.
-const ROUNDS_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Chooses the emails of a user on the page of the account.
 async fn choose(world: &World, session: &str, fields: &[(&str, &str)]) {
@@ -33,7 +28,7 @@ async fn choose(world: &World, session: &str, fields: &[(&str, &str)]) {
 async fn newest(world: &World, email: &str, count: usize) -> Mail {
     let about = |mail: &Mail| mail.subject.contains("job") || mail.subject.contains("usage");
     let mut found = Vec::new();
-    wait_until("an email about jobs or usage", ROUNDS_TIMEOUT, async || {
+    wait_until("an email about jobs or usage", async || {
         found = mails(world, email).into_iter().filter(about).collect();
         found.len() >= count
     })

@@ -11,9 +11,7 @@ use super::routes::{
     FILES, FORMS, Form, PAGES, Resources, Sender, UPLOAD, new_session, stored_state, world,
 };
 use super::visitor::{Fields, Page, SESSION, Visitor, fields};
-use crate::harness::{
-    WAIT_TIMEOUT, World, one_prediction, org, string, wait_until, with_setting, world_with,
-};
+use crate::harness::{World, one_prediction, org, string, wait_until, with_setting, world_with};
 use crate::mail;
 use crate::name_server::NameServer;
 
@@ -418,7 +416,7 @@ async fn request_link(site: &World, visitor: &mut Visitor, email: &str, next: &s
         .submit(&page, "/sign-in", &[("email", email), ("next", next)])
         .await;
     page.assert_shows(200, "Check your email");
-    wait_until("sign-in email", WAIT_TIMEOUT, async || {
+    wait_until("sign-in email", async || {
         mail::links(site, email).len() > before
     })
     .await;
@@ -731,7 +729,7 @@ async fn errors_are_pages_for_browsers_and_json_for_programs() {
     let title = "The service is unavailable";
     assert_both_forms(&owner, &Method::GET, "/jobs", 503, title).await;
     drop(database);
-    wait_until("end of the lock", WAIT_TIMEOUT, async || {
+    wait_until("end of the lock", async || {
         owner.clone().get("/jobs").await.status == 200
     })
     .await;
@@ -740,7 +738,7 @@ async fn errors_are_pages_for_browsers_and_json_for_programs() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    wait_until("the limit", WAIT_TIMEOUT, async || {
+    wait_until("the limit", async || {
         owner.clone().get("/jobs").await.status == 429
     })
     .await;

@@ -6,6 +6,7 @@ use assay_core::model::package::PackageName;
 use assay_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use assay_inference::v2::{ModelInferRequest, ModelInferResponse};
 use assay_tests::stack::Process;
+use assay_tests::wait::wait_timeout;
 use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status};
@@ -13,7 +14,7 @@ use tonic::{Code, Request, Status};
 use super::calls::{self, History, Operation};
 use super::packages::{self, SLOW_EVENTS};
 use super::{Engine, client, infer};
-use crate::harness::{WAIT_TIMEOUT, wait_until};
+use crate::harness::{in_time, wait_until};
 use crate::telemetry::sum;
 
 /// Returns a call with this number of slow continuations.
@@ -39,10 +40,7 @@ async fn start(process: &Process, request: ModelInferRequest) -> Call {
     let before = permits_used(process).await;
     let mut client = client(process).await;
     let call = tokio::spawn(async move { Ok(client.model_infer(request).await?.into_inner()) });
-    wait_until("the call", WAIT_TIMEOUT, async || {
-        permits_used(process).await > before
-    })
-    .await;
+    wait_until("the call", async || permits_used(process).await > before).await;
     call
 }
 
@@ -56,7 +54,7 @@ async fn calls_with(process: &Process, outcome: &str) -> f64 {
 
 /// Waits until no call is in progress and the threads compute again.
 async fn wait_until_idle(process: &Process, package: &PackageName) {
-    wait_until("the end of all calls", WAIT_TIMEOUT, async || {
+    wait_until("the end of all calls", async || {
         permits_used(process).await == 0.0
     })
     .await;
@@ -67,11 +65,10 @@ async fn wait_until_idle(process: &Process, package: &PackageName) {
         exclude_seen: false,
     };
     let request = calls::request(package, operation, &vec![&history; 64]);
-    let computed = tokio::time::timeout(WAIT_TIMEOUT, infer(process, request)).await;
-    assert!(
-        computed.is_ok_and(|result| result.is_ok()),
-        "a thread still computes a call that has ended"
-    );
+    // Fails if a thread still computes a call that has ended.
+    in_time("the computation of all rows", infer(process, request))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +131,7 @@ async fn saturated_engine_refuses_calls_at_once() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(calls_with(process, "saturated").await, 1.0);
     // A call has its permits before its rows wait.
-    wait_until("computed and waiting rows", WAIT_TIMEOUT, async || {
+    wait_until("computed and waiting rows", async || {
         let queue = sum(process, "assay_engine_queue", &[]).await;
         queue > 0.0 && queue < permits
     })
@@ -164,7 +161,7 @@ async fn shutdown_finishes_running_calls() {
     let call = start(&engine.process, slow(&package, 2, 2)).await;
     engine.process.guarded.stop();
     let address = engine.process.listen.unwrap();
-    wait_until("the end of new connections", WAIT_TIMEOUT, async || {
+    wait_until("the end of new connections", async || {
         std::net::TcpStream::connect(address).is_err()
     })
     .await;
@@ -175,7 +172,7 @@ async fn shutdown_finishes_running_calls() {
         rows.iter().all(|row| row.continuations.len() == 3),
         "{rows:?}"
     );
-    let exit = engine.process.guarded.wait(WAIT_TIMEOUT).unwrap();
+    let exit = engine.process.guarded.wait(wait_timeout()).unwrap();
     assert!(exit.success(), "{exit}");
 }
 
@@ -185,7 +182,7 @@ async fn drain_timeout_ends_endless_calls() {
     let package = engine.publish("1", &packages::slow()).await;
     let call = start(&engine.process, endless(&package, 2)).await;
     engine.process.guarded.stop();
-    let exit = engine.process.guarded.wait(WAIT_TIMEOUT).unwrap();
+    let exit = engine.process.guarded.wait(wait_timeout()).unwrap();
     assert!(exit.success(), "{exit}");
     assert!(call.await.unwrap().is_err());
 }

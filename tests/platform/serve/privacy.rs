@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use assay_core::model::package::ITEMS_FILE;
 use assay_core::runtime::prometheus::Binary;
 use assay_tests::stack::launch_engine;
+use assay_tests::wait::wait_timeout;
 use tonic::Code;
 
 use super::calls::{self, History, Operation};
 use super::{Engine, packages};
-use crate::harness::{WAIT_TIMEOUT, ground, scrape, wait_until};
+use crate::harness::{ground, scrape, wait_until};
 use crate::telemetry::{assert_in_the_table, sum};
 
 /// A marker of item ids, event types, options and sequence ids.
@@ -81,7 +82,7 @@ async fn histories_are_neither_logged_nor_labels() {
         .collect();
     assert!(quoted.is_empty(), "{quoted:?}");
     // Gauges of the runtime are sampled every few seconds.
-    wait_until("the metrics of the runtime", WAIT_TIMEOUT, async || {
+    wait_until("the metrics of the runtime", async || {
         sum(&engine.process, "assay_runtime_tasks", &[]).await > 0.0
     })
     .await;
@@ -152,7 +153,7 @@ async fn engine_does_not_start_with_a_credential() {
     for name in ["ASSAY_DATABASE_URL", "ASSAY_REDIS_URL_FILE"] {
         let settings = [(name, "postgres://secret")];
         let process = launch_engine(&ground.binaries.worker, folder, folder, &settings).unwrap();
-        let exit = process.guarded.wait(WAIT_TIMEOUT).unwrap();
+        let exit = process.guarded.wait(wait_timeout()).unwrap();
         assert!(!exit.success());
         let log = std::fs::read_to_string(&process.log).unwrap();
         assert!(log.contains(&format!("{name}: must not be set")), "{log}");

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
@@ -15,8 +15,6 @@ use assay_tests::stack::{Ground, Plan, Stack};
 use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
-
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -219,7 +217,7 @@ async fn wait_for_job(
     step(began, &format!("{name}: {job_id} submitted"));
     let last = std::cell::RefCell::new(String::new());
     let job = client
-        .wait_until_finished(job_id, WAIT_TIMEOUT, &|status| {
+        .wait_until_finished(job_id, &|status| {
             if *last.borrow() != status {
                 step(began, &format!("{name}: {status}"));
                 last.replace(status.to_owned());

@@ -3,14 +3,12 @@
 use super::command::GuardedCommand;
 use super::guard::Guarded;
 use super::trouble::Trouble;
+use crate::wait::wait_timeout;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Timeout for a server to accept connections.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval of the readiness checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
@@ -58,10 +56,10 @@ impl Server {
             if ended {
                 return Err(self.startup_error("exited during startup"));
             }
-            if begin.elapsed() > START_TIMEOUT {
+            if begin.elapsed() > wait_timeout() {
                 return Err(self.startup_error(&format!(
                     "was not ready within {} s",
-                    START_TIMEOUT.as_secs()
+                    wait_timeout().as_secs()
                 )));
             }
             thread::sleep(POLL_INTERVAL);
