@@ -22,6 +22,7 @@ use crate::link::{Ending, Link};
 use crate::servers::Trouble;
 use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan};
+use crate::wait::wait_timeout;
 
 /// A client's timeout for one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -350,11 +351,24 @@ pub enum Away {
     Flushed,
 }
 
+/// The minimum length of an outage of Redis.
+#[derive(Debug, Clone, Copy)]
+pub struct OutageMin {
+    /// The time that it lasts at least.
+    pub time: Duration,
+    /// The jobs that finish during it at least, even if this takes longer.
+    pub jobs: i64,
+}
+
 /// The measurements during one outage of Redis.
 #[derive(Debug)]
 pub struct Stretch {
     /// The kind of outage.
     pub away: Away,
+    /// Jobs that finished during the outage.
+    pub finished: i64,
+    /// Jobs that did not succeed after the outage.
+    pub not_succeeded: i64,
     /// Measurements of the clients.
     pub seen: Seen,
     /// Finished jobs per second.
@@ -367,26 +381,33 @@ impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             away,
+            finished,
+            not_succeeded,
             seen,
             jobs_per_second,
             drained,
         } = self;
         write!(
             f,
-            "{away:?}: {seen}; {jobs_per_second:.1} jobs/s, drained in {:.1} s",
+            "{away:?}: {seen}; {finished} jobs finished, {jobs_per_second:.1} jobs/s, drained in {:.1} s",
             drained.as_secs_f64()
-        )
+        )?;
+        if *not_succeeded > 0 {
+            write!(f, ", {not_succeeded} jobs did not succeed")?;
+        }
+        Ok(())
     }
 }
 
 /// Runs a load of `rate` requests/s on 2 API processes and 3 workers while Redis is unavailable in
-/// each way for `time`. Calls `report` after each outage.
+/// each way for at least `length`. Calls `report` after each outage.
 ///
 /// # Errors
-/// If something cannot be started, or the servers are not private.
+/// If something cannot be started, the servers are not private, or the jobs do not finish during an
+/// outage.
 pub async fn without_redis(
     ground: &Arc<Ground>,
-    time: Duration,
+    length: OutageMin,
     rate: u32,
     report: &(dyn Fn(&Stretch) + Sync),
 ) -> Result<Vec<Stretch>, Trouble> {
@@ -414,20 +435,24 @@ pub async fn without_redis(
         let loading = tokio::spawn(Arc::clone(&load).run(rate));
         // The load starts before the outage.
         tokio::time::sleep(Duration::from_secs(1)).await;
+        cause_outage(&link, ground, away).await?;
         let began = Instant::now();
         let before = count(&mut site.database, SUCCEEDED).await?;
-        cause_outage(&link, ground, away, time).await?;
-        let jobs_per_second = (count(&mut site.database, SUCCEEDED).await? - before) as f64
-            / began.elapsed().as_secs_f64();
+        let finished = last(&mut site.database, before, length, away, ground).await;
+        let seconds = began.elapsed().as_secs_f64();
+        end_outage(&link, ground, away)?;
+        let finished = finished?;
         load.stopped.store(true, Ordering::Relaxed);
         let seen = loading
             .await
             .map_err(Trouble::because("the load panicked"))??;
-        let drained = drain(&mut site.database, DRAIN_TIMEOUT).await?;
+        let drained = drain(&mut site.database, wait_timeout()).await?;
         let stretch = Stretch {
             away,
+            finished,
+            not_succeeded: count(&mut site.database, NOT_SUCCEEDED).await?,
             seen,
-            jobs_per_second,
+            jobs_per_second: finished as f64 / seconds,
             drained,
         };
         report(&stretch);
@@ -436,46 +461,63 @@ pub async fn without_redis(
     Ok(stretches)
 }
 
-async fn cause_outage(
-    link: &Link,
-    ground: &Arc<Ground>,
-    away: Away,
-    time: Duration,
-) -> Result<(), Trouble> {
+async fn cause_outage(link: &Link, ground: &Arc<Ground>, away: Away) -> Result<(), Trouble> {
     let servers = &ground.servers;
     match away {
-        Away::Not => tokio::time::sleep(time).await,
-        Away::Stopped => {
-            servers.redis_stop()?;
-            tokio::time::sleep(time).await;
-            servers.redis_start()?;
-        }
-        Away::Frozen => {
-            servers.redis_signal(libc::SIGSTOP)?;
-            tokio::time::sleep(time).await;
-            servers.redis_signal(libc::SIGCONT)?;
-        }
-        Away::Blackholed => {
-            link.refuse(Ending::HalfOpen);
-            tokio::time::sleep(time).await;
-            link.mend();
-        }
-        Away::Flushed => {
-            let began = Instant::now();
-            let client = redis::Client::open(servers.redis_url())
-                .map_err(Trouble::because("cannot reach Redis"))?;
-            let mut connection = client
-                .get_multiplexed_async_connection()
-                .await
-                .map_err(Trouble::because("cannot reach Redis"))?;
-            while began.elapsed() < time {
-                redis::cmd("FLUSHALL")
-                    .exec_async(&mut connection)
-                    .await
-                    .map_err(Trouble::because("cannot flush Redis"))?;
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
+        Away::Not => {}
+        Away::Stopped => servers.redis_stop()?,
+        Away::Frozen => servers.redis_signal(libc::SIGSTOP)?,
+        Away::Blackholed => link.refuse(Ending::HalfOpen),
+        Away::Flushed => flush(ground).await?,
     }
     Ok(())
+}
+
+fn end_outage(link: &Link, ground: &Arc<Ground>, away: Away) -> Result<(), Trouble> {
+    let servers = &ground.servers;
+    match away {
+        Away::Not | Away::Flushed => {}
+        Away::Stopped => servers.redis_start()?,
+        Away::Frozen => servers.redis_signal(libc::SIGCONT)?,
+        Away::Blackholed => link.mend(),
+    }
+    Ok(())
+}
+
+async fn flush(ground: &Arc<Ground>) -> Result<(), Trouble> {
+    let flushed = async {
+        let client = redis::Client::open(ground.servers.redis_url())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("FLUSHALL").exec_async(&mut connection).await
+    };
+    flushed
+        .await
+        .map_err(|error: redis::RedisError| Trouble::because("cannot flush Redis")(error))
+}
+
+/// Lets an outage last for at least `length`. Returns the number of jobs that have finished since
+/// there were `before`.
+async fn last(
+    database: &mut PgConnection,
+    before: i64,
+    length: OutageMin,
+    away: Away,
+    ground: &Arc<Ground>,
+) -> Result<i64, Trouble> {
+    let began = Instant::now();
+    loop {
+        tokio::time::sleep(length.time.min(Duration::from_secs(1))).await;
+        let finished = count(database, SUCCEEDED).await? - before;
+        if began.elapsed() >= length.time && finished >= length.jobs {
+            return Ok(finished);
+        }
+        if began.elapsed() > length.time + wait_timeout() {
+            return Err(Trouble::new(format!(
+                "only {finished} jobs finished during the outage: {away:?}"
+            )));
+        }
+        if away == Away::Flushed {
+            flush(ground).await?;
+        }
+    }
 }
