@@ -233,7 +233,7 @@ impl Drop for JobSubscription {
 mod tests {
     use super::*;
 
-    /// Longer than any notification takes, shorter than [`POLL_INTERVAL`].
+    /// Shorter than [`POLL_INTERVAL`].
     const SOON: Duration = Duration::from_millis(200);
 
     fn updates() -> (watch::Sender<bool>, JobUpdates) {
@@ -241,7 +241,7 @@ mod tests {
         (stop, JobUpdates::new(stopped))
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn requests_wake_up_for_their_own_job() {
         let (_stop, updates) = updates();
         let (own, other) = (JobId::random().unwrap(), JobId::random().unwrap());
@@ -256,7 +256,7 @@ mod tests {
         assert!(began.elapsed() < SOON);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn end_of_job_is_not_hidden_by_later_notification() {
         let (_stop, updates) = updates();
         let job_id = JobId::random().unwrap();

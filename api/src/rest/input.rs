@@ -573,12 +573,11 @@ mod tests {
     }
 
     #[test]
-    fn many_fields_are_rejected_quickly() {
-        let many: String = (0..200_000).map(|n| format!("\"f{n}\": 1,")).collect();
-        let start = std::time::Instant::now();
+    fn many_fields_are_rejected() {
+        // If each were compared with all others, this test would not end.
+        let many: String = (0..1_000_000).map(|n| format!("\"f{n}\": 1,")).collect();
         let error = read(&format!("{{{many} \"name\": \"x\"}}")).unwrap_err();
         assert_eq!(error.message, "body: must not have more than 32 fields");
-        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     #[test]

@@ -278,7 +278,7 @@ mod tests {
             .unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn sign_in_email_does_not_wait_for_invites() {
         // The mail server takes very long for every email that is not to Ada.
         let (mailer, mut attempts) = scripted(|to| {
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(next(&mut attempts).await, "ada@example.org");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn retried_email_occupies_no_delivery() {
         let (mailer, mut attempts) = scripted(|to| (Duration::ZERO, to == "ada@example.org"));
         let failing = 3 * DELIVERIES_MAX;
@@ -320,7 +320,7 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn closed_queue_is_delivered_completely() {
         let (seen, mut attempts) = mpsc::unbounded_channel();
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
