@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import control_plane
 import inside
 
 if os.geteuid() != 0 or inside.FOLDER in os.environ:
@@ -40,19 +41,13 @@ def test_status_of_command_is_returned(status):
 def test_killed_program_leaves_no_process(cause):
     word = f"{time.time():.6f}"
     with subprocess.Popen([*PROGRAM, "sh", "-c", f"sleep 1000; : {word}"]) as program:
-        end = time.monotonic() + 30
-        while len(processes(word)) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        control_plane.wait_for(lambda: len(processes(word)) >= 3, control_plane.START_TIMEOUT, "three processes")
         program.send_signal(cause)
         program.wait()
     if cause == signal.SIGTERM:
         assert not list(pathlib.Path(tempfile.gettempdir()).glob(f"{inside.PREFIX}{program.pid}"))
         assert not list(inside.GROUPS.glob(f"**/{inside.PREFIX}{program.pid}"))
-    end = time.monotonic() + 10
-    while processes(word):
-        assert time.monotonic() < end, processes(word)
-        time.sleep(0.1)
+    control_plane.wait_for(lambda: not processes(word), control_plane.START_TIMEOUT, lambda: processes(word))
 
 
 def test_traces_are_found(tmp_path):

@@ -14,6 +14,8 @@ import pytest
 import assay
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
+# The timeout of each wait, in seconds. The platform tests multiply it by the slowness of the machine.
+WAIT_TIMEOUT = float(os.environ.get("ASSAY_TEST_WAIT_SECONDS", "180"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import assay
 
-from .conftest import habit
+from .conftest import WAIT_TIMEOUT, habit
 
 pytestmark = pytest.mark.e2e
 
@@ -27,7 +27,7 @@ PAIRS = {"person-00/day-0": ["ramen", "curry"], "person-00/day-1": ["tacos"]}
 def test_server_accepts_version_and_metadata(client: assay.Assay, label: str) -> None:
     suite = client.suites.get("suite:lunch")
     metadata = {"commit": "9f1c2e", "branch": "main"}
-    job = suite.submit(PAIRS, label=label, metadata=metadata).wait(timeout=60)
+    job = suite.submit(PAIRS, label=label, metadata=metadata).wait(timeout=WAIT_TIMEOUT)
     assert job.to_dict()["metadata"] == metadata
     assert client.jobs.get(job.id).to_dict()["metadata"] == metadata
 
@@ -45,13 +45,13 @@ def test_stale_version_is_conflict(client: assay.Assay) -> None:
 
 def test_same_submission_is_same_job(client: assay.Assay, label: str) -> None:
     suite = client.suites.get("suite:lunch")
-    first = suite.submit(PAIRS, label=label).wait(timeout=60)
+    first = suite.submit(PAIRS, label=label).wait(timeout=WAIT_TIMEOUT)
     charged = client.usage.get().totals.eval_items
     assert suite.submit(list(PAIRS.items()), label=label).id == first.id
     assert client.usage.get().totals.eval_items == charged
     fresh = suite.submit(PAIRS, label=label, fresh=True)
     assert fresh.id != first.id
-    fresh.wait(timeout=60)
+    fresh.wait(timeout=WAIT_TIMEOUT)
 
 
 def test_cancelled_job_is_submitted_again(client: assay.Assay, label: str) -> None:
@@ -64,14 +64,14 @@ def test_cancelled_job_is_submitted_again(client: assay.Assay, label: str) -> No
             break
         except assay.InvalidState:
             # A worker can be faster, however large the job is.
-            assert job.wait(timeout=60).status == "succeeded"
+            assert job.wait(timeout=WAIT_TIMEOUT).status == "succeeded"
     else:
         pytest.fail("every job finished before it was cancelled")
     with pytest.raises(assay.JobCancelled):
         job.wait()
     again = suite.submit(predictions, label=label)
     assert again.id != job.id
-    assert again.wait(timeout=60).status == "succeeded"
+    assert again.wait(timeout=WAIT_TIMEOUT).status == "succeeded"
 
 
 def test_items_are_cached(client: assay.Assay) -> None:
@@ -91,7 +91,7 @@ def test_items_are_cached(client: assay.Assay) -> None:
 def test_listing_pages_on_demand(client: assay.Assay, label: str) -> None:
     suite = client.suites.get("suite:lunch")
     jobs = [
-        suite.submit({"person-00/day-0": [str(n)]}, label=label).wait(timeout=60) for n in range(5)
+        suite.submit({"person-00/day-0": [str(n)]}, label=label).wait(timeout=WAIT_TIMEOUT) for n in range(5)
     ]
     listing = client.jobs.list(label=label, page_size=2)
     assert [job.id for job in listing] == [job.id for job in reversed(jobs)]
@@ -117,7 +117,7 @@ def test_validation_errors_name_fields(client: assay.Assay) -> None:
 
 
 def test_feedback_and_unknown_ids_raise(client: assay.Assay, label: str) -> None:
-    job = client.suites.get("suite:lunch").submit(PAIRS, label=label).wait(timeout=60)
+    job = client.suites.get("suite:lunch").submit(PAIRS, label=label).wait(timeout=WAIT_TIMEOUT)
     with pytest.raises(assay.Forbidden):
         job.items().first()
     with pytest.raises(assay.NotFound):
@@ -144,7 +144,7 @@ def test_wait_times_out(client: assay.Assay, label: str) -> None:
         with pytest.raises(assay.WaitTimedOut) as raised:
             job.wait(timeout=0)
         assert raised.value.job.id == job.id
-    job.wait(timeout=60)
+    job.wait(timeout=WAIT_TIMEOUT)
 
 
 def test_comparison_of_jobs(client: assay.Assay, label: str) -> None:
@@ -209,15 +209,16 @@ def test_webhooks_of_owner(owner: assay.Assay) -> None:
 
 
 def test_events_continue_from_position(client: assay.Assay, label: str) -> None:
-    job = client.suites.get("suite:lunch").submit(PAIRS, label=label).wait(timeout=60)
+    job = client.suites.get("suite:lunch").submit(PAIRS, label=label).wait(timeout=WAIT_TIMEOUT)
     # The feed shows an event when all earlier transactions have ended, also those of other tests.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_TIMEOUT
     while True:
         events = client.events.list(type="job.succeeded")
         seen = list(events)
         if job.id in [event.data["id"] for event in seen]:
             break
-        assert time.monotonic() < deadline, "the feed does not show the event"
+        if time.monotonic() > deadline:
+            pytest.fail("the feed does not show the event")
         time.sleep(0.1)
     assert events.position
     later = client.events.list(cursor=events.position, type="job.succeeded")
@@ -246,7 +247,7 @@ def test_model_operations(client: assay.Assay, up: dict[str, Any]) -> None:
     assert len(embedded.data[0].embedding) == embedded.dim
     job = client.predictions.create(model_id, suite_id=up["model_suite_id"], evaluate=True)
     assert job.eval_job_id
-    assert client.jobs.get(job.eval_job_id).wait(timeout=120).status == "succeeded"
+    assert client.jobs.get(job.eval_job_id).wait(timeout=WAIT_TIMEOUT).status == "succeeded"
     assert next(iter(job.output()))["prediction"]
 
 
@@ -258,7 +259,7 @@ def test_uploads_by_hand(client: assay.Assay, label: str) -> None:
     ready = client.uploads.complete(upload.id)
     assert (ready.status, ready.n_items) == ("ready", 1)
     job = client.evals.create("suite:lunch", input_ref=ready.input_ref, label=label)
-    assert job.wait(timeout=60).status == "succeeded"
+    assert job.wait(timeout=WAIT_TIMEOUT).status == "succeeded"
     assert upload.id in [found.id for found in client.uploads.list(status="ready")]
     client.uploads.delete(upload.id)
 
@@ -313,11 +314,11 @@ def test_async_client_submits(up: dict[str, Any], label: str, tmp_path: Path) ->
             items = await suite.items()
             predictions = {item.id: habit(item.input) for item in items}
             assert (await suite.check(predictions)).ok
-            job = await (await suite.submit(predictions, label=label)).wait(timeout=60)
+            job = await (await suite.submit(predictions, label=label)).wait(timeout=WAIT_TIMEOUT)
             async with suite.upload(label=f"{label}-stream") as up_stream:
                 for item in items:
                     await up_stream.add(item.id, habit(item.input))
-            other = await up_stream.job.wait(timeout=60)
+            other = await up_stream.job.wait(timeout=WAIT_TIMEOUT)
             assert (await client.compare(job, other)).difference == 0
 
     asyncio.run(main())
@@ -348,7 +349,7 @@ assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
 
 def test_client_works_after_fork(up: dict[str, Any]) -> None:
     env = {**os.environ, "ASSAY_API_KEY": up["api_key"], "ASSAY_BASE_URL": up["rest"]}
-    subprocess.run([sys.executable, "-c", FORK], check=True, env=env, timeout=60)
+    subprocess.run([sys.executable, "-c", FORK], check=True, env=env, timeout=WAIT_TIMEOUT)
 
 
 INTERRUPT = """

@@ -16,6 +16,7 @@ import pytest
 import assay
 from assay import _upload
 
+from .conftest import WAIT_TIMEOUT
 from .proxy import Cut, CuttingProxy, Exchange
 
 pytestmark = pytest.mark.e2e
@@ -62,7 +63,7 @@ def test_cut_submission_creates_one_job(
         def submit(number: int) -> str:
             predictions = {"person-00/day-0": ["ramen"], "person-01/day-1": ["curry"]}
             job = suite.submit(predictions, label=f"{label}-{number}", wait_for_slot=True)
-            return job.wait(timeout=120).id
+            return job.wait(timeout=WAIT_TIMEOUT).id
 
         with ThreadPoolExecutor(CONCURRENCY) as pool:
             job_ids = list(pool.map(submit, range(N_CUTS)))
@@ -116,7 +117,7 @@ def test_cut_upload_loses_nothing(
             path.write_text("".join(rows))
             assert -(-path.stat().st_size // part_bytes) >= PARTS
             name = f"{label}-{number}"
-            return suite.submit(path, label=name, wait_for_slot=True).wait(timeout=120)
+            return suite.submit(path, label=name, wait_for_slot=True).wait(timeout=WAIT_TIMEOUT)
 
         with ThreadPoolExecutor(2) as pool:
             jobs = list(pool.map(submit, range(n_uploads)))

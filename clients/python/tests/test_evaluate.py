@@ -15,7 +15,7 @@ import pytest
 import assay
 from assay import _upload
 
-from .conftest import habit
+from .conftest import WAIT_TIMEOUT, habit
 
 pytestmark = pytest.mark.e2e
 
@@ -115,7 +115,7 @@ def test_interrupted_upload_resumes(
 
     with pytest.raises(KeyboardInterrupt):
         suite.submit(path, label=label, progress=interrupt)
-    job = suite.submit(path, label=label, progress=True).wait(timeout=120)
+    job = suite.submit(path, label=label, progress=True).wait(timeout=WAIT_TIMEOUT)
     output = capsys.readouterr().err
     assert "resuming upl_" in output
     assert f"of {n_parts} parts are already uploaded" in output
@@ -141,7 +141,7 @@ def test_formats_give_same_job(
     packed.write_bytes(gzip.compress(path.read_bytes()))
     suite = client.suites.get("suite:lunch")
     for source in (path, packed):
-        job = suite.submit(source, label=label).wait(timeout=60)
+        job = suite.submit(source, label=label).wait(timeout=WAIT_TIMEOUT)
         assert job.result is not None
         assert job.result.n_submitted == 1001
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -346,18 +345,19 @@ def test_other_threads_run_while_chunk_is_scored() -> None:
     line = long_line(0, 8_000)
     chunk = b"".join(line.replace(b"i0", b"i%d" % number) for number in range(600))
     answers = b"".join(b'{"item_id":"i%d","answer":"x"}\n' % at for at in range(600))
-    window: list[float] = []
-    ticks: list[float] = []
+    ticks = 0
+    window: list[int] = []
     is_done = threading.Event()
 
     def tick() -> None:
+        nonlocal ticks
         while not is_done.wait(0.001):
-            ticks.append(time.perf_counter())
+            ticks += 1
 
     def chunks() -> Iterator[bytes]:
-        window.append(time.perf_counter())
+        window.append(ticks)
         yield chunk
-        window.append(time.perf_counter())
+        window.append(ticks)
 
     thread = threading.Thread(target=tick)
     thread.start()
@@ -368,5 +368,4 @@ def test_other_threads_run_while_chunk_is_scored() -> None:
         thread.join()
     start, end = window
     # At the ends of the window, threads alternate in any case.
-    margin = (end - start) / 5
-    assert sum(start + margin < at < end - margin for at in ticks) >= 3
+    assert end - start >= 5

@@ -7,7 +7,7 @@ import time
 LABEL = "clients"
 NO_JOB = "job_0000000000000000000000"
 FINAL_STATES = ("succeeded", "failed", "cancelled")
-JOB_TIMEOUT = 60
+WAIT_TIMEOUT = float(os.environ.get("ASSAY_TEST_WAIT_SECONDS", "180"))
 POLL_INTERVAL = 0.05
 
 REST = os.environ["ASSAY_REST"]
@@ -30,7 +30,7 @@ def wait_until_finished(get):
     """Calls `get` until the job that it returns is in a final state, and returns the job."""
     started = time.monotonic()
     while (job := get())["status"] not in FINAL_STATES:
-        if time.monotonic() - started > JOB_TIMEOUT:
+        if time.monotonic() - started > WAIT_TIMEOUT:
             raise SystemExit(f"the job did not finish: {job}")
         time.sleep(POLL_INTERVAL)
     return job

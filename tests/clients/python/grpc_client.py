@@ -63,7 +63,7 @@ def metadata(call):
 def rejected(rpc, request, credentials=None):
     """Calls an rpc that is expected to fail, and returns its error."""
     try:
-        rpc(request, metadata=credentials, timeout=30)
+        rpc(request, metadata=credentials, timeout=common.WAIT_TIMEOUT)
     except grpc.RpcError as error:
         return error
     raise SystemExit(f"the request did not fail: {request}")
@@ -102,22 +102,22 @@ def main():
     request = evals.CreateEvalRequest(
         suite_id=common.SUITE, label=common.LABEL, predictions=[prediction(line) for line in common.predictions()]
     )
-    made = evals_grpc.EvalServiceStub(channel).CreateEval(request, metadata=key, timeout=30).job
+    made = evals_grpc.EvalServiceStub(channel).CreateEval(request, metadata=key, timeout=common.WAIT_TIMEOUT).job
     job_service = jobs_grpc.JobServiceStub(channel)
     get = jobs.GetJobRequest(job_id=made.id)
-    job = common.wait_until_finished(lambda: plain(job_service.GetJob(get, metadata=key, timeout=30).job))
+    job = common.wait_until_finished(lambda: plain(job_service.GetJob(get, metadata=key, timeout=common.WAIT_TIMEOUT).job))
 
     mistake = rejected(job_service.GetJob, jobs.GetJobRequest(job_id=common.NO_JOB), key)
     found = details(mistake)
     me_service = me_grpc.MeServiceStub(channel)
-    who, call = me_service.GetMe.with_call(me.GetMeRequest(), metadata=key, timeout=30)
+    who, call = me_service.GetMe.with_call(me.GetMeRequest(), metadata=key, timeout=common.WAIT_TIMEOUT)
     headers = metadata(call)
-    signed_in = me_service.GetMe(me.GetMeRequest(), metadata=session, timeout=30)
+    signed_in = me_service.GetMe(me.GetMeRequest(), metadata=session, timeout=common.WAIT_TIMEOUT)
 
     health = health_pb2_grpc.HealthStub(channel)
     serving = {
         name: health_pb2.HealthCheckResponse.ServingStatus.Name(
-            health.Check(health_pb2.HealthCheckRequest(service=name), timeout=30).status
+            health.Check(health_pb2.HealthCheckRequest(service=name), timeout=common.WAIT_TIMEOUT).status
         )
         for name in ("", "assay.v1.JobService")
     }

@@ -19,17 +19,17 @@ def main():
     key = session(common.API_KEY)
 
     def get(path, client=key):
-        response = client.get(f"{common.REST}{path}", timeout=30)
+        response = client.get(f"{common.REST}{path}", timeout=common.WAIT_TIMEOUT)
         response.raise_for_status()
         return response
 
     body = {"suite_id": common.SUITE, "label": common.LABEL, "predictions": common.predictions()}
-    made = key.post(f"{common.REST}/v1/evals", json=body, timeout=30)
+    made = key.post(f"{common.REST}/v1/evals", json=body, timeout=common.WAIT_TIMEOUT)
     if made.status_code != 202:
         raise SystemExit(f"{made.status_code} {made.text}")
     job = common.wait_until_finished(lambda: get(f"/v1/jobs/{made.json()['id']}").json())
 
-    mistake = key.get(f"{common.REST}/v1/jobs/{common.NO_JOB}", timeout=30)
+    mistake = key.get(f"{common.REST}/v1/jobs/{common.NO_JOB}", timeout=common.WAIT_TIMEOUT)
     error = mistake.json()["error"]
     me = get("/v1/me")
     print(

@@ -23,21 +23,21 @@ def main():
     def submit(suite_id, *item_ids):
         prediction = lambda item_id: evals.Prediction(item_id=item_id, prediction=evals.PredictionValue(ranking=evals.Ranking(ids=["ramen"])))
         request = evals.CreateEvalRequest(suite_id=suite_id, predictions=[prediction(item_id) for item_id in item_ids])
-        return eval_service.CreateEval(request, metadata=key, timeout=30).job.id
+        return eval_service.CreateEval(request, metadata=key, timeout=common.WAIT_TIMEOUT).job.id
 
     def watch(job_id):
         """Yields each job of the stream. Heartbeats have no job."""
-        stream = job_service.WatchJob(jobs.WatchJobRequest(job_id=job_id), metadata=key, timeout=60)
+        stream = job_service.WatchJob(jobs.WatchJobRequest(job_id=job_id), metadata=key, timeout=common.WAIT_TIMEOUT)
         return (change.job for change in stream if change.HasField("job"))
 
     scored = list(watch(submit(common.SUITE, common.ITEM)))
-    result = job_service.GetJob(jobs.GetJobRequest(job_id=scored[-1].id), metadata=key, timeout=30).job.result
+    result = job_service.GetJob(jobs.GetJobRequest(job_id=scored[-1].id), metadata=key, timeout=common.WAIT_TIMEOUT).job.result
 
     cancelled = []
     for job in watch(submit(common.HELD_SUITE, common.ITEM)):
         cancelled.append(job.status)
         if job.status == "running":
-            job_service.CancelJob(jobs.CancelJobRequest(job_id=job.id), metadata=key, timeout=30)
+            job_service.CancelJob(jobs.CancelJobRequest(job_id=job.id), metadata=key, timeout=common.WAIT_TIMEOUT)
 
     try:
         submit("suite:none", common.ITEM, common.ITEM)
