@@ -23,6 +23,7 @@ mod degraded;
 mod device;
 mod disclosure;
 mod domains;
+mod durations;
 mod erasure;
 mod errors;
 mod evals;
