@@ -540,7 +540,7 @@ pub async fn run(
         .map_err(Trouble::because("the fault injection panicked"))??;
     // A fault may have cut the connection, or moved the database to another server.
     let mut database = databases::connect(&state.database_url().await).await?;
-    drain(&mut database, wait_timeout()).await?;
+    drain(&mut database).await?;
     let took = began.elapsed();
     let rows = accounts::rows(&mut database, &org_id).await?;
     let mut report = accounts::compare(&rows, &client_log, &expected, &read_before);

@@ -10,6 +10,7 @@ use sqlx::PgConnection;
 use crate::client::Client;
 use crate::servers::Trouble;
 use crate::stack::{Ground, Plan, Stack};
+use crate::wait::wait_timeout;
 use crate::{databases, demo_suite};
 
 /// An organization with an API key.
@@ -159,17 +160,17 @@ impl Site {
     }
 }
 
-/// Waits until no job is queued or running, at most for `timeout`, and returns the time that it
-/// took.
+/// Waits until no job is queued or running, at most for [`wait_timeout`], and returns the time that
+/// it took.
 ///
 /// # Errors
 /// If the database does not respond.
-pub async fn drain(database: &mut PgConnection, timeout: Duration) -> Result<Duration, Trouble> {
+pub async fn drain(database: &mut PgConnection) -> Result<Duration, Trouble> {
     let began = Instant::now();
     // Each part has an index, also among millions of jobs.
     let open = "select exists(select from jobs where status = 'queued')
         or exists(select from jobs where status = 'running')";
-    while began.elapsed() < timeout {
+    while began.elapsed() < wait_timeout() {
         if !sqlx::query_scalar(open)
             .fetch_one(&mut *database)
             .await
