@@ -25,6 +25,8 @@ pub struct Binaries {
 pub enum Profile {
     /// Without optimizations, and with the allocator of the system.
     Dev,
+    /// As `cargo test` compiles: without optimizations, except in the crates that tests use most.
+    Test,
     /// With optimizations.
     Release,
     /// As in the image: with optimizations across all crates, which takes several times as long.
@@ -40,6 +42,7 @@ impl Profile {
     const fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Test => "test",
             Self::Release => "release",
             Self::Dist => "dist",
         }
@@ -48,7 +51,7 @@ impl Profile {
     /// Returns the name of the profile's folder in the target folder.
     const fn folder(self) -> &'static str {
         match self {
-            Self::Dev => "debug",
+            Self::Dev | Self::Test => "debug",
             Self::Release | Self::Dist => self.name(),
         }
     }
@@ -72,7 +75,7 @@ pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
 /// # Errors
 /// If the build fails.
 pub fn build_for_tests() -> Result<Binaries, Trouble> {
-    build_selected(Profile::Dev, &WITH_FEATURES_OF_TESTS)
+    build_selected(Profile::Test, &WITH_FEATURES_OF_TESTS)
 }
 
 fn build_selected(profile: Profile, selection: &[&str]) -> Result<Binaries, Trouble> {
@@ -179,7 +182,9 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         )));
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(&sources).args(["build", "--locked"]);
+    command
+        .current_dir(&sources)
+        .args(["build", "--locked", "--profile", "test"]);
     // Commits before the command-line program lack the last binary.
     let has_clients = sources.join("clients/cli").exists();
     command.args(&WITH_FEATURES_OF_TESTS[..if has_clients { 10 } else { 8 }]);
