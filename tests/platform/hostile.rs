@@ -1,7 +1,7 @@
 //! Invalid input on every route of the table: no input causes a 5xx, and no response discloses
 //! internals.
 
-use assay_tests::client::{Client, Response};
+use assay_tests::client::{Client, Response, http_builder};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -99,12 +99,8 @@ fn step() -> usize {
 /// Sends requests, eight at a time, and checks the responses. Returns the number of all requests.
 async fn try_all(requests: Vec<(String, Client, reqwest::RequestBuilder)>) -> usize {
     let all = requests.len();
-    // Shared, as creating a client takes 20 ms. Without a pool, as the API closes the connection
-    // after some of these requests.
-    let sender = &reqwest::Client::builder()
-        .pool_max_idle_per_host(0)
-        .build()
-        .unwrap();
+    // Without a pool, as the API closes the connection after some of these requests.
+    let sender = &http_builder().pool_max_idle_per_host(0).build().unwrap();
     stream::iter(requests.into_iter().step_by(step()))
         .for_each_concurrent(8, |(label, client, request)| async move {
             // The client library itself rejects some requests.
@@ -670,10 +666,7 @@ async fn hostile_messages_return_no_internal_status() {
         [whole(b""), whole(b"")].concat(),
         whole(&vec![0x0a; 70_000]),
     ];
-    let http = reqwest::Client::builder()
-        .http2_prior_knowledge()
-        .build()
-        .unwrap();
+    let http = http_builder().http2_prior_knowledge().build().unwrap();
     for (n, method) in methods.iter().enumerate() {
         for token in [&world.org.key, &world.org.session] {
             for message in messages.iter().skip(n % step()).step_by(step()) {

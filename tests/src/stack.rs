@@ -15,6 +15,7 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use crate::binaries::Binaries;
+use crate::client::http_builder;
 use crate::databases::{self, Database};
 use crate::servers::{Guarded, GuardedCommand, Servers, Trouble};
 use crate::wait::wait_timeout;
@@ -582,7 +583,7 @@ impl Process {
     /// # Errors
     /// If it exits or does not become ready in time; the error quotes the end of its log.
     pub async fn ready(&self) -> Result<(), Trouble> {
-        let client = reqwest::Client::new();
+        let client = http_builder().build().unwrap_or_default();
         let url = format!("http://{}/readyz", self.admin);
         let began = Instant::now();
         loop {

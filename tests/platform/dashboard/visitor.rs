@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use assay_tests::client::http_builder;
 use reqwest::header::{HeaderMap, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
@@ -76,7 +77,7 @@ pub fn fields(literals: &[(&str, &str)]) -> Fields {
 impl Visitor {
     /// Opens a browser without cookies.
     pub fn new(world: &World) -> Self {
-        let http = reqwest::Client::builder().redirect(Policy::none());
+        let http = http_builder().redirect(Policy::none());
         Self {
             http: http.build().unwrap(),
             url: world.stack.url(),
