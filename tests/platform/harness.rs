@@ -118,18 +118,22 @@ pub async fn world_on_own_servers(plan: impl FnOnce(&Servers) -> Plan) -> Option
 
 /// Starts a world on the given servers and publishes `suite:lunch`.
 pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
-    let stack = Stack::start(ground, plan).await.unwrap();
-    let folder = stack.ground.servers.folder().join("lunch");
+    let stack = stack_with_suite(ground, plan).await;
+    World {
+        org: org(&stack, "team").await,
+        stack,
+    }
+}
+
+/// Starts a stack on the given servers, with `suite:lunch`.
+async fn stack_with_suite(ground: &Arc<Ground>, plan: Plan) -> Stack {
+    let folder = ground.servers.folder().join("lunch");
     // A test's own servers do not have the suite folder yet.
     if !folder.exists() {
         demo_suite::write(&folder).unwrap();
     }
-    stack
-        .operate(&["suite", "publish", folder.to_str().unwrap()])
-        .await
-        .unwrap();
-    let org = org(&stack, "team").await;
-    World { stack, org }
+    let database = ground.database_with_suite(&folder).await.unwrap();
+    Stack::start_on(ground, database, plan).await.unwrap()
 }
 
 /// Returns the default plan with one setting (environment variable) changed.

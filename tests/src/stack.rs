@@ -28,6 +28,8 @@ pub struct Ground {
     pub binaries: Binaries,
     /// The name of a migrated database, from which each stack's database is copied.
     template: OnceCell<String>,
+    /// The name of a migrated database in which a suite is published.
+    template_with_suite: OnceCell<String>,
 }
 
 impl Ground {
@@ -40,6 +42,7 @@ impl Ground {
             servers,
             binaries,
             template: OnceCell::new(),
+            template_with_suite: OnceCell::new(),
         }
     }
 
@@ -62,7 +65,29 @@ impl Ground {
     /// # Errors
     /// If the server does not allow it.
     pub async fn database(&self) -> Result<Database, Trouble> {
-        let template = self.template().await?;
+        self.copy(self.template().await?).await
+    }
+
+    /// Like [`Ground::database`], with the suite in this folder, which is the same in each call.
+    ///
+    /// # Errors
+    /// If the server does not allow it, or the suite cannot be published.
+    pub async fn database_with_suite(&self, folder: &Path) -> Result<Database, Trouble> {
+        let made = self.template_with_suite.get_or_try_init(|| async {
+            let name = databases::fresh_name("template");
+            databases::create(&self.servers, &name, Some(self.template().await?)).await?;
+            let url = BTreeMap::from([(
+                "ASSAY_DATABASE_URL".to_owned(),
+                self.servers.postgres_url(&name),
+            )]);
+            let publish = ["suite", "publish", &folder.to_string_lossy()];
+            operate(&self.binaries.api, &url, &publish).await?;
+            Ok::<_, Trouble>(name)
+        });
+        self.copy(made.await?).await
+    }
+
+    async fn copy(&self, template: &str) -> Result<Database, Trouble> {
         let name = databases::fresh_name("stack");
         databases::create(&self.servers, &name, Some(template)).await?;
         databases::roles(&self.servers, &name).await
@@ -78,10 +103,11 @@ impl Ground {
             return Ok(());
         }
         databases::remove(&self.servers, &database.name).await?;
-        match self.template.get() {
-            Some(template) => databases::remove(&self.servers, template).await,
-            None => Ok(()),
+        let templates = [&self.template, &self.template_with_suite];
+        for template in templates.into_iter().filter_map(OnceCell::get) {
+            databases::remove(&self.servers, template).await?;
         }
+        Ok(())
     }
 }
 
@@ -195,7 +221,18 @@ impl Stack {
     /// # Errors
     /// If a process does not start; the error quotes the end of its log.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
-        let database = ground.database().await?;
+        Self::start_on(ground, ground.database().await?, plan).await
+    }
+
+    /// Like [`Stack::start`], on this database.
+    ///
+    /// # Errors
+    /// See [`Stack::start`].
+    pub async fn start_on(
+        ground: &Arc<Ground>,
+        database: Database,
+        plan: Plan,
+    ) -> Result<Self, Trouble> {
         let folder = |kind: &str| {
             ground
                 .servers
