@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
+use assay_tests::site;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
@@ -542,6 +543,9 @@ async fn each_command_is_logged() {
         ..Plan::default()
     })
     .await;
+    let made = site::create_org(&world.stack, "team").await.unwrap();
+    let session = ["session", "create", "--email", &made.owner_email];
+    world.stack.operate(&session).await.unwrap();
     world
         .stack
         .operate(&["org", "suspend", "--org", &world.org.id])

@@ -6,10 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use assay_core::model::audit::{Actor, AuditType, Change};
+use assay_core::model::event::EventType;
 use assay_core::model::job::EvalResult;
+use assay_core::model::key::NewKey;
+use assay_core::model::org::Role;
 use assay_core::model::receipt::NewReceipt;
+use assay_core::model::secret::{Secret, SecretKind};
+use assay_core::store;
 use assay_core::store::new_job::ROW_BYTES_MAX;
 use assay_core::store::work::{Claim, SuccessfulAttempt};
+use assay_core::{OrgId, SessionId, UserId};
 use assay_tests::binaries::{self, Binaries, Profile};
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
@@ -19,7 +26,7 @@ use assay_tests::site;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use tonic::transport::Channel;
 
 use crate::mail;
@@ -125,6 +132,31 @@ pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     }
 }
 
+/// Starts a world on servers with the binaries of an earlier release, whose schema only its own
+/// commands know.
+pub async fn world_of_earlier_release(ground: &Arc<Ground>, plan: Plan) -> World {
+    let stack = stack_with_suite(ground, plan).await;
+    let made = site::create_org(&stack, "team").await.unwrap();
+    let session = [
+        "session",
+        "create",
+        "--email",
+        &made.owner_email,
+        "--org",
+        &made.id,
+    ];
+    let session = stack.operate(&session).await.unwrap();
+    World {
+        stack,
+        org: Org {
+            id: made.id,
+            email: made.owner_email,
+            session: string(&session["token"]),
+            key: made.key,
+        },
+    }
+}
+
 /// Starts a stack on the given servers, with `suite:lunch`.
 async fn stack_with_suite(ground: &Arc<Ground>, plan: Plan) -> Stack {
     let folder = ground.servers.folder().join("lunch");
@@ -144,23 +176,49 @@ pub fn with_setting(name: &str, value: &str) -> Plan {
     }
 }
 
-/// Creates an organization on the given billing plan, with an owner's session and a key.
+/// Creates an organization on the given billing plan, with an owner's session and a key, as the
+/// operator's commands do. Each of them would start a process.
 pub async fn org(stack: &Stack, plan: &str) -> Org {
-    let made = site::create_org(stack, plan).await.unwrap();
-    let session = [
-        "session",
-        "create",
-        "--email",
-        &made.owner_email,
-        "--org",
-        &made.id,
-    ];
-    let session = stack.operate(&session).await.unwrap();
+    let email = fresh_email("owner");
+    let id = OrgId::random().unwrap();
+    let session_id = SessionId::random().unwrap();
+    let session = Secret::random(SecretKind::Session).unwrap();
+    let mut database = databases::connect(&stack.database.owner_url).await.unwrap();
+    let mut transaction = database.begin().await.unwrap();
+    let db = &mut *transaction;
+    let owner = store::org::user(db, &email, &UserId::random().unwrap()).await;
+    let owner = owner.unwrap();
+    store::org::insert(&mut *db, &id, "Acme", plan, None)
+        .await
+        .unwrap();
+    store::org::add_member(&mut *db, &id, &owner, Role::Owner)
+        .await
+        .unwrap();
+    let added = [Change::member_added(&owner, Role::Owner)];
+    store::audit::record(db, &id, &Actor::OPERATOR, &added)
+        .await
+        .unwrap();
+    store::event::insert_member(db, &id, EventType::MemberAdded, &owner)
+        .await
+        .unwrap();
+    let key = NewKey::random("ci".to_owned(), owner.clone()).unwrap();
+    store::key::create(db, &id, &key, &Actor::OPERATOR)
+        .await
+        .unwrap();
+    store::org::insert_session(&mut *db, Some(&id), &session_id, &owner, &session.hash())
+        .await
+        .unwrap();
+    let started = [Change::session(AuditType::SessionStarted, &session_id)];
+    store::audit::record_in_orgs_of(db, &owner, &Actor::OPERATOR, &started)
+        .await
+        .unwrap();
+    transaction.commit().await.unwrap();
+    database.close().await.unwrap();
     Org {
-        id: made.id,
-        email: made.owner_email,
-        session: string(&session["token"]),
-        key: made.key,
+        id: id.to_string(),
+        email,
+        session: session.into_text(),
+        key: key.secret.into_text(),
     }
 }
 
@@ -224,7 +282,7 @@ impl World {
 
     /// Invites a member with the given role, signs them in and returns their client.
     pub async fn member(&self, role: &str) -> Client {
-        let email = format!("{}@example.org", databases::fresh_name(role));
+        let email = fresh_email(role);
         let invited = self
             .owner()
             .post("/v1/invites", &json!({"email": email, "role": role}))
@@ -493,6 +551,11 @@ pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
         .metadata_mut()
         .insert("authorization", format!("Bearer {token}").parse().unwrap());
     request
+}
+
+/// Returns an email address that no other test uses.
+pub fn fresh_email(name: &str) -> String {
+    format!("{}@example.org", databases::fresh_name(name))
 }
 
 /// Returns predictions for a single item of `suite:lunch`.

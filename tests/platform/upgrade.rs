@@ -10,7 +10,7 @@ use assay_tests::stack::{Ground, Plan, Process, operate};
 use serde_json::json;
 
 use crate::clients::{MissingTool, prepare};
-use crate::harness::{World, ground, one_prediction, string, world_on};
+use crate::harness::{World, ground, one_prediction, string, world_of_earlier_release, world_on};
 
 /// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where
 /// this branch left main, or the parent of HEAD. Returns `None` if the history does not contain it,
@@ -94,7 +94,7 @@ async fn previous_and_current_release_share_database() {
         workers: 0,
         ..Plan::default()
     };
-    let mut world = world_on(&ground, plan).await;
+    let mut world = world_of_earlier_release(&ground, plan).await;
     // Without the settings that it does not know.
     let api = world.stack.launch_as_api(&ground.binaries.api, &[]);
     world.stack.apis.push(api.unwrap());
