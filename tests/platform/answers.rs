@@ -4,11 +4,11 @@ use assay_tests::databases;
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{self, world};
+use crate::harness::{self, shared_world, shared_world_without_workers, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_role_cannot_read_answers() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut api = databases::connect(&world.stack.database.api_url)
         .await
         .unwrap();
@@ -114,7 +114,7 @@ async fn old_schema_prevents_startup() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_contain_no_answers() {
-    let world = world().await;
+    let world = shared_world().await;
     let items = world
         .key()
         .get("/v1/suites/suite:lunch/items?limit=1000")
@@ -176,11 +176,7 @@ async fn api_refuses_grant_on_answer_column() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_update_only_their_columns() {
-    let world = harness::world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let mut api = databases::connect(&world.stack.database.api_url)
         .await
         .unwrap();

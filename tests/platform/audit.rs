@@ -7,7 +7,7 @@ use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use serde_json::{Value, json};
 
-use crate::harness::{error_code, org, string, world};
+use crate::harness::{error_code, fresh_email, org, shared_world, string, world};
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
 /// The operations that write entries, and the kinds of these entries.
@@ -249,7 +249,7 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_name_the_changed_fields() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let before = log(&owner).await.len();
     let patch = async |path: &str, body: Value| {
@@ -301,18 +301,16 @@ async fn entries_name_the_changed_fields() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
-    let world = world().await;
+    let world = shared_world().await;
+    let address = &fresh_email("ada");
     let owner = world.owner();
     let before = log(&owner).await.len();
     let invited = owner
-        .post(
-            "/v1/invites",
-            &json!({"email": "ada@example.org", "role": "member"}),
-        )
+        .post("/v1/invites", &json!({"email": address, "role": "member"}))
         .await
         .unwrap();
-    let first = world.client(&world.sign_in("ada@example.org").await);
-    let second = world.client(&world.sign_in("ada@example.org").await);
+    let first = world.client(&world.sign_in(address).await);
+    let second = world.client(&world.sign_in(address).await);
     let sessions = first.get("/v1/sessions").await.unwrap();
     let other = sessions.body["sessions"]
         .as_array()
@@ -324,7 +322,7 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
     // An organization that invites somebody does not learn where they sign in, until they act for it.
     let stranger = org(&world.stack, "team").await;
     let stranger = world.client(&stranger.session);
-    let invite = json!({"email": "ada@example.org"});
+    let invite = json!({"email": address});
     assert_eq!(
         stranger.post("/v1/invites", &invite).await.unwrap().status,
         201
@@ -342,7 +340,7 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
         );
     }
     assert_eq!(second.get("/v1/me").await.unwrap().status, 401);
-    let third = world.client(&world.sign_in("ada@example.org").await);
+    let third = world.client(&world.sign_in(address).await);
     assert_eq!(delete(&first, "/v1/sessions").await.status, 204);
     assert_eq!(third.get("/v1/me").await.unwrap().status, 401);
     let last = delete(&first, "/v1/session").await;
@@ -379,12 +377,12 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
         .iter()
         .filter(|entry| {
             entry["type"].as_str().unwrap().starts_with("session.")
-                && entry["actor"]["email"] == "ada@example.org"
+                && entry["actor"]["email"] == *address
         })
         .count();
     assert_eq!(sessions, 0);
     for entry in &entries[1..] {
-        assert_eq!(entry["actor"]["email"], "ada@example.org", "{entry}");
+        assert_eq!(entry["actor"]["email"], *address, "{entry}");
         assert_eq!(entry["address"], "127.0.0.1");
     }
     // A failed sign-in leaves nothing.
@@ -399,7 +397,7 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_member_leaves_revoked_invites_in_the_log() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let second = world.member("owner").await;
     let invited = second
@@ -433,7 +431,7 @@ async fn removed_member_leaves_revoked_invites_in_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_operator_are_recorded() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let member = world.member("member").await;
     let emails = owner.get("/v1/members").await.unwrap();
@@ -489,7 +487,7 @@ async fn commands_of_the_operator_are_recorded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_has_pages_filters_and_an_export() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     for index in 0..5 {
         owner

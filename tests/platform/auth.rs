@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, string, wait_until, with_setting, with_token,
-    world_with,
+    World, error_code, field_error, field_errors, fresh_email, shared_world_without_workers,
+    string, wait_until, with_setting, with_token, world_with,
 };
 use crate::mail::{self, only_mail};
 
@@ -63,10 +63,14 @@ async fn as_owner(world: &World, sql: &'static str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn emailed_link_signs_in_any_address() {
-    let world = world().await;
-    let unknown = request_link(&world.anonymous(), " Ada@Example.ORG").await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
+    let unknown = request_link(&world.anonymous(), &format!(" {}", address.to_uppercase())).await;
     let known = request_link(&world.anonymous(), &world.org.email).await;
-    for (response, email) in [(&unknown, ADA), (&known, world.org.email.as_str())] {
+    for (response, email) in [
+        (&unknown, address.as_str()),
+        (&known, world.org.email.as_str()),
+    ] {
         assert_eq!(
             (response.status, &response.body["email"]),
             (202, &json!(email))
@@ -74,7 +78,7 @@ async fn emailed_link_signs_in_any_address() {
         assert!(string(&response.body["expires_at"]).ends_with('Z'));
         assert_eq!(response.body.as_object().unwrap().len(), 2);
     }
-    let mail = only_mail(&world, ADA).await;
+    let mail = only_mail(&world, address).await;
     assert_eq!(mail.subject, "Your link to sign in to Assay");
     let token = mail.token().unwrap();
     let link = format!("{}/sign-in?token={token}", world.stack.url());
@@ -102,7 +106,7 @@ async fn emailed_link_signs_in_any_address() {
         "org_required",
         "the user belongs to no organization yet"
     );
-    let again = verify(&world.anonymous(), &world.sign_in_link(ADA).await).await;
+    let again = verify(&world.anonymous(), &world.sign_in_link(address).await).await;
     assert_eq!(
         again.body["user_id"], signed_in.body["user_id"],
         "the same user"
@@ -120,7 +124,7 @@ async fn emailed_link_signs_in_any_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_sign_in_returns_field_errors() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let post = async |path: &str, body: Value| world.anonymous().post(path, &body).await.unwrap();
     for (body, expected) in [
         (json!({}), field_error("email", "required")),
@@ -197,10 +201,10 @@ async fn link_works_once_before_expiry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_link_use_creates_one_session() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let apis = apis(&world);
     for round in 0..20 {
-        let email = format!("ada{round}@example.org");
+        let email = fresh_email(&format!("ada{round}"));
         let token = world.sign_in_link(&email).await;
         let responses = join_all((0..4).map(|n| verify(&apis[n % 2], &token))).await;
         let mut statuses: Vec<_> = responses.iter().map(|response| response.status).collect();
@@ -580,11 +584,12 @@ async fn flood_of_requests_leaves_live_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invites_do_not_consume_sign_in_emails() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     for _ in 0..7 {
         let made = world
             .owner()
-            .post("/v1/invites", &json!({"email": ADA}))
+            .post("/v1/invites", &json!({"email": address}))
             .await
             .unwrap();
         assert_eq!(made.status, 201, "{}", made.body);
@@ -594,12 +599,12 @@ async fn invites_do_not_consume_sign_in_emails() {
         );
         world.owner().send(revoke).await.unwrap();
     }
-    world.sign_in(ADA).await;
+    world.sign_in(address).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_session_is_rejected_everywhere() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let session = world.sign_in(&world.org.email).await;
     let calls: Vec<_> = world
         .stack
@@ -856,12 +861,13 @@ async fn user_has_at_most_100_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_and_out_match_grpc() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let channel = world.channel().await;
     let mut auth = AuthServiceClient::new(channel.clone());
     let requested = auth
         .request_sign_in(v1::RequestSignInRequest {
-            email: "ADA@example.org".into(),
+            email: address.to_uppercase(),
         })
         .await
         .unwrap();
@@ -873,8 +879,8 @@ async fn sign_in_and_out_match_grpc() {
     ] {
         assert!(requested.metadata().contains_key(header), "{header}");
     }
-    assert_eq!(requested.into_inner().email, ADA);
-    let token = only_mail(&world, ADA).await.token().unwrap();
+    assert_eq!(requested.into_inner().email, *address);
+    let token = only_mail(&world, address).await.token().unwrap();
     let signed_in = auth
         .verify_sign_in(v1::VerifySignInRequest {
             token: token.clone(),

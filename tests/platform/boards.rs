@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::disclosure::publish_answers;
 use crate::harness::{
-    Org, World, error_code, org, retry_unavailable, string, submit_until_succeeded, wait_until,
-    world, world_with,
+    Org, World, error_code, org, retry_unavailable, shared_world, string, submit_until_succeeded,
+    wait_until, world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -933,7 +933,7 @@ async fn killed_workers_leave_the_same_board() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_role_cannot_read_tests_of_pairs() {
-    let world = world().await;
+    let world = shared_world().await;
     let url = &world.stack.database.api_url;
     let mut database = assay_tests::databases::connect(url).await.unwrap();
     for refused in [

@@ -15,7 +15,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::clients::or_skip;
-use crate::harness::{World, cuts, in_time, org, string, with_setting, world, world_with};
+use crate::harness::{
+    World, cuts, in_time, org, shared_world, string, with_setting, world, world_with,
+};
 use crate::{clients, device, feedback};
 
 /// The program with the settings of one user.
@@ -207,7 +209,7 @@ async fn pipeline_of_the_readme_prints_the_score() {
     if or_skip(has_jq).is_none() {
         return;
     }
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -333,7 +335,7 @@ async fn exit_codes_tell_outcomes_apart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn items_are_written_to_files_with_their_version() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let items = cli.run(&["items", "suite:lunch", "-q"]).await;
     assert_eq!(items.err, "", "quiet");
@@ -364,7 +366,7 @@ async fn items_are_written_to_files_with_their_version() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_items_are_warned_of() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let file = cli.write(
         "two.ndjson",
@@ -458,7 +460,7 @@ async fn exit_codes_of_jobs_that_do_not_succeed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_submission_is_one_job_unless_fresh() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let file = cli.write("one.ndjson", ONE);
     let submit = async |more: &[&str]| {
@@ -543,7 +545,7 @@ async fn device_login_creates_a_profile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credential_from_standard_input_is_checked_before_it_is_stored() {
-    let world = world().await;
+    let world = shared_world().await;
     let user = Cli::new(&world).with_key("");
     let login = ["login", "--with-key", "--profile", "ci"];
     user.run_with(&login, "a password").await.assert(6);
@@ -578,7 +580,7 @@ async fn credential_from_standard_input_is_checked_before_it_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_reports_what_is_wrong_and_sends_no_predictions() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let all = cli.write_predictions("all.ndjson", false).await;
     let report = cli.run(&["check", "suite:lunch", &all]).await.json();
@@ -611,7 +613,7 @@ async fn check_reports_what_is_wrong_and_sends_no_predictions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn offline_score_equals_the_job() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let file = cli.write_predictions("all.ndjson", false).await;
     let job = cli
@@ -645,7 +647,7 @@ async fn offline_score_equals_the_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_has_the_requested_format() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let file = cli.write("one.ndjson", ONE);
     let label = "a,\"b\"\u{202e}c";
@@ -716,7 +718,7 @@ async fn output_has_the_requested_format() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_manages_the_organization() {
-    let world = world().await;
+    let world = shared_world().await;
     let session = world.org.session.clone();
     let cli = Cli::new(&world).with_key(&session);
     let key = cli
@@ -791,7 +793,7 @@ async fn session_manages_the_organization() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_request_can_be_sent() {
-    let world = world().await;
+    let world = shared_world().await;
     let cli = Cli::new(&world);
     let me = cli.run(&["api", "GET", "/v1/me"]).await.json();
     assert_eq!(me["principal"], "api_key");

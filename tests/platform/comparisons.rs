@@ -7,7 +7,8 @@ use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, org, string, with_token, world,
+    World, error_code, field_error, field_errors, one_prediction, org, shared_world, string,
+    with_token, world,
 };
 use crate::{disclosure, feedback, metrics};
 
@@ -165,7 +166,7 @@ fn ci95_of(body: &Value) -> Vec<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn binary_metrics_use_mcnemar() {
-    let world = world().await;
+    let world = shared_world().await;
     let [habits, reversed] = two_submissions(&world).await;
     let scored = async |predictions: &Vec<Value>| world.submit_and_wait(&json!(predictions)).await;
     let a = scored(&habits).await;

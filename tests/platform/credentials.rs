@@ -4,7 +4,7 @@
 use assay_tests::client::Response;
 use serde_json::Value;
 
-use crate::harness::{error_code, org, string, world};
+use crate::harness::{error_code, org, shared_world, string};
 use crate::routes::{
     Callers, Class, FAILURES, MAILS, REQUESTS, ROUTES, Resource, Route, Who, world_for_routes,
 };
@@ -162,7 +162,7 @@ async fn every_route_enforces_its_access_rules() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_remembers_chosen_organization() {
-    let world = world().await;
+    let world = shared_world().await;
     let other = org(&world.stack, "free").await;
     let add = sqlx::query(
         "insert into memberships (org_id, user_id, role) select $1, id, 'viewer' from users where email = $2",
@@ -211,7 +211,7 @@ async fn session_remembers_chosen_organization() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_for_other_organization_returns_404() {
-    let world = world().await;
+    let world = shared_world().await;
     let other = org(&world.stack, "free").await;
     let key = world.key();
     let me = async |org: &str| {
@@ -235,7 +235,7 @@ async fn key_for_other_organization_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_lists_only_its_organization() {
-    let world = world().await;
+    let world = shared_world().await;
     let me = world.key().get("/v1/me").await.unwrap();
     assert_eq!(me.body["principal"], "api_key");
     let orgs = me.body["orgs"].as_array().unwrap();
@@ -259,7 +259,7 @@ async fn key_lists_only_its_organization() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_expires() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut database = world.database().await;
     for change in [
         "last_used_at = now() - interval '8 days'",
@@ -282,10 +282,13 @@ async fn session_expires() {
             .unwrap();
         let session = world.client(&string(&made["token"]));
         assert_eq!(session.get("/v1/me").await.unwrap().status, 200);
-        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("update sessions set {change}")))
-            .execute(&mut database)
-            .await
-            .unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!(
+            "update sessions set {change} where org_id = $1"
+        )))
+        .bind(&world.org.id)
+        .execute(&mut database)
+        .await
+        .unwrap();
         let response = session.get("/v1/me").await.unwrap();
         assert_eq!(
             (response.status, error_code(&response)),

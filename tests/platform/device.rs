@@ -17,8 +17,8 @@ use sqlx::Connection as _;
 use std::collections::BTreeSet;
 
 use crate::harness::{
-    Org, World, error_code, field_error, field_errors, org, string, wait_until, with_setting,
-    world_with,
+    Org, World, error_code, field_error, field_errors, org, shared_world_without_workers, string,
+    wait_until, with_setting, world_with,
 };
 
 /// Starts a world with two API processes, in which many logins can be started.
@@ -323,7 +323,7 @@ async fn denied_expired_and_unknown_logins_get_no_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_device_login_returns_field_errors() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let long = "x".repeat(201);
     for (path, body, expected) in [
         ("", json!({}), field_error("client_name", "required")),

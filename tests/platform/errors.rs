@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use crate::harness::{
-    before_longest_wait, error_code, field_error, field_errors, in_time, scrape, string, world,
+    before_longest_wait, error_code, field_error, field_errors, in_time, scrape, shared_world,
+    string, world,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_returns_build_and_environment() {
-    let world = world().await;
+    let world = shared_world().await;
     let health = world.anonymous().get("/health").await.unwrap();
     assert_eq!(health.status, 200);
     assert_eq!(health.body["env"], "development");
@@ -18,7 +19,7 @@ async fn health_returns_build_and_environment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_response_has_id_and_limits() {
-    let world = world().await;
+    let world = shared_world().await;
     let client = world.anonymous();
     let requests = [
         client.request("GET", "/health"),
@@ -66,7 +67,7 @@ async fn every_response_has_id_and_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_path_404_wrong_method_405() {
-    let world = world().await;
+    let world = shared_world().await;
     for client in [world.anonymous(), world.key()] {
         let nowhere = client.get("/v1/nowhere").await.unwrap();
         assert_eq!(
@@ -115,7 +116,7 @@ async fn unknown_path_404_wrong_method_405() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn head_is_get_without_the_body() {
-    let world = world().await;
+    let world = shared_world().await;
     let http2 = reqwest::Client::builder()
         .http2_prior_knowledge()
         .build()
@@ -163,7 +164,7 @@ async fn head_is_get_without_the_body() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_returns_400_and_invalid_422() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let send = async |content_type: &str, body: Vec<u8>| {
         owner
@@ -233,7 +234,7 @@ async fn malformed_returns_400_and_invalid_422() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_large_body_returns_413() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let announced = key
         .request("POST", "/v1/evals")
@@ -267,7 +268,7 @@ async fn too_large_body_returns_413() {
 async fn too_large_content_length_skips_body() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    let world = world().await;
+    let world = shared_world().await;
     let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
         .await
         .unwrap();
@@ -310,7 +311,7 @@ async fn database_error_discloses_no_internals() {
 async fn silent_connections_are_closed() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    let world = world().await;
+    let world = shared_world().await;
     let address = world.stack.apis[0].listen.unwrap();
     let closed = async |sent: &str| {
         let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -549,7 +550,7 @@ async fn unrouted_requests_count_against_the_organization() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_identifying_headers_return_400() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let json = || {
         owner
@@ -618,7 +619,7 @@ async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_request_headers_return_error_body() {
-    let world = world().await;
+    let world = shared_world().await;
     let long = "x".repeat(9_000);
     let some = "x".repeat(2_000);
     let many: String = (0..12).map(|i| format!("X-{i}: {some}\r\n")).collect();
@@ -657,7 +658,7 @@ async fn malformed_request_headers_return_error_body() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_are_not_stored_by_caches() {
-    let world = world().await;
+    let world = shared_world().await;
     let token = world.sign_in_link("cache@example.org").await;
     let owner = world.owner();
     let anonymous = world.anonymous();

@@ -8,8 +8,8 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, large_prediction, one_prediction, org, string,
-    with_token, world, world_with,
+    World, error_code, field_error, field_errors, large_prediction, one_prediction, org,
+    shared_world, shared_world_without_workers, string, with_token, world_with,
 };
 
 async fn without_workers() -> World {
@@ -22,7 +22,7 @@ async fn without_workers() -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn submission_is_queued_and_scored() {
-    let world = world().await;
+    let world = shared_world().await;
     let body = json!({"suite_id": "suite:lunch", "label": "first", "input_ref": null, "predictions": [
         {"item_id": "person-00/day-0", "prediction": ["curry"], "confidence": [1, {"x": null}]},
         {"item_id": "person-00/day-1", "prediction": "ramen"},
@@ -104,7 +104,7 @@ async fn submission_is_queued_and_scored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn habit_model_beats_menu_model() {
-    let world = world().await;
+    let world = shared_world().await;
     let items = world
         .key()
         .get("/v1/suites/suite:lunch/items")
@@ -129,7 +129,7 @@ async fn habit_model_beats_menu_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_eval_returns_field_errors() {
-    let world = world().await;
+    let world = shared_world().await;
     let good = one_prediction();
     let cases = [
         (
@@ -218,7 +218,8 @@ async fn invalid_eval_returns_field_errors() {
         );
         assert_eq!(field_errors(&response), expected, "{body}");
     }
-    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs")
+    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs where org_id = $1")
+        .bind(&world.org.id)
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
@@ -227,7 +228,7 @@ async fn invalid_eval_returns_field_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idempotency_key_ignores_json_formatting() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let send = async |idempotency_key: &str, body: &str| {
         let request = key
@@ -269,7 +270,7 @@ async fn idempotency_key_ignores_json_formatting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_job_returns_404() {
-    let world = world().await;
+    let world = shared_world().await;
     let job = world.submit_and_wait(&one_prediction()).await;
     let other = org(&world.stack, "free").await;
     let stranger = world.client(&other.key);
@@ -395,7 +396,7 @@ async fn predictions_for_another_version_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_is_stored_with_the_job() {
-    let world = without_workers().await;
+    let world = shared_world_without_workers().await;
     let key = world.key();
     let submit = async |metadata: &Value| {
         let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "metadata": metadata});

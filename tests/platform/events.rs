@@ -9,8 +9,8 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org, string,
-    wait_until, world, world_with,
+    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org,
+    shared_world, string, wait_until, world, world_with,
 };
 use crate::{feedback, mail};
 
@@ -99,7 +99,7 @@ async fn events_of_jobs_carry_the_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_keys_and_members_are_events() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let before = wait_for_events(&owner, "member.added", 1).await.len();
     let made = owner
@@ -198,7 +198,7 @@ async fn published_suite_is_an_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn event_of_an_open_transaction_is_not_skipped() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let insert =
         "insert into events (org_id, id, type, data) values ($1, $2, 'job.succeeded', '{}')";
@@ -229,7 +229,7 @@ async fn event_of_an_open_transaction_is_not_skipped() {
 async fn reader_sees_every_event_once() {
     const WRITERS: usize = 8;
     const EVENTS: usize = 40;
-    let world = world().await;
+    let world = shared_world().await;
     let insert =
         "insert into events (org_id, id, type, data) values ($1, $2, 'job.succeeded', '{}')";
     let writers: Vec<_> = (0..WRITERS)
@@ -286,7 +286,7 @@ async fn reader_sees_every_event_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_request_returns_with_the_event() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let empty = key
         .get("/v1/events?type=job.succeeded&wait=1")
@@ -324,7 +324,7 @@ async fn waiting_request_returns_with_the_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_sees_events_of_its_scopes() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     world.submit_and_wait(&one_prediction()).await;
     let body = json!({"name": "jobs", "scopes": ["jobs:read"]});
@@ -491,7 +491,7 @@ async fn reached_limit_is_an_event_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_member_is_erased_from_events() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let member = world.member("member").await;
     assert_eq!(member.get("/v1/me").await.unwrap().status, 200);

@@ -16,7 +16,8 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, before_longest_wait, error_code, one_prediction, string, with_token, world,
+    World, before_longest_wait, error_code, one_prediction, shared_world,
+    shared_world_without_workers, string, with_token, world,
 };
 
 fn reason(status: &Status) -> String {
@@ -41,7 +42,7 @@ async fn connect(world: &World) -> Channel {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_me_match() {
-    let world = world().await;
+    let world = shared_world().await;
     let channel = connect(&world).await;
     let rest = world.anonymous().get("/health").await.unwrap().body;
     let grpc = HealthServiceClient::new(channel.clone())
@@ -93,7 +94,7 @@ async fn health_and_me_match() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_match() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut keys = KeyServiceClient::new(connect(&world).await);
     let made = keys
         .create_key(with_token(
@@ -173,7 +174,7 @@ async fn keys_match() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suites_and_items_match() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut suites = SuiteServiceClient::new(connect(&world).await);
     let rest = world.key().get("/v1/suites").await.unwrap().body;
     let grpc = suites
@@ -280,7 +281,7 @@ fn ranking(ids: &[&str]) -> Option<Prediction> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_submission_replays_same_job() {
-    let world = world().await;
+    let world = shared_world().await;
     let channel = connect(&world).await;
     let body = json!({"suite_id": "suite:lunch", "predictions": [
         {"item_id": "person-00/day-0", "prediction": ["cu\"rry", "ramen"]}, {"item_id": "person-00/day-1", "prediction": "tacos"}, {"item_id": "ü", "prediction": []},
@@ -398,7 +399,7 @@ async fn same_submission_replays_same_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_mistakes_return_same_errors() {
-    let world = world().await;
+    let world = shared_world().await;
     let channel = connect(&world).await;
     let key = world.key();
     let viewer = world.member("viewer").await;
@@ -472,7 +473,7 @@ async fn same_mistakes_return_same_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_grpc_response_has_headers() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut me = MeServiceClient::new(connect(&world).await);
     let fine = me
         .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
@@ -502,7 +503,7 @@ async fn every_grpc_response_has_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_is_shared_with_rest() {
-    let world = world().await;
+    let world = shared_world().await;
     let free = crate::harness::org(&world.stack, "free").await;
     let client = world.client(&free.key);
     for _ in 0..60 {
@@ -535,11 +536,7 @@ async fn rate_limit_is_shared_with_rest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_limit_is_quota_failure() {
-    let world = crate::harness::world_with(assay_tests::stack::Plan {
-        workers: 0,
-        ..Default::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let free = crate::harness::org(&world.stack, "free").await;
     let mut evals = EvalServiceClient::new(connect(&world).await);
     let message = || eval(vec![("a", ranking(&[]))]);
@@ -570,7 +567,7 @@ async fn plan_limit_is_quota_failure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undecodable_large_unknown_have_own_codes() {
-    let world = world().await;
+    let world = shared_world().await;
     let client = world.key();
     let send = async |path: &str, body: Vec<u8>| {
         let request = client
@@ -622,11 +619,7 @@ async fn undecodable_large_unknown_have_own_codes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_deadline_is_honoured() {
-    let world = crate::harness::world_with(assay_tests::stack::Plan {
-        workers: 0,
-        ..Default::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     // A raw request, as tonic's client would enforce the deadline itself.
     let message = v1::GetJobRequest {
@@ -654,7 +647,7 @@ async fn caller_deadline_is_honoured() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idempotency_key_in_metadata_is_rejected() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut request = with_token(v1::CreateEvalRequest::default(), &world.org.key);
     request
         .metadata_mut()

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use crate::clients::{node_with, or_skip, prepare, run};
-use crate::harness::{World, in_time, world};
+use crate::harness::{World, in_time, shared_world, world};
 use crate::python_client;
 
 /// Returns the text of a document, which `path` names from the root of the repository.
@@ -103,7 +103,7 @@ async fn python_examples_work() {
     let Some(python) = prepare(python_client::newest).await else {
         return;
     };
-    let world = world().await;
+    let world = shared_world().await;
     let folder = folder(&world, "python");
     std::fs::write(folder.join("examples.py"), examples("python")).unwrap();
     let mut command = python_client::command(&python);
@@ -131,7 +131,7 @@ async fn readme_example_prints_its_result() {
     let (_, rest) = rest.split_once("\n```text\n").unwrap();
     let (printed, rest) = rest.split_once("\n```\n").unwrap();
     assert!(!rest.contains("\n```python\n"), "one example is run");
-    let world = world().await;
+    let world = shared_world().await;
     let folder = folder(&world, "readme");
     std::fs::write(folder.join("example.py"), program).unwrap();
     let mut command = python_client::command(&python);
@@ -149,7 +149,7 @@ async fn typescript_examples_compile_and_work() {
     else {
         return;
     };
-    let world = world().await;
+    let world = shared_world().await;
     let folder = folder(&world, "typescript");
     // A module, as only modules allow top-level await.
     std::fs::write(

@@ -2,8 +2,10 @@
 //! for each test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use assay_core::model::audit::{Actor, AuditType, Change};
@@ -27,6 +29,7 @@ use assay_tests::stack::{Ground, Plan, Process, Stack};
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
+use tokio::sync::OnceCell;
 use tonic::transport::Channel;
 
 use crate::mail;
@@ -80,6 +83,18 @@ pub struct World {
     pub org: Org,
 }
 
+/// A world on the shared stack. It has no mutable access, so that a test that changes processes
+/// does not compile with it.
+pub struct SharedWorld(World);
+
+impl Deref for SharedWorld {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0
+    }
+}
+
 /// An organization with its owner's session and one API key.
 pub struct Org {
     /// The organization's id.
@@ -95,6 +110,50 @@ pub struct Org {
 /// Starts a world with one API and one worker.
 pub async fn world() -> World {
     world_with(Plan::default()).await
+}
+
+/// Returns a world with its own organization on a stack that all these worlds of the test run share:
+/// one API and one worker. For tests that see and change nothing outside organizations that they
+/// create, and that publish nothing. The limits for client addresses are out of reach, because all
+/// tests have the same address.
+pub async fn shared_world() -> SharedWorld {
+    static STACK: OnceCell<Stack> = OnceCell::const_new();
+    shared_world_on(&STACK, Plan::default()).await
+}
+
+/// Like [`shared_world`], with two APIs and no worker: jobs stay queued.
+pub async fn shared_world_without_workers() -> SharedWorld {
+    static STACK: OnceCell<Stack> = OnceCell::const_new();
+    let plan = Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    };
+    shared_world_on(&STACK, plan).await
+}
+
+/// Returns a world on this stack, which the first call starts.
+pub async fn shared_world_on(stack: &'static OnceCell<Stack>, mut plan: Plan) -> SharedWorld {
+    let limits = [
+        "ASSAY_AUTH_FAILURES_PER_MINUTE",
+        "ASSAY_DEVICE_LOGINS_PER_MINUTE",
+        "ASSAY_SIGN_IN_MAILS_PER_MINUTE",
+    ];
+    let limits = limits.map(|name| (name.to_owned(), "1000000".to_owned()));
+    plan.env.extend(limits);
+    let start = async || stack_with_suite(&ground(), plan).await;
+    let stack = stack.get_or_init(start).await;
+    for process in stack.apis.iter().chain(&stack.workers) {
+        assert!(
+            process.guarded.try_wait().is_none(),
+            "a process of the shared stack has ended: {}",
+            process.log.display()
+        );
+    }
+    SharedWorld(World {
+        org: org(stack, "team").await,
+        stack: stack.borrowed(),
+    })
 }
 
 /// Starts a world with the processes and settings of `plan` on the shared servers.
@@ -617,15 +676,35 @@ pub fn secrets_in(log: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Returns the complete lines that were appended to a log since the last call for it.
+fn new_lines(log: &Path) -> String {
+    static READ: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let offset = read.entry(log.to_owned()).or_default();
+    let mut new = Vec::new();
+    if let Ok(mut file) = std::fs::File::open(log) {
+        file.seek(SeekFrom::Start(*offset)).unwrap();
+        file.read_to_end(&mut new).unwrap();
+    }
+    new.truncate(memchr::memrchr(b'\n', &new).map_or(0, |end| end + 1));
+    *offset += u64::try_from(new.len()).unwrap();
+    String::from_utf8_lossy(&new).into_owned()
+}
+
 impl Drop for World {
-    /// Checks the logs of all processes for secrets at the end of each test.
+    /// Checks the logs of all processes for secrets at the end of each test. Of the shared stack,
+    /// it reads only what is new, which other tests may have caused.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
         for process in self.stack.apis.iter().chain(&self.stack.workers) {
-            let log = std::fs::read(&process.log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log);
+            let log = if self.stack.is_borrowed() {
+                new_lines(&process.log)
+            } else {
+                let log = std::fs::read(&process.log).unwrap_or_default();
+                String::from_utf8_lossy(&log).into_owned()
+            };
             assert!(
                 secrets_in(&log).is_empty(),
                 "{}: {:?}",

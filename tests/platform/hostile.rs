@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{World, string, with_setting, world, world_with};
+use crate::harness::{World, shared_world, string, with_setting, world_with};
 use crate::routes::{Class, ROUTES, Resource, Route};
 
 /// Words of internal libraries and languages that no response may contain.
@@ -573,7 +573,7 @@ async fn raw(world: &World, sent: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_raw_bytes_return_no_5xx() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = &world.org.key;
     let head = |line: &str, rest: &str| {
         format!("{line}\r\nhost: x\r\nauthorization: Bearer {key}\r\n{rest}\r\n").into_bytes()

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, org, string, with_setting, with_token, world_with,
+    World, error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers,
+    string, with_setting, with_token, world_with,
 };
 use crate::mail::{mails, only_mail};
 
@@ -85,12 +86,13 @@ async fn as_owner(world: &World, sql: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invite_sends_email_and_is_accepted() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let made = world
         .owner()
         .post(
             "/v1/invites",
-            &json!({"email": " Ada@Example.org", "role": "viewer"}),
+            &json!({"email": format!(" {}", address.to_uppercase()), "role": "viewer"}),
         )
         .await
         .unwrap();
@@ -123,15 +125,16 @@ async fn invite_sends_email_and_is_accepted() {
         made.body["accepted_at"],
         made.body["revoked_at"]
     ]);
-    assert_eq!(values, json!([ADA, "viewer", world.org.id, null, null]));
+    assert_eq!(values, json!([address, "viewer", world.org.id, null, null]));
     let days: f64 = sqlx::query_scalar(
-        "select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites",
+        "select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites where org_id = $1",
     )
+    .bind(&world.org.id)
     .fetch_one(&mut world.database().await)
     .await
     .unwrap();
     assert!((days - 14.0).abs() < 1e-6, "{days}");
-    let mail = only_mail(&world, ADA).await;
+    let mail = only_mail(&world, address).await;
     assert_eq!(
         (mail.subject.as_str(), mail.token()),
         ("You are invited to an organization on Assay", None)
@@ -149,7 +152,7 @@ async fn invite_sends_email_and_is_accepted() {
         mail.text
     );
 
-    let ada = world.client(&world.sign_in(ADA).await);
+    let ada = world.client(&world.sign_in(address).await);
     let me = ada.get("/v1/me").await.unwrap().body;
     assert_eq!(
         (&me["org_id"], &me["orgs"][0]["role"]),
@@ -161,7 +164,7 @@ async fn invite_sends_email_and_is_accepted() {
             && string(&consumed[0]["accepted_by"]).starts_with("usr_")
     );
     // A later sign-in changes nothing.
-    world.sign_in(ADA).await;
+    world.sign_in(address).await;
     assert_eq!(listed(&world.owner()).await, consumed);
 }
 
@@ -208,13 +211,16 @@ async fn sign_in_accepts_all_invites() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_with_several_invites_must_choose() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let stranger = org(&world.stack, "free").await;
     assert_eq!(
-        invite(&world.client(&stranger.session), ADA).await.status,
+        invite(&world.client(&stranger.session), address)
+            .await
+            .status,
         201
     );
-    let ada = world.client(&world.sign_in(ADA).await);
+    let ada = world.client(&world.sign_in(address).await);
     let me = async |client: &Client, org: Option<&str>| {
         let request = client.request("GET", "/v1/me");
         client
@@ -230,8 +236,8 @@ async fn session_with_several_invites_must_choose() {
         stranger.id.as_str(),
         "the only organization"
     );
-    assert_eq!(invite(&world.owner(), ADA).await.status, 201);
-    let second = world.client(&world.sign_in(ADA).await);
+    assert_eq!(invite(&world.owner(), address).await.status, 201);
+    let second = world.client(&world.sign_in(address).await);
     // The first inviter must not own what the user creates from now on.
     let refused = second
         .post("/v1/keys", &json!({"name": "x"}))
@@ -299,7 +305,7 @@ async fn session_with_several_invites_must_choose() {
     );
     assert_eq!(
         world
-            .client(&world.sign_in(ADA).await)
+            .client(&world.sign_in(address).await)
             .get("/v1/me")
             .await
             .unwrap()
@@ -311,16 +317,17 @@ async fn session_with_several_invites_must_choose() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stranger_invite_does_not_move_user() {
-    let world = world().await;
-    let ada = world.client(&world.sign_in(ADA).await);
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
+    let ada = world.client(&world.sign_in(address).await);
     let own = ada
         .post("/v1/orgs", &json!({"name": "Own"}))
         .await
         .unwrap()
         .body["id"]
         .clone();
-    invite(&world.owner(), ADA).await;
-    for client in [&world.client(&world.sign_in(ADA).await), &ada] {
+    invite(&world.owner(), address).await;
+    for client in [&world.client(&world.sign_in(address).await), &ada] {
         let me = client.get("/v1/me").await.unwrap().body;
         assert_eq!(
             (&me["org_id"], me["orgs"].as_array().unwrap().len()),
@@ -388,7 +395,8 @@ async fn domain_organization_precedes_strangers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_or_repeated_invite_is_rejected() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let owner = world.owner();
     let post = async |body: Value| owner.post("/v1/invites", &body).await.unwrap();
     for (body, expected) in [
@@ -401,7 +409,7 @@ async fn invalid_or_repeated_invite_is_rejected() {
             ],
         ),
         (
-            json!({"email": ADA, "rôle": "x"}),
+            json!({"email": address, "rôle": "x"}),
             vec![field_error("rôle", "unknown_field")],
         ),
         (
@@ -412,9 +420,9 @@ async fn invalid_or_repeated_invite_is_rejected() {
         assert_eq!(field_errors(&post(body).await), expected);
     }
     assert!(listed(&owner).await.is_empty());
-    assert_eq!(invite(&owner, ADA).await.status, 201);
+    assert_eq!(invite(&owner, address).await.status, 201);
     for (email, word) in [
-        ("ADA@example.org", "already invited"),
+        (address.to_uppercase().as_str(), "already invited"),
         (world.org.email.as_str(), "already a member"),
     ] {
         let refused = invite(&owner, email).await;
@@ -430,7 +438,10 @@ async fn invalid_or_repeated_invite_is_rejected() {
     }
     // Another organization may invite the same person.
     let other = org(&world.stack, "free").await;
-    assert_eq!(invite(&world.client(&other.session), ADA).await.status, 201);
+    assert_eq!(
+        invite(&world.client(&other.session), address).await.status,
+        201
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -501,21 +512,22 @@ async fn concurrent_invites_create_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_invite_is_not_accepted() {
-    let world = world().await;
-    let id = invite(&world.owner(), ADA).await.body["id"].clone();
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
+    let id = invite(&world.owner(), address).await.body["id"].clone();
     let first = revoke(&world.owner(), &id).await;
     let second = revoke(&world.owner(), &id).await;
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body["revoked_at"].is_string());
     assert_eq!(first.body, second.body, "the first timestamp stays");
-    let ada = world.client(&world.sign_in(ADA).await);
+    let ada = world.client(&world.sign_in(address).await);
     assert_eq!(
         error_code(&ada.get("/v1/me").await.unwrap()),
         "org_required"
     );
     // A revoked invite allows another one. An accepted invite cannot be revoked.
-    let id = invite(&world.owner(), ADA).await.body["id"].clone();
-    world.sign_in(ADA).await;
+    let id = invite(&world.owner(), address).await.body["id"].clone();
+    world.sign_in(address).await;
     let refused = revoke(&world.owner(), &id).await;
     assert_eq!(
         (refused.status, error_code(&refused)),
@@ -531,11 +543,11 @@ async fn revoked_invite_is_not_accepted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_revocation_has_one_winner() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let mut accepted = 0;
     let mut revoked = 0;
     for round in 0..50 {
-        let email = format!("ada{round}@example.org");
+        let email = fresh_email(&format!("ada{round}"));
         let id = invite(&world.owner(), &email).await.body["id"].clone();
         let link = json!({"token": world.sign_in_link(&email).await});
         let anonymous = world.anonymous();
@@ -592,9 +604,10 @@ async fn concurrent_revocation_has_one_winner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_invite_returns_404() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let other = world.client(&org(&world.stack, "free").await.session);
-    let theirs = invite(&other, ADA).await.body["id"].clone();
+    let theirs = invite(&other, address).await.body["id"].clone();
     for id in [theirs.clone(), json!("inv_0"), json!("nonsense")] {
         let response = revoke(&world.owner(), &id).await;
         assert_eq!(
@@ -608,16 +621,18 @@ async fn foreign_invite_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invites_send_at_most_five_emails() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let other = fresh_email("bob");
+    let address = &fresh_email("ada");
     for _ in 0..7 {
-        let made = invite(&world.owner(), ADA).await;
+        let made = invite(&world.owner(), address).await;
         assert_eq!(made.status, 201);
         revoke(&world.owner(), &made.body["id"]).await;
     }
     // Invite emails are sent in order.
-    assert_eq!(invite(&world.owner(), "bob@example.org").await.status, 201);
-    only_mail(&world, "bob@example.org").await;
-    assert_eq!(mails(&world, ADA).len(), 5);
+    assert_eq!(invite(&world.owner(), &other).await.status, 201);
+    only_mail(&world, &other).await;
+    assert_eq!(mails(&world, address).len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -719,11 +734,12 @@ async fn free_organizations_share_daily_invite_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invites_match_grpc() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     let mut grpc = InviteServiceClient::new(world.channel().await);
     let session = &world.org.session;
     let request = v1::CreateInviteRequest {
-        email: ADA.into(),
+        email: address.into(),
         role: None,
     };
     let made = grpc
@@ -761,7 +777,7 @@ async fn invites_match_grpc() {
             .collect::<Vec<_>>(),
         ["email", "role"]
     );
-    world.sign_in(ADA).await;
+    world.sign_in(address).await;
     invite(&world.owner(), "bob@example.org").await;
     let bob = grpc
         .list_invites(with_token(v1::ListInvitesRequest::default(), session))

@@ -12,8 +12,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org, string,
-    wait_until, with_token, world, world_with,
+    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org,
+    shared_world, shared_world_without_workers, string, wait_until, with_token, world, world_with,
 };
 
 fn body() -> Value {
@@ -110,7 +110,7 @@ async fn pages_list_each_job_once_newest_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listing_filters_and_isolates_organizations() {
-    let world = world().await;
+    let world = shared_world().await;
     let job = world.submit_and_wait(&one_prediction()).await;
     let id = string(&job["id"]);
     for (query, expected) in [
@@ -259,11 +259,7 @@ async fn listing_filters_by_suite_and_label() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_listing_returns_all_field_errors() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let response = world
         .key()
         .get("/v1/jobs?type=x&status=y&limit=201&before=yesterday&suite_id=lunch&label=%20")
@@ -398,11 +394,7 @@ async fn cancelled_running_job_stays_charged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_job_cannot_be_cancelled() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let other = org(&world.stack, "free").await;
     for id in [job_id.as_str(), "job_0", "nonsense"] {
@@ -429,11 +421,7 @@ async fn foreign_job_cannot_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_and_cancel_match_grpc() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let mut expected = Vec::new();
     for _ in 0..3 {
         expected.insert(0, string(&world.submit(&one_prediction()).await.body["id"]));
@@ -489,7 +477,7 @@ async fn list_and_cancel_match_grpc() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_jobs_have_distinct_timestamps() {
-    let world = world().await;
+    let world = shared_world().await;
     let body = body();
     let client = world.key();
     let all = join_all((0..40).map(|_| client.post("/v1/evals", &body))).await;
@@ -626,11 +614,7 @@ async fn watch_streams_changes_until_job_finishes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_key_ends_its_watch() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let made = world
         .owner()
@@ -671,11 +655,7 @@ async fn revoked_key_ends_its_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_session_ends_its_watch() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let mut jobs = JobServiceClient::new(world.channel().await);
     let request = with_token(
@@ -696,8 +676,9 @@ async fn idle_session_ends_its_watch() {
             .status,
         "queued"
     );
-    let idle = "update sessions set last_used_at = now() - interval '8 days'";
+    let idle = "update sessions set last_used_at = now() - interval '8 days' where org_id = $1";
     sqlx::query(idle)
+        .bind(&world.org.id)
         .execute(&mut world.database().await)
         .await
         .unwrap();

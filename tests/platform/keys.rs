@@ -11,13 +11,13 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_errors, one_prediction, org, string, with_setting, with_token, world,
-    world_with,
+    World, error_code, field_errors, one_prediction, org, shared_world,
+    shared_world_without_workers, string, with_setting, with_token, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_key_is_shown_once() {
-    let world = world().await;
+    let world = shared_world().await;
     let made = world
         .owner()
         .post("/v1/keys", &json!({"name": " nightly "}))
@@ -51,7 +51,7 @@ async fn new_key_is_shown_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_key_returns_401() {
-    let world = world().await;
+    let world = shared_world().await;
     let made = world
         .owner()
         .post("/v1/keys", &json!({"name": "old"}))
@@ -118,7 +118,7 @@ async fn send(world: &World, method: &str, path: &str, body: &Value) -> Response
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_key_returns_401() {
-    let world = world().await;
+    let world = shared_world().await;
     let made = create(
         &world,
         json!({"name": "brief", "expires_at": from_now(&world, "1 hour").await}),
@@ -167,7 +167,7 @@ async fn expired_key_returns_401() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_is_announced_in_its_last_two_weeks() {
-    let world = world().await;
+    let world = shared_world().await;
     for (interval, is_announced) in [("13 days", true), ("15 days", false)] {
         let expires_at = from_now(&world, interval).await;
         let made = create(&world, json!({"name": interval, "expires_at": expires_at})).await;
@@ -192,11 +192,7 @@ async fn expiry_is_announced_in_its_last_two_weeks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_ends_a_watch() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let made = create(&world, json!({"name": "watcher"})).await;
     let mut jobs = JobServiceClient::new(world.channel().await);
@@ -215,11 +211,7 @@ async fn expiry_ends_a_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn narrowed_key_loses_its_running_requests() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let made = create(&world, json!({"name": "wide"})).await;
     let client = world.client(&string(&made["key"]));
@@ -251,7 +243,7 @@ async fn narrowed_key_loses_its_running_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_may_only_be_restricted() {
-    let world = world().await;
+    let world = shared_world().await;
     let wide = create(&world, json!({"name": "wide"})).await;
     assert_eq!(
         wide["scopes"],
@@ -404,7 +396,7 @@ async fn rotated_key_works_until_its_overlap_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_rotations_make_one_key() {
-    let world = world().await;
+    let world = shared_world().await;
     let old = create(&world, json!({"name": "deploy"})).await;
     let path = format!("/v1/keys/{}/rotate", string(&old["id"]));
     let body = json!({});
@@ -420,7 +412,7 @@ async fn concurrent_rotations_make_one_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rotation_without_overlap_ends_the_key_at_once() {
-    let world = world().await;
+    let world = shared_world().await;
     let old = create(&world, json!({"name": "leaked"})).await;
     let path = format!("/v1/keys/{}/rotate", string(&old["id"]));
     for hours in [-1, 721] {
@@ -459,7 +451,7 @@ async fn rotation_without_overlap_ends_the_key_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn use_of_a_key_records_its_address() {
-    let world = world().await;
+    let world = shared_world().await;
     world.key().get("/v1/me").await.unwrap();
     let listed = world.owner().get("/v1/keys").await.unwrap();
     assert_eq!(listed.body["keys"][0]["last_used_address"], "127.0.0.1");
@@ -467,7 +459,7 @@ async fn use_of_a_key_records_its_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_key_returns_404() {
-    let world = world().await;
+    let world = shared_world().await;
     let other = org(&world.stack, "free").await;
     let theirs = world.client(&other.session).get("/v1/keys").await.unwrap();
     let id = string(&theirs.body["keys"][0]["id"]);
@@ -497,7 +489,7 @@ async fn foreign_key_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_hashed_and_never_logged() {
-    let world = world().await;
+    let world = shared_world().await;
     world.key().get("/v1/me").await.unwrap();
     world.owner().get("/v1/me").await.unwrap();
     let secrets = [&world.org.key, &world.org.session];

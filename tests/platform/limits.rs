@@ -7,7 +7,7 @@ use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
 use futures_util::future::join_all;
 
-use crate::harness::{error_code, org, wait_until, with_setting, world, world_with};
+use crate::harness::{error_code, org, shared_world, wait_until, with_setting, world, world_with};
 
 /// Time for which [`starve`] stops processes, and for which it lets them run.
 const STOPPED: Duration = Duration::from_millis(500);
@@ -166,7 +166,7 @@ async fn rate_limit_spans_all_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_requests_do_not_extend_limit() {
-    let world = world().await;
+    let world = shared_world().await;
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     for expected in (0..60).rev() {

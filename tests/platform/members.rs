@@ -3,11 +3,11 @@
 use assay_proto::v1;
 use assay_proto::v1::member_service_client::MemberServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, org, string, with_setting, with_token, world_with,
+    World, error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers,
+    string, with_token,
 };
 
 async fn members(client: &Client) -> Vec<Value> {
@@ -35,18 +35,9 @@ async fn remove(client: &Client, user_id: &str) -> Response {
         .unwrap()
 }
 
-async fn world() -> World {
-    world_with(Plan {
-        apis: 2,
-        workers: 0,
-        ..with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_role_change_applies_immediately() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let viewer = world.member("viewer").await;
     let listed = members(&viewer).await;
     assert_eq!(
@@ -99,7 +90,7 @@ async fn owner_role_change_applies_immediately() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_member_loses_access_keys_remain() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let leaving = world.member("member").await;
     let own = leaving
         .post("/v1/orgs", &json!({"name": "Own"}))
@@ -129,7 +120,7 @@ async fn removed_member_loses_access_keys_remain() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_owner_cannot_be_lost() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let me = string(&members(&world.owner()).await[0]["user_id"]);
     for response in [
         set_role(&world.owner(), &me, "viewer").await,
@@ -172,12 +163,12 @@ async fn revoked(world: &World, email: &str) -> Option<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_or_demoted_owner_leaves_no_open_invite() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     for (n, demote) in [true, false].into_iter().enumerate() {
         let leaving = world.member("owner").await;
         let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
-        let private = format!("private{n}@example.org");
-        let other = format!("other{n}@example.org");
+        let private = fresh_email(&format!("private{n}"));
+        let other = fresh_email(&format!("other{n}"));
         let own = leaving
             .post("/v1/invites", &json!({"email": private, "role": "owner"}))
             .await
@@ -216,23 +207,25 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_member_does_not_return_by_an_old_invite() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
+    let address = &fresh_email("ada");
     // Ada becomes a member in another way before she uses her invite.
     let invited = world
         .owner()
-        .post("/v1/invites", &json!({"email": "ada@example.org"}))
+        .post("/v1/invites", &json!({"email": address}))
         .await
         .unwrap();
     assert_eq!(invited.status, 201);
-    let ada = "with ada as (insert into users (id, email) values ('usr_ada', 'ada@example.org') returning id)
+    let ada = "with ada as (insert into users (id, email) values ('usr_ada', $2) returning id)
                insert into memberships (org_id, user_id, role) select $1, id, 'member' from ada";
     sqlx::query(ada)
         .bind(&world.org.id)
+        .bind(address)
         .execute(&mut world.database().await)
         .await
         .unwrap();
     assert_eq!(remove(&world.owner(), "usr_ada").await.status, 204);
-    let ada = world.client(&world.sign_in("ada@example.org").await);
+    let ada = world.client(&world.sign_in(address).await);
     assert_eq!(
         error_code(&ada.get("/v1/me").await.unwrap()),
         "org_required"
@@ -241,7 +234,7 @@ async fn removed_member_does_not_return_by_an_old_invite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_invite_and_removal_leave_no_open_invite() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let first = &Client::new(
         format!("http://{}", world.stack.apis[0].listen.unwrap()),
         Some(&world.org.session),
@@ -251,7 +244,7 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
     for round in 0..12 {
         let leaving = world.member("owner").await;
         let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
-        let private = format!("private{round}@example.org");
+        let private = fresh_email(&format!("private{round}"));
         let (made, removed) = tokio::join!(
             async {
                 tokio::time::sleep(std::time::Duration::from_millis(round % 4)).await;
@@ -282,7 +275,7 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn member_lists_live_keys() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let member = world.member("member").await;
     let mut keys = Vec::new();
     for name in ["a", "b", "c"] {
@@ -328,7 +321,7 @@ async fn member_lists_live_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_org_member_returns_404() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let other = org(&world.stack, "free").await;
     let theirs = string(&members(&world.client(&other.session)).await[0]["user_id"]);
     for id in [theirs.as_str(), "usr_0", "nonsense"] {
@@ -346,7 +339,7 @@ async fn other_org_member_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_match_over_grpc() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     world.member("viewer").await;
     let mut grpc = MemberServiceClient::new(world.channel().await);
     let listed = grpc

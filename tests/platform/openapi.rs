@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use assay_tests::stack::Plan;
 
-use crate::harness::{World, error_code, routed_operations, string, world};
+use crate::harness::{World, error_code, routed_operations, shared_world, string};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 
@@ -29,7 +29,7 @@ fn document() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn committed_document_matches_served_document() {
-    let world = world().await;
+    let world = shared_world().await;
     let printed = Command::new(&world.stack.ground.binaries.api)
         .arg("openapi")
         .output()
@@ -87,7 +87,7 @@ fn routes_match_documented_operations() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn docs_page_loads_no_external_resources() {
-    let world = world().await;
+    let world = shared_world().await;
     let client = world.anonymous();
     let redirect_client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())

@@ -8,11 +8,13 @@ use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{ground, one_prediction, wait_until, world, world_with};
+use crate::harness::{
+    fresh_email, ground, one_prediction, shared_world, wait_until, world, world_with,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_commands_explain_the_error() {
-    let world = world().await;
+    let world = shared_world().await;
     let cases: [(&[&str], &str); 12] = [
         (
             &[
@@ -99,7 +101,9 @@ async fn invalid_commands_explain_the_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn email_spellings_are_one_user() {
-    let world = world().await;
+    let world = shared_world().await;
+    let address = fresh_email("ada");
+    let other_spelling = format!("{} ", address.to_uppercase());
     let first = world
         .stack
         .operate(&[
@@ -108,20 +112,13 @@ async fn email_spellings_are_one_user() {
             "--name",
             "A",
             "--owner-email",
-            "Ada@Example.org ",
+            &other_spelling,
         ])
         .await
         .unwrap();
     let second = world
         .stack
-        .operate(&[
-            "org",
-            "create",
-            "--name",
-            "B",
-            "--owner-email",
-            "ada@example.org",
-        ])
+        .operate(&["org", "create", "--name", "B", "--owner-email", &address])
         .await
         .unwrap();
     assert_eq!(first["owner_user_id"], second["owner_user_id"]);
@@ -273,7 +270,7 @@ fn startup_reports_all_setting_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn occupied_port_error_names_setting() {
-    let world = world().await;
+    let world = shared_world().await;
     let taken = world.stack.apis[0].listen.unwrap().to_string();
     let mut env = BTreeMap::from([
         ("ASSAY_REDIS_URL", "redis://127.0.0.1:1"),

@@ -3,23 +3,14 @@
 use assay_proto::v1;
 use assay_proto::v1::org_service_client::OrgServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, org, string, with_token, world_with,
+    error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers, string,
+    with_token,
 };
-
-async fn world() -> World {
-    world_with(Plan {
-        apis: 2,
-        workers: 0,
-        ..Plan::default()
-    })
-    .await
-}
 
 async fn create(client: &Client, name: &str) -> Response {
     client
@@ -41,8 +32,8 @@ async fn update(client: &Client, id: &str, change: &Value) -> Response {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn created_org_is_owned_by_creator() {
-    let world = world().await;
-    let ada = world.client(&world.sign_in("ada@example.org").await);
+    let world = shared_world_without_workers().await;
+    let ada = world.client(&world.sign_in(&fresh_email("ada")).await);
     let made = create(&ada, " Analytical Engines ").await;
     assert_eq!(made.status, 201, "{}", made.body);
     let mut fields: Vec<_> = made
@@ -119,8 +110,8 @@ async fn created_org_is_owned_by_creator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_creates_at_most_twenty_orgs() {
-    let world = world().await;
-    let session = world.sign_in("ada@example.org").await;
+    let world = shared_world_without_workers().await;
+    let session = world.sign_in(&fresh_email("ada")).await;
     let clients: Vec<_> = world
         .stack
         .apis
@@ -157,7 +148,7 @@ async fn user_creates_at_most_twenty_orgs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_updates_current_org() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let owner = world.owner();
     let id = world.org.id.as_str();
     let changed = update(&owner, id, &json!({"name": " New "})).await;
@@ -222,7 +213,7 @@ async fn owner_updates_current_org() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn org_outside_session_returns_404() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let other = org(&world.stack, "free").await;
     let own = string(&create(&world.owner(), "Own").await.body["id"]);
     let mut messages = Vec::new();
@@ -257,9 +248,9 @@ async fn org_outside_session_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orgs_match_over_grpc() {
-    let world = world().await;
+    let world = shared_world_without_workers().await;
     let mut grpc = OrgServiceClient::new(world.channel().await);
-    let session = world.sign_in("ada@example.org").await;
+    let session = world.sign_in(&fresh_email("ada")).await;
     let made = grpc
         .create_org(with_token(
             v1::CreateOrgRequest { name: "Own".into() },

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    World, error_code, large_prediction, list_files, one_prediction, scrape, string, wait_until,
-    with_token, world, world_with,
+    World, error_code, large_prediction, list_files, one_prediction, scrape, shared_world, string,
+    wait_until, with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
@@ -557,7 +557,7 @@ async fn inline_predictions_count_until_job_finishes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ready_uploads_expire_on_free_plan() {
-    let world = world().await;
+    let world = shared_world().await;
     let free = crate::harness::org(&world.stack, "free").await;
     let mut database = world.database().await;
     for (token, hours) in [(&world.org.key, 7 * 24), (&free.key, 24)] {

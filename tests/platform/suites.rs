@@ -4,11 +4,11 @@ use assay_tests::demo_suite;
 use serde_json::Value;
 
 use crate::feedback;
-use crate::harness::{World, error_code, field_error, field_errors, string, world};
+use crate::harness::{World, error_code, field_error, field_errors, shared_world, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suites_are_listed_with_all_their_fields() {
-    let world = world().await;
+    let world = shared_world().await;
     let listed = world.key().get("/v1/suites").await.unwrap();
     let suites = listed.body["suites"].as_array().unwrap();
     assert_eq!(suites.len(), 1);
@@ -92,7 +92,7 @@ async fn page(world: &World, query: &str) -> assay_tests::client::Response {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paging_returns_items_once_in_order() {
-    let world = world().await;
+    let world = shared_world().await;
     let folder = world.stack.ground.servers.folder().join("lunch");
     let file = std::fs::read_to_string(folder.join("items.ndjson")).unwrap();
     let published: Vec<Value> = file
@@ -130,7 +130,7 @@ async fn paging_returns_items_once_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_page_parameters_are_rejected() {
-    let world = world().await;
+    let world = shared_world().await;
     for (query, expected) in [
         ("?limit=0", field_error("limit", "range")),
         ("?limit=1001", field_error("limit", "range")),

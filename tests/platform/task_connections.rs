@@ -3,7 +3,7 @@
 use assay_core::Error;
 use assay_core::store::{self, PgConnection, PoolProfile, PrimaryPool, TaskConnections};
 
-use crate::harness::{World, in_time, wait_until, world};
+use crate::harness::{World, in_time, shared_world, wait_until, world};
 
 fn pool(world: &World) -> PrimaryPool {
     let url = &world.stack.database.owner_url;
@@ -58,7 +58,7 @@ async fn connection_stays_open_until_a_statement_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_statement_does_not_delay_the_next() {
-    let world = world().await;
+    let world = shared_world().await;
     let connections = TaskConnections::new(pool(&world), 1);
     // The server never ends the first statement.
     let endless = connections.execute(async |db| {
@@ -87,7 +87,7 @@ async fn cancelled_statement_does_not_delay_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_wait_for_a_connection() {
-    let world = world().await;
+    let world = shared_world().await;
     let connections = TaskConnections::new(pool(&world), 1);
     let tasks = [0.2, 0.1, 0.0].map(|seconds| {
         let connections = connections.clone();

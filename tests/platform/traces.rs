@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{error_code, one_prediction, string, world, world_with};
+use crate::harness::{
+    error_code, one_prediction, shared_world, shared_world_without_workers, string,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_trace_is_one_tree() {
-    let world = world().await;
+    let world = shared_world().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let request = world
         .key()
@@ -75,11 +77,7 @@ async fn job_trace_is_one_tree() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queued_job_has_no_trace() {
-    let world = world_with(assay_tests::stack::Plan {
-        workers: 0,
-        ..Default::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let queued = world.submit(&one_prediction()).await;
     let trace = world
         .key()

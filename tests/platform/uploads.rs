@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, in_time, org, string, wait_until, with_setting,
-    with_token, world, world_with,
+    World, error_code, field_error, field_errors, in_time, org, shared_world,
+    shared_world_without_workers, string, wait_until, with_setting, with_token, world, world_with,
 };
 
 /// Opens an upload and returns its id.
@@ -128,7 +128,7 @@ const KIND: &str = "predictions";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upload_scores_like_inline_in_all_forms() {
-    let world = world().await;
+    let world = shared_world().await;
     let predictions = predictions(&world).await;
     let inline = world.submit_and_wait(&predictions).await;
     let channel = world.channel().await;
@@ -260,7 +260,7 @@ async fn upload_scores_like_inline_in_all_forms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_upload_has_contract_fields() {
-    let world = world().await;
+    let world = shared_world().await;
     let made = world
         .key()
         .post("/v1/uploads", &json!({"kind": KIND}))
@@ -339,7 +339,7 @@ async fn new_upload_has_contract_fields() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_upload_returns_field_errors() {
-    let world = world().await;
+    let world = shared_world().await;
     for (fields, expected) in [
         (json!({}), vec![field_error("kind", "required")]),
         (
@@ -408,7 +408,7 @@ async fn invalid_upload_returns_field_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upload_resumes_and_last_part_wins() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let first = "{\"item_id\":\"person-00/day-0\",\"predict";
     let second = "ion\":[\"ramen\"]}\n";
@@ -612,7 +612,7 @@ async fn invalid_upload_content_names_the_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_found_by_scoring_fail_job() {
-    let world = world().await;
+    let world = shared_world().await;
     let line = |item_id: &str| format!("{{\"item_id\":\"{item_id}\",\"prediction\":\"ramen\"}}\n");
     for item_id in ["person-00/day-0", "nobody"] {
         let twice = format!(
@@ -707,7 +707,7 @@ async fn oversized_part_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_org_upload_returns_404() {
-    let world = world().await;
+    let world = shared_world().await;
     let line = b"{\"item_id\":\"a\",\"prediction\":\"x\"}";
     let ready = uploaded(&world.key(), json!({"kind": KIND}), line).await;
     let pending = open(&world.key(), json!({"kind": KIND})).await;
@@ -757,7 +757,7 @@ async fn other_org_upload_returns_404() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inline_and_upload_replay_same_job() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let line = "{\"prediction\":[\"ramen\"],\"item_id\":\"person-00/day-0\"}";
     let upload_id = uploaded(&key, json!({"kind": KIND}), line.as_bytes()).await;
@@ -878,11 +878,7 @@ async fn expired_upload_is_removed_when_unused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upload_in_use_cannot_be_deleted() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let key = world.key();
     let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
     let job = string(&submit(&key, &upload_id).await.body["id"]);
@@ -900,7 +896,7 @@ async fn upload_in_use_cannot_be_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delete_submit_race_keeps_job_input() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let mut accepted = 0;
     let mut dropped = 0;
@@ -922,9 +918,10 @@ async fn delete_submit_race_keeps_job_input() {
         }
     }
     assert!(accepted + dropped > 0);
-    let wrong = "select count(*) from jobs where status <> 'succeeded'";
+    let wrong = "select count(*) from jobs where status <> 'succeeded' and org_id = $1";
     assert_eq!(
         sqlx::query_scalar::<_, i64>(wrong)
+            .bind(&world.org.id)
             .fetch_one(&mut world.database().await)
             .await
             .unwrap(),
@@ -1136,7 +1133,7 @@ async fn listed(client: &Client, query: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_are_listed_in_pages_by_status() {
-    let world = world().await;
+    let world = shared_world().await;
     let key = world.key();
     let kind = || json!({"kind": "predictions"});
     let line = br#"{"item_id": "person-00/day-0", "prediction": ["ramen"]}"#;
@@ -1161,10 +1158,13 @@ async fn uploads_are_listed_in_pages_by_status() {
     let mut database = world.database().await;
     let same = sqlx::query(same).bind(&all[5..15]);
     same.execute(&mut database).await.unwrap();
-    all = sqlx::query_scalar("select id from uploads order by created_at desc, id desc")
-        .fetch_all(&mut database)
-        .await
-        .unwrap();
+    all = sqlx::query_scalar(
+        "select id from uploads where org_id = $1 order by created_at desc, id desc",
+    )
+    .bind(&world.org.id)
+    .fetch_all(&mut database)
+    .await
+    .unwrap();
     let whole = key.get("/v1/uploads").await.unwrap();
     assert_eq!(whole.body["next_before"], Value::Null);
     let whole = whole.body["uploads"].as_array().unwrap().clone();
@@ -1239,7 +1239,7 @@ async fn uploads_are_listed_in_pages_by_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn viewer_reads_uploads_and_changes_none() {
-    let world = world().await;
+    let world = shared_world().await;
     let viewer = world.member("viewer").await;
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
     assert_eq!(
@@ -1267,7 +1267,7 @@ async fn viewer_reads_uploads_and_changes_none() {
 async fn part_that_arrives_too_slowly_returns_400() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    let world = world().await;
+    let world = shared_world().await;
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
     let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
         .await

@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 
 use crate::clients::{node_with, prepare, python_with, run_json, sources};
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, org, string, wait_until,
-    with_setting, world, world_with,
+    World, error_code, field_error, field_errors, one_prediction, org, shared_world, string,
+    wait_until, with_setting, world, world_with,
 };
 use crate::mail;
 use crate::name_server::NameServer;
@@ -638,7 +638,7 @@ async fn deliveries_are_listed_retried_and_recovered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_are_validated_and_limited() {
-    let world = world().await;
+    let world = shared_world().await;
     let owner = world.owner();
     let create = async |body: Value| owner.post("/v1/webhooks", &body).await.unwrap();
     let bad = create(json!({"url": "http://example.org/", "events": ["job", "ping", "ping"], "description": "\n"})).await;

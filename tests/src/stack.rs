@@ -150,9 +150,10 @@ impl Plan {
 }
 
 /// A launched API process, worker or embedded engine.
+#[derive(Clone)]
 pub struct Process {
-    /// The handle of the process; dropping it ends the process.
-    pub guarded: Guarded,
+    /// The handle of the process; dropping the last one ends the process.
+    pub guarded: Arc<Guarded>,
     /// The address of the public listener, or of the Open Inference Protocol; `None` for a worker.
     pub listen: Option<SocketAddr>,
     /// The address of the admin listener.
@@ -178,6 +179,8 @@ pub struct Stack {
     /// The settings that all its processes share.
     shared: BTreeMap<String, String>,
     secrets_in_files: bool,
+    /// Another stack owns the processes.
+    is_borrowed: bool,
 }
 
 /// The settings that can be passed as files, because they contain passwords.
@@ -264,6 +267,7 @@ impl Stack {
             ground: Arc::clone(ground),
             shared,
             secrets_in_files: false,
+            is_borrowed: false,
         };
         let addresses = (0..plan.engines)
             .map(|_| free_address())
@@ -283,6 +287,27 @@ impl Stack {
             process.ready().await?;
         }
         Ok(stack)
+    }
+
+    /// Returns the same stack. Dropping it does not end the processes.
+    #[must_use]
+    pub fn borrowed(&self) -> Self {
+        Self {
+            apis: self.apis.clone(),
+            workers: self.workers.clone(),
+            engines: self.engines.clone(),
+            named_engines: self.named_engines.clone(),
+            database: self.database.clone(),
+            ground: Arc::clone(&self.ground),
+            shared: self.shared.clone(),
+            secrets_in_files: self.secrets_in_files,
+            is_borrowed: true,
+        }
+    }
+
+    /// Returns `true` if another stack owns the processes.
+    pub fn is_borrowed(&self) -> bool {
+        self.is_borrowed
     }
 
     /// Launches another API process without waiting until it is ready.
@@ -469,7 +494,7 @@ impl Stack {
         let log = folder.join(format!("{kind}-{number}.log"));
         let guarded = spawn(program, command, env, &log, folder)?;
         Ok(Process {
-            guarded,
+            guarded: Arc::new(guarded),
             listen,
             admin,
             log,
@@ -551,6 +576,9 @@ impl Drop for Stack {
     /// Kills the processes. A graceful shutdown, which [`Stack::stop`] waits for, takes seconds
     /// while a client keeps connections.
     fn drop(&mut self) {
+        if self.is_borrowed {
+            return;
+        }
         for process in self.processes() {
             process.guarded.signal(libc::SIGKILL);
         }
@@ -584,7 +612,7 @@ pub fn launch_engine(
     let log = folder.join(format!("engine-{}.log", launch_number()));
     let guarded = spawn(worker, "serve", env.collect(), &log, folder)?;
     Ok(Process {
-        guarded,
+        guarded: Arc::new(guarded),
         listen: Some(listen),
         admin,
         log,

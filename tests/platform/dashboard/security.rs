@@ -11,7 +11,10 @@ use super::routes::{
     FILES, FORMS, Form, PAGES, Resources, Sender, UPLOAD, new_session, stored_state, world,
 };
 use super::visitor::{Fields, Page, SESSION, Visitor, fields};
-use crate::harness::{World, one_prediction, org, string, wait_until, with_setting, world_with};
+use crate::harness::{
+    World, one_prediction, org, shared_world_without_workers, string, wait_until, with_setting,
+    world_with,
+};
 use crate::mail;
 use crate::name_server::NameServer;
 
@@ -441,7 +444,7 @@ async fn sign_in_world() -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn link_signs_in_once() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let email = world.org.email.clone();
     let mut visitor = Visitor::new(&world);
     let token = request_link(&world, &mut visitor, &email, "/").await;
@@ -468,7 +471,7 @@ async fn link_signs_in_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_replaces_planted_session() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let attacker = org(&world.stack, "team").await;
     for planted in [attacker.session.as_str(), "svc_sess_planted"] {
         let mut victim = Visitor::signed_in(&world, planted);
@@ -486,7 +489,7 @@ async fn sign_in_replaces_planted_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_session_leads_to_sign_in() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     for (action, token_of_page) in [("/sign-out", "/"), ("/account/sessions/end", "/account")] {
         let token = new_session(&world, &world.org).await;
         let mut visitor = Visitor::signed_in(&world, &token);
@@ -511,7 +514,7 @@ async fn ended_session_leads_to_sign_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_returns_to_pages_of_this_site_only() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let elsewhere = [
         "//evil.example",
         "/\\evil.example",
@@ -563,7 +566,7 @@ async fn sign_in_returns_to_pages_of_this_site_only() {
 /// Nothing that the user typed is lost if their session ends while they fill in a form.
 #[tokio::test(flavor = "multi_thread")]
 async fn form_of_ended_session_can_be_sent_after_sign_in() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let email = &world.org.email;
     let token = new_session(&world, &world.org).await;
     let mut visitor = Visitor::signed_in(&world, &token);
@@ -618,7 +621,7 @@ async fn form_of_ended_session_can_be_sent_after_sign_in() {
 /// A form acts for the organization that its page showed.
 #[tokio::test(flavor = "multi_thread")]
 async fn form_acts_for_the_organization_of_its_page() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let other = world
         .owner()
         .post("/v1/orgs", &json!({"name": "Other"}))
@@ -747,7 +750,7 @@ async fn errors_are_pages_for_browsers_and_json_for_programs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notice_is_shown_once() {
-    let world = sign_in_world().await;
+    let world = shared_world_without_workers().await;
     let token = new_session(&world, &world.org).await;
     let mut visitor = Visitor::signed_in(&world, &token);
     let page = visitor.get("/settings").await;
