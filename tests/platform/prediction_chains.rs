@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use crate::harness::{World, error_code, org, scrape, string, wait_until};
 use crate::predictions::{
     DISHES, N, accepted, charged, count, create, lines, output, predicted, prediction_world,
-    publish_dishes,
+    publish_dishes, shared_prediction_world,
 };
 
 fn evaluated() -> Value {
@@ -25,7 +25,7 @@ async fn job(world: &World, job_id: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_scores_like_submission_by_hand() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let created = accepted(&world.key(), evaluated()).await;
     let eval_id = string(&created["eval_job_id"]);
     let waiting = job(&world, &eval_id).await;

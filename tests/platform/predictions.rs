@@ -3,13 +3,14 @@
 use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::{Plan, Stack};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
+use tokio::sync::OnceCell;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, list_files, org, string, wait_until, with_token,
-    world_with,
+    SharedWorld, World, error_code, field_error, field_errors, list_files, org, shared_world_on,
+    shared_world_without_workers, string, wait_until, with_token, world_with,
 };
 use crate::packages::publish;
 use crate::serving::package;
@@ -70,8 +71,25 @@ pub async fn prediction_world(workers: usize) -> World {
         ..Plan::default()
     })
     .await;
-    publish(&world, &package(MODEL), None).await.unwrap();
-    publish_dishes(&world, "1", "").await;
+    publish_all(&world).await;
+    world
+}
+
+async fn publish_all(world: &World) {
+    publish(world, &package(MODEL), None).await.unwrap();
+    publish_dishes(world, "1", "").await;
+}
+
+/// Like [`crate::harness::shared_world`], with an engine, a model and [`DISHES`].
+pub async fn shared_prediction_world() -> SharedWorld {
+    static STACK: OnceCell<Stack> = OnceCell::const_new();
+    static PUBLISHED: OnceCell<()> = OnceCell::const_new();
+    let plan = Plan {
+        engines: 1,
+        ..Plan::default()
+    };
+    let world = shared_world_on(&STACK, plan).await;
+    PUBLISHED.get_or_init(|| publish_all(&world)).await;
     world
 }
 
@@ -143,7 +161,7 @@ pub async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suite_job_writes_submittable_output() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let queued = accepted(&world.key(), json!({"suite_id": DISHES, "label": "dishes"})).await;
     assert_eq!(
         (&queued["type"], &queued["status"], &queued["label"]),
@@ -500,7 +518,7 @@ async fn model_that_cannot_serve_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_sequences_have_error_lines() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let long: Vec<String> = (0..13).map(dish).collect();
     let long: Vec<&str> = long.iter().map(String::as_str).collect();
     let sequences = [
@@ -581,7 +599,7 @@ async fn failed_sequences_have_error_lines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_items_score_as_missing() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let refuse = json!({"on_long": "refuse"});
     let body = json!({"suite_id": DISHES, "parameters": refuse, "evaluate": true});
     let job = predicted(&world, body).await;
@@ -609,11 +627,7 @@ async fn failed_items_score_as_missing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upload_with_invalid_lines_is_rejected() {
-    let world = world_with(Plan {
-        workers: 0,
-        ..Plan::default()
-    })
-    .await;
+    let world = shared_world_without_workers().await;
     let key = world.key();
     let array = json!({"kind": "sequences", "content_type": "application/json"});
     let refused = key.post("/v1/uploads", &array).await.unwrap();
@@ -685,7 +699,7 @@ async fn ranged(client: &Client, path: &str, headers: &[(&str, &str)]) -> reqwes
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_supports_ranges() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let key = world.key();
     let job = predicted(&world, json!({"suite_id": DISHES})).await;
     let whole = output(&key, &job).await;
@@ -1027,7 +1041,7 @@ async fn inputs_are_deleted_after_a_minute() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rpc_creates_the_same_job() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let mut rpc = ServingServiceClient::new(world.channel().await);
     let event = |item_id: &str| v1::SequenceEvent {
         item_id: item_id.into(),
@@ -1123,7 +1137,7 @@ async fn worker_of_release_before_blocks_predictions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_has_phases_and_counts() {
-    let world = prediction_world(1).await;
+    let world = shared_prediction_world().await;
     let job = predicted(&world, json!({"suite_id": DISHES})).await;
     let path = format!("/v1/jobs/{}/trace", string(&job["id"]));
     let trace = world.key().get(&path).await.unwrap().body;
