@@ -19,7 +19,7 @@ use std::process::Output;
 use std::sync::Mutex;
 
 /// Settings that differ from those of a new installation.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     // The folder of the socket is already private to one user.
     "unix_socket_permissions=0700",
     "max_connections=1000",
@@ -33,6 +33,8 @@ const SETTINGS: [&str; 12] = [
     // As in a production installation, for tests that depend on it.
     "synchronous_commit=on",
     "autovacuum=on",
+    // It starts a process for each database in turn, and each stack leaves a database behind.
+    "autovacuum_naptime=10min",
     // The log goes to standard error, which is redirected to a file.
     "log_destination=stderr",
     "logging_collector=off",
