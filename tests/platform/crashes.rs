@@ -509,12 +509,17 @@ async fn drain_timeout_requeues_job_at_once() {
     world.stack.workers[0].guarded.signal(libc::SIGTERM);
     let ended = world.stack.workers[0].guarded.wait(wait_timeout()).unwrap();
     assert!(ended.success(), "{ended:?}");
+    // A worker whose lease is gone owns no job, so the sweep does not wait for the lease to expire.
+    let leases: i64 = sqlx::query_scalar("select count(*) from workers")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    assert_eq!(leases, 0);
     world.wait_for_status(&job_id, "queued").await;
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
     assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
-    // The worker has requeued the job itself: its lease did not expire.
-    assert_eq!(outcomes(&world).await, ["released", "succeeded"]);
+    assert_eq!(outcomes(&world).await, ["lost", "succeeded"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -295,8 +295,10 @@ async fn wait_returns_when_job_finishes() {
     let early = client.get(&format!("{path}?wait=1")).await.unwrap();
     assert_ne!(early.body["status"], "succeeded");
     sqlx::Connection::close(hold).await.unwrap();
+    // The worker has the answers now, so a lock on them no longer holds its jobs.
+    let worker = &world.stack.workers[0].guarded;
     let finished = before_longest_wait(&client, async || {
-        let hold = world.hold_answers().await;
+        worker.signal(libc::SIGSTOP);
         let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
         let waiting = client.clone();
         let waiting = tokio::spawn(async move {
@@ -305,7 +307,7 @@ async fn wait_returns_when_job_finishes() {
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!waiting.is_finished(), "the request does not wait");
-        sqlx::Connection::close(hold).await.unwrap();
+        worker.signal(libc::SIGCONT);
         waiting.await.unwrap()
     })
     .await;
