@@ -1,9 +1,11 @@
 //! `cargo demo` and `cargo up`: their output and their shutdown.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use assay_tests::binaries;
 use assay_tests::wait::wait_timeout;
 use serde_json::Value;
 
@@ -166,4 +168,75 @@ fn stack_prints_addresses_and_stops_completely() {
             "the socket is removed"
         );
     }
+}
+
+/// The crates that cargo compiles twice in one build, with different features: for the programs, and
+/// for the macros of sqlx and the build scripts, which run in the compiler.
+const COMPILED_FOR_MACROS: [&str; 34] = [
+    "base64",
+    "crypto-common",
+    "ctutils",
+    "digest",
+    "form_urlencoded",
+    "futures-channel",
+    "futures-sink",
+    "futures-util",
+    "getrandom",
+    "hashbrown",
+    "hybrid-array",
+    "idna",
+    "indexmap",
+    "libc",
+    "linux-raw-sys",
+    "num-traits",
+    "once_cell",
+    "rand",
+    "regex-automata",
+    "regex-syntax",
+    "ring",
+    "rustix",
+    "rustls",
+    "serde_core",
+    "serde_json",
+    "sha2",
+    "slab",
+    "smallvec",
+    "sqlx-core",
+    "subtle",
+    "tokio",
+    "tokio-stream",
+    "url",
+    "winnow",
+];
+
+/// Returns the crates of a selection of packages, each with its version and its features.
+fn crates(selection: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--edges=normal,build", "--prefix=none"])
+        .args(["--no-dedupe", "--format={p}\t{f}"])
+        .args(selection)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| line.replace(" (proc-macro)", ""))
+        .collect()
+}
+
+#[test]
+fn demo_compiles_each_crate_once() {
+    let [launcher, programs] = binaries::demo_selections().map(|selection| crates(&selection));
+    assert_eq!(launcher, programs, "both builds select the same features");
+    let mut builds = BTreeMap::<&str, usize>::new();
+    for line in &launcher {
+        let (name, _features) = line.split_once('\t').unwrap();
+        *builds.entry(name).or_default() += 1;
+    }
+    let repeated = builds.into_iter().filter(|(_, builds)| *builds > 1);
+    let names: BTreeSet<&str> = repeated
+        .map(|(name, _)| name.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(names, BTreeSet::from(COMPILED_FOR_MACROS));
 }

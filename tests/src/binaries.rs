@@ -64,8 +64,7 @@ impl Profile {
 pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
     let mut selection = PACKAGES.to_vec();
     if profile == Profile::Dev {
-        // The features that the launcher, which has compiled this program, selects.
-        selection.push("--no-default-features");
+        selection.extend(WITHOUT_DEFAULT_FEATURES);
     }
     build_selected(profile, &selection)
 }
@@ -105,7 +104,7 @@ fn build_selected(profile: Profile, selection: &[&str]) -> Result<Binaries, Trou
 /// dependencies and compile each crate once.
 const PACKAGES: [&str; 8] = [
     "-p",
-    "assay-tests",
+    LAUNCHER,
     "-p",
     "assay-api",
     "-p",
@@ -113,6 +112,22 @@ const PACKAGES: [&str; 8] = [
     "--bin=assay-api",
     "--bin=assay-worker",
 ];
+
+/// The package of this crate.
+const LAUNCHER: &str = "assay-tests";
+
+/// Returns the arguments of cargo that select the packages and the features of the two builds of
+/// `cargo demo`: of the launcher, and of the programs.
+pub fn demo_selections() -> [Vec<&'static str>; 2] {
+    let programs = PACKAGES
+        .into_iter()
+        .filter(|argument| !argument.starts_with("--bin"))
+        .chain(WITHOUT_DEFAULT_FEATURES);
+    [vec!["-p", LAUNCHER], programs.collect()]
+}
+
+/// Selects the features of the programs with which the launcher's package depends on theirs.
+const WITHOUT_DEFAULT_FEATURES: [&str; 1] = ["--no-default-features"];
 
 /// The arguments of cargo that select the same binaries, with the features that `cargo test` enables
 /// in their dependencies. Tests enable more features than programs do, and cargo compiles a crate
