@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use crate::clients::or_skip;
 use crate::harness::{
-    World, cuts, in_time, org, shared_world, string, with_setting, world, world_with,
+    World, cuts, in_time, org, pause, shared_world, string, with_setting, world, world_with,
 };
 use crate::{clients, device, feedback};
 
@@ -421,7 +421,7 @@ async fn exit_codes_of_jobs_that_do_not_succeed() {
             break;
         }
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pause("the program to poll", Duration::from_secs(1)).await;
     kill(
         Pid::from_raw(waiting.id().unwrap().cast_signed()),
         Signal::SIGINT,

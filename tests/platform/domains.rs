@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, org, string, wait_until, with_token, world_with,
+    World, error_code, field_error, field_errors, org, pause, string, wait_until, with_token,
+    world_with,
 };
 use crate::name_server::NameServer;
 
@@ -742,7 +743,7 @@ async fn domain_checks_survive_a_crash() {
         lookups(&name_server) >= before + 30
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    pause("nothing to happen", std::time::Duration::from_secs(1)).await;
     assert_eq!(
         lookups(&name_server),
         before + 30,

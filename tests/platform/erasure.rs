@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
 use crate::harness::{
-    World, error_code, one_prediction, org, string, wait_until, with_setting, world_with,
+    World, error_code, one_prediction, org, pause, string, wait_until, with_setting, world_with,
 };
 use crate::uploads::{open, put};
 
@@ -159,7 +159,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
     );
     // The running attempt must not write any more.
     sqlx::Connection::close(answers).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    pause("nothing to happen", std::time::Duration::from_secs(2)).await;
     for wanted in ["canary", "Canary"] {
         assert_eq!(
             tables_with(&world, wanted).await,
@@ -275,7 +275,11 @@ async fn nothing_is_stored_for_deleted_org() {
         submitter.await.unwrap();
     }
     // Leaves the running attempts time to notice the deletion.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    pause(
+        "running attempts to notice",
+        std::time::Duration::from_secs(2),
+    )
+    .await;
     assert_eq!(tables_with(&world, "canary").await, Vec::<String>::new());
     let active = "select count(*) from jobs where org_id = $1 and status in ('queued', 'running')";
     assert_eq!(scalar(&world, active).await, 0);

@@ -2,11 +2,13 @@
 //! for each test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write as _;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use assay_core::model::audit::{Actor, AuditType, Change};
 use assay_core::model::event::EventType;
@@ -493,9 +495,38 @@ pub async fn retry_unavailable_rpc<T>(
 /// Awaits `future`. Panics with the name of the event after [`wait_timeout`].
 pub async fn in_time<T>(event: &str, future: impl Future<Output = T>) -> T {
     let timeout = wait_timeout();
-    tokio::time::timeout(timeout, future)
+    let began = Instant::now();
+    let output = tokio::time::timeout(timeout, future)
         .await
-        .unwrap_or_else(|_| panic!("{event} did not happen in {timeout:?}"))
+        .unwrap_or_else(|_| panic!("{event} did not happen in {timeout:?}"));
+    record_wait(event, began.elapsed());
+    output
+}
+
+/// Lets time pass while nothing must happen, or while a load lasts. `event` says what the test waits
+/// for.
+pub async fn pause(event: &str, duration: Duration) {
+    tokio::time::sleep(duration).await;
+    record_wait(event, duration);
+}
+
+/// Appends a wait of the current test to `target/test-waits.tsv`, from which `.ci/slowest` reports
+/// the waits of the slowest tests. Waits of spawned tasks run on threads without the test's name.
+fn record_wait(event: &str, duration: Duration) {
+    static WAITS: OnceLock<Option<Mutex<File>>> = OnceLock::new();
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| name.contains("::"));
+    let waits = WAITS.get_or_init(|| {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+        let file = File::create(target.join("target/test-waits.tsv")).ok()?;
+        Some(Mutex::new(file))
+    });
+    if let (Some(test), Some(waits)) = (test, waits) {
+        let line = format!("{test}\t{event}\t{:.3}\n", duration.as_secs_f64());
+        let mut file = waits.lock().unwrap_or_else(PoisonError::into_inner);
+        // The report is best effort: a full disk fails the tests that write to it themselves.
+        let _ = file.write_all(line.as_bytes());
+    }
 }
 
 /// Polls `condition` until it returns `true`. Panics with the name of the event after

@@ -18,7 +18,9 @@ use opentelemetry_proto::tonic::trace::v1::TracesData;
 use serde_json::{Value, json};
 
 use crate::clients::{go_program, prepare};
-use crate::harness::{World, ground, one_prediction, string, wait_until, with_token, world_with};
+use crate::harness::{
+    World, ground, one_prediction, pause, string, wait_until, with_token, world_with,
+};
 
 /// A running collector.
 pub struct Collector {
@@ -471,7 +473,7 @@ async fn all_processes_sample_the_same_traces() {
         );
     }
     // Longer than the export delay of spans.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    pause("the export of spans", Duration::from_secs(6)).await;
     let mut taken = 0;
     for trace_id in &traces {
         let spans = collector.spans(trace_id);

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    World, error_code, large_prediction, list_files, one_prediction, scrape, shared_world, string,
-    wait_until, with_token, world, world_with,
+    World, error_code, large_prediction, list_files, one_prediction, pause, scrape, shared_world,
+    string, wait_until, with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
@@ -101,7 +101,7 @@ async fn disconnect_before_job_is_stored_leaves_no_object() {
     let (stream, hold) = submission_before_its_row(&world).await;
     drop(stream);
     // Longer than a request waits for a lock.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pause("the timeout of a lock", Duration::from_secs(3)).await;
     hold.close().await.unwrap();
     assert_second_is_removed(&world).await;
 }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, in_time, one_prediction, org, string, wait_until, with_token, world_with,
+    World, error_code, in_time, one_prediction, org, pause, string, wait_until, with_token,
+    world_with,
 };
 use crate::predictions::{self, DISHES, prediction_world};
 use crate::uploads::open;
@@ -262,7 +263,7 @@ async fn suspended_jobs_wait_until_resumed() {
             .await
             .unwrap();
         assert_eq!(job["status"], "succeeded");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        pause("attempts of others", Duration::from_secs(1)).await;
     }
     let untouched: i64 = sqlx::query_scalar(
         "select count(*) from jobs where org_id = $1 and status = 'queued' and attempts = 0",

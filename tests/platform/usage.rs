@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::disclosure;
 use crate::harness::{
-    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, string, wait_until,
-    with_token, world, world_on, world_with,
+    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, pause, string,
+    wait_until, with_token, world, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -447,7 +447,7 @@ async fn lost_commit_result_counts_requests_once() {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pause("nothing to happen", Duration::from_secs(3)).await;
     // Requests that found no database are not counted.
     assert_eq!(
         sqlx::query_scalar::<_, i64>(stored)
