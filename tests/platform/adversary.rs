@@ -15,7 +15,7 @@ use assay_tests::client::Client;
 use serde_json::{Value, json};
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{World, string, world};
+use crate::harness::{World, long_test, string, world};
 
 /// Returns the numbers in a line, and the line with each number replaced by `#`.
 fn numbers(line: &str) -> (Vec<f64>, String) {
@@ -36,6 +36,7 @@ fn numbers(line: &str) -> (Vec<f64>, String) {
 
 #[test]
 fn threats_table_matches_measurement() {
+    long_test!("attacks every policy with thousands of submissions");
     let document =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md"))
             .unwrap();
@@ -461,6 +462,7 @@ fn audit(world: &World, folder: &std::path::Path) -> (Value, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_recommends_ladder_near_chance() {
+    long_test!("attacks many ladders");
     let world = world().await;
     for metric in ["accuracy", "exact_match", "rmse", "log_loss"] {
         let clip = clip_of(metric).map_or_else(String::new, |clip| {

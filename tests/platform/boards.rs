@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::disclosure::publish_answers;
 use crate::harness::{
-    Org, World, error_code, org, retry_unavailable, shared_world, string, submit_until_succeeded,
-    wait_until, world, world_with,
+    Org, World, error_code, long_test, org, pause, retry_unavailable, shared_world, string,
+    submit_until_succeeded, wait_until, world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -524,7 +524,7 @@ async fn board_at_close_shows_figures_once_it_has_closed() {
         entries.push((job_id, string(&entered.body["id"])));
     }
     // Nothing of the entries shows before the close.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pause("nothing to happen", Duration::from_secs(3)).await;
     let open = board(&reader, &suite_id).await;
     assert_eq!(
         json!([
@@ -733,6 +733,7 @@ async fn public_board_needs_no_credential() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn predictions_of_entries_survive_cleanup() {
+    long_test!("waits for two rounds of the cleanup, which runs every minute");
     let world = world().await;
     let suite_id = publish_suite(
         &world,
@@ -839,7 +840,7 @@ async fn entries_at_the_close_are_exact() {
         board["status"] == "final"
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pause("nothing to happen", Duration::from_secs(3)).await;
     let full_after = board(&reader, &suite_id).await;
     let ids = |board: &Value| {
         column(board, "entry_id")
@@ -872,6 +873,7 @@ async fn entries_at_the_close_are_exact() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_leave_the_same_board() {
+    long_test!("computes a board with workers that are killed");
     const ENTRIES: usize = 60;
 
     let mut world = world().await;

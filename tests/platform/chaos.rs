@@ -5,6 +5,8 @@ use std::time::Duration;
 use assay_tests::chaos::{self, Scale};
 use assay_tests::steady::{self, OutageMin};
 
+use crate::harness::long_test;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn crashes_lose_and_repeat_nothing() {
     let Some(ground) = crate::harness::own_ground() else {
@@ -20,6 +22,7 @@ async fn crashes_lose_and_repeat_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn network_faults_lose_and_repeat_nothing() {
+    long_test!("submits 500 jobs while connections fail");
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
@@ -43,6 +46,7 @@ async fn rolling_restart_fails_no_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn load_without_redis_fails_no_request() {
+    long_test!("causes four outages of Redis under load");
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };

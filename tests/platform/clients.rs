@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +11,7 @@ use assay_tests::demo_suite;
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 
-use crate::harness::{World, org, string, world};
+use crate::harness::{World, long_test, org, skip, string, world};
 
 /// The tolerance for differences from the library, as the order of summation may differ.
 const TOLERANCE: f64 = 1e-12;
@@ -31,8 +30,8 @@ const METRICS: [&str; 7] = [
 /// The reason why a test cannot run on this machine.
 pub struct MissingTool(pub String);
 
-/// Returns the tool, or `None` if it is missing: the test then passes without running, with a note
-/// on standard error. Panics instead if `TEST_REQUIRE_CLIENTS` is set.
+/// Returns the tool, or `None` if it is missing: the test is then skipped, see [`skip`]. Panics
+/// instead if `TEST_REQUIRE_CLIENTS` is set.
 pub fn or_skip<T>(found: Result<T, MissingTool>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
@@ -40,12 +39,7 @@ pub fn or_skip<T>(found: Result<T, MissingTool>) -> Option<T> {
             panic!("TEST_REQUIRE_CLIENTS is set, but {why}")
         }
         Err(MissingTool(why)) => {
-            // Not eprintln!, as the output of a test that passes is captured.
-            let test = std::thread::current()
-                .name()
-                .unwrap_or("a test of foreign clients")
-                .to_owned();
-            let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} ({test})");
+            skip(&why);
             None
         }
     }
@@ -620,6 +614,7 @@ fn services() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lunch_metrics_match_reference_libraries() {
+    long_test!("installs scikit-learn and SciPy");
     let Some(python) =
         prepare(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
     else {

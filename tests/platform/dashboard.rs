@@ -21,7 +21,7 @@ use tokio::process::Command;
 
 use crate::chromium::Chromium;
 use crate::clients::{MissingTool, node_with, prepare};
-use crate::harness::{World, one_prediction, org, string, wait_until};
+use crate::harness::{World, long_test, one_prediction, org, string, wait_until};
 use crate::{device, mail, uploads};
 use routes::{Resources, world};
 use visitor::Visitor;
@@ -183,6 +183,7 @@ async fn submissions(world: &World) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn team_works_in_browser() {
+    long_test!("uses the dashboard in a browser as three people");
     let (world, _name_server) = world(1, false).await;
     let input = submissions(&world).await;
     let mut holder = Holder::new(&world);
@@ -233,6 +234,7 @@ async fn program_gets_key_from_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_texts_stay_texts() {
+    long_test!("opens every page in a browser");
     let (world, _name_server) = world(1, false).await;
     let input = submissions(&world).await;
     play(&world, "hostile.mjs", input, async |question, value| {
@@ -585,6 +587,7 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_is_accessible_and_light() {
+    long_test!("opens every page in a browser, in both themes");
     let (mut world, name_server) = world(1, true).await;
     let own = Resources::create(&world, &world.org, &name_server, "acme.example").await;
     let states = states(&mut world, &own).await;

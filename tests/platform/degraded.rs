@@ -17,8 +17,8 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{bucket_plan, start_failing_s3};
 use crate::harness::{
-    World, error_code, ground, in_time, large_prediction, list_files, one_prediction, own_ground,
-    own_ground_of, string, wait_until, with_token, world_on, world_with,
+    World, error_code, ground, in_time, large_prediction, list_files, long_test, one_prediction,
+    own_ground, own_ground_of, pause, string, wait_until, with_token, world_on, world_with,
 };
 use crate::uploads::{complete, open, put, submit};
 
@@ -102,7 +102,7 @@ async fn stopped_postgres_returns_503_then_recovers() {
     drop(hold);
     assert_database_unavailable(&world).await;
     // Long enough for every lease to expire.
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    pause("all leases to expire", Duration::from_secs(11)).await;
     assert_database_unavailable(&world).await;
     ground.servers.postgres_start().unwrap();
     wait_until("recovery", async || {
@@ -129,6 +129,7 @@ async fn stopped_postgres_returns_503_then_recovers() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn unresponsive_postgres_returns_503() {
+    long_test!("waits for the timeouts of statements");
     let Some(ground) = own_ground() else { return };
     let world = world_on(&ground, Plan::default()).await;
     world.submit_and_wait(&one_prediction()).await;

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, python_with, run};
 use crate::harness::{
-    World, error_code, field_errors, ground, one_prediction, retry_unavailable, string, wait_until,
-    with_token, world_with,
+    World, error_code, field_errors, ground, long_test, one_prediction, retry_unavailable, string,
+    wait_until, with_token, world_with,
 };
 use crate::packages::{publish, with_model};
 use crate::serving::{self, package, sequence, sequence_message, totals};
@@ -826,20 +826,24 @@ async fn check_killed(world: &mut World, engine: &External, models: &[String], e
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mlserver_has_results_of_embedded_engine() {
+    long_test!("installs an external engine and starts it");
     conforms(Kind::MlServer).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn triton_has_results_of_embedded_engine() {
+    long_test!("installs an external engine and starts it");
     conforms(Kind::Triton).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mlserver_failures_affect_no_other_model() {
+    long_test!("installs an external engine and starts it");
     failures_stay_local(Kind::MlServer).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn triton_failures_affect_no_other_model() {
+    long_test!("installs an external engine and starts it");
     failures_stay_local(Kind::Triton).await;
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use assay_tests::chaos::{self, Scale};
 use assay_tests::stack::{Ground, Plan};
 
-use crate::harness::{error_code, ground, one_prediction, own_ground, wait_until, world_on};
+use crate::harness::{
+    error_code, ground, long_test, one_prediction, own_ground, wait_until, world_on,
+};
 
 /// Kills or freezes the primary under load. The report fails if an acknowledged job is missing on
 /// the standby, or if requests and jobs are not served again.
@@ -38,6 +40,7 @@ async fn killed_primary_loses_no_acknowledged_job() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_primary_loses_no_acknowledged_job() {
+    long_test!("starts two PostgreSQL servers and fails over under load");
     fail_over(true).await;
 }
 

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::{
-    World, one_prediction, optimized_world, retry_unavailable, with_setting, world_with,
+    World, long_test, one_prediction, optimized_world, retry_unavailable, with_setting, world_with,
 };
 
 /// The maximum resident memory of an API process in bytes: half of the chart's limit.
@@ -402,6 +402,7 @@ async fn warm_up(world: &World, target: &Target) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_stays_bounded_under_floods() {
+    long_test!("floods an API process for a minute");
     let plan = with_setting("ASSAY_CONNECTIONS_PER_ADDRESS", "200");
     let world = if is_campaign() {
         optimized_world(plan).await

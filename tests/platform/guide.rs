@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use crate::clients::{node_with, or_skip, prepare, run};
-use crate::harness::{World, in_time, shared_world, world};
+use crate::harness::{World, in_time, long_test, shared_world, world};
 use crate::python_client;
 
 /// Returns the text of a document, which `path` names from the root of the repository.
@@ -100,6 +100,7 @@ async fn shell_examples_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_examples_work() {
+    long_test!("runs all examples of the guide with Python");
     let Some(python) = prepare(python_client::newest).await else {
         return;
     };

@@ -34,7 +34,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
 
-use crate::mail;
+use crate::{mail, promises};
 
 /// Returns the servers and binaries that all tests of this run share, and starts them on first use.
 /// The servers stop with the process, because a static is never dropped.
@@ -47,6 +47,50 @@ pub fn ground() -> Arc<Ground> {
         Arc::new(Ground::new(servers, binaries))
     });
     Arc::clone(ground)
+}
+
+/// Ends a test at once, unless `TEST_ALL=1` selects all tests. It must be the first statement of the
+/// test, so that `promises::every_section_has_a_test_of_the_default_set` finds it. `reason` says why
+/// the test takes long.
+macro_rules! long_test {
+    ($reason:literal) => {
+        if !$crate::harness::runs_long_test($reason) {
+            return;
+        }
+    };
+}
+pub(crate) use long_test;
+
+/// Returns `true` if long tests run. Otherwise says on standard error that this one does not.
+pub fn runs_long_test(reason: &str) -> bool {
+    let runs = std::env::var("TEST_ALL").is_ok_and(|all| all == "1");
+    if !runs {
+        report("LONG", reason);
+    }
+    runs
+}
+
+/// Says on standard error that the current test is skipped.
+///
+/// # Panics
+/// With `TEST_ALL=1`, if a document names the test as a proof: no promise may lose its proof
+/// unnoticed.
+pub fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let runs_all = std::env::var("TEST_ALL").is_ok_and(|all| all == "1");
+    assert!(
+        !runs_all || !promises::is_proof(test),
+        "{test} proves a promise, but it cannot run: {reason}"
+    );
+    report("SKIPPED", reason);
+}
+
+/// Writes to standard error itself: the test harness hides what a passing test prints with a macro.
+fn report(what: &str, reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "{what}: {test}: {reason}");
 }
 
 /// Returns how often a test cuts connections at each point: `TEST_CUTS`, or 10.
@@ -70,7 +114,7 @@ pub fn own_ground() -> Option<Arc<Ground>> {
 pub fn own_ground_of(binaries: Binaries) -> Option<Arc<Ground>> {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     if servers.redis_pid().is_none() || servers.postgres_pid().is_none() {
-        eprintln!("SKIPPED: the servers named by DATABASE_URL and REDIS_URL are not ours to stop");
+        skip("the servers named by DATABASE_URL and REDIS_URL are not ours to stop");
         return None;
     }
     Some(Arc::new(Ground::new(servers, binaries)))

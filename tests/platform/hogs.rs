@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::harness::{
-    World, one_prediction, optimized_world, org, retry_unavailable, string, with_setting,
-    world_with,
+    World, long_test, one_prediction, optimized_world, org, retry_unavailable, string,
+    with_setting, world_with,
 };
 
 /// The number of hostile organizations.
@@ -196,6 +196,7 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_organizations_do_not_starve_others() {
+    long_test!("runs many hostile organizations at their limits");
     let campaign = std::env::var("TEST_HOG_SECONDS")
         .ok()
         .map(|text| text.parse().unwrap());

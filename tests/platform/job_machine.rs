@@ -19,7 +19,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
 use serde_json::{Value, json};
 
-use crate::harness::{World, one_prediction, string, succeed, world_with};
+use crate::harness::{World, long_test, one_prediction, string, succeed, world_with};
 use crate::job_model::{Action, Holder, JOBS, Job, Jobs, State, WORKERS, Write};
 use crate::job_proofs::{Shortest, config, count_step, differ};
 
@@ -409,6 +409,7 @@ impl Run<'_> {
 
 #[test]
 fn real_system_matches_model() {
+    long_test!("runs many random sequences of events on a real installation");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -7,7 +7,9 @@ use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
 use futures_util::future::join_all;
 
-use crate::harness::{error_code, org, shared_world, wait_until, with_setting, world, world_with};
+use crate::harness::{
+    error_code, long_test, org, shared_world, wait_until, with_setting, world, world_with,
+};
 
 /// Time for which [`starve`] stops processes, and for which it lets them run.
 const STOPPED: Duration = Duration::from_millis(500);
@@ -37,6 +39,7 @@ fn starved_rounds() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn starved_processes_keep_rate_limit() {
+    long_test!("starves four API processes of CPU time");
     let world = world_with(Plan {
         apis: 4,
         workers: 0,

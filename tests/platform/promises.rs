@@ -1,9 +1,12 @@
 //! Checks that every row of `docs/promises.md` and `docs/threats.md` names tests as proof, and that
 //! these tests exist.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assay_tests::service_report::{Section, chart, replace_tables};
+
+use crate::harness::list_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -12,19 +15,44 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Returns the last cells of a document's tables whose header ends with `proof`.
-fn proofs(document: &str) -> Vec<(String, String)> {
+/// A row of a table whose last column is headed `proof`.
+struct Row {
+    /// The heading above the table.
+    section: String,
+    /// The first cell.
+    what: String,
+    /// The last cell.
+    proof: String,
+}
+
+impl Row {
+    /// Returns the tests that the row names.
+    fn tests(&self) -> impl Iterator<Item = &str> {
+        self.proof.split('`').skip(1).step_by(2)
+    }
+}
+
+/// Returns the rows of a document's tables of proofs.
+fn proofs(document: &str) -> Vec<Row> {
     let text = std::fs::read_to_string(root().join("docs").join(document)).unwrap();
     let mut found = Vec::new();
     let mut within = false;
+    let mut section = String::new();
     for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            heading.clone_into(&mut section);
+        }
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let last = cells[cells.len() - 1];
         match line.starts_with('|') {
             false => within = false,
             true if last == "proof" => within = true,
             true if within && !line.starts_with("|--") => {
-                found.push((cells[0].to_owned(), last.to_owned()));
+                found.push(Row {
+                    section: section.clone(),
+                    what: cells[0].to_owned(),
+                    proof: last.to_owned(),
+                });
             }
             true => {}
         }
@@ -88,15 +116,71 @@ fn promises_and_threats_name_existing_tests() {
         );
         let problems: Vec<_> = rows
             .iter()
-            .filter_map(|(what, proof)| {
+            .filter_map(|row| {
                 Some(format!(
-                    "docs/{document}: {what}: {}",
-                    problem(proof, may_be_accepted)?
+                    "docs/{document}: {}: {}",
+                    row.what,
+                    problem(&row.proof, may_be_accepted)?
                 ))
             })
             .collect();
         assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
+}
+
+/// The documents with tables of proofs.
+const DOCUMENTS: [&str; 2] = ["promises.md", "threats.md"];
+
+/// Returns `true` if a document names this platform test as a proof.
+pub fn is_proof(test: &str) -> bool {
+    let rows = DOCUMENTS.into_iter().flat_map(proofs);
+    rows.into_iter()
+        .any(|row| row.tests().any(|named| named == test))
+}
+
+/// Returns the platform tests that begin with `long_test!`: they run only with `TEST_ALL=1`.
+fn long_tests() -> BTreeSet<String> {
+    let folder = root().join("tests/platform");
+    let mut found = BTreeSet::new();
+    for path in list_files(&folder) {
+        let module = path.strip_prefix(&folder).unwrap().with_extension("");
+        let module = module.to_string_lossy().replace('/', "::");
+        let source = std::fs::read_to_string(&path).unwrap_or_default();
+        let Ok(file) = syn::parse_file(&source) else {
+            continue;
+        };
+        for item in file.items {
+            let syn::Item::Fn(function) = item else {
+                continue;
+            };
+            if let Some(syn::Stmt::Macro(first)) = function.block.stmts.first()
+                && first.mac.path.is_ident("long_test")
+            {
+                found.insert(format!("{module}::{}", function.sig.ident));
+            }
+        }
+    }
+    found
+}
+
+/// The default set of tests leaves out the long ones, but it still says something about each kind
+/// of promise.
+#[test]
+fn every_section_has_a_test_of_the_default_set() {
+    let long = long_tests();
+    let mut sections = BTreeMap::<String, bool>::new();
+    for row in proofs("promises.md") {
+        let has_default = row.tests().any(|test| !long.contains(test));
+        *sections.entry(row.section).or_default() |= has_default;
+    }
+    let without: Vec<_> = sections.iter().filter(|(_, has)| !**has).collect();
+    assert!(without.is_empty(), "{without:?}");
+    let proofs = long.iter().filter(|test| is_proof(test)).count();
+    println!(
+        "{} tests run only with TEST_ALL=1, and {proofs} of them prove a promise or a defence",
+        long.len()
+    );
+    assert!(proofs > 0, "the long tests are not found");
 }
 
 /// The tables and charts of `docs/benchmarks.md` are those of the published figures.

@@ -11,7 +11,7 @@ use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, run, this_python_with};
-use crate::harness::{World, cuts, string, world_with};
+use crate::harness::{World, cuts, long_test, string, world_with};
 
 /// The names of interpreters that the client supports. `python3` may be older.
 const NAMES: [&str; 6] = [
@@ -98,6 +98,7 @@ fn version(python: &Path) -> Option<(u32, u32)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_client_works_against_a_stack() {
+    long_test!("runs the tests of the Python client with three versions of Python");
     let Some(pythons) = prepare(oldest_and_newest).await else {
         return;
     };
@@ -226,6 +227,7 @@ async fn scored_by_job(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn offline_scorer_equals_the_jobs_of_all_metrics() {
+    long_test!("compiles the scorer for Python and scores with all metrics");
     let Some(python) = prepare(newest).await else {
         return;
     };

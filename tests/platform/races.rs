@@ -18,8 +18,8 @@ use sqlx::PgConnection;
 
 use crate::disclosure;
 use crate::harness::{
-    World, avoid_midnight, error_code, one_prediction, retry_unavailable, string, wait_until,
-    with_setting, world_with,
+    World, avoid_midnight, error_code, long_test, one_prediction, retry_unavailable, string,
+    wait_until, with_setting, world_with,
 };
 
 /// Number of concurrent requests.
@@ -634,6 +634,7 @@ async fn revoked_key_fails_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn burst_over_minute_edge_stays_limited() {
+    long_test!("waits for the begin of a minute");
     let race = Race::new(0).await;
     race.set("requests_per_minute = 60").await;
     let (_, key) = race.fresh_org().await;

@@ -19,7 +19,8 @@ use sqlx::{Connection as _, Row as _};
 use crate::clients::{prepare, python_with, sources};
 use crate::disclosure::{publish, publish_answers, submit_and_wait};
 use crate::harness::{
-    World, error_code, string, submit_until_succeeded, wait_until, with_setting, world, world_with,
+    World, error_code, long_test, string, submit_until_succeeded, wait_until, with_setting, world,
+    world_with,
 };
 
 /// A retired suite, for tests in other files.
@@ -613,6 +614,7 @@ const fn other_byte(byte: u8) -> u8 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_figures_have_a_receipt_after_the_close() {
+    long_test!("waits for several checkpoints of the log, which it writes every 10 s");
     let Some(python) = independent_verifier().await else {
         return;
     };
@@ -743,6 +745,7 @@ async fn sealed_figures_have_a_receipt_after_the_close() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn receipts_outlive_rotation_and_revocation_of_their_key() {
+    long_test!("waits for several checkpoints of the log, which it writes every 10 s");
     let Some(python) = independent_verifier().await else {
         return;
     };
@@ -825,6 +828,7 @@ fn kills() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_survives_kills_and_a_restored_database() {
+    long_test!("kills the log many times");
     let world = world_with(Plan {
         workers: 2,
         ..without_keys_in_the_api()

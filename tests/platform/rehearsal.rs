@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use crate::clients::{MissingTool, prepare, run};
-use crate::harness::{ground, one_prediction, string, wait_until, with_token};
+use crate::harness::{ground, long_test, one_prediction, string, wait_until, with_token};
 use crate::receiver::Receiver;
 use crate::serving::package;
 use crate::webhooks::Webhook;
@@ -250,6 +250,7 @@ impl Pod {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rendered_chart_works_as_plain_processes() {
+    long_test!("renders the chart with Helm and starts all its processes");
     let Some(objects) = prepare(rendered).await else {
         return;
     };

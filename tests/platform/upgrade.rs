@@ -10,16 +10,16 @@ use assay_tests::stack::{Ground, Plan, Process, operate};
 use serde_json::json;
 
 use crate::clients::{MissingTool, prepare};
-use crate::harness::{World, ground, one_prediction, string, world_of_earlier_release, world_on};
+use crate::harness::{
+    World, ground, long_test, one_prediction, skip, string, world_of_earlier_release, world_on,
+};
 
 /// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where
-/// this branch left main, or the parent of HEAD. Returns `None` if the history does not contain it,
-/// or if `TEST_UPGRADE` is not set, because the build takes minutes.
+/// this branch left main, or the parent of HEAD. Returns `None` if the history does not contain it.
 fn previous_commit() -> Option<String> {
     if let Ok(named) = std::env::var("TEST_BEFORE") {
         return Some(named);
     }
-    std::env::var_os("TEST_UPGRADE")?;
     let git = |arguments: &[&str]| {
         let output = Command::new("git")
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
@@ -74,9 +74,10 @@ async fn submit_jobs(world: &World, api: &Process, jobs: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn previous_and_current_release_share_database() {
+    long_test!("builds the previous commit");
     let new = ground().binaries.clone();
     let Some(before) = previous_commit() else {
-        eprintln!("SKIPPED: TEST_UPGRADE is not set, or the history has no previous commit");
+        skip("the history has no previous commit");
         return;
     };
     let Some(old) = prepare(move || {

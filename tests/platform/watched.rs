@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::clients::{prepare, python_with, run};
 use crate::harness::{
-    World, ground, one_prediction, operations_in, string, wait_until, with_token, world, world_with,
+    World, ground, long_test, one_prediction, operations_in, string, wait_until, with_token, world,
+    world_with,
 };
 use crate::packages::publish;
 use crate::receiver::Receiver;
@@ -289,6 +290,7 @@ fn each_alert_is_documented_and_tested() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn promtool_accepts_rules_and_alert_tests() {
+    long_test!("runs all tests of the alerts with promtool");
     let Some(programs) = prometheus().await else {
         return;
     };

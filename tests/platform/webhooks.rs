@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 
 use crate::clients::{node_with, prepare, python_with, run_json, sources};
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, org, shared_world, string,
-    wait_until, with_setting, world, world_with,
+    World, error_code, field_error, field_errors, long_test, one_prediction, org, pause,
+    shared_world, string, wait_until, with_setting, world_with,
 };
 use crate::mail;
 use crate::name_server::NameServer;
@@ -452,7 +452,7 @@ async fn webhook_that_fails_for_five_days_is_disabled() {
     sqlx::raw_sql(postpone).execute(&mut db).await.unwrap();
     let age = "update webhooks set failing_since = now() - $1 * interval '1 hour'";
     sqlx::query(age).bind(119.0).execute(&mut db).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pause("nothing to happen", Duration::from_secs(3)).await;
     assert_eq!(webhook.get().await["enabled"], true);
     sqlx::query(age).bind(120.1).execute(&mut db).await.unwrap();
     wait_until("the webhook to be disabled", async || {
@@ -466,7 +466,7 @@ async fn webhook_that_fails_for_five_days_is_disabled() {
         mail.text
     );
     make_due(&world).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pause("nothing to happen", Duration::from_secs(2)).await;
     assert_eq!(
         receiver.received("/fails").len(),
         1,
@@ -505,7 +505,7 @@ async fn disabled_webhook_receives_nothing() {
     assert_eq!(recovered.status, 202, "{}", recovered.body);
     let requests = receiver.wait_for("/hook", 2).await;
     assert_eq!(requests[1].json()["data"]["id"], missed["id"]);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pause("nothing to happen", Duration::from_secs(1)).await;
     assert_eq!(receiver.received("/hook").len(), 2);
     // A suspended organization gets nothing.
     let suspend = ["org", "suspend", "--org", &world.org.id];
@@ -517,11 +517,11 @@ async fn disabled_webhook_receives_nothing() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pause("nothing to happen", Duration::from_secs(1)).await;
     assert_eq!(receiver.received("/hook").len(), 2);
     // Nor is a delivery attempted that was pending.
     make_all_pending(&world).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pause("nothing to happen", Duration::from_secs(2)).await;
     assert_eq!(receiver.received("/hook").len(), 2);
     let resume = ["org", "resume", "--org", &world.org.id];
     world.stack.operate(&resume).await.unwrap();
@@ -615,7 +615,7 @@ async fn deliveries_are_listed_retried_and_recovered() {
     let recovered = webhook.post("recover", json!({"since": since})).await;
     assert_eq!(recovered.status, 202, "{}", recovered.body);
     receiver.wait_for("/hook", 8).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pause("nothing to happen", Duration::from_secs(1)).await;
     let requests = receiver.received("/hook");
     let recovered = requests[6..]
         .iter()
@@ -710,6 +710,7 @@ async fn installation_without_key_has_no_webhooks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_lose_no_delivery() {
+    long_test!("kills deliverers and waits for repeated deliveries");
     const EVENTS: usize = 1_000;
     const KILLS: usize = 20;
     const EVENTS_OF_ALL: usize = EVENTS + KILLS / 4;

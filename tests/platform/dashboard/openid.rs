@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::{play, tools};
 use crate::clients::prepare;
-use crate::harness::{org, string, world_with};
+use crate::harness::{long_test, org, string, world_with};
 use crate::mail::mails;
 
 const CLIENT_ID: &str = "assay";
@@ -49,6 +49,7 @@ impl Provider {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_signs_in_with_provider() {
+    long_test!("starts a provider and a browser");
     let Some(tools) = prepare(tools).await else {
         return;
     };
