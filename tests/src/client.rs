@@ -160,7 +160,7 @@ impl Client {
                 )));
             }
             // Polls less often the longer it takes, as polls count against the rate limit.
-            tokio::time::sleep((start.elapsed() / 20).max(Duration::from_millis(10))).await;
+            tokio::time::sleep((start.elapsed() / 8).max(Duration::from_millis(10))).await;
         }
     }
 }
