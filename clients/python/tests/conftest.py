@@ -14,7 +14,7 @@ import pytest
 import assay
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
-# The timeout of each wait, in seconds. The platform tests multiply it by the slowness of the machine.
+# The timeout of each wait, in seconds. The platform tests multiply it by the machine's slowness.
 WAIT_TIMEOUT = float(os.environ.get("ASSAY_TEST_WAIT_SECONDS", "180"))
 
 

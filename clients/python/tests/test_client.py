@@ -91,7 +91,8 @@ def test_items_are_cached(client: assay.Assay) -> None:
 def test_listing_pages_on_demand(client: assay.Assay, label: str) -> None:
     suite = client.suites.get("suite:lunch")
     jobs = [
-        suite.submit({"person-00/day-0": [str(n)]}, label=label).wait(timeout=WAIT_TIMEOUT) for n in range(5)
+        suite.submit({"person-00/day-0": [str(n)]}, label=label).wait(timeout=WAIT_TIMEOUT)
+        for n in range(5)
     ]
     listing = client.jobs.list(label=label, page_size=2)
     assert [job.id for job in listing] == [job.id for job in reversed(jobs)]
