@@ -156,7 +156,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
                     seen.push(taken);
                 }
             }
-            assay_tests::site::drain(&mut site.database, Duration::from_secs(60)).await?;
+            assay_tests::site::drain(&mut site.database).await?;
         }
         println!(
             "{method} {path}, {} rounds of {} s",

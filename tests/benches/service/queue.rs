@@ -50,7 +50,7 @@ pub async fn submit_and_score(
         Until::Elapsed(length),
     )
     .await?;
-    site::drain(&mut installation.platform.site.database, TIMEOUT).await?;
+    site::drain(&mut installation.platform.site.database).await?;
     let load = Load {
         wall: began.elapsed(),
         ..load
@@ -64,7 +64,7 @@ pub async fn submit_and_score(
 /// If the worker does not start.
 pub async fn clear(installation: &mut Installation) -> Result<(), Trouble> {
     let _workers = installation.workers().await?;
-    site::drain(&mut installation.platform.site.database, TIMEOUT).await?;
+    site::drain(&mut installation.platform.site.database).await?;
     Ok(())
 }
 
