@@ -576,9 +576,13 @@ fn record_wait(event: &str, duration: Duration) {
 /// Polls `condition` until it returns `true`. Panics with the name of the event after
 /// [`wait_timeout`].
 pub async fn wait_until(event: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
     in_time(event, async {
         while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // Polls less often the longer it takes, as requests count against the rate limit.
+            let pause = began.elapsed() / 8;
+            let [min, max] = [20, 500].map(Duration::from_millis);
+            tokio::time::sleep(pause.clamp(min, max)).await;
         }
     })
     .await;
