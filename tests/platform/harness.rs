@@ -61,9 +61,13 @@ macro_rules! long_test {
 }
 pub(crate) use long_test;
 
+fn runs_all_tests() -> bool {
+    std::env::var("TEST_ALL").is_ok_and(|all| all == "1")
+}
+
 /// Returns `true` if long tests run. Otherwise says on standard error that this one does not.
 pub fn runs_long_test(reason: &str) -> bool {
-    let runs = std::env::var("TEST_ALL").is_ok_and(|all| all == "1");
+    let runs = runs_all_tests();
     if !runs {
         report("LONG", reason);
     }
@@ -78,9 +82,8 @@ pub fn runs_long_test(reason: &str) -> bool {
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or_default();
-    let runs_all = std::env::var("TEST_ALL").is_ok_and(|all| all == "1");
     assert!(
-        !runs_all || !promises::is_proof(test),
+        !runs_all_tests() || !promises::is_proof(test),
         "{test} proves a promise, but it cannot run: {reason}"
     );
     report("SKIPPED", reason);

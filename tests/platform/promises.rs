@@ -28,8 +28,13 @@ struct Row {
 impl Row {
     /// Returns the tests that the row names.
     fn tests(&self) -> impl Iterator<Item = &str> {
-        self.proof.split('`').skip(1).step_by(2)
+        named_tests(&self.proof)
     }
+}
+
+/// Returns the tests that a proof names.
+fn named_tests(proof: &str) -> impl Iterator<Item = &str> {
+    proof.split('`').skip(1).step_by(2)
 }
 
 /// Returns the rows of a document's tables of proofs.
@@ -94,7 +99,7 @@ fn is_there(test: &str) -> bool {
 
 /// Returns the problem of a row's proof, or `None` if all its tests exist.
 fn problem(proof: &str, may_be_accepted: bool) -> Option<String> {
-    let tests: Vec<&str> = proof.split('`').skip(1).step_by(2).collect();
+    let tests: Vec<&str> = named_tests(proof).collect();
     if tests.is_empty() && !(may_be_accepted && proof.contains("**accepted**")) {
         return Some(String::from("nothing proves it"));
     }
@@ -133,9 +138,14 @@ const DOCUMENTS: [&str; 2] = ["promises.md", "threats.md"];
 
 /// Returns `true` if a document names this platform test as a proof.
 pub fn is_proof(test: &str) -> bool {
+    proving_tests().contains(test)
+}
+
+/// Returns the tests that the documents name as proofs.
+fn proving_tests() -> BTreeSet<String> {
     let rows = DOCUMENTS.into_iter().flat_map(proofs);
-    rows.into_iter()
-        .any(|row| row.tests().any(|named| named == test))
+    rows.flat_map(|row| row.tests().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Returns the platform tests that begin with `long_test!`: they run only with `TEST_ALL=1`.
@@ -175,7 +185,7 @@ fn every_section_has_a_test_of_the_default_set() {
     }
     let without: Vec<_> = sections.iter().filter(|(_, has)| !**has).collect();
     assert!(without.is_empty(), "{without:?}");
-    let proofs = long.iter().filter(|test| is_proof(test)).count();
+    let proofs = long.intersection(&proving_tests()).count();
     println!(
         "{} tests run only with TEST_ALL=1, and {proofs} of them prove a promise or a defence",
         long.len()

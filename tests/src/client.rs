@@ -13,7 +13,6 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     token: Option<String>,
-    timeout: Duration,
 }
 
 /// A response with its complete body.
@@ -53,7 +52,6 @@ impl Client {
             http: http_builder().build().unwrap_or_default(),
             url: url.into(),
             token: token.map(str::to_owned),
-            timeout: wait_timeout(),
         }
     }
 
@@ -78,10 +76,10 @@ impl Client {
     /// If the response does not arrive within [`wait_timeout`], or if its body is truncated. An HTTP
     /// error status is not an error.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
-        tokio::time::timeout(self.timeout, Self::exchange(request))
+        tokio::time::timeout(wait_timeout(), Self::exchange(request))
             .await
             .unwrap_or_else(|_| {
-                let seconds = self.timeout.as_secs();
+                let seconds = wait_timeout().as_secs();
                 Err(Trouble::new(format!(
                     "the API did not respond within {seconds} s"
                 )))
@@ -153,7 +151,7 @@ impl Client {
                 known = Some(state);
                 last_change = Instant::now();
             }
-            if response.status != 200 || last_change.elapsed() > self.timeout {
+            if response.status != 200 || last_change.elapsed() > wait_timeout() {
                 return Err(Trouble::new(format!(
                     "job {job_id} is not finished: {}",
                     response.body

@@ -50,11 +50,7 @@ impl Ground {
         let made = self.template.get_or_try_init(|| async {
             let name = databases::fresh_name("template");
             databases::create(&self.servers, &name, None).await?;
-            let url = BTreeMap::from([(
-                "ASSAY_DATABASE_URL".to_owned(),
-                self.servers.postgres_url(&name),
-            )]);
-            operate(&self.binaries.api, &url, &["migrate"]).await?;
+            self.operate_on(&name, &["migrate"]).await?;
             Ok::<_, Trouble>(name)
         });
         Ok(made.await?)
@@ -76,15 +72,18 @@ impl Ground {
         let made = self.template_with_suite.get_or_try_init(|| async {
             let name = databases::fresh_name("template");
             databases::create(&self.servers, &name, Some(self.template().await?)).await?;
-            let url = BTreeMap::from([(
-                "ASSAY_DATABASE_URL".to_owned(),
-                self.servers.postgres_url(&name),
-            )]);
             let publish = ["suite", "publish", &folder.to_string_lossy()];
-            operate(&self.binaries.api, &url, &publish).await?;
+            self.operate_on(&name, &publish).await?;
             Ok::<_, Trouble>(name)
         });
         self.copy(made.await?).await
+    }
+
+    /// Runs an operator's command on the database of this name.
+    async fn operate_on(&self, database: &str, arguments: &[&str]) -> Result<Value, Trouble> {
+        let url = self.servers.postgres_url(database);
+        let env = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), url)]);
+        operate(&self.binaries.api, &env, arguments).await
     }
 
     async fn copy(&self, template: &str) -> Result<Database, Trouble> {
