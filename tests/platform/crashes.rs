@@ -25,7 +25,7 @@ async fn counts(world: &World) -> (i64, i64, i64) {
         .unwrap()
 }
 
-/// Returns the outcomes of all attempts of the only job.
+/// Returns the outcome of each attempt at the only job.
 async fn outcomes(world: &World) -> Vec<String> {
     sqlx::query_scalar("select outcome from job_attempts order by attempt")
         .fetch_all(&mut world.database().await)

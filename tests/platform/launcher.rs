@@ -209,7 +209,7 @@ const COMPILED_FOR_MACROS: [&str; 34] = [
     "winnow",
 ];
 
-/// Returns the crates of a selection of packages, each with its version and its features.
+/// Returns the crates that the selected packages need, each with its version and its features.
 fn crates(selection: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--edges=normal,build", "--prefix=none"])

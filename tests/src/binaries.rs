@@ -116,8 +116,8 @@ const PACKAGES: [&str; 8] = [
 /// The package of this crate.
 const LAUNCHER: &str = "assay-tests";
 
-/// Returns the arguments of cargo that select the packages and the features of the two builds of
-/// `cargo demo`: of the launcher, and of the programs.
+/// Returns the cargo arguments with which `cargo demo` selects packages and features in its two
+/// builds: first the launcher, then the programs.
 pub fn demo_selections() -> [Vec<&'static str>; 2] {
     let programs = PACKAGES
         .into_iter()

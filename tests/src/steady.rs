@@ -366,7 +366,7 @@ pub enum Away {
     Flushed,
 }
 
-/// The minimum length of an outage of Redis.
+/// The minimum length of a Redis outage.
 #[derive(Debug, Clone, Copy)]
 pub struct OutageMin {
     /// The time that it lasts at least.

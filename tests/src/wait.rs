@@ -1,4 +1,4 @@
-//! The timeout of all waits of the tests and of the programs that launch stacks.
+//! The timeout for every wait, in tests and in the programs that launch stacks.
 //!
 //! A test asserts no duration, because a busy machine stretches each of them. It waits for events,
 //! and asserts their order and their counts. The timeout only ends a run in which an awaited event
