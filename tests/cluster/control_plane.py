@@ -76,12 +76,17 @@ class Processes:
         for name in self.running:
             self.ready(name, lambda: True)
 
-    def stop(self):
-        """Kills the programs: nothing that they have in memory is needed again."""
-        for process in reversed(self.running.values()):
+    def end(self, name):
+        """Kills a program, if it runs."""
+        process = self.running.pop(name, None)
+        if process:
             process.kill()
             process.wait()
-        self.running.clear()
+
+    def stop(self):
+        """Kills the programs: nothing that they have in memory is needed again."""
+        for name in reversed(list(self.running)):
+            self.end(name)
 
 
 class Client:

@@ -169,8 +169,9 @@ class Nodes:
                 f"--node-ip={address}",
             )
 
-    def start_proxy(self):
-        """Starts the proxy of Services. One is enough, because both nodes have one network."""
+    def start_proxy(self, delay="0s"):
+        """Starts the proxy of Services, or starts it again with another minimum time between two changes of its rules. One is
+        enough, because both nodes have one network."""
         settings = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -184,10 +185,12 @@ class Nodes:
             "oomScoreAdj": 0,
             # These are limits of the whole machine.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-            "nftables": {"minSyncPeriod": "0s"},
+            "nftables": {"minSyncPeriod": delay},
         }
         file = FOLDER / "kube-proxy.json"
         file.write_text(json.dumps(settings))
+        # The rules stay while no proxy runs.
+        self.processes.end("kube-proxy")
         self.processes.start("kube-proxy", program("kube-proxy"), f"--config={file}")
 
     def are_ready(self, client):

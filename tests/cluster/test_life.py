@@ -368,6 +368,8 @@ def test_probe_of_wrong_port_is_noticed(cluster):
 
 def test_short_pre_stop_and_writable_root_are_noticed(cluster):
     cluster.write_values(securityContext={"readOnlyRootFilesystem": False})
+    # Late, as in a large cluster: a proxy that learns at once which pods end would hide the error.
+    cluster.nodes.start_proxy(delay="3s")
     with cluster.broken_chart("deployment-api.yaml", "seconds: {{ .Values.api.preStopSleepSeconds }}", "seconds: 0"):
         cluster.install()
         assert unrestricted(cluster) == {"root"}
