@@ -240,3 +240,18 @@ fn demo_compiles_each_crate_once() {
         .collect();
     assert_eq!(names, BTreeSet::from(COMPILED_FOR_MACROS));
 }
+
+/// `cargo queries` writes what the other crates need to build, so it must build without them.
+#[test]
+fn queries_needs_no_crate_with_statements() {
+    let needed = crates(&["-p", "assay-tests", "--no-default-features"]);
+    let with_statements = ["assay-core ", "assay-api ", "assay-worker "];
+    let found = needed
+        .iter()
+        .filter(|line| with_statements.iter().any(|name| line.starts_with(name)));
+    assert_eq!(found.collect::<Vec<_>>(), [] as [&String; 0]);
+    assert!(
+        needed.iter().any(|line| line.starts_with("sqlx ")),
+        "{needed:?}"
+    );
+}
