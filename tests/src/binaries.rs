@@ -127,11 +127,8 @@ pub fn demo_selections() -> [Vec<&'static str>; 2] {
 }
 
 /// Selects the features of the programs with which the launcher's package depends on theirs.
-const WITHOUT_DEFAULT_FEATURES: [&str; 3] = [
-    "--no-default-features",
-    "--features",
-    "assay-tests/programs",
-];
+const WITHOUT_DEFAULT_FEATURES: [&str; 3] =
+    ["--no-default-features", "--features", "assay-tests/default"];
 
 /// The arguments of cargo that select the same binaries, with the features that `cargo test` enables
 /// in their dependencies. Tests enable more features than programs do, and cargo compiles a crate
