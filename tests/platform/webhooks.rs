@@ -1078,6 +1078,14 @@ async fn restored_webhook_continues_after_its_deliveries() {
     let world = world_with(local()).await;
     let receiver = Receiver::start().await;
     let types = ["usage.threshold", "key.created"];
+    // A webhook begins before the transactions that are open on the server, also those of other tests.
+    // The world's own key must not be after them.
+    let mut db = world.database().await;
+    let shown = "select not exists (select from events where xid >= pg_snapshot_xmin(pg_current_snapshot()))";
+    wait_until("the feed shows all events", async || {
+        sqlx::query_scalar(shown).fetch_one(&mut db).await.unwrap()
+    })
+    .await;
     let webhook = Webhook::create(&world.owner(), &receiver.url("/hook"), &types).await;
     insert_events(&world, &world.org.id, 1, 3).await;
     receiver.wait_for("/hook", 3).await;
@@ -1092,7 +1100,6 @@ async fn restored_webhook_continues_after_its_deliveries() {
     .await;
     // As after the restore of a dump: the stored transactions are later than all of this server, and one
     // event has no delivery yet.
-    let mut db = world.database().await;
     let restored = "update events set xid = (900000000000 + position)::text::xid8; \
                     update webhooks set xid = (select max(xid) from events), position = 9223372036854775807;
                     insert into events (xid, org_id, id, type, data) \
