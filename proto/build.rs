@@ -21,6 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Path::new(&out).join("descriptors.bin"),
         descriptors.encode_to_vec(),
     )?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::ChargedCodec")
+        .compile_fds(descriptors)?;
     Ok(())
 }

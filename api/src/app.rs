@@ -110,6 +110,8 @@ pub struct Inner {
     pub usage_days: ConcurrencyLimit,
     /// The limit of outputs that are streamed: each holds a connection to the artifact store.
     pub job_outputs: ConcurrencyLimit,
+    /// The limit of files of retired suites that an address reads at once.
+    pub opened_files: ConcurrencyLimit,
     /// The limit of streams of generated events: each holds its result until the client has read it.
     pub generation_streams: ConcurrencyLimit,
     /// The limit of comparisons: each uses a core.
@@ -275,6 +277,7 @@ impl App {
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             usage_days: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
+            opened_files: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),
             event_waits: ConcurrencyLimit::new(32, usize::MAX, CONCURRENCY_TIMEOUT),

@@ -1,6 +1,7 @@
 //! The gRPC contract: the messages, clients and servers generated from `assay/v1/*.proto`, and, for
 //! the API, the conversions between messages and resources.
 
+pub mod codec;
 #[cfg(feature = "convert")]
 pub mod convert;
 

@@ -55,7 +55,7 @@ fn is_campaign() -> bool {
 }
 
 /// Returns the resident memory of a process, in bytes.
-fn resident(process: &Process) -> u64 {
+pub fn resident(process: &Process) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
     let line = status

@@ -774,8 +774,8 @@ fn new_lines(log: &Path) -> String {
 }
 
 impl Drop for World {
-    /// Checks the logs of all processes for secrets at the end of each test. Of the shared stack,
-    /// it reads only what is new, which other tests may have caused.
+    /// Checks the logs of all processes at the end of each test: for secrets, and for responses whose
+    /// memory was not charged. Of the shared stack, it reads only what is new, which other tests may have caused.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -793,6 +793,12 @@ impl Drop for World {
                 process.log.display(),
                 secrets_in(&log)
             );
+            // The memory budget counts every response before it exists.
+            let uncharged: Vec<&str> = log
+                .lines()
+                .filter(|line| line.contains("response larger than its charge"))
+                .collect();
+            assert!(uncharged.is_empty(), "{uncharged:#?}");
         }
     }
 }

@@ -92,6 +92,7 @@ mod telemetry;
 mod terms;
 mod tls;
 mod traces;
+mod unread;
 mod upgrade;
 mod uploads;
 mod usage;

@@ -158,8 +158,7 @@ impl Protocols {
         id: &str,
         body: &Value,
     ) -> Result<Value, Status> {
-        let message = DynamicMessage::deserialize(rpc.input(), message(route, id, body)).unwrap();
-        let mut request = tonic::Request::new(prost::Message::encode_to_vec(&message));
+        let mut request = tonic::Request::new(encoded(rpc, route, id, body));
         if let Some(token) = token {
             request = with_token(request.into_inner(), token);
         }
@@ -178,6 +177,12 @@ impl Protocols {
             .serialize_with_options(serde_json::value::Serializer, &options)
             .unwrap())
     }
+}
+
+/// Returns the encoded message of the call of a route by this rpc.
+pub fn encoded(rpc: &MethodDescriptor, route: &Route, id: &str, body: &Value) -> Vec<u8> {
+    let message = DynamicMessage::deserialize(rpc.input(), message(route, id, body)).unwrap();
+    prost::Message::encode_to_vec(&message)
 }
 
 /// Returns the names of a path's parameters, in order.

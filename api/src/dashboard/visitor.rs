@@ -15,12 +15,14 @@ use crate::app::App;
 use crate::http::cookies;
 use crate::http::error_response::Failure;
 use crate::http::theme::Theme;
+use crate::limits::request_memory::{Reservation, SharedReservation};
 use crate::ops::account;
 
 /// The user of a page, signed in. A request without a session is sent to the sign-in page.
 pub struct Visitor {
     credential: Credential,
     browser: Browser,
+    room: Option<SharedReservation>,
 }
 
 /// The cookies of a browser.
@@ -80,6 +82,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
             credential: credential
                 .ok_or_else(|| Error::internal("the page has no authentication"))?,
             browser: Browser::of(&parts.headers),
+            room: parts.extensions.get().cloned(),
         })
     }
 }
@@ -106,6 +109,13 @@ impl<S: Sync> FromRequestParts<S> for Query {
 }
 
 impl Visitor {
+    /// Returns the memory that is charged for the request and its page.
+    pub fn room(&self) -> Result<&Reservation> {
+        self.room
+            .as_deref()
+            .ok_or_else(|| Error::internal("the page has no memory reservation"))
+    }
+
     /// Returns the proof of a permission.
     ///
     /// # Errors

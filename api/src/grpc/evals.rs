@@ -15,7 +15,6 @@ use tonic::{Request, Response, Status};
 use super::raw::{read_fields, unary};
 use super::service::{Input, Service};
 use crate::app::App;
-use crate::layers::memory;
 use crate::ops::evals::{self, Submission};
 use crate::ops::submissions::{Accepted, Origin};
 
@@ -40,7 +39,6 @@ impl UnaryService<Bytes> for CreateEval {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let service = self.0.clone();
         async move {
-            let reservation = memory::reservation(request.extensions());
             let operation = |app,
                              submitter: TermsAccepted<EvalSubmitter>,
                              input: Input<Bytes>| async move {
@@ -52,7 +50,7 @@ impl UnaryService<Bytes> for CreateEval {
                     label,
                     metadata,
                     idempotency_key,
-                } = read_fields(input.message, &*reservation?).await?;
+                } = read_fields(input.message, &input.room).await?;
                 let submission = Submission {
                     suite_id,
                     predictions: predictions.map(Into::into),

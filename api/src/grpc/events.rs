@@ -27,7 +27,9 @@ impl EventService for Service {
                 cursor,
                 wait,
             };
-            Ok(events::list(&app, &caller, query).await?.into())
+            Ok(events::list(&app, &caller, query, &input.room)
+                .await?
+                .into())
         })
         .await
     }

@@ -34,7 +34,7 @@ impl JobService for Service {
                 limit,
                 before: before.map(|time| time.to_string()),
             };
-            Ok(jobs::list(&app, &caller, filter).await?.into())
+            Ok(jobs::list(&app, &caller, filter, &input.room).await?.into())
         })
         .await
     }

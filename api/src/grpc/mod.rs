@@ -56,7 +56,7 @@ use assay_proto::v1::webhook_service_server::WebhookServiceServer;
 use axum::Router;
 use axum::extract::State;
 use axum::handler::Handler as _;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -65,13 +65,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::grpc::service::Service;
+use crate::grpc::service::{SMALL_MESSAGE_MAX, Service};
 use crate::http::error_response::Failure;
 use crate::http::protocol::Protocol;
 use crate::layers;
-
-/// Maximum size of a message without predictions, in bytes.
-const SMALL_MESSAGE_MAX: usize = 64 * 1024;
 
 /// Maximum size of a message with a part of an upload: 1 MiB of the part, and the other fields.
 const PART_MESSAGE_MAX: usize = 1024 * 1024 + SMALL_MESSAGE_MAX;
@@ -108,6 +105,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .into_axum_router()
         .merge(evals::routes().with_state(app.clone()))
         .merge(predictions::routes().with_state(app.clone()))
+        .merge(suites::routes().with_state(app.clone()))
         .route_layer((
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
@@ -141,7 +139,9 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         // Older clients, such as the one for Python, support this version only.
         open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
     }
-    let open = open.into_axum_router();
+    let open = open
+        .into_axum_router()
+        .route_layer(from_fn(layers::memory::run_reserved));
     let all = with_credential
         .merge(public)
         .merge(sign_in)

@@ -16,7 +16,6 @@ use tonic::{Request, Response, Status};
 use super::raw::{read_fields, unary};
 use super::service::{Input, Service};
 use crate::app::App;
-use crate::layers::memory;
 use crate::ops::predictions::{self, PredictionFields};
 use crate::ops::submissions::{Accepted, Origin};
 
@@ -44,7 +43,6 @@ impl UnaryService<Bytes> for CreatePrediction {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let service = self.0.clone();
         async move {
-            let reservation = memory::reservation(request.extensions());
             let operation = |app,
                              submitter: TermsAccepted<ModelRunner>,
                              input: Input<Bytes>| async move {
@@ -65,7 +63,7 @@ impl UnaryService<Bytes> for CreatePrediction {
                     evaluate,
                     label,
                     idempotency_key,
-                } = read_fields(input.message, &*reservation?).await?;
+                } = read_fields(input.message, &input.room).await?;
                 let fields = PredictionFields {
                     model_id,
                     model_version,

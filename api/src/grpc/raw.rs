@@ -1,13 +1,15 @@
-//! Rpcs whose messages have a large list. tonic does not decode them: [`CreateReader`] converts the
-//! list to JSON in steps, and each step is charged to the memory budget.
+//! Rpcs whose messages have a large list. tonic does not decode such a request: [`CreateReader`]
+//! converts the list to JSON in steps, and each step is charged to the memory budget. It does not
+//! encode such a response either.
 
 use std::marker::PhantomData;
 
 use assay_core::{Code, Error, Result};
+use assay_proto::codec::ChargedDecoder;
 use assay_proto::convert::{CreateReader, LargeFields, Unreadable};
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, UnaryService};
 use tonic_prost::ProstEncoder;
 
@@ -31,6 +33,22 @@ where
 {
     let codec = RawRequestCodec(PhantomData);
     let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(BODY_MAX), None);
+    let response = grpc.unary(service, request).await;
+    response.map(axum::body::Body::new)
+}
+
+/// Responds to a call with a response that the service has encoded.
+pub(super) async fn encoded<S, M>(
+    service: S,
+    request: axum::extract::Request,
+    message_max: usize,
+) -> axum::response::Response
+where
+    S: UnaryService<M, Response = Bytes>,
+    M: prost::Message + Default + Send + Sync + 'static,
+{
+    let codec = RawResponseCodec(PhantomData);
+    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(message_max), None);
     let response = grpc.unary(service, request).await;
     response.map(axum::body::Body::new)
 }
@@ -89,5 +107,35 @@ impl Decoder for RawDecoder {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}
+
+/// A codec that decodes the request message with prost, and whose responses are encoded already.
+struct RawResponseCodec<M>(PhantomData<M>);
+
+impl<M: prost::Message + Default + Send + Sync + 'static> Codec for RawResponseCodec<M> {
+    type Encode = Bytes;
+    type Decode = M;
+    type Encoder = RawEncoder;
+    type Decoder = ChargedDecoder<M>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        RawEncoder
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ChargedDecoder::default()
+    }
+}
+
+struct RawEncoder;
+
+impl Encoder for RawEncoder {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(message);
+        Ok(())
     }
 }

@@ -78,7 +78,9 @@ impl ReceiptService for Service {
                 version,
                 file,
             } = input.message;
-            let lines = receipts::opened_file(&app, &suite_id, version.as_deref(), &file).await?;
+            let (version, address) = (version.as_deref(), &input.context.address);
+            let lines =
+                receipts::opened_file(&app, &suite_id, version, &file, address, input.room).await?;
             Ok(lines.map_ok(|lines| v1::StreamSuiteOpeningResponse { lines }))
         })
         .await

@@ -1,15 +1,22 @@
 //! The steps that all rpcs share: proof of permission, call of the operation, conversion of errors.
 
+use std::sync::Arc;
+
 use assay_core::model::permissions::{Credential, Proof};
 use assay_core::{Error, Result};
 use futures_util::stream::{BoxStream, Stream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::http::error_response;
 use crate::http::request_context::RequestContext;
-use crate::layers::telemetry;
+use crate::layers::{memory, telemetry};
+use crate::limits::request_memory::SharedReservation;
+
+/// Maximum size of a message without predictions, in bytes.
+pub(super) const SMALL_MESSAGE_MAX: usize = 64 * 1024;
 
 /// The implementation of every service. Each file of this module adds the rpcs of one.
 #[derive(Clone)]
@@ -25,13 +32,11 @@ impl Service {
     ) -> Result<Response<R>, Status>
     where
         P: Proof,
+        R: Message,
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<R>>,
     {
-        let proof = match request.extensions().get::<Credential>() {
-            Some(credential) => P::from_credential(credential),
-            None => Err(Error::internal("the rpc has no authentication")),
-        };
+        let proof = proof(&request);
         let operation = |app, input| async move { operation(app, proof?, input).await };
         self.respond_to_anyone(request, operation).await
     }
@@ -43,6 +48,25 @@ impl Service {
         operation: F,
     ) -> Result<Response<R>, Status>
     where
+        R: Message,
+        F: FnOnce(App, Input<M>) -> Fut,
+        Fut: Future<Output = Result<R>>,
+    {
+        let (result, room) = self.call(request, operation).await?;
+        let bytes = result.encoded_len() as u64;
+        room.check_response(bytes);
+        // The message stays in memory until it is encoded.
+        room.set_response(2 * bytes);
+        Ok(Response::new(result))
+    }
+
+    /// Calls an operation, and returns its result with the memory that is charged for it.
+    async fn call<M, R, F, Fut>(
+        &self,
+        request: Request<M>,
+        operation: F,
+    ) -> Result<(R, SharedReservation), Status>
+    where
         F: FnOnce(App, Input<M>) -> Fut,
         Fut: Future<Output = Result<R>>,
     {
@@ -50,17 +74,16 @@ impl Service {
         let Some(context) = extensions.get::<RequestContext>().cloned() else {
             return Err(Status::internal("the request has no context"));
         };
-        let result = operation(
-            self.0.clone(),
-            Input {
+        let called = async {
+            let room = memory::reservation(&extensions)?;
+            let input = Input {
                 message,
                 context: context.clone(),
-            },
-        )
-        .await;
-        result
-            .map(Response::new)
-            .map_err(|error| to_status(&error, &context))
+                room: Arc::clone(&room),
+            };
+            Ok((operation(self.0.clone(), input).await?, room))
+        };
+        called.await.map_err(|error| to_status(&error, &context))
     }
 
     /// Does the same as [`Service::respond`] for an operation that returns a stream of messages.
@@ -75,9 +98,9 @@ impl Service {
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<S>>,
     {
-        let context = request.extensions().get::<RequestContext>().cloned();
-        let response = self.respond(request, operation).await?;
-        Ok(with_stream_errors(response, context))
+        let proof = proof(&request);
+        let operation = |app, input| async move { operation(app, proof?, input).await };
+        self.stream_to_anyone(request, operation).await
     }
 
     /// Does the same as [`Service::stream`] for an operation that requires no credential.
@@ -92,8 +115,16 @@ impl Service {
         Fut: Future<Output = Result<S>>,
     {
         let context = request.extensions().get::<RequestContext>().cloned();
-        let response = self.respond_to_anyone(request, operation).await?;
-        Ok(with_stream_errors(response, context))
+        let (messages, _room) = self.call(request, operation).await?;
+        Ok(with_stream_errors(Response::new(messages), context))
+    }
+}
+
+/// Returns the proof of the caller's permission, or the error that the caller lacks it.
+fn proof<P: Proof, M>(request: &Request<M>) -> Result<P> {
+    match request.extensions().get::<Credential>() {
+        Some(credential) => P::from_credential(credential),
+        None => Err(Error::internal("the rpc has no authentication")),
     }
 }
 
@@ -122,4 +153,6 @@ fn to_status(error: &Error, context: &RequestContext) -> Status {
 pub(super) struct Input<M> {
     pub(super) message: M,
     pub(super) context: RequestContext,
+    /// The memory that is charged for the request and its response.
+    pub(super) room: SharedReservation,
 }

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::predictions::CreatePrediction;
 use super::service::Service;
+use crate::limits::request_memory::SharedReservation;
 use crate::ops::generation_stream;
 use crate::ops::job_output;
 use crate::ops::serving::{self, ServeFields};
@@ -37,6 +38,7 @@ fn read(messages: Vec<v1::Sequence>) -> Result<Option<Vec<Sequence<'static>>>> {
 fn generate_fields(
     message: v1::GenerateRequest,
     model_id: &str,
+    room: SharedReservation,
 ) -> Result<(ServeFields<'_>, GenerateFields)> {
     let v1::GenerateRequest {
         model_id: _,
@@ -61,6 +63,7 @@ fn generate_fields(
             on_unknown,
         },
         idempotency_key,
+        room,
     };
     let options = GenerateFields {
         n_events,
@@ -99,6 +102,7 @@ impl ServingService for Service {
                     on_unknown,
                 },
                 idempotency_key,
+                room: input.room,
             };
             let options = PredictFields {
                 top_k,
@@ -118,7 +122,7 @@ impl ServingService for Service {
         self.respond(request, |app, submitter: Proof, input| async move {
             let mut message = input.message;
             let model_id = std::mem::take(&mut message.model_id);
-            let (fields, options) = generate_fields(message, &model_id)?;
+            let (fields, options) = generate_fields(message, &model_id, input.room)?;
             Ok(serving::generate(&app, &submitter, fields, options)
                 .await?
                 .into())
@@ -135,7 +139,7 @@ impl ServingService for Service {
         self.stream(request, |app, submitter: Proof, input| async move {
             let mut message = input.message;
             let model_id = std::mem::take(&mut message.model_id);
-            let (fields, options) = generate_fields(message, &model_id)?;
+            let (fields, options) = generate_fields(message, &model_id, input.room)?;
             let stream =
                 generation_stream::stream_generate(&app, &submitter, fields, options).await?;
             Ok(stream.parts.map_ok(v1::StreamGenerateResponse::from))
@@ -168,6 +172,7 @@ impl ServingService for Service {
                     on_unknown,
                 },
                 idempotency_key,
+                room: input.room,
             };
             let options = EmbedFields {
                 pooling,

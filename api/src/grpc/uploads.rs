@@ -9,7 +9,6 @@ use futures_util::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::service::Service;
-use crate::layers::memory;
 use crate::ops::complete_upload;
 use crate::ops::uploads::{self, NewUploadFields, UploadQuery};
 
@@ -106,7 +105,6 @@ impl UploadService for Service {
         &self,
         request: Request<Streaming<v1::UploadPredictionsRequest>>,
     ) -> Result<Response<v1::UploadPredictionsResponse>, Status> {
-        let reservation = memory::reservation(request.extensions());
         self.respond(request, |app, submitter: Uploader, input| async move {
             let mut messages = input.message;
             let first = messages.message().await.map_err(stream_error)?;
@@ -123,7 +121,7 @@ impl UploadService for Service {
                 &upload_id,
                 number.into(),
                 None,
-                &*reservation?,
+                &input.room,
                 &mut body,
             )
             .await?;

@@ -12,6 +12,7 @@ use tonic_types::StatusExt as _;
 use crate::http::error_response::{self, Failure, PendingFailure};
 use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
+use crate::limits::request_memory;
 
 /// Returns the response to a request whose handler panicked.
 pub(super) fn handler_panicked() -> Response {
@@ -104,6 +105,7 @@ fn translate(headers: &HeaderMap) -> Option<Failure> {
             )
             .into(),
         ),
+        tonic::Code::Unavailable => Some(request_memory::no_room().into()),
         tonic::Code::Unimplemented => {
             let error = Error::new(
                 Code::NotFound,

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use assay_core::{Code, Error, Result};
+use assay_proto::codec::{CHARGE_DECODED, ChargeDecoded};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -15,6 +16,7 @@ use http::Extensions;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::response_size;
 use crate::app::App;
 use crate::http::connections::activity::ConnectionActivity;
 use crate::http::error_response::Failure;
@@ -66,24 +68,49 @@ pub async fn reserve(State(app): State<App>, mut request: Request, next: Next) -
             may_be_silent,
         ))
     });
-    let mut response = next.run(request).await;
+    let charge_decoded: ChargeDecoded = {
+        let reservation = Arc::clone(&reservation);
+        Arc::new(move |bytes| reservation.try_grow(bytes))
+    };
+    let mut response = CHARGE_DECODED
+        .scope(charge_decoded, next.run(request))
+        .await;
     // The handler only sees that the body ended early, so the refusal replaces its response.
     if let Some(error) = refusal.take() {
         let allowance = response.extensions_mut().remove::<Allowance>();
         response = Failure::from(error).into_response();
         allowance.map(|allowance| response.extensions_mut().insert(allowance));
     }
-    // The handler has dropped the request's body by now. A streamed response has no length: its
-    // connection holds at most 64 KiB and one message of it.
+    // The handler has dropped the request's body by now. A streamed response has no length, so it
+    // keeps what was reserved for it.
     let is_shared = response.extensions().get::<SharedBody>().is_some();
-    let body = if is_shared {
-        0
-    } else {
-        response.body().size_hint().exact().unwrap_or(0)
-    };
-    reservation.set(REQUEST_BYTES + body);
+    match response.body().size_hint().exact() {
+        _ if is_shared => reservation.set_response(0),
+        Some(bytes) => {
+            reservation.check_response(bytes);
+            reservation.set_response(bytes);
+        }
+        None => {}
+    }
+    reservation.set(REQUEST_BYTES);
     response.extensions_mut().insert(reservation);
     response
+}
+
+/// Charges the response of a request by its route, and runs the request; or returns 503. Every route
+/// passes here before its handler, and a response that is larger than its charge is reported.
+pub async fn run_reserved(request: Request, next: Next) -> Response {
+    let reserved = match reservation(request.extensions()) {
+        Ok(reservation) => {
+            let bytes = response_size::of(&request);
+            reservation.reserve_response(bytes).await
+        }
+        Err(error) => Err(error),
+    };
+    match reserved {
+        Ok(()) => next.run(request).await,
+        Err(error) => Failure::from(error).into_response(),
+    }
 }
 
 /// Returns the memory reservation of a request.

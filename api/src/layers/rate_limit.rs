@@ -143,7 +143,7 @@ async fn limit_address(
     };
     match admit_address(app, kind, limit, &context.address).await {
         Ok(Some(verdict)) => run_if_admitted(verdict, request, next).await,
-        Ok(None) => next.run(request).await,
+        Ok(None) => memory::run_reserved(request, next).await,
         Err(error) => Failure::from(error).into_response(),
     }
 }
@@ -170,7 +170,7 @@ async fn admit_address(
 
 async fn run_if_admitted(verdict: Verdict, request: Request, next: Next) -> Response {
     let response = match verdict.refused_for {
-        None => next.run(request).await,
+        None => memory::run_reserved(request, next).await,
         Some(_) => Failure::from(verdict.rate_limited()).into_response(),
     };
     attach_allowance(verdict.allowance, response)

@@ -24,6 +24,10 @@ const WAITING_PER_HOLDER_MAX: usize = 64;
 /// Largest number of waiting requests in total.
 const WAITING_MAX: usize = 1024;
 
+/// The largest response that needs no charge of its own, in bytes: the charge of its request covers
+/// it.
+const SMALL_RESPONSE: u64 = 16 * 1024;
+
 /// The memory budget of a process. Clones share it.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
@@ -65,6 +69,7 @@ impl Budget {
             charge: Mutex::new(Charge {
                 holder: holder.into(),
                 bytes: 0,
+                response: 0,
             }),
         };
         reservation.grow(bytes).await?;
@@ -77,6 +82,7 @@ impl Budget {
             Mutex::new(Charge {
                 holder: Arc::clone(holder),
                 bytes,
+                response: 0,
             })
         };
         self.try_charge(holder, bytes).then(|| Reservation {
@@ -176,6 +182,8 @@ pub struct Reservation {
 struct Charge {
     holder: Arc<str>,
     bytes: u64,
+    /// The bytes of them that are for the response.
+    response: u64,
 }
 
 /// The reservation of a request and its response, stored in the extensions of both.
@@ -216,10 +224,49 @@ impl Reservation {
         Err(no_room())
     }
 
-    /// Sets the number of charged bytes without waiting for room, because the memory exists
-    /// already. Later requests wait for it instead.
+    /// Charges the memory that a response takes at its peak, in addition to what was charged for it
+    /// before. Called before the response is read from anywhere.
+    ///
+    /// # Errors
+    /// 503, as [`Budget::reserve`].
+    pub async fn reserve_response(&self, bytes: u64) -> Result<()> {
+        self.grow(bytes).await?;
+        self.charge().response += bytes;
+        Ok(())
+    }
+
+    /// Charges the memory of the next message of a stream, if it is more than what is charged for the
+    /// response already. A stream holds one message at a time.
+    ///
+    /// # Errors
+    /// 503, as [`Budget::reserve`].
+    pub async fn reserve_response_of(&self, bytes: u64) -> Result<()> {
+        let more = bytes.saturating_sub(self.response());
+        self.reserve_response(more).await
+    }
+
+    /// Returns the bytes that are charged for the response.
+    pub fn response(&self) -> u64 {
+        self.charge().response
+    }
+
+    /// Sets the number of bytes that are charged for everything but the response, without waiting for
+    /// room, because the memory exists already. Later requests wait for it instead.
     pub fn set(&self, bytes: u64) {
         let charge = &mut *self.charge();
+        let response = charge.response;
+        self.set_charge(charge, bytes + response);
+    }
+
+    /// Sets the number of bytes that are charged for the response, which now exists.
+    pub fn set_response(&self, bytes: u64) {
+        let charge = &mut *self.charge();
+        let other = charge.bytes.saturating_sub(charge.response);
+        self.set_charge(charge, other + bytes);
+        charge.response = bytes;
+    }
+
+    fn set_charge(&self, charge: &mut Charge, bytes: u64) {
         let state = &mut *self.budget.state();
         if bytes >= charge.bytes {
             state.charge(&charge.holder, bytes - charge.bytes);
@@ -227,6 +274,15 @@ impl Reservation {
             state.release(&charge.holder, charge.bytes - bytes);
         }
         charge.bytes = bytes;
+    }
+
+    /// Reports a response, or a message of a stream, that is larger than what was charged for it: its
+    /// memory was not counted before it existed.
+    pub fn check_response(&self, bytes: u64) {
+        let charged = self.response();
+        if bytes > charged.max(SMALL_RESPONSE) {
+            tracing::error!(bytes, charged, "response larger than its charge");
+        }
     }
 
     /// Moves the charge to another holder, and waits if that holder has no room for it.
@@ -238,7 +294,9 @@ impl Reservation {
         // The new holder is charged before the old one is released, so that the bytes are charged
         // at all times.
         let moved = self.budget.reserve(holder, bytes).await?;
-        std::mem::swap(&mut *self.charge(), &mut *moved.charge());
+        let (charge, moved) = (&mut *self.charge(), &mut *moved.charge());
+        moved.response = charge.response;
+        std::mem::swap(charge, moved);
         Ok(())
     }
 }

@@ -13,11 +13,16 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::background::event_data::render;
+use crate::limits::request_memory::Reservation;
 use crate::ops::jobs::{WAIT_MAX, current_scopes};
 
 /// Time after which events are read again that a notification has announced, but that are not shown
 /// yet, because an earlier transaction is open.
 const REREAD_DELAY: Duration = Duration::from_millis(50);
+
+/// Memory that a byte of the data of a page takes, in bytes: the rows, the resources, their JSON
+/// objects and the body.
+const EVENT_BYTE_COST: u64 = 5;
 
 /// Longest time between a notification and the reading of its event.
 const REREAD_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -35,8 +40,14 @@ pub struct EventQuery {
 }
 
 /// Returns a page of the events that the caller may see, the oldest first. With `wait`, an empty
-/// page is returned only after that many seconds.
-pub async fn list(app: &App, caller: &Caller, query: EventQuery) -> Result<Events> {
+/// page is returned only after that many seconds. The memory of a page is charged to `room` before its
+/// data is read.
+pub async fn list(
+    app: &App,
+    caller: &Caller,
+    query: EventQuery,
+    room: &Reservation,
+) -> Result<Events> {
     let EventQuery {
         r#type,
         limit,
@@ -93,6 +104,8 @@ pub async fn list(app: &App, caller: &Caller, query: EventQuery) -> Result<Event
             return Err(Error::field("cursor", "not_available", message));
         }
         let is_empty = page.rows.is_empty();
+        room.reserve_response_of(page.bytes * EVENT_BYTE_COST)
+            .await?;
         position = page.next;
         let events = render(app, org_id, page.rows).await?;
         // All events of a page can be about jobs that no longer exist.

@@ -25,6 +25,7 @@ use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use crate::background::job_updates::JobSubscription;
 use crate::limits::rejections::Rejection;
+use crate::limits::request_memory::Reservation;
 use crate::ops::trace_document::{self, TraceDocument};
 
 pub(super) fn not_found() -> Error {
@@ -84,8 +85,18 @@ pub async fn of_request(app: &App, caller: &JobReader, request_id: &str) -> Resu
     store::job::of_request(&app.jobs_db.get(), caller.org_id(), request_id).await
 }
 
-/// Returns a page of the jobs of the organization, the newest first.
-pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs> {
+/// Memory of a job in a page, in bytes: its row, the job and its JSON, each with 16 pairs of metadata
+/// of 512 characters, which have up to four bytes.
+const JOB_BYTES: u64 = 3 * 36 * 1024;
+
+/// Returns a page of the jobs of the organization, the newest first. Its memory is charged to `room`
+/// before it is read.
+pub async fn list(
+    app: &App,
+    caller: &JobReader,
+    filter: Filter,
+    room: &Reservation,
+) -> Result<Jobs> {
     let Filter {
         r#type,
         status,
@@ -125,6 +136,7 @@ pub async fn list(app: &App, caller: &JobReader, filter: Filter) -> Result<Jobs>
         return Err(Error::fields(errors));
     }
     let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
+    room.reserve_response(u64::from(limit) * JOB_BYTES).await?;
     // One row more than the page has shows that there is a next page.
     let mut rows = store::job::list(
         &app.jobs_db.get(),

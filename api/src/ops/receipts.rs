@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::app::App;
+use crate::limits::request_memory::SharedReservation;
 use crate::receipt_log::publication::object_key;
 
 /// The longest wait for a signature.
@@ -303,12 +304,21 @@ fn represent_opening(
     }
 }
 
-/// Returns the lines of the items or answers of a retired version.
+/// Memory that a byte of a file takes while its lines are read and written, in bytes.
+const FILE_BYTE_COST: u64 = 3;
+
+/// Returns the lines of the items or answers of a retired version, several at once. The memory of
+/// the lines is charged to `room` before they are read.
+///
+/// # Errors
+/// 404 if there is no such file, 503 if the address reads too many files at once.
 pub async fn opened_file(
     app: &App,
     suite_id: &str,
     version: Option<&str>,
     file: &str,
+    address: &str,
+    room: SharedReservation,
 ) -> Result<impl Stream<Item = Result<Vec<u8>>> + Send + 'static + use<>> {
     let not_found = || Error::not_found(Resource::Opening);
     let file = match file {
@@ -324,7 +334,24 @@ pub async fn opened_file(
         suite_id: stored.suite_id,
         version: stored.suite_version,
     };
-    Ok(receipts::opened_lines(app.db.get(), suite, file))
+    let permit = app.opened_files.acquire(address).await?;
+    // A statement for each block instead of one cursor: a slow reader must not hold a connection.
+    let (db, from) = (app.db.clone(), 0);
+    let reader = (db, suite, room, permit, from);
+    Ok(futures_util::stream::try_unfold(
+        reader,
+        move |(db, suite, room, permit, from)| async move {
+            let extent = receipts::opened_extent(&db.get(), &suite, file, from).await?;
+            if extent.items == 0 {
+                return Ok(None);
+            }
+            room.reserve_response_of(extent.bytes * FILE_BYTE_COST)
+                .await?;
+            let (lines, next) =
+                receipts::opened_lines(&db.get(), &suite, file, from, extent.items).await?;
+            Ok::<_, Error>(Some((lines, (db, suite, room, permit, next))))
+        },
+    ))
 }
 
 /// Returns all receipt keys as a JWK set.

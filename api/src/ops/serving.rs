@@ -16,7 +16,7 @@ use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
     Continuations, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateMode, GenerateOptions,
     GenerateUsage, Generations, Pooling, PredictData, PredictUsage, Predictions, Refusal,
-    SEQUENCES_MAX, Seed, Served, Unit, Units,
+    SEQUENCES_MAX, Seed, Served, TOP_K, Unit, Units,
 };
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
@@ -31,6 +31,7 @@ use super::serving_charge::{Charge, ChargedRequest};
 use super::submissions::idempotency_key_error;
 use crate::app::App;
 use crate::limits::concurrency::ConcurrencyPermit;
+use crate::limits::request_memory::SharedReservation;
 
 /// The number of continuations that `generate` follows at once in the mode `beam`.
 const BEAM: u32 = 10;
@@ -47,6 +48,8 @@ pub struct ServeFields<'a> {
     pub history: HistoryFields,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
+    /// The memory that is charged for the request and its response.
+    pub room: SharedReservation,
 }
 
 /// Ranks items for each sequence by their probability of being next.
@@ -76,6 +79,7 @@ pub async fn predict(
         units,
         encodings: 1,
         needs_items,
+        result_bytes: request.longest_ranking(options.top_k) * RESULT_ITEM_BYTES,
     };
     let ranks_options = |model: &Servable| {
         if has_options && !model.served.ranks_options() {
@@ -168,6 +172,9 @@ impl<'a> Generation<'a> {
             units,
             encodings,
             needs_items: true,
+            result_bytes: u64::from(options.n_events)
+                * u64::from(options.n_continuations)
+                * RESULT_ITEM_BYTES,
         };
         let samples = |model: &Servable| {
             let must_sample = options.mode == GenerateMode::Sample || options.exclude_seen;
@@ -274,6 +281,7 @@ pub async fn embed(
         units,
         encodings: 1,
         needs_items: false,
+        result_bytes: RESULT_VECTOR_BYTES,
     };
     let pools = |model: &Servable| {
         if options.pooling == Pooling::Mean && !model.served.pools_mean() {
@@ -385,7 +393,16 @@ struct Work {
     encodings: u32,
     /// Set if the request returns items of the catalog that it does not name.
     needs_items: bool,
+    /// The memory of the result of a sequence, in bytes.
+    result_bytes: u64,
 }
+
+/// Memory of an item in a result, in bytes: its id and its score, in the engine's response, in the
+/// result and in the response. Ids of items may have up to 512 bytes, but have 20 usually.
+const RESULT_ITEM_BYTES: u64 = 512;
+
+/// Memory of a vector in a result, in bytes: 2,048 numbers of which each has up to 12 characters.
+const RESULT_VECTOR_BYTES: u64 = 64 * 1024;
 
 /// A valid request.
 struct Request<'a> {
@@ -395,6 +412,7 @@ struct Request<'a> {
     sequences: Vec<Sequence<'a>>,
     /// The idempotency key, and the digest of the request.
     idempotency: Option<(String, [u8; 32])>,
+    room: SharedReservation,
 }
 
 impl<'a> Request<'a> {
@@ -414,6 +432,7 @@ impl<'a> Request<'a> {
             sequences,
             history: _,
             idempotency_key,
+            room,
         } = fields;
         let mut sequences = match sequences {
             Some(sequences) => sequences,
@@ -449,9 +468,21 @@ impl<'a> Request<'a> {
             model_version,
             sequences,
             idempotency: None,
+            room,
         };
         request.idempotency = idempotency_key.map(|key| (key, request.digest(options)));
         Ok(request)
+    }
+
+    /// Returns the largest number of items in the ranking of a sequence. Without `top_k`, all options
+    /// of a sequence are ranked.
+    fn longest_ranking(&self, top_k: Option<u32>) -> u64 {
+        let options = self.sequences.iter().map(|sequence| {
+            let options = sequence.options.as_ref();
+            options.map_or(0, |options| options.len() as u64)
+        });
+        let all = options.max().unwrap_or(0).max(u64::from(TOP_K.0));
+        top_k.map_or(all, u64::from)
     }
 
     fn units(&self, unit: Unit, each: i64) -> Units {
@@ -507,6 +538,8 @@ impl<'a> Request<'a> {
         work: Work,
         check: impl Fn(&Servable) -> Result<()>,
     ) -> Result<(Servable, Started, ConcurrencyPermit)> {
+        let bytes = work.result_bytes * self.sequences.len() as u64;
+        self.room.reserve_response(bytes).await?;
         let prepare = |found: &VisibleVersion| {
             let model = ensure_servable(&found.published, self.endpoint, work.needs_items)?;
             check(&model)?;

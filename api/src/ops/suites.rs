@@ -8,6 +8,7 @@ use assay_core::model::validation;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
+use crate::limits::request_memory::Reservation;
 
 /// Returns the current version of each suite. Every organization sees all suites.
 pub async fn list(app: &App, _: &SuiteReader) -> Result<Suites> {
@@ -33,14 +34,38 @@ fn not_found() -> Error {
     Error::not_found(Resource::Suite)
 }
 
+/// The largest page of a protocol, and what it costs.
+#[derive(Clone, Copy)]
+pub struct PageForm {
+    /// Maximum size of the items of a page, in bytes of their JSON. A page has at least one item.
+    bytes_max: u32,
+    /// Memory that a byte of it takes while the page is read and written, in bytes.
+    byte_cost: u64,
+}
+
+/// A page as JSON: its rows, the items made of them, and the growing body.
+pub const JSON_PAGE: PageForm = PageForm {
+    bytes_max: 4 * 1024 * 1024,
+    byte_cost: 4,
+};
+
+/// A page as a message. A byte of JSON becomes up to 5.5 bytes of a message, which clients accept up
+/// to 4 MiB by default.
+pub const MESSAGE_PAGE: PageForm = PageForm {
+    bytes_max: 640 * 1024,
+    byte_cost: 13,
+};
+
 /// Returns a page of the items of a suite, of the version that the cursor names or else of the
-/// current one.
+/// current one. Its memory is charged to `room` before it is read.
 pub async fn items(
     app: &App,
     _: &SuiteReader,
     suite_id: &str,
     cursor: Option<&str>,
     limit: Option<i64>,
+    form: PageForm,
+    room: &Reservation,
 ) -> Result<SuiteItems> {
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
@@ -68,7 +93,12 @@ pub async fn items(
     if from >= suite.n_items {
         return Err(bad_cursor());
     }
-    let items = store::suite::items(&app.db.get(), &suite_id, &suite.version, from, limit).await?;
+    let db = app.db.get();
+    let version = &suite.version;
+    let extent =
+        store::suite::items_extent(&db, &suite_id, version, from, limit, form.bytes_max).await?;
+    room.reserve_response(extent.bytes * form.byte_cost).await?;
+    let items = store::suite::items(&db, &suite_id, &suite.version, from, extent.items).await?;
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
     let next_cursor =
         (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));

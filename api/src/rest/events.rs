@@ -5,14 +5,15 @@ use assay_core::model::cursor::PAGE;
 use assay_core::model::event::{EventCursor, EventType, Events};
 use assay_core::model::permissions::Caller;
 use assay_core::model::validation::PageSize;
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::Uri;
 
 use super::extract::Permitted;
 use super::input::Query;
 use crate::app::App;
 use crate::http::error_response::Failure;
+use crate::limits::request_memory::SharedReservation;
 use crate::ops::events::{self, EventQuery};
 
 /// List events
@@ -73,6 +74,7 @@ use crate::ops::events::{self, EventQuery};
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
+    Extension(room): Extension<SharedReservation>,
     uri: Uri,
 ) -> Result<Json<Events>, Failure> {
     let mut query = Query::read(&uri);
@@ -83,5 +85,5 @@ pub(super) async fn list(
         wait: query.integer("wait"),
     };
     query.finish()?;
-    Ok(Json(events::list(&app, &caller, events).await?))
+    Ok(Json(events::list(&app, &caller, events, &room).await?))
 }

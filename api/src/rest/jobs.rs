@@ -6,11 +6,11 @@ use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation::{self, PageSize};
 use assay_core::{Code, Error, JobId, Timestamp};
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -23,6 +23,7 @@ use crate::http::byte_range::RequestedRange;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
 use crate::layers::telemetry;
+use crate::limits::request_memory::SharedReservation;
 use crate::ops::job_output;
 use crate::ops::jobs::{self, Filter};
 use crate::ops::trace_document::TraceDocument;
@@ -77,6 +78,7 @@ use crate::ops::trace_document::TraceDocument;
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(caller): Permitted<JobReader>,
+    Extension(room): Extension<SharedReservation>,
     uri: Uri,
 ) -> Result<Json<Jobs>, Failure> {
     let mut query = Query::read(&uri);
@@ -89,7 +91,7 @@ pub(super) async fn list(
         before: query.string("before"),
     };
     query.finish()?;
-    Ok(Json(jobs::list(&app, &caller, filter).await?))
+    Ok(Json(jobs::list(&app, &caller, filter, &room).await?))
 }
 
 /// Cancel a job

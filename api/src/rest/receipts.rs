@@ -22,6 +22,7 @@ use crate::http::error_response::Failure;
 use crate::http::not_found;
 use crate::http::request_context::RequestContext;
 use crate::layers::{self, telemetry};
+use crate::limits::request_memory::SharedReservation;
 use crate::ops::receipts::{self, LogFile};
 
 /// Get the receipt of a job
@@ -210,6 +211,7 @@ pub(super) async fn opened_file(
     path: Result<Path<(String, String)>, axum::extract::rejection::PathRejection>,
     uri: Uri,
     context: RequestContext,
+    Extension(room): Extension<SharedReservation>,
 ) -> Result<Response, Failure> {
     let mut query = Query::read(&uri);
     let version = query.string("version");
@@ -217,7 +219,8 @@ pub(super) async fn opened_file(
     let Ok(Path((suite_id, file))) = path else {
         return Err(assay_core::Error::not_found(assay_core::Resource::Suite).into());
     };
-    let lines = receipts::opened_file(&app, &suite_id, version.as_deref(), &file).await?;
+    let (version, address) = (version.as_deref(), &context.address);
+    let lines = receipts::opened_file(&app, &suite_id, version, &file, address, room).await?;
     let lines = lines.inspect_err(move |error| telemetry::record_stream_error(error, &context));
     let media_type = HeaderValue::from_static("application/x-ndjson");
     Ok(([(CONTENT_TYPE, media_type)], Body::from_stream(lines)).into_response())

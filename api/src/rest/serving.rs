@@ -14,6 +14,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -27,6 +28,8 @@ use super::sse;
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
+use crate::layers::memory;
+use crate::limits::request_memory::SharedReservation;
 use crate::ops::generation_stream::{self, GenerationStream};
 use crate::ops::serving::{self, ServeFields};
 
@@ -95,13 +98,13 @@ pub(super) async fn predict(
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(HeaderMap, Json<Predictions>), Failure> {
-    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let (body, room) = read_body(&app, request).await?;
     let mut fields = Fields::read(&body)?;
     let options = PredictFields {
         top_k: fields.optional_integer("top_k"),
         exclude_seen: fields.optional_boolean("exclude_seen"),
     };
-    let common = common(fields, &model_id, key)?;
+    let common = common(fields, &model_id, key, room)?;
     let served = serving::predict(&app, &submitter, common, options).await?;
     let version = &served.result.model_version;
     Ok((headers(version, &served)?, Json(served.result)))
@@ -177,7 +180,7 @@ pub(super) async fn generate(
     request: Request,
 ) -> Result<Response, Failure> {
     let is_streamed = prefers(request.headers(), "text/event-stream");
-    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let (body, room) = read_body(&app, request).await?;
     let mut fields = Fields::read(&body)?;
     let options = GenerateFields {
         n_events: fields.optional_integer("n_events"),
@@ -187,7 +190,7 @@ pub(super) async fn generate(
         seed: fields.optional_string("seed"),
         exclude_seen: fields.optional_boolean("exclude_seen"),
     };
-    let common = common(fields, &model_id, key)?;
+    let common = common(fields, &model_id, key, room)?;
     if is_streamed {
         let stream = generation_stream::stream_generate(&app, &submitter, common, options).await?;
         return Ok(events(stream, context)?);
@@ -257,17 +260,29 @@ pub(super) async fn embed(
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(HeaderMap, Json<Embeddings>), Failure> {
-    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let (body, room) = read_body(&app, request).await?;
     let mut fields = Fields::read(&body)?;
     let options = EmbedFields {
         pooling: fields.optional_string("pooling"),
         normalize: fields.optional_boolean("normalize"),
         encoding_format: fields.optional_string("encoding_format"),
     };
-    let common = common(fields, &model_id, key)?;
+    let common = common(fields, &model_id, key, room)?;
     let served = serving::embed(&app, &submitter, common, options).await?;
     let version = &served.result.model_version;
     Ok((headers(version, &served)?, Json(served.result)))
+}
+
+/// Memory of the sequences of a body for each of its bytes, at most: an option of four bytes is a
+/// string of 24, in a list that has room for as many again.
+const SEQUENCES_BYTE_COST: u64 = 12;
+
+/// Reads a body, and charges the memory of its sequences before they are read from it.
+async fn read_body(app: &App, request: Request) -> Result<(Bytes, SharedReservation)> {
+    let room = memory::reservation(request.extensions())?;
+    let body = read_json_body(app, request, BODY_MAX).await?;
+    room.grow(body.len() as u64 * SEQUENCES_BYTE_COST).await?;
+    Ok((body, room))
 }
 
 /// Reads the fields that all requests have, and rejects unknown ones.
@@ -275,6 +290,7 @@ fn common<'a>(
     mut fields: Fields<'a>,
     model_id: &'a str,
     key: Option<IdempotencyKey>,
+    room: SharedReservation,
 ) -> Result<ServeFields<'a>> {
     let sequences = fields.raw("sequences").map(read_sequences);
     let sequences: Option<Vec<Sequence<'a>>> = match sequences {
@@ -291,6 +307,7 @@ fn common<'a>(
             on_unknown: fields.optional_string("on_unknown"),
         },
         idempotency_key: key.map(|IdempotencyKey(key)| key),
+        room,
     };
     fields.finish()?;
     Ok(common)

@@ -4,15 +4,16 @@ use assay_core::model::permissions::SuiteReader;
 use assay_core::model::suite::{Suite, SuiteId, Suites};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation::PageSize;
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::Uri;
 
 use super::extract::{Id, Permitted};
 use super::input::Query;
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::ops::suites;
+use crate::limits::request_memory::SharedReservation;
+use crate::ops::suites::{self, JSON_PAGE};
 
 /// List suites
 ///
@@ -89,7 +90,8 @@ pub(super) async fn get(
         (
             "limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>),
             Query,
-            description = "The maximum number of items on the page.",
+            description =
+                "The maximum number of items on the page. A page ends earlier at about 4 MiB.",
         ),
     ),
     responses(
@@ -100,6 +102,7 @@ pub(super) async fn get(
 pub(super) async fn items(
     State(app): State<App>,
     Permitted(caller): Permitted<SuiteReader>,
+    Extension(room): Extension<SharedReservation>,
     Id(suite_id): Id,
     uri: Uri,
 ) -> Result<Json<SuiteItems>, Failure> {
@@ -107,7 +110,8 @@ pub(super) async fn items(
     let cursor = query.string("cursor");
     let limit = query.integer("limit");
     query.finish()?;
+    let cursor = cursor.as_deref();
     Ok(Json(
-        suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?,
+        suites::items(&app, &caller, &suite_id, cursor, limit, JSON_PAGE, &room).await?,
     ))
 }

@@ -45,6 +45,15 @@ pub struct SuiteItems {
 /// Default and maximum size of a page of items.
 pub const ITEMS_PAGE: (u32, u32) = (500, 1000);
 
+/// The size of the next page of a table of items, measured before the page is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageExtent {
+    /// Number of items.
+    pub items: u32,
+    /// Size of the ids and values of all items, in bytes.
+    pub bytes: u64,
+}
+
 /// The position at which a page of items begins.
 ///
 /// It names the suite, so that it is not valid for another suite, and the version, so that paging

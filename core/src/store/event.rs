@@ -114,10 +114,18 @@ pub async fn insert_suite_published(
     Ok(())
 }
 
+/// Size of an event and of a job without its metadata, in bytes, at most.
+const EVENT_BYTES: i32 = 4 * 1024;
+
+/// Maximum size of the events of a page with their data, in bytes. A page has at least one event.
+const PAGE_BYTES: u64 = 1024 * 1024;
+
 /// Some events of an organization, in their order.
 pub struct EventPage {
     /// The events.
     pub rows: Vec<EventRow>,
+    /// The size of the events with their data, in bytes.
+    pub bytes: u64,
     /// The position after the last event. If there are no more events, it is after all events of
     /// ended transactions, so that nobody searches again for a type that is rare.
     pub next: EventCursor,
@@ -150,7 +158,16 @@ pub async fn list(
             e.job_id as "job_id: JobId",
             e.suite_id as "suite_id: SuiteId",
             e.suite_version,
-            e.data as "data: Json<Map<String, Value>>"
+            e.data as "data: Json<Map<String, Value>>",
+            coalesce(octet_length(e.data::text), 0) + coalesce(
+                (
+                    select octet_length(j.metadata::text) + $7
+                    from jobs j
+                    where j.id = e.job_id
+                      and j.org_id = $1
+                ),
+                $7
+            ) as "bytes!"
         from (select pg_snapshot_xmin(pg_current_snapshot()) as xmin) h
         left join lateral (
             select *
@@ -170,7 +187,8 @@ pub async fn list(
         after.position,
         &types as &[&str],
         limit,
-        f64::from(RETENTION_DAYS)
+        f64::from(RETENTION_DAYS),
+        EVENT_BYTES
     )
     .fetch_all(db)
     .await?;
@@ -178,7 +196,14 @@ pub async fn list(
         xid: row.xmin - 1,
         position: i64::MAX,
     });
-    let events = rows.into_iter().filter_map(|row| {
+    let (mut bytes, mut is_whole) = (0, true);
+    let within_bytes = rows.into_iter().take_while(|row| {
+        let row_bytes = u64::from(row.bytes.unsigned_abs());
+        is_whole = bytes == 0 || bytes + row_bytes <= PAGE_BYTES;
+        bytes += if is_whole { row_bytes } else { 0 };
+        is_whole
+    });
+    let events = within_bytes.filter_map(|row| {
         let (id, r#type, timestamp) = (row.id?, row.r#type?, row.timestamp?);
         let cursor = EventCursor {
             xid: row.xid?,
@@ -199,11 +224,12 @@ pub async fn list(
     });
     let rows: Vec<EventRow> = events.collect();
     let next = match rows.last() {
-        Some(last) if rows.len() as i64 >= limit => last.cursor,
+        Some(last) if rows.len() as i64 >= limit || !is_whole => last.cursor,
         _ => horizon.max(after),
     };
     Ok(EventPage {
         rows,
+        bytes,
         next,
         horizon,
     })

@@ -1,14 +1,15 @@
 //! Receipts, commitments and keys, as the API reads them. `receipt_log` signs and logs them.
 
-use futures_util::Stream;
-use sqlx::{PgExecutor, PgPool};
+use sqlx::PgExecutor;
 
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, ReceiptId};
 use crate::model::job::{JobStatus, JobType};
 use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
 use crate::model::suite::{SuiteId, SuiteVersion};
+use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
+use crate::store::suite::ExtentRow;
 use assay_eval::suite::write_line;
 
 /// A statement as it is stored.
@@ -325,26 +326,81 @@ pub enum OpenedFile {
     Answers,
 }
 
-/// Number of lines that one statement reads.
-const LINES: i64 = 5_000;
+/// The maximum size of the lines of a file that are read at once, in bytes. One line may be larger.
+pub const OPENED_BLOCK_BYTES: u32 = 256 * 1024;
 
-/// Reads the lines of a file of a retired version, each with its line feed, several at once.
-pub fn opened_lines(
-    pool: PgPool,
-    suite: SuiteVersion,
+/// The maximum number of lines that are read at once.
+const OPENED_BLOCK_LINES: i32 = 5_000;
+
+/// Measures the next lines of a file of a retired version, from the given ordinal on: at most
+/// [`OPENED_BLOCK_BYTES`] bytes, or one line. No lines are the end.
+pub async fn opened_extent(
+    db: impl PgExecutor<'_>,
+    suite: &SuiteVersion,
     file: OpenedFile,
-) -> impl Stream<Item = Result<Vec<u8>>> + Send + 'static + use<> {
-    // Pages instead of one cursor: a slow reader must not hold a connection.
-    futures_util::stream::try_unfold(Some(-1), move |after| {
-        let (pool, suite) = (pool.clone(), suite.clone());
-        async move {
-            let Some(after) = after else {
-                return Ok::<_, Error>(None);
-            };
-            let (text, last) = lines_after(&pool, &suite, file, after).await?;
-            Ok((!text.is_empty()).then_some((text, last)))
+    from: i32,
+) -> Result<PageExtent> {
+    let (suite_id, version) = (suite.suite_id.as_str(), &suite.version);
+    let extent = match file {
+        OpenedFile::Items => {
+            sqlx::query_as!(
+                ExtentRow,
+                r#"
+                select
+                    items as "items!",
+                    bytes as "bytes!"
+                from suite_items_extent($1, $2, $3, $4, $5)
+                "#,
+                suite_id,
+                version,
+                from,
+                OPENED_BLOCK_LINES,
+                i64::from(OPENED_BLOCK_BYTES)
+            )
+            .fetch_one(db)
+            .await?
         }
-    })
+        OpenedFile::Answers => {
+            sqlx::query_as!(
+                ExtentRow,
+                r#"
+                select
+                    items as "items!",
+                    bytes as "bytes!"
+                from opened_answers_extent($1, $2, $3, $4, $5)
+                "#,
+                suite_id,
+                version,
+                from,
+                OPENED_BLOCK_LINES,
+                i64::from(OPENED_BLOCK_BYTES)
+            )
+            .fetch_one(db)
+            .await?
+        }
+    };
+    Ok(extent.into())
+}
+
+/// Returns `count` lines of a file of a retired version, each with its line feed, from the given
+/// ordinal on, and the ordinal after the last one.
+pub async fn opened_lines(
+    db: impl PgExecutor<'_>,
+    suite: &SuiteVersion,
+    file: OpenedFile,
+    from: i32,
+    count: u32,
+) -> Result<(Vec<u8>, i32)> {
+    let count = i64::from(count);
+    let (lines, field) = match file {
+        OpenedFile::Items => (items_from(db, suite, from, count).await?, "input"),
+        OpenedFile::Answers => (answers_from(db, suite, from, count).await?, "answer"),
+    };
+    let mut text = Vec::new();
+    for line in &lines {
+        write_line(&line.item_id, field, &line.json, &mut text);
+    }
+    Ok((text, lines.last().map_or(from, |line| line.ordinal + 1)))
 }
 
 /// An item or an answer.
@@ -354,25 +410,12 @@ struct OpenedLine {
     json: String,
 }
 
-/// Returns the lines after an ordinal, and the ordinal of the last one. No lines are the end.
-async fn lines_after(
-    pool: &PgPool,
+async fn items_from(
+    db: impl PgExecutor<'_>,
     suite: &SuiteVersion,
-    file: OpenedFile,
-    after: i32,
-) -> Result<(Vec<u8>, Option<i32>)> {
-    let (lines, field) = match file {
-        OpenedFile::Items => (items_after(pool, suite, after).await?, "input"),
-        OpenedFile::Answers => (answers_after(pool, suite, after).await?, "answer"),
-    };
-    let mut text = Vec::new();
-    for line in &lines {
-        write_line(&line.item_id, field, &line.json, &mut text);
-    }
-    Ok((text, lines.last().map(|line| line.ordinal)))
-}
-
-async fn items_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Result<Vec<OpenedLine>> {
+    from: i32,
+    count: i64,
+) -> Result<Vec<OpenedLine>> {
     let lines = sqlx::query_as!(
         OpenedLine,
         r#"
@@ -383,19 +426,24 @@ async fn items_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Result<
         from suite_items
         where suite_id = $1
           and version = $2
-          and ordinal > $3
+          and ordinal >= $3
         order by ordinal
         limit $4
         "#,
         suite.suite_id.as_str(),
         suite.version,
-        after,
-        LINES
+        from,
+        count
     );
-    Ok(lines.fetch_all(pool).await?)
+    Ok(lines.fetch_all(db).await?)
 }
 
-async fn answers_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Result<Vec<OpenedLine>> {
+async fn answers_from(
+    db: impl PgExecutor<'_>,
+    suite: &SuiteVersion,
+    from: i32,
+    count: i64,
+) -> Result<Vec<OpenedLine>> {
     let lines = sqlx::query_as!(
         OpenedLine,
         r#"
@@ -406,16 +454,16 @@ async fn answers_after(pool: &PgPool, suite: &SuiteVersion, after: i32) -> Resul
         from opened_answers
         where suite_id = $1
           and suite_version = $2
-          and ordinal > $3
+          and ordinal >= $3
         order by ordinal
         limit $4
         "#,
         suite.suite_id.as_str(),
         suite.version,
-        after,
-        LINES
+        from,
+        count
     );
-    Ok(lines.fetch_all(pool).await?)
+    Ok(lines.fetch_all(db).await?)
 }
 
 /// A public receipt key.

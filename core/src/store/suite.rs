@@ -12,7 +12,7 @@ use crate::model::ids::OrgId;
 use crate::model::suite::{
     Allowance, BoardMode, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence,
 };
-use crate::model::suite_items::SuiteItem;
+use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{DisclosurePolicy, Ladder};
@@ -334,6 +334,51 @@ pub async fn find(
     .fetch_optional(db)
     .await?;
     Ok(row)
+}
+
+/// Measures the page of at most `limit` items and `bytes_max` bytes that begins at the given ordinal
+/// of a version. It has at least one item, unless the version ends there.
+pub async fn items_extent(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+    bytes_max: u32,
+) -> Result<PageExtent> {
+    let extent = sqlx::query_as!(
+        ExtentRow,
+        r#"
+        select
+            items as "items!",
+            bytes as "bytes!"
+        from suite_items_extent($1, $2, $3, $4, $5)
+        "#,
+        suite_id.as_str(),
+        version,
+        from,
+        i32::try_from(limit).unwrap_or(i32::MAX),
+        i64::from(bytes_max)
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(extent.into())
+}
+
+/// The columns of a function that measures a page.
+pub(super) struct ExtentRow {
+    pub(super) items: i32,
+    pub(super) bytes: i64,
+}
+
+impl From<ExtentRow> for PageExtent {
+    fn from(row: ExtentRow) -> Self {
+        let ExtentRow { items, bytes } = row;
+        Self {
+            items: items.unsigned_abs(),
+            bytes: bytes.unsigned_abs(),
+        }
+    }
 }
 
 /// Returns at most `limit` items of a version, from the given ordinal on.

@@ -1,10 +1,8 @@
 //! Messages of `SuiteService`.
 
 use assay_core::model::suite::{LadderGrid, Suite, SuiteSequence, Suites};
-use assay_core::model::suite_items::{SuiteItem, SuiteItems};
-use assay_core::{Error, Result};
 
-use super::{object, timestamp};
+use super::timestamp;
 use crate::v1;
 
 impl From<Suite> for v1::Suite {
@@ -74,33 +72,5 @@ impl From<Suites> for v1::ListSuitesResponse {
         Self {
             suites: suites.into_iter().map(Into::into).collect(),
         }
-    }
-}
-
-impl TryFrom<SuiteItems> for v1::ListSuiteItemsResponse {
-    type Error = Error;
-    fn try_from(page: SuiteItems) -> Result<Self> {
-        let SuiteItems {
-            suite_id,
-            suite_version,
-            items,
-            n_items,
-            next_cursor,
-        } = page;
-        let item = |item| {
-            let SuiteItem { item_id, input } = item;
-            let input = serde_json::from_str(input.get()).map_err(Error::internal)?;
-            Ok(v1::SuiteItem {
-                item_id,
-                input: Some(object(input)),
-            })
-        };
-        Ok(Self {
-            suite_id: suite_id.into(),
-            suite_version,
-            items: items.into_iter().map(item).collect::<Result<_>>()?,
-            n_items,
-            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
-        })
     }
 }

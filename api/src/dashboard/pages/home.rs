@@ -46,7 +46,9 @@ struct Step {
 pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     let org = visitor.org()?;
     let reader = visitor.proof()?;
-    let jobs = jobs::list(&app, &reader, Filter::newest(JOBS)).await?.jobs;
+    let jobs = jobs::list(&app, &reader, Filter::newest(JOBS), visitor.room()?)
+        .await?
+        .jobs;
     let usage = usage::get(&app, &visitor.proof()?).await?;
     let has_score = jobs.iter().any(|job| job.status == JobStatus::Succeeded);
     let steps = if has_score {
@@ -83,7 +85,11 @@ async fn first_steps(
         ..Filter::newest(1)
     };
     let reader = visitor.proof()?;
-    if !jobs::list(app, &reader, succeeded).await?.jobs.is_empty() {
+    if !jobs::list(app, &reader, succeeded, visitor.room()?)
+        .await?
+        .jobs
+        .is_empty()
+    {
         return Ok(None);
     }
     let session: Session = visitor.proof()?;

@@ -140,7 +140,7 @@ fn query_of(filter: &Form, before: Option<&str>) -> String {
 /// Shows a page of jobs.
 pub async fn list(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let found = jobs::list(&app, &reader, filter_of(&filter, JOBS)).await?;
+    let found = jobs::list(&app, &reader, filter_of(&filter, JOBS), visitor.room()?).await?;
     let suites = suites::list(&app, &visitor.proof()?).await?.suites;
     let next = found
         .next_before
@@ -176,7 +176,7 @@ struct Row<'a> {
 /// Returns the newest jobs of the filter as CSV.
 pub async fn export(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let found = jobs::list(&app, &reader, filter_of(&filter, EXPORTED)).await?;
+    let found = jobs::list(&app, &reader, filter_of(&filter, EXPORTED), visitor.room()?).await?;
     let rows = found.jobs.iter().map(|job| {
         let score = Score::of(job);
         let ci95 = score.and_then(|score| score.ci95);
@@ -222,7 +222,7 @@ pub async fn show(
             false,
         ))
     });
-    let others = comparable(&app, &reader, &job).await?;
+    let others = comparable(&app, &visitor, &job).await?;
     let has_board = has_board(&app, &visitor, &job).await?;
     let has_receipt =
         job.status == JobStatus::Succeeded && receipts::has_receipt(&app, &reader, &job.id).await?;
@@ -258,7 +258,7 @@ async fn has_board(app: &App, visitor: &Visitor, job: &Job) -> Result<bool> {
 }
 
 /// Returns other scored jobs of the same suite.
-async fn comparable(app: &App, reader: &JobReader, job: &Job) -> Result<Vec<Job>> {
+async fn comparable(app: &App, visitor: &Visitor, job: &Job) -> Result<Vec<Job>> {
     let Some(suite_id) = job
         .versions
         .suite_id
@@ -268,7 +268,10 @@ async fn comparable(app: &App, reader: &JobReader, job: &Job) -> Result<Vec<Job>
         return Ok(Vec::new());
     };
     let filter = Filter::newest_scores(suite_id, 20);
-    let mut others = jobs::list(app, reader, filter).await?.jobs;
+    let reader = visitor.proof()?;
+    let mut others = jobs::list(app, &reader, filter, visitor.room()?)
+        .await?
+        .jobs;
     others.retain(|other| other.id != job.id);
     Ok(others)
 }

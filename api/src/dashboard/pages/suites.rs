@@ -18,6 +18,7 @@ use crate::dashboard::section::Section;
 use crate::dashboard::snippets;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::ops::jobs::Filter;
+use crate::ops::suites::JSON_PAGE;
 use crate::ops::{jobs, suites, usage};
 
 /// Number of items on a page.
@@ -130,7 +131,9 @@ pub async fn show(
 /// Returns the newest evals of a suite that have succeeded, the newest first.
 async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
     let filter = Filter::newest_scores(&suite.suite_id, HISTORY);
-    Ok(jobs::list(app, &visitor.proof()?, filter).await?.jobs)
+    Ok(jobs::list(app, &visitor.proof()?, filter, visitor.room()?)
+        .await?
+        .jobs)
 }
 
 /// Shows the items of a suite.
@@ -143,7 +146,8 @@ pub async fn items(
     let reader = visitor.proof()?;
     let suite = suites::get(&app, &reader, &suite_id).await?;
     let cursor = query.given("cursor");
-    let found = suites::items(&app, &reader, &suite_id, cursor, Some(ITEMS)).await?;
+    let (limit, room) = (Some(ITEMS), visitor.room()?);
+    let found = suites::items(&app, &reader, &suite_id, cursor, limit, JSON_PAGE, room).await?;
     let layout = visitor
         .layout(&app, format!("Items of {suite_id}"), Section::Suites)
         .await?;

@@ -41,7 +41,7 @@ use self::timeouts::IDLE_TIMEOUT;
 use self::version::HttpVersion;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::http::request_context::Peer;
-use crate::http::response_markers::NoRoom;
+use crate::http::response_markers::{NoRoom, SharedBody};
 use crate::limits::address::counting_address;
 use crate::limits::request_memory::{Budget, SharedReservation};
 use crate::settings::Settings;
@@ -246,8 +246,10 @@ async fn serve(
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
                 let memory = response.extensions_mut().remove::<SharedReservation>();
-                Ok(response
-                    .map(|body| ResponseBody::new(body, StreamProgress::current(), open, memory)))
+                let is_shared = response.extensions().get::<SharedBody>().is_some();
+                Ok(response.map(|body| {
+                    ResponseBody::new(body, StreamProgress::current(), open, memory, is_shared)
+                }))
             }
         }
     });

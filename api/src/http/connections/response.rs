@@ -177,7 +177,8 @@ impl Drop for Chunk {
 struct UnreadResponse {
     activity: Arc<ConnectionActivity>,
     bytes: u64,
-    _memory: Option<SharedReservation>,
+    /// `None` for a response that the router did not process.
+    memory: Option<SharedReservation>,
 }
 
 impl Drop for UnreadResponse {
@@ -201,6 +202,8 @@ pub(super) struct ResponseBody {
     /// because a stream that has ended cannot be reset.
     last: Option<Option<Result<Frame<Bytes>, axum::Error>>>,
     has_sent: bool,
+    /// `true` if all responses share the body, so that this one is not charged for it.
+    is_shared: bool,
 }
 
 impl ResponseBody {
@@ -209,6 +212,7 @@ impl ResponseBody {
         progress: Arc<StreamProgress>,
         open: OpenRequest,
         memory: Option<SharedReservation>,
+        is_shared: bool,
     ) -> Self {
         let activity = Arc::clone(&open.activity);
         let bytes = body.size_hint().exact().unwrap_or(0);
@@ -216,7 +220,7 @@ impl ResponseBody {
         let unread = Arc::new(UnreadResponse {
             activity,
             bytes,
-            _memory: memory,
+            memory,
         });
         Self {
             body,
@@ -226,6 +230,7 @@ impl ResponseBody {
             rest: Bytes::new(),
             last: None,
             has_sent: false,
+            is_shared,
         }
     }
 
@@ -268,7 +273,12 @@ impl http_body::Body for ResponseBody {
                 match Pin::new(&mut this.body).poll_frame(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                        Ok(data) => this.rest = data,
+                        Ok(data) => {
+                            if let (false, Some(memory)) = (this.is_shared, &this.unread.memory) {
+                                memory.check_response(data.len() as u64);
+                            }
+                            this.rest = data;
+                        }
                         Err(trailers) => this.last = Some(Some(Ok(trailers))),
                     },
                     Poll::Ready(ended) => this.last = Some(ended),

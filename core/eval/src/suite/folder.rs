@@ -469,6 +469,12 @@ mod tests {
             ),
             (
                 GOOD.into(),
+                ITEM.replace('?', &"?".repeat(256 * 1024)),
+                ANSWER.into(),
+                "items.ndjson:1: input has 262158 bytes; it must not have more than 262144",
+            ),
+            (
+                GOOD.into(),
                 ITEM.replace("\"?\"", "1e999"),
                 ANSWER.into(),
                 "items.ndjson:1: input must be an object: number out of range",

@@ -20,6 +20,9 @@ pub(super) const ANSWERS: &str = "answers.ndjson";
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;
 
+/// Maximum size of an item's input and of an answer, in bytes: a page of items has at least one.
+const VALUE_BYTES_MAX: usize = 256 * 1024;
+
 /// Number of bytes that [`AnswerLines`] reads at once.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -197,6 +200,17 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
     Ok(answers)
 }
 
+/// Checks the size of the JSON of a field.
+fn check_size(field: &str, json: &str) -> Result<(), String> {
+    if json.len() > VALUE_BYTES_MAX {
+        return Err(format!(
+            "{field} has {} bytes; it must not have more than {VALUE_BYTES_MAX}",
+            json.len()
+        ));
+    }
+    Ok(())
+}
+
 /// Returns the items in the order of the file, none of them sealed, and moves the answer of each
 /// out of `answers`.
 pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<FolderItem>, BadSuite> {
@@ -207,6 +221,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
         let ItemLine { item_id, input } =
             serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
         check_item_id(ITEMS, line, &item_id)?;
+        check_size("input", input.get()).map_err(bad)?;
         // The raw value is not validated in full, and gRPC cannot carry every number that it may
         // contain.
         serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(input.get())

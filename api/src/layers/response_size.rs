@@ -1,0 +1,105 @@
+//! The memory that the response of a route takes at its peak: the rows, the resources made of them,
+//! and their JSON or message.
+//!
+//! A route that is not listed has [`ORDINARY`] bytes. An operation whose responses differ too much,
+//! such as a page of items or jobs, determines the size of its page and reserves it in addition.
+
+use axum::extract::{MatchedPath, Request};
+
+/// The memory of an ordinary response, in bytes.
+const ORDINARY: u64 = 256 * KIB;
+
+const KIB: u64 = 1024;
+
+/// The memory of a page of small rows, in bytes: three times its longest JSON.
+const PAGE: u64 = 1024 * KIB;
+
+/// The memory of the state of a job, in bytes: its longest JSON. Clients wait for many jobs at once.
+const JOB_STATE: u64 = 36 * KIB;
+
+/// The memory of the row of an upload part, in bytes. Clients keep many uploads open.
+const UPLOAD_PART: u64 = 4 * KIB;
+
+/// The routes and gRPC methods with other responses than ordinary ones. The figures are three times
+/// the longest JSON that the OpenAPI document allows.
+const LISTED: [(&str, u64); 37] = [
+    ("/v1/suites/{suite_id}/board", 4 * 1024 * KIB),
+    ("/suites/{suite_id}/board", 4 * 1024 * KIB),
+    (
+        "/assay.v1.LeaderboardService/GetLeaderboard",
+        4 * 1024 * KIB,
+    ),
+    ("/v1/jobs/{job_id}/items", 2 * 1024 * KIB),
+    ("/assay.v1.JobService/ListJobItems", 2 * 1024 * KIB),
+    ("/v1/jobs/{job_id}/trace", PAGE),
+    ("/jobs/{job_id}", PAGE),
+    ("/jobs/{job_id}/trace.json", PAGE),
+    ("/assay.v1.JobService/GetJobTrace", PAGE),
+    ("/v1/entries", PAGE),
+    ("/assay.v1.LeaderboardService/ListEntries", PAGE),
+    ("/v1/keys", PAGE),
+    ("/keys", PAGE),
+    ("/assay.v1.KeyService/ListKeys", PAGE),
+    ("/v1/uploads", PAGE),
+    ("/assay.v1.UploadService/ListUploads", PAGE),
+    ("/v1/audit", PAGE),
+    ("/assay.v1.AuditService/ListAuditEntries", PAGE),
+    ("/v1/invites", PAGE),
+    ("/assay.v1.InviteService/ListInvites", PAGE),
+    ("/v1/domains", PAGE),
+    ("/domains", PAGE),
+    ("/assay.v1.DomainService/ListDomains", PAGE),
+    ("/v1/members", PAGE),
+    ("/members", PAGE),
+    ("/assay.v1.MemberService/ListMembers", PAGE),
+    ("/v1/webhooks/{webhook_id}/deliveries", PAGE),
+    ("/assay.v1.WebhookService/ListDeliveries", PAGE),
+    ("/v1/suites", PAGE),
+    ("/suites", PAGE),
+    ("/assay.v1.SuiteService/ListSuites", PAGE),
+    ("/v1/jobs/{job_id}", JOB_STATE),
+    ("/v1/jobs/{job_id}/events", JOB_STATE),
+    ("/assay.v1.JobService/GetJob", JOB_STATE),
+    ("/assay.v1.JobService/WatchJob", JOB_STATE),
+    ("/v1/uploads/{upload_id}/parts/{number}", UPLOAD_PART),
+    ("/assay.v1.UploadService/UploadPredictions", UPLOAD_PART),
+];
+
+/// Returns the memory that the response of a request takes at its peak, in bytes.
+pub fn of(request: &Request) -> u64 {
+    // A gRPC service is one route with a wildcard, so its methods differ by the path only.
+    let path = request.uri().path();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or(path, MatchedPath::as_str);
+    LISTED
+        .iter()
+        .find(|(listed, _)| *listed == route || *listed == path)
+        .map_or(ORDINARY, |(_, bytes)| *bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::http::protocol;
+
+    #[test]
+    fn listed_routes_and_methods_exist() {
+        let routes = concat!(
+            include_str!("../rest/mod.rs"),
+            include_str!("../dashboard/mod.rs")
+        );
+        for (path, _) in LISTED {
+            let exists = match path.starts_with("/assay.") {
+                true => protocol::is_method(path),
+                false => routes.contains(&format!("\"{path}\"")),
+            };
+            assert!(exists, "{path}");
+        }
+        let distinct: HashSet<&str> = LISTED.map(|(path, _)| path).into();
+        assert_eq!(distinct.len(), LISTED.len());
+    }
+}
