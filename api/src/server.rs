@@ -7,8 +7,8 @@ use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
-use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN};
-use assay_core::store::{self, PoolProfile, migrations};
+use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN, LOG_DATABASE_URL};
+use assay_core::store::{self, PoolProfile, PrimaryPool, migrations};
 use assay_core::{BestEffort as _, Result};
 use axum::Router;
 use axum::handler::Handler as _;
@@ -30,7 +30,7 @@ use crate::http::not_found;
 use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
 use crate::receipt_log::leader::Log;
 use crate::rest;
-use crate::settings::Settings;
+use crate::settings::{OwnSigning, Settings};
 use crate::{grpc, openapi};
 
 /// The time that the emails of the last requests may take. A mail server that does not respond must
@@ -57,7 +57,9 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     let app = App::new(settings.clone(), mailer, stopped.clone(), &mut tasks).await?;
     process::ensure_schema_is_current(&app.db).await?;
     refuse_to_read_answers(&app).await?;
-    start_background_tasks(&mut tasks, &app, delivery, &stopped)?;
+    let log_db = open_log_database(&mut tasks, &app)?;
+    refuse_to_do_more_than_log(log_db.as_ref()).await?;
+    start_background_tasks(&mut tasks, &app, log_db, delivery, &stopped)?;
     // The first request should not be the one that waits for the connection to Redis.
     app.limits.address_allowance("").await;
     // A connection of its own: requests that take all others must not make a live process unready.
@@ -138,6 +140,7 @@ const WEBHOOK_ATTEMPTS: &str = "webhook_attempts";
 fn start_background_tasks(
     tasks: &mut BackgroundTasks,
     app: &App,
+    log_db: Option<PrimaryPool>,
     delivery: DeliveryWorker,
     stopped: &watch::Receiver<bool>,
 ) -> Result<()> {
@@ -174,7 +177,7 @@ fn start_background_tasks(
     tasks.spawn_infallible("notices", notices::run(app.clone()));
     tasks.spawn_infallible("webhooks", webhooks::run(app.clone()));
     start_delivery(tasks, app, stopped)?;
-    start_receipt_log(tasks, app, stopped);
+    start_receipt_log(tasks, app, log_db, stopped);
     let admitting = app.clone();
     tasks.spawn_infallible("admissions", async move {
         admitting.limits.keep_admitting().await;
@@ -224,18 +227,46 @@ fn start_delivery(
     Ok(())
 }
 
+/// Opens the database with the role that writes the receipt log, if this process has the keys.
+fn open_log_database(tasks: &mut BackgroundTasks, app: &App) -> Result<Option<PrimaryPool>> {
+    let Some(OwnSigning { database_url, .. }) = &app.settings.signing else {
+        return Ok(None);
+    };
+    let (db, follow_primary) =
+        store::pool_with_task(database_url, 2, "assay-log", PoolProfile::REQUESTS)?;
+    tasks.spawn_infallible("primary_for_log", follow_primary);
+    Ok(Some(db))
+}
+
 /// Starts signing receipts and writing their log, unless another process does or there are no keys.
-fn start_receipt_log(tasks: &mut BackgroundTasks, app: &App, stopped: &watch::Receiver<bool>) {
-    let Some(signing) = app.settings.signing.clone() else {
+fn start_receipt_log(
+    tasks: &mut BackgroundTasks,
+    app: &App,
+    db: Option<PrimaryPool>,
+    stopped: &watch::Receiver<bool>,
+) {
+    let Some((db, signing)) = db.zip(app.settings.signing.clone()) else {
         return;
     };
     let log = Log {
-        db: app.db.clone(),
+        db,
         artifacts: app.artifacts.clone(),
-        signing,
+        signing: signing.keys,
     };
     let stopped = stopped.clone();
     tasks.spawn_infallible(RECEIPT_LOG, async move { log.run(stopped).await });
+}
+
+/// Refuses to start with a role for the receipt log that can do more than write it.
+async fn refuse_to_do_more_than_log(log_db: Option<&PrimaryPool>) -> Result<(), ProcessError> {
+    match log_db {
+        Some(db) if migrations::can_do_more_than_log(&db.get()).await? => {
+            Err(ProcessError::RoleDoesMoreThanLog {
+                setting: LOG_DATABASE_URL.name,
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses to start with a database role that can read the answers of suites.
@@ -310,6 +341,10 @@ mod tests {
                 assay_receipts::log::new_key("test", &[1; 32]).unwrap().0,
             ),
             ("ASSAY_LOG_ORIGIN", "test".to_owned()),
+            (
+                "ASSAY_LOG_DATABASE_URL",
+                "postgres://nobody@127.0.0.1:9/none".to_owned(),
+            ),
         ];
         let given = settings.map(|(name, value)| (name.to_owned(), value));
         let settings = Settings::read(Reader::new(given), "test").unwrap();
@@ -319,7 +354,8 @@ mod tests {
         let app = App::new(settings, mailer, stopped.clone(), &mut tasks)
             .await
             .unwrap();
-        start_background_tasks(&mut tasks, &app, delivery, &stopped).unwrap();
+        let log_db = open_log_database(&mut tasks, &app).unwrap();
+        start_background_tasks(&mut tasks, &app, log_db, delivery, &stopped).unwrap();
         (stop, tasks)
     }
 
@@ -342,6 +378,7 @@ mod tests {
                 "notices",
                 "primary_for_combined",
                 "primary_for_jobs",
+                "primary_for_log",
                 "primary_for_requests",
                 "process_counter",
                 "queue_snapshots",

@@ -74,7 +74,7 @@ pub struct Settings {
     /// `true` if this process delivers webhooks.
     pub delivers_webhooks: bool,
     /// The keys with which this process signs receipts and writes the log, if it does.
-    pub signing: Option<Arc<SigningSettings>>,
+    pub signing: Option<OwnSigning>,
 }
 
 /// Retention periods in days, after which rows are deleted.
@@ -257,14 +257,29 @@ impl SigningSettings {
     }
 }
 
+/// The database address and the keys with which `serve` signs receipts and writes their log.
+#[derive(Clone)]
+pub struct OwnSigning {
+    /// The address of PostgreSQL, with a role in `assay_log`.
+    pub database_url: String,
+    /// The keys.
+    pub keys: Arc<SigningSettings>,
+}
+
 /// Reads the keys of `serve`, which are optional.
-fn own_signing(read: &mut Reader) -> Option<Arc<SigningSettings>> {
+fn own_signing(read: &mut Reader) -> Option<OwnSigning> {
     let writes_log: bool = read.get(&settings::RECEIPT_LOG);
     let receipt_keys: String = read.get(&settings::RECEIPT_KEYS);
     if !writes_log || receipt_keys.is_empty() {
         return None;
     }
-    SigningSettings::read(read).map(Arc::new)
+    let database_url = required(read, &settings::LOG_DATABASE_URL);
+    let keys = SigningSettings::read(read);
+    let (database_url, keys) = database_url.zip(keys)?;
+    Some(OwnSigning {
+        database_url,
+        keys: keys.into(),
+    })
 }
 
 fn required(read: &mut Reader, setting: &Setting) -> Option<String> {

@@ -62,6 +62,7 @@ mod parity;
 mod plans;
 mod prediction_chains;
 mod predictions;
+mod privileges;
 mod promises;
 mod python_client;
 mod queue;

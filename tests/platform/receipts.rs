@@ -886,6 +886,70 @@ async fn log_survives_kills_and_a_restored_database() {
     drop(log);
 }
 
+/// Somebody with all rights on the database adds a receipt that another key has signed, and its entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn log_publishes_no_entry_that_it_has_not_signed() {
+    let world = world().await;
+    let job = world
+        .submit_and_wait(&crate::harness::one_prediction())
+        .await;
+    logged_receipt(&world.key(), &string(&job["id"]), "").await;
+    let published = String::from_utf8(bytes(&world, "/log/checkpoint").await).unwrap();
+    let rogue = assay_receipts::jws::ReceiptKey::from_secret(&[99; 32]);
+    let mut db = world.database().await;
+    let payload: Vec<u8> = sqlx::query_scalar("select payload from receipts limit 1")
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    let forged = String::from_utf8(payload)
+        .unwrap()
+        .replace("rcpt_", "rcpt_x");
+    let signed = rogue.sign(forged.as_bytes());
+    let added = "
+        with entry as (
+            insert into log_entries (index, hash)
+            select max(index) + 1, $1 from log_entries
+            returning index
+        ), key as (
+            insert into receipt_keys (kid, public_key, valid_from, added_jws, added_index)
+            select $2, $3, '2000-01-01', 'none', index from entry
+        )
+        insert into receipts (
+            id, org_id, job_id, suite_id, suite_version, figures, payload, predictions_sha256, submission_number,
+            issued_at, kid, signature, log_index
+        )
+        select
+            'rcpt_forged', r.org_id, 'job_forged', r.suite_id, r.suite_version, r.figures, $4, r.predictions_sha256, 1,
+            r.issued_at, $2, $5, e.index
+        from receipts r, entry e
+        limit 1
+        returning log_index
+    ";
+    let forged_index: i64 = sqlx::query_scalar(added)
+        .bind(&assay_receipts::jws::log_entry(&signed.jws)[..])
+        .bind(rogue.kid())
+        .bind(&rogue.public_key()[..])
+        .bind(forged.as_bytes())
+        .bind(&signed.signature[..])
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    let refusal = format!("entry {forged_index} of the database is no statement");
+    wait_until("the refusal in the log", async || {
+        let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
+        log.contains(&refusal)
+    })
+    .await;
+    let checkpoint = String::from_utf8(bytes(&world, "/log/checkpoint").await).unwrap();
+    assert_eq!(checkpoint, published, "the forged entry is not published");
+    // Scoring goes on, but receipts wait until an operator has looked.
+    let job = world
+        .submit_and_wait(&crate::harness::one_prediction())
+        .await;
+    let path = format!("/v1/jobs/{}/receipt", string(&job["id"]));
+    assert_eq!(world.key().get(&path).await.unwrap().status, 503);
+}
+
 /// Submits jobs, one after the other has ended, and returns their ids.
 async fn submit_one_by_one(world: &World, jobs: usize) -> Vec<String> {
     let predictions = crate::harness::one_prediction();
@@ -1062,6 +1126,17 @@ async fn roles_have_only_their_rights_on_receipts() {
         allowed("insert into receipts (id, org_id, job_id, suite_id, suite_version, figures, payload, predictions_sha256, submission_number, issued_at) select 'x', 'x', 'x', 'x', 'x', 'all', '', '', 1, now() where false").await,
         ["worker"]
     );
+    // With the rights of the API, nobody forges a statement.
+    for sql in [
+        "insert into receipt_keys (kid, public_key, valid_from, added_jws, added_index) select 'x', '', now(), 'x', 0 where false",
+        "update receipt_keys set revoked_jws = 'x' where false",
+        "update receipts set kid = 'x', signature = '', log_index = 0 where false",
+        "update suite_commitments set kid = 'x', signature = '', log_index = 0 where false",
+        "insert into log_entries (index, hash) select 0, '' where false",
+        "insert into log_checkpoints (size, root, note) select 0, '', '' where false",
+    ] {
+        assert_eq!(allowed(sql).await, ["log"], "{sql}");
+    }
     let none: [&str; 0] = [];
     for sql in [
         "update receipts set payload = '' where false",

@@ -139,7 +139,7 @@ const TENANTS: [&str; 36] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 90] = [
+const ALL_TENANTS: [&str; 91] = [
     "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
@@ -211,6 +211,7 @@ const ALL_TENANTS: [&str; 90] = [
     "receipt_log::append_statements",
     "receipt_log::oldest_unsigned",
     "receipt_log::state",
+    "receipt_log::statements_from",
     "receipt_log::unsigned",
     "reconcile::is_recorded",
     "reconcile::known",

@@ -183,17 +183,19 @@ pub struct Stack {
 }
 
 /// The settings that can be passed as files, because they contain passwords.
-const SECRETS: [&str; 6] = [
+const SECRETS: [&str; 7] = [
     "ASSAY_DATABASE_URL",
     "ASSAY_REDIS_URL",
     "ASSAY_SMTP_URL",
     WEBHOOK_KEY.0,
     RECEIPT_KEYS,
     LOG_KEY,
+    LOG_DATABASE_URL,
 ];
 
 const RECEIPT_KEYS: &str = "ASSAY_RECEIPT_KEYS";
 const LOG_KEY: &str = "ASSAY_LOG_KEY";
+const LOG_DATABASE_URL: &str = "ASSAY_LOG_DATABASE_URL";
 
 /// The name of the receipt logs of tests.
 pub const LOG_ORIGIN: &str = "assay.test/log";
@@ -316,6 +318,7 @@ impl Stack {
     pub fn launch_api(&self) -> Result<Process, Trouble> {
         let mut settings = vec![(WEBHOOK_KEY.0, self.webhook_key())];
         settings.extend(self.signing());
+        settings.push((LOG_DATABASE_URL, self.database.log_url.clone()));
         self.launch_as_api(&self.ground.binaries.api, &settings)
     }
 

@@ -90,7 +90,7 @@ impl Log {
             receipt_keys,
             identity,
         } = &*self.signing;
-        let opened = Publication::open(db, &self.artifacts, identity).await?;
+        let opened = Publication::open(db, &self.artifacts, identity, receipt_keys).await?;
         let mut log = match opened {
             Ok(log) => log,
             Err(refusal) => {
@@ -106,7 +106,10 @@ impl Log {
             signers.sign_pending(db).await?;
             if checkpoint_at <= Instant::now() {
                 signers.revoke_requested(db).await?;
-                log.follow(db).await?;
+                if let Err(refusal) = log.follow(db, &signers.take_appended()).await? {
+                    refuse(&refusal);
+                    return Ok(());
+                }
                 if log.is_pending() {
                     log.publish(db).await?;
                 }

@@ -5,7 +5,7 @@ use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::resource_metrics::sample_runtime;
-use assay_core::runtime::settings::ADMIN_LISTEN;
+use assay_core::runtime::settings::{ADMIN_LISTEN, DATABASE_URL};
 use assay_core::store::{self, PoolProfile, migrations};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
@@ -38,7 +38,9 @@ pub async fn run(settings: LogSettings, metrics: PrometheusHandle) -> Result<(),
     tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
     if migrations::can_do_more_than_log(&db.get()).await? {
-        return Err(ProcessError::RoleDoesMoreThanLog);
+        return Err(ProcessError::RoleDoesMoreThanLog {
+            setting: DATABASE_URL.name,
+        });
     }
     let artifacts = Artifacts::open(&artifacts).await?;
     let log = Log {

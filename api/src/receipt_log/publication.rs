@@ -1,11 +1,16 @@
 //! The files of the log in the artifact store: tiles, bundles of entries, and the checkpoint.
 
+use std::collections::{HashMap, HashSet};
+
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::store::{PgConnection, receipt_log};
 use assay_core::{Error, Result};
+use assay_receipts::jws::log_entry;
 use assay_receipts::log::{LogKeys, SignedCheckpoint};
 use assay_receipts::tree::{CHECKPOINT, Entry, GrowingTree, bundle_paths, read_bundle};
 use bytes::Bytes;
+
+use super::signing::ReceiptKeys;
 
 /// The start of the names of all objects of the log.
 const FOLDER: &str = "log/";
@@ -47,6 +52,13 @@ pub enum Refusal {
         "the entries of the database do not lead to the root of the published checkpoint: the artifact store belongs to another log"
     )]
     Fork,
+    /// An entry that is not published yet is not that of a statement which a key of this process has
+    /// signed.
+    #[error(
+        "entry {0} of the database is no statement that a key in ASSAY_RECEIPT_KEYS has signed: put the key that has signed it behind \
+         the first one, or, if there is none, somebody has written to the log; keep the database as evidence"
+    )]
+    Unsigned(u64),
     /// The published checkpoint has no signature by a key of this process.
     #[error("the published checkpoint is not one of this log: {0}")]
     Foreign(String),
@@ -56,6 +68,7 @@ pub enum Refusal {
 pub struct Publication<'a> {
     artifacts: &'a Artifacts,
     identity: &'a LogIdentity,
+    keys: &'a ReceiptKeys,
     tree: GrowingTree,
     /// Entries of the last checkpoint.
     published: u64,
@@ -89,6 +102,7 @@ impl<'a> Publication<'a> {
         db: &mut PgConnection,
         artifacts: &'a Artifacts,
         identity: &'a LogIdentity,
+        keys: &'a ReceiptKeys,
     ) -> Result<Result<Self, Refusal>> {
         let checkpoint = match read_checkpoint(artifacts, identity).await? {
             Ok(checkpoint) => checkpoint,
@@ -128,9 +142,13 @@ impl<'a> Publication<'a> {
         if is_fork {
             return Ok(Err(Refusal::Fork));
         }
+        if let Some(index) = unsigned_entry(db, keys, published).await? {
+            return Ok(Err(Refusal::Unsigned(index)));
+        }
         Ok(Ok(Self {
             artifacts,
             identity,
+            keys,
             tree,
             published,
         }))
@@ -146,13 +164,31 @@ impl<'a> Publication<'a> {
         self.tree.size() > self.published
     }
 
-    /// Adds the entries that the database has in addition.
-    pub async fn follow(&mut self, db: &mut PgConnection) -> Result<()> {
-        let from = i64::try_from(self.tree.size()).map_err(Error::internal)?;
-        receipt_log::entries_from(db, from, |entry: &Entry| {
-            self.tree.push(entry).map_err(Error::internal)
+    /// Adds the entries that the database has in addition. Each must be one that this process has
+    /// `appended` since the last call, or that of a statement which one of its keys has signed: the log
+    /// vouches for statements, never for hashes that it finds.
+    pub async fn follow(
+        &mut self,
+        db: &mut PgConnection,
+        appended: &HashSet<Entry>,
+    ) -> Result<Result<(), Refusal>> {
+        let size = self.tree.size();
+        let from = i64::try_from(size).map_err(Error::internal)?;
+        let mut entries = Vec::new();
+        receipt_log::entries_from(db, from, |entry| {
+            entries.push(*entry);
+            Ok(())
         })
-        .await
+        .await?;
+        if !entries.iter().all(|entry| appended.contains(entry))
+            && let Some(index) = unsigned_entry(db, self.keys, size).await?
+        {
+            return Ok(Err(Refusal::Unsigned(index)));
+        }
+        for entry in &entries {
+            self.tree.push(entry).map_err(Error::internal)?;
+        }
+        Ok(Ok(()))
     }
 
     /// Writes the tiles and the bundles, then the checkpoint, and then records it in the database.
@@ -181,6 +217,36 @@ impl<'a> Publication<'a> {
         self.tree.forget_complete();
         Ok(())
     }
+}
+
+/// Returns the index of the first entry, from an index on, that is not that of a statement which one
+/// of the keys has signed.
+async fn unsigned_entry(
+    db: &mut PgConnection,
+    keys: &ReceiptKeys,
+    from: u64,
+) -> Result<Option<u64>> {
+    let from_index = i64::try_from(from).map_err(Error::internal)?;
+    let mut entries = Vec::new();
+    receipt_log::entries_from(db, from_index, |entry| {
+        entries.push(*entry);
+        Ok(())
+    })
+    .await?;
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let signed: HashMap<i64, Entry> = receipt_log::statements_from(db, from_index)
+        .await?
+        .into_iter()
+        .filter(|statement| keys.have_signed(&statement.jws))
+        .map(|statement| (statement.index, log_entry(&statement.jws)))
+        .collect();
+    let indexed = (from_index..).zip(&entries).zip(from..);
+    Ok(indexed
+        .filter(|((index, entry), _)| signed.get(index) != Some(*entry))
+        .map(|(_, index)| index)
+        .next())
 }
 
 /// Records a published checkpoint in the database.

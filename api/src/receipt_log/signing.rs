@@ -1,5 +1,7 @@
 //! The signatures of statements, the receipt keys, and the indexes of the log in PostgreSQL.
 
+use std::collections::HashSet;
+
 use assay_core::store::receipt_log::{
     self, BATCH, NewKey, SignedStatement, Source, StoredKey, append,
 };
@@ -7,6 +9,7 @@ use assay_core::store::{self, Connection as _, PgConnection};
 use assay_core::{Error, Result, Timestamp};
 use assay_receipts::jws::{ReceiptKey, Signed, log_entry};
 use assay_receipts::statement::{KEY, KeyAction, KeyChange, Statement};
+use assay_receipts::tree::Entry;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
@@ -43,6 +46,11 @@ impl ReceiptKeys {
             .map(Self)
     }
 
+    /// Returns `true` if one of the keys has signed a statement in its compact form.
+    pub fn have_signed(&self, jws: &str) -> bool {
+        self.0.iter().any(|key| key.has_signed(jws))
+    }
+
     fn find(&self, kid: &str) -> Option<&ReceiptKey> {
         self.0.iter().find(|key| key.kid() == kid)
     }
@@ -60,6 +68,8 @@ impl ReceiptKeys {
 pub struct Signers<'a> {
     keys: &'a ReceiptKeys,
     stored: Vec<StoredKey>,
+    /// The entries that were appended since [`Signers::take_appended`].
+    appended: HashSet<Entry>,
 }
 
 impl<'a> Signers<'a> {
@@ -67,6 +77,7 @@ impl<'a> Signers<'a> {
     /// and returns them.
     pub async fn register(db: &mut PgConnection, keys: &'a ReceiptKeys) -> Result<Self> {
         let stored = receipt_log::keys(&mut *db).await?;
+        let mut appended = HashSet::new();
         for key in &keys.0 {
             if stored.iter().any(|stored| stored.kid == key.kid()) {
                 continue;
@@ -85,13 +96,23 @@ impl<'a> Signers<'a> {
                 jws: &jws,
             };
             receipt_log::insert_key(db, &new).await?;
+            appended.insert(*new.entry);
             tracing::info!(kid = key.kid(), "receipt key added");
         }
         if let Some(first) = keys.0.first() {
             receipt_log::set_signing_key(&mut *db, first.kid()).await?;
         }
         let stored = receipt_log::keys(&mut *db).await?;
-        Ok(Self { keys, stored })
+        Ok(Self {
+            keys,
+            stored,
+            appended,
+        })
+    }
+
+    /// Returns the entries that were appended since the last call.
+    pub fn take_appended(&mut self) -> HashSet<Entry> {
+        std::mem::take(&mut self.appended)
     }
 
     /// Returns the key that signs a statement of this time: the first one that is valid then.
@@ -109,7 +130,7 @@ impl<'a> Signers<'a> {
 
     /// Signs the statements that are not signed, and appends them to the log: those of suites before
     /// those of receipts.
-    pub async fn sign_pending(&self, db: &mut PgConnection) -> Result<()> {
+    pub async fn sign_pending(&mut self, db: &mut PgConnection) -> Result<()> {
         for source in [Source::Suites, Source::Receipts] {
             loop {
                 let unsigned = receipt_log::unsigned(db, source).await?;
@@ -130,6 +151,8 @@ impl<'a> Signers<'a> {
                 }
                 if !signed.is_empty() {
                     receipt_log::append_statements(db, source, &signed).await?;
+                    self.appended
+                        .extend(signed.iter().map(|signed| signed.entry));
                 }
                 if is_last {
                     break;
@@ -142,6 +165,7 @@ impl<'a> Signers<'a> {
     /// Revokes the keys that the operator wants to be revoked. They sign nothing afterwards.
     pub async fn revoke_requested(&mut self, db: &mut PgConnection) -> Result<()> {
         self.stored = receipt_log::keys(&mut *db).await?;
+        let mut appended = Vec::new();
         for revoked in self.stored.iter().filter(|key| key.must_be_revoked) {
             let signer = self.keys.signer_of_changes(&self.stored);
             let Some((signer, key)) = signer.zip(self.keys.find(&revoked.kid)) else {
@@ -156,11 +180,14 @@ impl<'a> Signers<'a> {
             let now = store::now(&mut *transaction).await?;
             let at_index = u64::try_from(index).map_err(Error::internal)?;
             let jws = sign_change(signer, key, KeyAction::Revoked, now, Some(at_index))?;
-            append(&mut transaction, &[log_entry(&jws)]).await?;
+            let entry = log_entry(&jws);
+            append(&mut transaction, &[entry]).await?;
             receipt_log::revoke_key(&mut *transaction, &revoked.kid, index, &jws).await?;
             transaction.commit().await?;
+            appended.push(entry);
             tracing::warn!(kid = revoked.kid, index, "receipt key revoked");
         }
+        self.appended.extend(appended);
         Ok(())
     }
 }

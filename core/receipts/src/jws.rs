@@ -47,6 +47,14 @@ impl ReceiptKey {
         self.key.verifying_key().to_bytes()
     }
 
+    /// Returns `true` if this key has signed a statement in its compact form.
+    pub fn has_signed(&self, jws: &str) -> bool {
+        let key = PublicKey::from_bytes(&self.public_key());
+        key.is_some_and(|key| {
+            Jws::parse(jws).is_ok_and(|jws| jws.kid == self.kid && jws.is_by(&key))
+        })
+    }
+
     /// Signs a payload. The same payload always has the same signature.
     pub fn sign(&self, payload: &[u8]) -> Signed {
         let mut jws = signed_part(&self.kid, payload);

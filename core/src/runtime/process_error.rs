@@ -49,10 +49,13 @@ pub enum ProcessError {
     RoleReadsMoreThanDeliveries,
     /// The database role of the receipt log has too many rights.
     #[error(
-        "the role in ASSAY_DATABASE_URL can do more than write the receipt log: give the process a login role that is a member of \
+        "the role in {setting} can do more than write the receipt log: give the process a login role that is a member of \
          assay_log and of nothing else, such as: create role assay_log_1 login password '…' in role assay_log"
     )]
-    RoleDoesMoreThanLog,
+    RoleDoesMoreThanLog {
+        /// The setting with the address of the database.
+        setting: &'static str,
+    },
     /// The API cannot write to the artifact store.
     #[error("cannot write to {location}, which ASSAY_ARTIFACTS names: {cause}")]
     ArtifactsNotWritable {

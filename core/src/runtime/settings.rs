@@ -78,6 +78,7 @@ settings! {
     LOG_KEY = "", secret; "Private key of the receipt log, as `assay-api log keygen` prints it. During a rotation two keys, separated by a comma. Required with `ASSAY_RECEIPT_KEYS`."
     LOG_ORIGIN = ""; "Name of the receipt log, such as `assay.example.org/log`, which is also the name of its key. It never changes. Required with `ASSAY_RECEIPT_KEYS`."
     RECEIPT_LOG = "true"; "`true` lets `assay-api serve` sign receipts and write the receipt log, if it has the keys. `false` leaves that to `assay-api log`, so that the API needs no keys."
+    LOG_DATABASE_URL = "", secret; "Address of PostgreSQL with a login role in `assay_log` only, with which `assay-api serve` signs receipts and writes the receipt log. Required there with `ASSAY_RECEIPT_KEYS`, unless `ASSAY_RECEIPT_LOG` is `false`."
     TERMS_VERSION = ""; "Version of the terms that an organization must accept before it creates keys or submits. If empty, there are no terms."
     TERMS_URL = ""; "URL of the terms. Required with `ASSAY_TERMS_VERSION`."
     FREE_UPLOAD_HOURS = "24"; "Hours for which an organization on the plan `free` can submit a completed upload. On other plans it is 7 days."

@@ -9,6 +9,7 @@ use sqlx::{Connection as _, PgExecutor};
 use super::PgConnection;
 use crate::model::error::Result;
 use crate::model::timestamp::Timestamp;
+use assay_receipts::jws::compact;
 use assay_receipts::tree::Entry;
 
 /// The advisory lock of the process that writes the log: the letters "receipt".
@@ -380,6 +381,69 @@ pub async fn entries_from(
         each(&entry)?;
     }
     Ok(())
+}
+
+/// A signed statement at an index of the log: of a suite, of a receipt, or of a key.
+pub struct LoggedStatement {
+    /// The index of its entry.
+    pub index: i64,
+    /// The compact form of the signed statement.
+    pub jws: String,
+}
+
+/// Returns the signed statements whose entries have this index or a larger one.
+pub async fn statements_from(db: &mut PgConnection, from: i64) -> Result<Vec<LoggedStatement>> {
+    let rows = sqlx::query!(
+        r#"
+        /* all tenants: the log has the statements of every organization */
+        select
+            log_index as "index!",
+            kid as "kid!",
+            payload as "payload!",
+            signature as "signature!"
+        from receipts
+        where log_index >= $1
+        union all
+        select
+            log_index,
+            kid,
+            payload,
+            signature
+        from suite_commitments
+        where log_index >= $1
+        "#,
+        from
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    let mut statements: Vec<_> = rows
+        .into_iter()
+        .map(|row| LoggedStatement {
+            index: row.index,
+            jws: compact(&row.kid, &row.payload, &row.signature),
+        })
+        .collect();
+    let of_keys = sqlx::query_as!(
+        LoggedStatement,
+        r#"
+        select
+            added_index as "index!",
+            added_jws as "jws!"
+        from receipt_keys
+        where added_index >= $1
+        union all
+        select
+            revoked_at_index,
+            revoked_jws
+        from receipt_keys
+        where revoked_at_index >= $1
+        "#,
+        from
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    statements.extend(of_keys);
+    Ok(statements)
 }
 
 /// Stores a published checkpoint.
