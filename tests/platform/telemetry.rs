@@ -16,7 +16,9 @@ use prost_reflect::DescriptorPool;
 use serde_json::json;
 
 use crate::clients::{MissingTool, prepare};
-use crate::harness::{World, one_prediction, scrape, string, wait_until, world, world_with};
+use crate::harness::{
+    World, long_test, one_prediction, scrape, string, wait_until, world, world_with,
+};
 use crate::receiver::Receiver;
 use crate::routes::{ROUTES, world_for_routes};
 use crate::webhooks::Webhook;
@@ -388,6 +390,7 @@ async fn organizations(world: &World, count: usize) -> Vec<Client> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_orgs_stay_below_3500_series() {
+    long_test!("creates a thousand organizations");
     let (world, _name_server) = world_for_routes().await;
     let clients = organizations(&world, 1_000).await;
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();

@@ -7,7 +7,7 @@ use super::routes::world;
 use super::visitor::Visitor;
 use super::{files, submit_file};
 use crate::events::restart;
-use crate::harness::{World, one_prediction, wait_until};
+use crate::harness::{World, long_test, one_prediction, wait_until};
 use crate::mail::{Mail, mails};
 
 /// Chooses the emails of a user on the page of the account.
@@ -52,6 +52,7 @@ async fn end_pauses(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_get_the_emails_that_they_turn_on() {
+    long_test!("waits for the mails of a minute");
     let (mut world, _name_server) = world(1, false).await;
     let member = "member@example.org";
     let invite = json!({"email": member, "role": "member"});
