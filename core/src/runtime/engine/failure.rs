@@ -45,7 +45,9 @@ impl Failure {
             _ if status.source().is_some() => Self::Unavailable(text()),
             Code::Unavailable => Self::Unavailable(text()),
             Code::ResourceExhausted => Self::Exhausted(text()),
-            Code::DeadlineExceeded => Self::Timeout(text()),
+            // Engines that end a call at its deadline report one or the other. This client does not cancel
+            // calls whose status it reads.
+            Code::DeadlineExceeded | Code::Cancelled => Self::Timeout(text()),
             _ => Self::Status(text()),
         }
     }
@@ -125,11 +127,11 @@ mod tests {
             (Code::Unavailable, ErrorCode::Unavailable),
             (Code::ResourceExhausted, ErrorCode::Unavailable),
             (Code::DeadlineExceeded, ErrorCode::Unavailable),
+            (Code::Cancelled, ErrorCode::Unavailable),
             (Code::Internal, ErrorCode::Internal),
             (Code::InvalidArgument, ErrorCode::Internal),
             (Code::NotFound, ErrorCode::Internal),
             (Code::Unknown, ErrorCode::Internal),
-            (Code::Cancelled, ErrorCode::Internal),
         ] {
             let error = Failure::of_status(&Status::new(code, "engine text")).into_error("default");
             assert_eq!(error.code, expected, "{code:?}");
