@@ -38,6 +38,9 @@ use crate::openid::Providers;
 use crate::queue::estimates::QueueEstimates;
 use crate::settings::Settings;
 
+/// Longest wait of a credential from a throttled address for its look-up.
+const THROTTLED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The time that a request waits for a permit. A waiting request holds no connection.
 const CONCURRENCY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -110,6 +113,8 @@ pub struct Inner {
     pub usage_days: ConcurrencyLimit,
     /// The limit of outputs that are streamed: each holds a connection to the artifact store.
     pub job_outputs: ConcurrencyLimit,
+    /// The queue of credentials from throttled addresses that are looked up: one of an address at a time.
+    pub throttled_lookups: ConcurrencyLimit,
     /// The limit of files of retired suites that an address reads at once.
     pub opened_files: ConcurrencyLimit,
     /// The limit of streams of generated events: each holds its result until the client has read it.
@@ -277,6 +282,7 @@ impl App {
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             usage_days: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
+            throttled_lookups: ConcurrencyLimit::new(1, 4, THROTTLED_LOOKUP_TIMEOUT),
             opened_files: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),

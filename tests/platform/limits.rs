@@ -1,5 +1,7 @@
 //! Rate limits, and throttling of failed authentication.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use assay_core::model::secret::{Secret, SecretKind};
@@ -280,8 +282,8 @@ async fn rejected_requests_need_no_database() {
         status == 429
     })
     .await;
-    // The address is throttled after ten failures. Up to a hundred of its further unknown
-    // credentials are looked up.
+    // The address is throttled after ten failures. Beyond a hundred, its further unknown credentials
+    // are looked up one after the other.
     for _ in 0..12 {
         me(&unknown_key()).await;
     }
@@ -290,7 +292,6 @@ async fn rejected_requests_need_no_database() {
     for response in join_all(clients.iter().map(|client| client.get("/v1/me"))).await {
         response.unwrap();
     }
-    run(&mut database, lock).await;
     let throttled = world.client(&unknown_key()).get("/v1/me").await.unwrap();
     assert_eq!(
         (
@@ -306,10 +307,71 @@ async fn rejected_requests_need_no_database() {
             .parse::<u32>()
             .is_ok_and(|seconds| (1..=60).contains(&seconds))
     );
-    run(&mut database, unlock).await;
     // A recently used credential still works.
     assert_eq!(me(&world.org.session).await, 200);
     assert_eq!(me(&free.key).await, 429);
+}
+
+/// Everybody behind the address of a company or university shares it with its guessers.
+#[tokio::test(flavor = "multi_thread")]
+async fn throttled_address_locks_no_valid_credential_out() {
+    let plan = Plan {
+        apis: 3,
+        ..Plan::default()
+    };
+    let world = world_with(plan).await;
+    world.widen_plans().await;
+    let urls = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| format!("http://{}", api.listen.unwrap()));
+    let clients: Vec<Client> = urls.map(|url| Client::new(url, None)).collect();
+    let status = async |api: usize, key: &str| {
+        let request = clients[api].request("GET", "/v1/me").bearer_auth(key);
+        clients[api].send(request).await.unwrap().status
+    };
+    // Each process has throttled the address, and has looked up as many guesses as it does at once.
+    for api in 0..3 {
+        for _ in 0..120 {
+            status(api, &unknown_key()).await;
+        }
+    }
+    let is_over = AtomicBool::new(false);
+    let guess = async |api: usize| {
+        let mut statuses = BTreeMap::<u16, u32>::new();
+        while !is_over.load(Ordering::Relaxed) {
+            *statuses
+                .entry(status(api, &unknown_key()).await)
+                .or_default() += 1;
+            // 2,000 a minute from three guessers.
+            tokio::time::sleep(Duration::from_millis(90)).await;
+        }
+        statuses
+    };
+    let honest = async {
+        let mut refused = Vec::new();
+        for number in 0..1000 {
+            let org = match number % 10 {
+                // No process has seen this key before.
+                0 => Some(org(&world.stack, "team").await),
+                _ => None,
+            };
+            let key = org.as_ref().map_or(&world.org.key, |org| &org.key);
+            let status = status(number % 3, key).await;
+            refused.extend((status != 200).then_some((number, status)));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        refused
+    };
+    let (refused, first, second, third) = tokio::join!(honest, guess(0), guess(1), guess(2));
+    assert_eq!(refused, []);
+    for statuses in [first, second, third] {
+        assert!(
+            statuses.keys().all(|status| [401, 429].contains(status)),
+            "{statuses:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

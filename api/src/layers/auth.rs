@@ -90,14 +90,18 @@ pub(super) async fn identify(
     if let Some(rejection) = app.rejections.rejection(&hash) {
         return Err(Error::from(rejection).into());
     }
+    let mut queued = None;
     if let Some((context, (error, allowance))) =
         context.and_then(|context| Some((context, app.limits.throttled(&context.address)?)))
-        && !app.rejections.allows_lookup(&hash, &context.address)
+        && !app.rejections.is_looked_up_at_once(&hash, &context.address)
     {
-        return Err(Refusal {
+        // The credential may be a valid one that this process has not seen yet. The queue protects the
+        // database.
+        let waited = app.throttled_lookups.acquire(&context.address).await;
+        queued = Some(waited.map_err(|_| Refusal {
             error,
             allowance: Some(allowance),
-        });
+        })?);
     }
     let look_up = async {
         // A database that takes longer counts as unavailable: requests that wait for it would only
@@ -117,6 +121,7 @@ pub(super) async fn identify(
         Some(context) => context.in_span(&app.spans, "authenticate", look_up).await,
         None => look_up.await,
     };
+    drop(queued);
     match &mut found {
         Ok(credential) => {
             credential.request = context.map(RequestContext::request_origin);

@@ -20,7 +20,8 @@ const REJECTION_LIFETIME: Duration = Duration::from_secs(30);
 const VALID_LIFETIME: Duration = Duration::from_secs(600);
 /// Length of the window in which look-ups and refusals are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The number of other credentials from a throttled address that are looked up in a [`WINDOW`].
+/// The number of other credentials from a throttled address that are looked up in a [`WINDOW`] without
+/// waiting. Later ones wait for each other.
 const LOOKUPS_OF_THROTTLED: u32 = 100;
 /// Time for which a caller far beyond its rate limit is refused without a look-up.
 const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
@@ -141,9 +142,9 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `true` if a credential from a throttled address may be looked up, and counts the
-    /// look-up. One that was valid recently may always be looked up and is not counted.
-    pub fn allows_lookup(&self, credential: &SecretHash, address: &Arc<str>) -> bool {
+    /// Returns `true` if a credential from a throttled address is looked up at once, and counts the
+    /// look-up. One that was valid recently is always looked up at once, and is not counted.
+    pub fn is_looked_up_at_once(&self, credential: &SecretHash, address: &Arc<str>) -> bool {
         let mut inner = self.inner();
         let now = Instant::now();
         if inner.accepted.get(credential, now).is_some() {
@@ -294,11 +295,11 @@ mod tests {
         let valid = credential();
         cache.record_valid(valid);
         let looked_up = (0..500)
-            .filter(|_| cache.allows_lookup(&credential(), &address))
+            .filter(|_| cache.is_looked_up_at_once(&credential(), &address))
             .count();
         assert_eq!(looked_up, LOOKUPS_OF_THROTTLED as usize);
-        assert!((0..500).all(|_| cache.allows_lookup(&valid, &address)));
-        assert!(cache.allows_lookup(&credential(), &Arc::from("192.0.2.2")));
+        assert!((0..500).all(|_| cache.is_looked_up_at_once(&valid, &address)));
+        assert!(cache.is_looked_up_at_once(&credential(), &Arc::from("192.0.2.2")));
     }
 
     #[test]
