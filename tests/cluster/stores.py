@@ -61,9 +61,9 @@ class Stores:
             cwd="/",
         )
 
-    def psql(self, statements, database="postgres", check=True):
-        """Runs statements as the superuser, and returns their rows without headers."""
-        options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--username=postgres"]
+    def psql(self, statements, database="postgres", check=True, user="postgres"):
+        """Runs statements, as the superuser or another role, and returns their rows without headers."""
+        options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", f"--username={user}"]
         command = [self.programs / "psql", *options, f"--host={self.folder}/postgres", f"--dbname={database}"]
         made = subprocess.run([str(word) for word in command], input=statements, capture_output=True, text=True, check=False)
         assert made.returncode == 0 or not check, made.stderr
