@@ -510,7 +510,7 @@ pub const ROUTES: &[Route] = &[
     ),
     get(
         "/v1/receipts/{receipt_id}",
-        Class::Reader(Scope::SuitesRead),
+        Class::Reader(Scope::JobsRead),
         Resource::Receipt,
     ),
     get(

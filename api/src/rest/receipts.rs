@@ -90,7 +90,7 @@ pub(super) async fn of_job(
     path = "/v1/receipts/{receipt_id}",
     operation_id = "getReceipt",
     tag = "receipts",
-    security((), ("api_key" = ["suites:read"]), ("session" = [])),
+    security((), ("api_key" = ["jobs:read"]), ("session" = [])),
     params(
         ("receipt_id" = ReceiptId, Path, description = "The id of the receipt."),
     ),

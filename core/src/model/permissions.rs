@@ -421,7 +421,7 @@ impl ReceiptCaller {
     /// Returns the proof for a request with this credential, if it has one.
     ///
     /// # Errors
-    /// The reason why the credential cannot read suites.
+    /// The reason why the credential cannot read jobs.
     pub fn of(credential: Option<&Credential>) -> Result<Self> {
         credential.map_or(Ok(Self { org_id: None }), Self::from_credential)
     }
@@ -433,8 +433,9 @@ impl ReceiptCaller {
 }
 
 impl Proof for ReceiptCaller {
+    /// A receipt has the figures of a job.
     fn from_credential(credential: &Credential) -> Result<Self> {
-        let reader = SuiteReader::from_credential(credential)?;
+        let reader = JobReader::from_credential(credential)?;
         Ok(Self {
             org_id: Some(reader.org_id().clone()),
         })
