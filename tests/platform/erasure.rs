@@ -85,7 +85,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
         .await
         .unwrap();
     let submit = async |key: Client, label: &str| {
-        let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": label});
+        let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": label, "metadata": {"canary": "canary"}});
         let request = key
             .request("POST", "/v1/evals")
             .header("idempotency-key", format!("canary {label}"))
@@ -250,7 +250,7 @@ async fn nothing_is_stored_for_deleted_org() {
             let owner = Client::new(url, Some(&world.org.session));
             tokio::spawn(async move {
                 loop {
-                    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "canary"});
+                    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "canary", "metadata": {"canary": "canary"}});
                     let submitted = key.post("/v1/evals", &body).await.unwrap();
                     let made = owner.post("/v1/keys", &json!({"name": "canary"})).await.unwrap();
                     let invited = owner.post("/v1/invites", &json!({"email": format!("canary{n}@example.org")})).await.unwrap();

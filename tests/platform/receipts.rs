@@ -889,6 +889,7 @@ async fn log_survives_kills_and_a_restored_database() {
 /// Somebody with all rights on the database adds a receipt that another key has signed, and its entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_publishes_no_entry_that_it_has_not_signed() {
+    long_test!("waits for several checkpoints of the log, which it writes every 10 s");
     let world = world().await;
     let job = world
         .submit_and_wait(&crate::harness::one_prediction())

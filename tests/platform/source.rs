@@ -181,7 +181,7 @@ const ALL_TENANTS: [&str; 91] = [
     "dependent_evals::ended_by",
     "email_domain::lease_due",
     "email_domain::other_holder",
-    "event::adopt_restored (2)",
+    "event::adopt_restored (3)",
     "event::delete_old",
     "event::insert_suite_published",
     "event::insert_usage_thresholds (2)",

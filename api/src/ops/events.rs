@@ -99,7 +99,7 @@ pub async fn list(
     loop {
         let db = app.jobs_db.get();
         let page = store::event::list(&db, org_id, &types, position, i64::from(limit)).await?;
-        if position > page.horizon {
+        if position > page.horizon || (1..page.restored).contains(&position.xid) {
             let message = "is from before the database was restored; begin without a cursor";
             return Err(Error::field("cursor", "not_available", message));
         }

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sqlx::PgExecutor;
 use sqlx::types::Json;
+use sqlx::{Connection as _, PgExecutor};
 
 use super::{PgConnection, member};
 use crate::model::error::{Error, Result};
@@ -132,6 +132,9 @@ pub struct EventPage {
     /// The position after all events of ended transactions. Positions that were returned never exceed
     /// it, unless the database was restored from a dump, which begins to count transactions again.
     pub horizon: EventCursor,
+    /// The transaction in which the events of a restored database were adopted; 0 if there was none.
+    /// Positions between 0 and this one are those of another server.
+    pub restored: i64,
 }
 
 /// Returns at most `limit` events of these types after a position, the oldest first.
@@ -150,6 +153,7 @@ pub async fn list(
         r#"
         select
             h.xmin::text::bigint as "xmin!",
+            h.restored as "restored!",
             e.id as "id?: EventId",
             e.type as "type?: EventType",
             e.timestamp as "timestamp?: Timestamp",
@@ -168,7 +172,11 @@ pub async fn list(
                 ),
                 $7
             ) as "bytes!"
-        from (select pg_snapshot_xmin(pg_current_snapshot()) as xmin) h
+        from (
+            select
+                pg_snapshot_xmin(pg_current_snapshot()) as xmin,
+                coalesce((select max(xid)::text::bigint from event_restores), 0) as restored
+        ) h
         left join lateral (
             select *
             from events
@@ -196,6 +204,7 @@ pub async fn list(
         xid: row.xmin - 1,
         position: i64::MAX,
     });
+    let restored = rows.first().map_or(0, |row| row.restored);
     let (mut bytes, mut is_whole) = (0, true);
     let within_bytes = rows.into_iter().take_while(|row| {
         let row_bytes = u64::from(row.bytes.unsigned_abs());
@@ -232,6 +241,7 @@ pub async fn list(
         bytes,
         next,
         horizon,
+        restored,
     })
 }
 
@@ -262,9 +272,27 @@ pub async fn before_newest(
     Ok(newest)
 }
 
-/// Moves the events of a restored database before all new ones, in their order, and the positions of
-/// webhooks with them. A webhook continues with its first event without a delivery.
+/// Moves the events of a restored database before all new ones, in the order of their insertion, and the
+/// positions of webhooks with them. A webhook continues with its first event without a delivery.
+///
+/// A database is a restored one if an event or a webhook names a transaction that its server has not begun. Then
+/// the numbers of all other stored transactions are those of another server as well, so all of them are replaced.
 pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
+    // One transaction: positions that were moved without their events would deliver everything again.
+    let mut transaction = db.begin().await?;
+    let is_restored = sqlx::query_scalar!(
+        r#"
+        /* all tenants: a restore restores the events of every organization */
+        select
+            exists (select from events where xid >= pg_snapshot_xmax(pg_current_snapshot()))
+            or exists (select from webhooks where xid >= pg_snapshot_xmax(pg_current_snapshot())) as "is_restored!"
+        "#
+    )
+    .fetch_one(&mut *transaction)
+    .await?;
+    if !is_restored {
+        return Ok(());
+    }
     sqlx::query!(
         "
         /* all tenants: a restore restores the webhooks of every organization */
@@ -281,27 +309,24 @@ pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
                 (select max(e.position) from events e where e.org_id = w.org_id),
                 0
             )
-        where w.xid >= pg_snapshot_xmax(pg_current_snapshot())
-           or exists (
-               select from events e
-               where e.org_id = w.org_id
-                 and (e.xid, e.position) > (w.xid, w.position)
-                 and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
-           )
         "
     )
-    .execute(&mut *db)
+    .execute(&mut *transaction)
     .await?;
     sqlx::query!(
         "
         /* all tenants: a restore restores the events of every organization */
         update events
         set xid = '0'
-        where xid >= pg_snapshot_xmax(pg_current_snapshot())
+        where xid <> '0'
         "
     )
-    .execute(db)
+    .execute(&mut *transaction)
     .await?;
+    sqlx::query!("insert into event_restores default values")
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
     Ok(())
 }
 

@@ -255,6 +255,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         update jobs
         set
             label = null,
+            metadata = null,
             idempotency_key = null,
             request_id = '',
             request_sha256 = '',
