@@ -9,7 +9,7 @@ use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
-use crate::store::suite::ExtentRow;
+use crate::store::suite::{ExtentRow, items_extent};
 use assay_eval::suite::write_line;
 
 /// A statement as it is stored.
@@ -340,45 +340,27 @@ pub async fn opened_extent(
     file: OpenedFile,
     from: i32,
 ) -> Result<PageExtent> {
-    let (suite_id, version) = (suite.suite_id.as_str(), &suite.version);
-    let extent = match file {
-        OpenedFile::Items => {
-            sqlx::query_as!(
-                ExtentRow,
-                r#"
-                select
-                    items as "items!",
-                    bytes as "bytes!"
-                from suite_items_extent($1, $2, $3, $4, $5)
-                "#,
-                suite_id,
-                version,
-                from,
-                OPENED_BLOCK_LINES,
-                i64::from(OPENED_BLOCK_BYTES)
-            )
-            .fetch_one(db)
-            .await?
-        }
-        OpenedFile::Answers => {
-            sqlx::query_as!(
-                ExtentRow,
-                r#"
-                select
-                    items as "items!",
-                    bytes as "bytes!"
-                from opened_answers_extent($1, $2, $3, $4, $5)
-                "#,
-                suite_id,
-                version,
-                from,
-                OPENED_BLOCK_LINES,
-                i64::from(OPENED_BLOCK_BYTES)
-            )
-            .fetch_one(db)
-            .await?
-        }
-    };
+    let SuiteVersion { suite_id, version } = suite;
+    if file == OpenedFile::Items {
+        let (lines, bytes) = (OPENED_BLOCK_LINES.unsigned_abs(), OPENED_BLOCK_BYTES);
+        return items_extent(db, suite_id, version, from, lines, bytes).await;
+    }
+    let extent = sqlx::query_as!(
+        ExtentRow,
+        r#"
+        select
+            items as "items!",
+            bytes as "bytes!"
+        from opened_answers_extent($1, $2, $3, $4, $5)
+        "#,
+        suite_id.as_str(),
+        version,
+        from,
+        OPENED_BLOCK_LINES,
+        i64::from(OPENED_BLOCK_BYTES)
+    )
+    .fetch_one(db)
+    .await?;
     Ok(extent.into())
 }
 
