@@ -89,6 +89,8 @@ def test_chart_can_set_every_setting():
     """Each setting of the binaries is in the rendered chart for some set of values."""
     names, secrets = chart.settings()
     given = {variable["name"] for name in [None, *chart.SETS] for _, spec in chart.ours(chart.objects(name)) for variable in spec["containers"][0]["env"]}
+    # The chart gives the API no keys, so it needs no second role to sign with.
+    names -= {"ASSAY_LOG_DATABASE_URL"}
     wanted = {f"{name}_FILE" if name in secrets else name for name in names}
     assert wanted <= given, wanted - given
 
