@@ -38,7 +38,7 @@ use crate::openid::Providers;
 use crate::queue::estimates::QueueEstimates;
 use crate::settings::Settings;
 
-/// Longest wait of a credential from a throttled address for its look-up.
+/// Longest time for which a credential from a throttled address waits for its look-up.
 const THROTTLED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time that a request waits for a permit. A waiting request holds no connection.
@@ -113,9 +113,9 @@ pub struct Inner {
     pub usage_days: ConcurrencyLimit,
     /// The limit of outputs that are streamed: each holds a connection to the artifact store.
     pub job_outputs: ConcurrencyLimit,
-    /// The queue of credentials from throttled addresses that are looked up: one of an address at a time.
+    /// The queue for credentials from throttled addresses: each address has one look-up at a time.
     pub throttled_lookups: ConcurrencyLimit,
-    /// The limit of files of retired suites that an address reads at once.
+    /// The limit on opened suite files that an address reads at once.
     pub opened_files: ConcurrencyLimit,
     /// The limit of streams of generated events: each holds its result until the client has read it.
     pub generation_streams: ConcurrencyLimit,

@@ -1,5 +1,5 @@
-//! The codec of all rpcs: prost, and the memory of a request message is charged before it is decoded.
-//! A message of a mebibyte can decode to a hundred, because an empty nested message has two bytes.
+//! The codec that all rpcs use: prost, and a request message is charged before it is decoded. One
+//! mebibyte can decode to a hundred, because an empty nested message has two bytes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-/// Memory of a message in a list, in bytes: four times the largest message that is repeated in a
+/// Memory that a message in a list takes, in bytes: four times the largest message that is repeated in a
 /// request, because a list has room for four elements at least, and a growing one for twice as many as
 /// it has.
 const MESSAGE_BYTES: u64 = 4 * 72;
 
-/// Memory of a string in a list, without its bytes.
+/// Memory that a string in a list takes, without its bytes.
 const STRING_BYTES: u64 = 4 * 24;
 
-/// Number of levels of nested messages that are counted. Requests have fewer.
+/// The depth to which nested messages are counted. Requests are less deep.
 const LEVELS: u32 = 5;
 
 /// The largest decoded request, in bytes. A larger one has more elements than any operation accepts.
 pub const DECODED_MAX: u64 = 32 * 1024 * 1024;
 
-/// Charges the memory of a decoded message, in bytes. Returns `false` if there is no room for it.
+/// Charges a decoded message, in bytes. Returns `false` if there is no room for it.
 pub type ChargeDecoded = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 
 tokio::task_local! {
@@ -33,7 +33,7 @@ tokio::task_local! {
     pub static CHARGE_DECODED: ChargeDecoded;
 }
 
-/// The codec of the generated services and clients.
+/// The codec in the generated services and clients.
 #[derive(Debug)]
 pub struct ChargedCodec<Encoded, Decoded>(PhantomData<(Encoded, Decoded)>);
 
@@ -110,7 +110,7 @@ fn charge(message: &DecodeBuf<'_>) -> Result<(), Status> {
         .unwrap_or(Ok(()))
 }
 
-/// Returns an upper bound of the memory of a decoded message, without decoding it. `None` if it is
+/// Returns an upper bound for a decoded message's memory, without decoding it. `None` if it is
 /// not a message. A string may happen to be one as well, and then counts as a message.
 fn decoded_bytes(mut message: &[u8], levels: u32) -> Option<u64> {
     let mut bytes = 0_u64;
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Memory that the elements of the request take in lists that have grown one by one.
+    /// Memory that the request's elements take in lists that have grown one by one.
     fn least(sequences: usize, events: usize) -> u64 {
         let capacity = |length: usize| match length {
             0 => 0,

@@ -179,7 +179,7 @@ impl Protocols {
     }
 }
 
-/// Returns the encoded message of the call of a route by this rpc.
+/// Returns the encoded message with which this rpc calls a route.
 pub fn encoded(rpc: &MethodDescriptor, route: &Route, id: &str, body: &Value) -> Vec<u8> {
     let message = DynamicMessage::deserialize(rpc.input(), message(route, id, body)).unwrap();
     prost::Message::encode_to_vec(&message)

@@ -1,4 +1,4 @@
-//! The rights of every database role on every table, view, column, sequence and function, compared
+//! Each database role's rights on every table, view, column, sequence and function, compared
 //! with `privileges.txt`: a new right is a decision, never an accident.
 //!
 //! `TEST_WRITE_PRIVILEGES=1` writes the file.

@@ -16,16 +16,16 @@ use crate::harness::{World, long_test, one_prediction, retry_unavailable, string
 use crate::parity::{encoded, mirrored};
 use crate::routes::{Class, ROUTES, Resource, Route, world_for_routes};
 
-/// The number of responses that nobody reads.
+/// The number of unread responses.
 const UNREAD: usize = 120;
 
-/// The number of streams of a connection, below the limit of the server.
+/// The number of streams on a connection, below the server's limit.
 const STREAMS: usize = 40;
 
-/// The number of large requests at once.
+/// The number of large requests in flight.
 const LARGE_REQUESTS: usize = 40;
 
-/// The memory budget of an API process, in bytes: the default of `ASSAY_REQUEST_MEMORY_MIB`.
+/// An API process's memory budget, in bytes: the default of `ASSAY_REQUEST_MEMORY_MIB`.
 const BUDGET: u64 = 192 * 1024 * 1024;
 
 /// A request without its connection.
@@ -39,7 +39,7 @@ struct Call {
 }
 
 impl Call {
-    /// Returns the calls of a route: over REST, and over gRPC.
+    /// Returns a route's calls over REST and gRPC.
     fn of(
         route: &Route,
         rpcs: &[&MethodDescriptor],
@@ -47,14 +47,13 @@ impl Call {
         id: &str,
         body: &Value,
     ) -> Vec<Self> {
-        let authorization = ("authorization", format!("Bearer {token}"));
         let body = fresh(body);
         let rest = Self {
             name: format!("{} {}", route.method, route.path),
             method: route.method.parse().unwrap(),
             path: route.path_of(id),
             headers: vec![
-                authorization.clone(),
+                authorization(token),
                 ("content-type", "application/json".into()),
             ],
             body: match &body {
@@ -63,24 +62,28 @@ impl Call {
             },
         };
         let grpc = rpcs.iter().map(|rpc| {
-            let message = encoded(rpc, route, id, &body);
-            let mut frame = vec![0];
-            frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
-            frame.extend_from_slice(&message);
             let path = format!("/{}/{}", rpc.parent_service().full_name(), rpc.name());
-            Self {
-                name: path.clone(),
-                method: http::Method::POST,
-                path,
-                headers: vec![
-                    authorization.clone(),
-                    ("content-type", "application/grpc".into()),
-                    ("te", "trailers".into()),
-                ],
-                body: frame.into(),
-            }
+            Self::rpc(path, token, &encoded(rpc, route, id, &body))
         });
         std::iter::once(rest).chain(grpc).collect()
+    }
+
+    /// Returns a call over gRPC with this message.
+    fn rpc(path: String, token: &str, message: &[u8]) -> Self {
+        let mut frame = vec![0];
+        frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+        frame.extend_from_slice(message);
+        Self {
+            name: path.clone(),
+            method: http::Method::POST,
+            path,
+            headers: vec![
+                authorization(token),
+                ("content-type", "application/grpc".into()),
+                ("te", "trailers".into()),
+            ],
+            body: frame.into(),
+        }
     }
 
     fn request(&self) -> Request<()> {
@@ -92,6 +95,10 @@ impl Call {
         }
         request.body(()).unwrap()
     }
+}
+
+fn authorization(token: &str) -> (&'static str, String) {
+    ("authorization", format!("Bearer {token}"))
 }
 
 /// Returns the body with an idempotency key that no other request has.
@@ -116,7 +123,7 @@ async fn connect(world: &World, window: u32) -> SendRequest<Bytes> {
 }
 
 /// Sends the call `count` times, on connections whose streams accept no data. Returns the highest
-/// memory of the process until all responses have begun and their producers have come to rest.
+/// memory that the process has until all responses have begun and their producers rest.
 async fn memory_of_unread(world: &World, call: &Call, count: usize) -> u64 {
     let api = &world.stack.apis[0];
     let mut clients = Vec::new();
@@ -140,7 +147,7 @@ async fn memory_of_unread(world: &World, call: &Call, count: usize) -> u64 {
         open.push((response, body));
     }
     let (responses, bodies): (Vec<_>, Vec<_>) = open.into_iter().unzip();
-    // A request waits up to 5 s for memory, and up to 30 s for a change of a job.
+    // A request waits up to 5 s for memory, and up to 30 s for a job to change.
     let begun = tokio::time::timeout(Duration::from_secs(8), join_all(responses));
     let mut begun = std::pin::pin!(begun);
     let mut highest = resident(api);
@@ -158,7 +165,7 @@ async fn memory_of_unread(world: &World, call: &Call, count: usize) -> u64 {
     highest
 }
 
-/// Replaces the items of the suites by many large ones, and submits jobs with the longest labels and
+/// Replaces the suites' items by many large ones, and submits jobs with the longest labels and
 /// metadata, so that pages are as large as they can be.
 async fn fill(world: &World) {
     let sql = "
@@ -223,7 +230,7 @@ async fn responses_of_every_operation_stay_within_budget() {
     );
     let began = Instant::now();
     let (mut measured, mut worst) = (0, Vec::new());
-    // Before the flood, which reaches the limits of an organization.
+    // Before the flood, which reaches the organization's limits.
     let mut ids = Vec::new();
     for route in ROUTES {
         ids.push(match route.resource {
@@ -261,7 +268,7 @@ async fn responses_of_every_operation_stay_within_budget() {
     assert_eq!(worst, [], "MiB above the start");
 }
 
-/// Requests that take the most memory of those that are valid, by the path of their rpc or route.
+/// The valid requests that take the most memory, by their route.
 fn large_requests() -> Vec<(&'static str, Value)> {
     let sequence = |number: usize| {
         json!({
@@ -304,29 +311,16 @@ async fn large_requests_stay_within_budget() {
     }
 }
 
-/// A message of a mebibyte with half a million empty elements: prost would make 70 MiB of it.
+/// One mebibyte with half a million empty elements, from which prost would make 70 MiB.
 #[tokio::test(flavor = "multi_thread")]
 async fn message_of_empty_elements_is_refused_before_it_is_decoded() {
     let (world, _name_server) = world_for_routes().await;
     let api = &world.stack.apis[0];
     let quiet = resident(api);
-    let mut frame = vec![0];
     let message: Vec<u8> = [0x12, 0].repeat(512 * 1024);
-    frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
-    frame.extend_from_slice(&message);
-    let body = Bytes::from(frame);
     for rpc in ["Predict", "Generate", "Embed", "StreamGenerate"] {
-        let call = Call {
-            name: rpc.into(),
-            method: http::Method::POST,
-            path: format!("/assay.v1.ServingService/{rpc}"),
-            headers: vec![
-                ("authorization", format!("Bearer {}", world.org.key)),
-                ("content-type", "application/grpc".into()),
-                ("te", "trailers".into()),
-            ],
-            body: body.clone(),
-        };
+        let path = format!("/assay.v1.ServingService/{rpc}");
+        let call = Call::rpc(path, &world.org.key, &message);
         let highest = memory_of_unread(&world, &call, LARGE_REQUESTS).await;
         let grown = highest.saturating_sub(quiet);
         // The frames themselves are 40 MiB.
@@ -334,7 +328,7 @@ async fn message_of_empty_elements_is_refused_before_it_is_decoded() {
     }
 }
 
-/// Paging by bytes returns each item once, over both protocols.
+/// Pages that end by bytes return each item once.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_large_items_end_by_bytes() {
     let world = crate::harness::world().await;

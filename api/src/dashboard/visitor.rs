@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::http::cookies;
 use crate::http::error_response::Failure;
 use crate::http::theme::Theme;
+use crate::layers::memory;
 use crate::limits::request_memory::{Reservation, SharedReservation};
 use crate::ops::account;
 
@@ -22,7 +23,7 @@ use crate::ops::account;
 pub struct Visitor {
     credential: Credential,
     browser: Browser,
-    room: Option<SharedReservation>,
+    room: SharedReservation,
 }
 
 /// The cookies of a browser.
@@ -82,7 +83,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
             credential: credential
                 .ok_or_else(|| Error::internal("the page has no authentication"))?,
             browser: Browser::of(&parts.headers),
-            room: parts.extensions.get().cloned(),
+            room: memory::reservation(&parts.extensions)?,
         })
     }
 }
@@ -110,10 +111,8 @@ impl<S: Sync> FromRequestParts<S> for Query {
 
 impl Visitor {
     /// Returns the memory that is charged for the request and its page.
-    pub fn room(&self) -> Result<&Reservation> {
-        self.room
-            .as_deref()
-            .ok_or_else(|| Error::internal("the page has no memory reservation"))
+    pub fn room(&self) -> &Reservation {
+        &self.room
     }
 
     /// Returns the proof of a permission.

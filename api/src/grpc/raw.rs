@@ -22,7 +22,7 @@ const JSON_MAX: usize = 4 * BODY_MAX;
 /// Number of bytes of JSON after which the memory budget is charged.
 const STEP_BYTES: usize = 256 * 1024;
 
-/// Responds to a call with the encoded message of its request.
+/// Responds to a call with a service that gets the encoded request message.
 pub(super) async fn unary<S, R>(
     service: S,
     request: axum::extract::Request,
@@ -31,13 +31,10 @@ where
     S: UnaryService<Bytes, Response = R>,
     R: prost::Message + Send + Sync + 'static,
 {
-    let codec = RawRequestCodec(PhantomData);
-    let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(BODY_MAX), None);
-    let response = grpc.unary(service, request).await;
-    response.map(axum::body::Body::new)
+    call(RawRequestCodec(PhantomData), service, request, BODY_MAX).await
 }
 
-/// Responds to a call with a response that the service has encoded.
+/// Responds to a call with a service that encodes the response message itself.
 pub(super) async fn encoded<S, M>(
     service: S,
     request: axum::extract::Request,
@@ -47,7 +44,20 @@ where
     S: UnaryService<M, Response = Bytes>,
     M: prost::Message + Default + Send + Sync + 'static,
 {
-    let codec = RawResponseCodec(PhantomData);
+    call(RawResponseCodec(PhantomData), service, request, message_max).await
+}
+
+/// Responds to a call whose request message has at most `message_max` bytes.
+async fn call<C, S>(
+    codec: C,
+    service: S,
+    request: axum::extract::Request,
+    message_max: usize,
+) -> axum::response::Response
+where
+    C: Codec,
+    S: UnaryService<C::Decode, Response = C::Encode>,
+{
     let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(message_max), None);
     let response = grpc.unary(service, request).await;
     response.map(axum::body::Body::new)

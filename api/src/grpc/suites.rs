@@ -58,7 +58,7 @@ impl SuiteService for Service {
     }
 }
 
-/// Returns the route of the rpc that lists items. The router prefers it to the route of its service.
+/// Returns the route for `ListSuiteItems`. The router prefers it to the service's route.
 pub(super) fn routes() -> Router<App> {
     Router::new().route(
         "/assay.v1.SuiteService/ListSuiteItems",

@@ -97,7 +97,7 @@ pub async fn reserve(State(app): State<App>, mut request: Request, next: Next) -
     response
 }
 
-/// Charges the response of a request by its route, and runs the request; or returns 503. Every route
+/// Charges a request's response by its route, and runs the request; or returns 503. Every route
 /// passes here before its handler, and a response that is larger than its charge is reported.
 pub async fn run_reserved(request: Request, next: Next) -> Response {
     let reserved = match reservation(request.extensions()) {

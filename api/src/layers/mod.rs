@@ -3,8 +3,8 @@
 //! From the outside in: `observe`, `memory`, `deadline`, `cors`, `syntax`, then the layers of
 //! routes: `auth` and `rate_limit`, or `unrouted` for a path or method without a route. The other
 //! files are modules of these layers: `request_id`, `errors`, `telemetry` and `response_headers` of
-//! `observe`, `concurrency` of `rate_limit`, `response_size` of `memory`. `traffic_class` chooses the
-//! limits of a request by its route.
+//! `observe`, `concurrency` of `rate_limit`, `response_size` of `memory`. `traffic_class` chooses a
+//! request's limits by its route (`route_name`).
 
 pub mod auth;
 mod concurrency;
@@ -17,6 +17,7 @@ pub mod rate_limit;
 pub mod request_id;
 mod response_headers;
 mod response_size;
+mod route_name;
 pub mod syntax;
 pub mod telemetry;
 mod traffic_class;

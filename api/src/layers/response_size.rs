@@ -1,23 +1,25 @@
-//! The memory that the response of a route takes at its peak: the rows, the resources made of them,
-//! and their JSON or message.
+//! The peak memory of a route's response: the rows, the resources made of them, and their JSON or
+//! message.
 //!
 //! A route that is not listed has [`ORDINARY`] bytes. An operation whose responses differ too much,
-//! such as a page of items or jobs, determines the size of its page and reserves it in addition.
+//! such as a page with items or jobs, determines the size of its page and reserves it in addition.
 
-use axum::extract::{MatchedPath, Request};
+use axum::extract::Request;
 
-/// The memory of an ordinary response, in bytes.
+use super::route_name;
+
+/// The memory for an ordinary response, in bytes.
 const ORDINARY: u64 = 256 * KIB;
 
 const KIB: u64 = 1024;
 
-/// The memory of a page of small rows, in bytes: three times its longest JSON.
+/// The memory for a page with small rows, in bytes: three times its longest JSON.
 const PAGE: u64 = 1024 * KIB;
 
-/// The memory of the state of a job, in bytes: its longest JSON. Clients wait for many jobs at once.
+/// The memory for a job's state, in bytes: its longest JSON. Clients wait for many jobs at once.
 const JOB_STATE: u64 = 36 * KIB;
 
-/// The memory of the row of an upload part, in bytes. Clients keep many uploads open.
+/// The memory for an upload part's row, in bytes. Clients keep many uploads open.
 const UPLOAD_PART: u64 = 4 * KIB;
 
 /// The routes and gRPC methods with other responses than ordinary ones. The figures are three times
@@ -65,17 +67,12 @@ const LISTED: [(&str, u64); 37] = [
     ("/assay.v1.UploadService/UploadPredictions", UPLOAD_PART),
 ];
 
-/// Returns the memory that the response of a request takes at its peak, in bytes.
+/// Returns the peak memory of a request's response, in bytes.
 pub fn of(request: &Request) -> u64 {
-    // A gRPC service is one route with a wildcard, so its methods differ by the path only.
-    let path = request.uri().path();
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or(path, MatchedPath::as_str);
+    let names = route_name::names(request);
     LISTED
         .iter()
-        .find(|(listed, _)| *listed == route || *listed == path)
+        .find(|(listed, _)| names.contains(listed))
         .map_or(ORDINARY, |(_, bytes)| *bytes)
 }
 
@@ -84,20 +81,11 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::http::protocol;
 
     #[test]
     fn listed_routes_and_methods_exist() {
-        let routes = concat!(
-            include_str!("../rest/mod.rs"),
-            include_str!("../dashboard/mod.rs")
-        );
         for (path, _) in LISTED {
-            let exists = match path.starts_with("/assay.") {
-                true => protocol::is_method(path),
-                false => routes.contains(&format!("\"{path}\"")),
-            };
-            assert!(exists, "{path}");
+            assert!(route_name::exists(path), "{path}");
         }
         let distinct: HashSet<&str> = LISTED.map(|(path, _)| path).into();
         assert_eq!(distinct.len(), LISTED.len());

@@ -5,7 +5,9 @@
 //! routes. Also, tonic registers a service as one route, and the methods of one service have
 //! different classes.
 
-use axum::extract::{MatchedPath, Request};
+use axum::extract::Request;
+
+use super::route_name;
 
 /// The traffic class of a request, chosen by its route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +74,7 @@ const LARGE: [&str; 10] = [
 impl TrafficClass {
     /// Returns the class of a request that the router has matched.
     pub fn of(request: &Request) -> Self {
-        // A gRPC service is one route with a wildcard, so its methods differ by the path only.
-        let path = request.uri().path();
-        let route = request
-            .extensions()
-            .get::<MatchedPath>()
-            .map_or(path, MatchedPath::as_str);
+        let [route, path] = route_name::names(request);
         let [rest_jobs, grpc_jobs, pages_of_jobs] = JOBS_PREFIX;
         // Before jobs, because the output of a job is large.
         if LARGE.contains(&route) || LARGE.contains(&path) {
@@ -106,25 +103,17 @@ mod tests {
 
     #[test]
     fn classified_routes_and_methods_exist() {
-        let routes = concat!(
-            include_str!("../rest/mod.rs"),
-            include_str!("../dashboard/mod.rs")
-        );
         for path in SUBMISSION
             .into_iter()
             .chain(LARGE)
             .chain(SERVING)
             .chain(JOBS)
         {
-            let exists = match path.starts_with("/assay.") {
-                true => protocol::is_method(path),
-                false => routes.contains(&format!("\"{path}\"")),
-            };
-            assert!(exists, "{path}");
+            assert!(route_name::exists(path), "{path}");
         }
         let [rest_jobs, grpc_jobs, pages_of_jobs] = JOBS_PREFIX;
-        assert!(routes.contains(&format!("\"{pages_of_jobs}{{job_id}}\"")));
-        assert!(routes.contains(&format!("\"{rest_jobs}{{job_id}}\"")));
+        assert!(route_name::exists(&format!("{pages_of_jobs}{{job_id}}")));
+        assert!(route_name::exists(&format!("{rest_jobs}{{job_id}}")));
         assert!(
             protocol::METHODS
                 .iter()

@@ -20,8 +20,8 @@ const REJECTION_LIFETIME: Duration = Duration::from_secs(30);
 const VALID_LIFETIME: Duration = Duration::from_secs(600);
 /// Length of the window in which look-ups and refusals are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The number of other credentials from a throttled address that are looked up in a [`WINDOW`] without
-/// waiting. Later ones wait for each other.
+/// The number of other credentials that a throttled address has looked up in a [`WINDOW`] without waiting.
+/// Later ones wait for each other.
 const LOOKUPS_OF_THROTTLED: u32 = 100;
 /// Time for which a caller far beyond its rate limit is refused without a look-up.
 const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);

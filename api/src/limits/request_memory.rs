@@ -24,8 +24,7 @@ const WAITING_PER_HOLDER_MAX: usize = 64;
 /// Largest number of waiting requests in total.
 const WAITING_MAX: usize = 1024;
 
-/// The largest response that needs no charge of its own, in bytes: the charge of its request covers
-/// it.
+/// The largest response that needs no own charge, in bytes: its request's charge covers it.
 const SMALL_RESPONSE: u64 = 16 * 1024;
 
 /// The memory budget of a process. Clones share it.
@@ -182,7 +181,7 @@ pub struct Reservation {
 struct Charge {
     holder: Arc<str>,
     bytes: u64,
-    /// The bytes of them that are for the response.
+    /// The part that is for the response.
     response: u64,
 }
 
@@ -235,7 +234,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Charges the memory of the next message of a stream, if it is more than what is charged for the
+    /// Charges the memory for a stream's next message, if it is more than what is charged for the
     /// response already. A stream holds one message at a time.
     ///
     /// # Errors
@@ -250,15 +249,15 @@ impl Reservation {
         self.charge().response
     }
 
-    /// Sets the number of bytes that are charged for everything but the response, without waiting for
-    /// room, because the memory exists already. Later requests wait for it instead.
+    /// Sets the charge for everything but the response, in bytes, without waiting for room, because the
+    /// memory exists already. Later requests wait for it instead.
     pub fn set(&self, bytes: u64) {
         let charge = &mut *self.charge();
         let response = charge.response;
         self.set_charge(charge, bytes + response);
     }
 
-    /// Sets the number of bytes that are charged for the response, which now exists.
+    /// Sets the charge for the response, which now exists, in bytes.
     pub fn set_response(&self, bytes: u64) {
         let charge = &mut *self.charge();
         let other = charge.bytes.saturating_sub(charge.response);
@@ -276,7 +275,7 @@ impl Reservation {
         charge.bytes = bytes;
     }
 
-    /// Reports a response, or a message of a stream, that is larger than what was charged for it: its
+    /// Reports a response, or a streamed message, that is larger than what was charged for it: its
     /// memory was not counted before it existed.
     pub fn check_response(&self, bytes: u64) {
         let charged = self.response();

@@ -20,8 +20,8 @@ use crate::ops::jobs::{WAIT_MAX, current_scopes};
 /// yet, because an earlier transaction is open.
 const REREAD_DELAY: Duration = Duration::from_millis(50);
 
-/// Memory that a byte of the data of a page takes, in bytes: the rows, the resources, their JSON
-/// objects and the body.
+/// Memory that each byte on a page takes, in bytes: the rows, the resources, their JSON objects and the
+/// body.
 const EVENT_BYTE_COST: u64 = 5;
 
 /// Longest time between a notification and the reading of its event.
@@ -40,8 +40,7 @@ pub struct EventQuery {
 }
 
 /// Returns a page of the events that the caller may see, the oldest first. With `wait`, an empty
-/// page is returned only after that many seconds. The memory of a page is charged to `room` before its
-/// data is read.
+/// page is returned only after that many seconds. A page is charged to `room` before its data is read.
 pub async fn list(
     app: &App,
     caller: &Caller,

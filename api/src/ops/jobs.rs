@@ -85,11 +85,11 @@ pub async fn of_request(app: &App, caller: &JobReader, request_id: &str) -> Resu
     store::job::of_request(&app.jobs_db.get(), caller.org_id(), request_id).await
 }
 
-/// Memory of a job in a page, in bytes: its row, the job and its JSON, each with 16 pairs of metadata
-/// of 512 characters, which have up to four bytes.
+/// Memory that a job on a page takes, in bytes: its row, the job and its JSON, each with 16 metadata
+/// values that have 512 characters with up to four bytes each.
 const JOB_BYTES: u64 = 3 * 36 * 1024;
 
-/// Returns a page of the jobs of the organization, the newest first. Its memory is charged to `room`
+/// Returns a page with the organization's jobs, the newest first. Its memory is charged to `room`
 /// before it is read.
 pub async fn list(
     app: &App,

@@ -304,11 +304,11 @@ fn represent_opening(
     }
 }
 
-/// Memory that a byte of a file takes while its lines are read and written, in bytes.
+/// Memory that each byte in a file takes while its lines are read and written, in bytes.
 const FILE_BYTE_COST: u64 = 3;
 
-/// Returns the lines of the items or answers of a retired version, several at once. The memory of
-/// the lines is charged to `room` before they are read.
+/// Returns the item or answer lines of a retired version, several at once. They are charged to `room`
+/// before they are read.
 ///
 /// # Errors
 /// 404 if there is no such file, 503 if the address reads too many files at once.

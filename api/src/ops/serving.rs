@@ -393,15 +393,15 @@ struct Work {
     encodings: u32,
     /// Set if the request returns items of the catalog that it does not name.
     needs_items: bool,
-    /// The memory of the result of a sequence, in bytes.
+    /// The memory for one sequence's result, in bytes.
     result_bytes: u64,
 }
 
-/// Memory of an item in a result, in bytes: its id and its score, in the engine's response, in the
-/// result and in the response. Ids of items may have up to 512 bytes, but have 20 usually.
+/// Memory that an item in a result takes, in bytes: its id and its score, in the engine's response, in
+/// the result and in the response. Item ids may have up to 512 bytes, but have 20 usually.
 const RESULT_ITEM_BYTES: u64 = 512;
 
-/// Memory of a vector in a result, in bytes: 2,048 numbers of which each has up to 12 characters.
+/// Memory that a vector in a result takes, in bytes: 2,048 numbers with up to 12 characters each.
 const RESULT_VECTOR_BYTES: u64 = 64 * 1024;
 
 /// A valid request.
@@ -474,8 +474,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Returns the largest number of items in the ranking of a sequence. Without `top_k`, all options
-    /// of a sequence are ranked.
+    /// Returns how many items the longest ranking has. Without `top_k`, all options of a sequence are
+    /// ranked.
     fn longest_ranking(&self, top_k: Option<u32>) -> u64 {
         let options = self.sequences.iter().map(|sequence| {
             let options = sequence.options.as_ref();

@@ -34,12 +34,12 @@ fn not_found() -> Error {
     Error::not_found(Resource::Suite)
 }
 
-/// The largest page of a protocol, and what it costs.
+/// The largest page over a protocol, and what it costs.
 #[derive(Clone, Copy)]
 pub struct PageForm {
-    /// Maximum size of the items of a page, in bytes of their JSON. A page has at least one item.
+    /// Maximum number of JSON bytes in a page's items. A page has at least one item.
     bytes_max: u32,
-    /// Memory that a byte of it takes while the page is read and written, in bytes.
+    /// Memory that each takes while the page is read and written, in bytes.
     byte_cost: u64,
 }
 
@@ -49,8 +49,7 @@ pub const JSON_PAGE: PageForm = PageForm {
     byte_cost: 4,
 };
 
-/// A page as a message. A byte of JSON becomes up to 5.5 bytes of a message, which clients accept up
-/// to 4 MiB by default.
+/// A page as a message. A JSON byte becomes up to 5.5 message bytes, and clients accept 4 MiB by default.
 pub const MESSAGE_PAGE: PageForm = PageForm {
     bytes_max: 640 * 1024,
     byte_cost: 13,

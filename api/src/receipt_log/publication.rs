@@ -52,8 +52,7 @@ pub enum Refusal {
         "the entries of the database do not lead to the root of the published checkpoint: the artifact store belongs to another log"
     )]
     Fork,
-    /// An entry that is not published yet is not that of a statement which a key of this process has
-    /// signed.
+    /// An entry that is not published yet has no statement that a key in this process has signed.
     #[error(
         "entry {0} of the database is no statement that a key in ASSAY_RECEIPT_KEYS has signed: put the key that has signed it behind \
          the first one, or, if there is none, somebody has written to the log; keep the database as evidence"
@@ -119,11 +118,14 @@ impl<'a> Publication<'a> {
             }
             Ok(())
         };
+        let mut unpublished = Vec::new();
         receipt_log::entries_from(db, 0, |entry| {
             tree.push(entry).map_err(Error::internal)?;
             // The files after the published checkpoint are still to be written.
             if tree.size() <= published {
                 tree.forget_complete();
+            } else {
+                unpublished.push(*entry);
             }
             check(&tree)
         })
@@ -142,7 +144,7 @@ impl<'a> Publication<'a> {
         if is_fork {
             return Ok(Err(Refusal::Fork));
         }
-        if let Some(index) = unsigned_entry(db, keys, published).await? {
+        if let Some(index) = unsigned_entry(db, keys, published, &unpublished).await? {
             return Ok(Err(Refusal::Unsigned(index)));
         }
         Ok(Ok(Self {
@@ -164,9 +166,9 @@ impl<'a> Publication<'a> {
         self.tree.size() > self.published
     }
 
-    /// Adds the entries that the database has in addition. Each must be one that this process has
-    /// `appended` since the last call, or that of a statement which one of its keys has signed: the log
-    /// vouches for statements, never for hashes that it finds.
+    /// Adds the entries that the database has in addition. This process must have `appended` each since
+    /// the last call, or one of its keys must have signed its statement: the log vouches for statements,
+    /// never for hashes that it finds.
     pub async fn follow(
         &mut self,
         db: &mut PgConnection,
@@ -181,7 +183,7 @@ impl<'a> Publication<'a> {
         })
         .await?;
         if !entries.iter().all(|entry| appended.contains(entry))
-            && let Some(index) = unsigned_entry(db, self.keys, size).await?
+            && let Some(index) = unsigned_entry(db, self.keys, size, &entries).await?
         {
             return Ok(Err(Refusal::Unsigned(index)));
         }
@@ -219,34 +221,27 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// Returns the index of the first entry, from an index on, that is not that of a statement which one
-/// of the keys has signed.
+/// Returns the index of the first entry without a statement that one of the keys has signed. The
+/// first of `entries` has the index `from`.
 async fn unsigned_entry(
     db: &mut PgConnection,
     keys: &ReceiptKeys,
     from: u64,
+    entries: &[Entry],
 ) -> Result<Option<u64>> {
-    let from_index = i64::try_from(from).map_err(Error::internal)?;
-    let mut entries = Vec::new();
-    receipt_log::entries_from(db, from_index, |entry| {
-        entries.push(*entry);
-        Ok(())
-    })
-    .await?;
     if entries.is_empty() {
         return Ok(None);
     }
+    let from_index = i64::try_from(from).map_err(Error::internal)?;
     let signed: HashMap<i64, Entry> = receipt_log::statements_from(db, from_index)
         .await?
         .into_iter()
         .filter(|statement| keys.have_signed(&statement.jws))
         .map(|statement| (statement.index, log_entry(&statement.jws)))
         .collect();
-    let indexed = (from_index..).zip(&entries).zip(from..);
-    Ok(indexed
-        .filter(|((index, entry), _)| signed.get(index) != Some(*entry))
-        .map(|(_, index)| index)
-        .next())
+    let mut indexed = (from_index..).zip(from..).zip(entries);
+    let unsigned = indexed.find(|((index, _), entry)| signed.get(index) != Some(*entry));
+    Ok(unsigned.map(|((_, index), _)| index))
 }
 
 /// Records a published checkpoint in the database.

@@ -46,7 +46,7 @@ impl ReceiptKeys {
             .map(Self)
     }
 
-    /// Returns `true` if one of the keys has signed a statement in its compact form.
+    /// Returns `true` if a key has signed this compact statement.
     pub fn have_signed(&self, jws: &str) -> bool {
         self.0.iter().any(|key| key.has_signed(jws))
     }

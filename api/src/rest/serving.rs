@@ -273,11 +273,11 @@ pub(super) async fn embed(
     Ok((headers(version, &served)?, Json(served.result)))
 }
 
-/// Memory of the sequences of a body for each of its bytes, at most: an option of four bytes is a
-/// string of 24, in a list that has room for as many again.
+/// Memory that the sequences take for each byte in their body, at most: an option with four bytes is a
+/// string with 24, in a list that has room for as many again.
 const SEQUENCES_BYTE_COST: u64 = 12;
 
-/// Reads a body, and charges the memory of its sequences before they are read from it.
+/// Reads a body, and charges its sequences before they are read from it.
 async fn read_body(app: &App, request: Request) -> Result<(Bytes, SharedReservation)> {
     let room = memory::reservation(request.extensions())?;
     let body = read_json_body(app, request, BODY_MAX).await?;

@@ -47,7 +47,7 @@ impl ReceiptKey {
         self.key.verifying_key().to_bytes()
     }
 
-    /// Returns `true` if this key has signed a statement in its compact form.
+    /// Returns `true` if this key has signed this compact statement.
     pub fn has_signed(&self, jws: &str) -> bool {
         let key = PublicKey::from_bytes(&self.public_key());
         key.is_some_and(|key| {

@@ -45,12 +45,12 @@ pub struct SuiteItems {
 /// Default and maximum size of a page of items.
 pub const ITEMS_PAGE: (u32, u32) = (500, 1000);
 
-/// The size of the next page of a table of items, measured before the page is read.
+/// The size of the next page, measured before the page is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageExtent {
     /// Number of items.
     pub items: u32,
-    /// Size of the ids and values of all items, in bytes.
+    /// Size of all ids and values, in bytes.
     pub bytes: u64,
 }
 

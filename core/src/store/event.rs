@@ -114,10 +114,10 @@ pub async fn insert_suite_published(
     Ok(())
 }
 
-/// Size of an event and of a job without its metadata, in bytes, at most.
+/// Maximum size of an event with a job that has no metadata, in bytes.
 const EVENT_BYTES: i32 = 4 * 1024;
 
-/// Maximum size of the events of a page with their data, in bytes. A page has at least one event.
+/// Maximum size of a page's events with their data, in bytes. A page has at least one event.
 const PAGE_BYTES: u64 = 1024 * 1024;
 
 /// Some events of an organization, in their order.
@@ -132,8 +132,8 @@ pub struct EventPage {
     /// The position after all events of ended transactions. Positions that were returned never exceed
     /// it, unless the database was restored from a dump, which begins to count transactions again.
     pub horizon: EventCursor,
-    /// The transaction in which the events of a restored database were adopted; 0 if there was none.
-    /// Positions between 0 and this one are those of another server.
+    /// The transaction in which `migrate` last adopted restored events; 0 if there was none. Positions
+    /// between 0 and this one belong to another server.
     pub restored: i64,
 }
 
@@ -205,14 +205,18 @@ pub async fn list(
         position: i64::MAX,
     });
     let restored = rows.first().map_or(0, |row| row.restored);
-    let (mut bytes, mut is_whole) = (0, true);
-    let within_bytes = rows.into_iter().take_while(|row| {
-        let row_bytes = u64::from(row.bytes.unsigned_abs());
-        is_whole = bytes == 0 || bytes + row_bytes <= PAGE_BYTES;
-        bytes += if is_whole { row_bytes } else { 0 };
-        is_whole
+    let mut bytes = 0;
+    let kept = rows.iter().take_while(|row| {
+        let with_row = bytes + u64::from(row.bytes.unsigned_abs());
+        let fits = bytes == 0 || with_row <= PAGE_BYTES;
+        if fits {
+            bytes = with_row;
+        }
+        fits
     });
-    let events = within_bytes.filter_map(|row| {
+    let kept = kept.count();
+    let is_cut = kept < rows.len();
+    let events = rows.into_iter().take(kept).filter_map(|row| {
         let (id, r#type, timestamp) = (row.id?, row.r#type?, row.timestamp?);
         let cursor = EventCursor {
             xid: row.xid?,
@@ -233,7 +237,7 @@ pub async fn list(
     });
     let rows: Vec<EventRow> = events.collect();
     let next = match rows.last() {
-        Some(last) if rows.len() as i64 >= limit || !is_whole => last.cursor,
+        Some(last) if rows.len() as i64 >= limit || is_cut => last.cursor,
         _ => horizon.max(after),
     };
     Ok(EventPage {
@@ -272,11 +276,11 @@ pub async fn before_newest(
     Ok(newest)
 }
 
-/// Moves the events of a restored database before all new ones, in the order of their insertion, and the
-/// positions of webhooks with them. A webhook continues with its first event without a delivery.
+/// Moves restored events before all new ones, in the order of their insertion, and the webhooks' positions
+/// with them. A webhook continues with its first event without a delivery.
 ///
-/// A database is a restored one if an event or a webhook names a transaction that its server has not begun. Then
-/// the numbers of all other stored transactions are those of another server as well, so all of them are replaced.
+/// The database was restored if an event or a webhook names a transaction that its server has not begun. Then
+/// all other stored transaction numbers belong to another server as well, so all of them are replaced.
 pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
     // One transaction: positions that were moved without their events would deliver everything again.
     let mut transaction = db.begin().await?;

@@ -9,7 +9,7 @@ use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
-use crate::store::suite::{ExtentRow, items_extent};
+use crate::store::suite::page_extent;
 use assay_eval::suite::write_line;
 
 /// A statement as it is stored.
@@ -326,14 +326,14 @@ pub enum OpenedFile {
     Answers,
 }
 
-/// The maximum size of the lines of a file that are read at once, in bytes. One line may be larger.
-pub const OPENED_BLOCK_BYTES: u32 = 256 * 1024;
+/// Maximum number of bytes in the lines that are read at once. One line may be larger.
+const OPENED_BLOCK_BYTES: u32 = 256 * 1024;
 
-/// The maximum number of lines that are read at once.
-const OPENED_BLOCK_LINES: i32 = 5_000;
+/// Maximum number of lines that are read at once.
+const OPENED_BLOCK_LINES: u32 = 5_000;
 
-/// Measures the next lines of a file of a retired version, from the given ordinal on: at most
-/// [`OPENED_BLOCK_BYTES`] bytes, or one line. No lines are the end.
+/// Measures the next lines of an opened file, from the given ordinal on: at most 256 KiB, or one line.
+/// No lines are the end.
 pub async fn opened_extent(
     db: impl PgExecutor<'_>,
     suite: &SuiteVersion,
@@ -341,31 +341,13 @@ pub async fn opened_extent(
     from: i32,
 ) -> Result<PageExtent> {
     let SuiteVersion { suite_id, version } = suite;
-    if file == OpenedFile::Items {
-        let (lines, bytes) = (OPENED_BLOCK_LINES.unsigned_abs(), OPENED_BLOCK_BYTES);
-        return items_extent(db, suite_id, version, from, lines, bytes).await;
-    }
-    let extent = sqlx::query_as!(
-        ExtentRow,
-        r#"
-        select
-            items as "items!",
-            bytes as "bytes!"
-        from opened_answers_extent($1, $2, $3, $4, $5)
-        "#,
-        suite_id.as_str(),
-        version,
-        from,
-        OPENED_BLOCK_LINES,
-        i64::from(OPENED_BLOCK_BYTES)
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(extent.into())
+    let of_answers = file == OpenedFile::Answers;
+    let max = (OPENED_BLOCK_LINES, OPENED_BLOCK_BYTES);
+    page_extent(db, of_answers, suite_id, version, from, max).await
 }
 
-/// Returns `count` lines of a file of a retired version, each with its line feed, from the given
-/// ordinal on, and the ordinal after the last one.
+/// Returns `count` lines of an opened file, each with its line feed, from the given ordinal on, and the
+/// ordinal after the last one.
 pub async fn opened_lines(
     db: impl PgExecutor<'_>,
     suite: &SuiteVersion,

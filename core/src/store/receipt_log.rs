@@ -383,11 +383,11 @@ pub async fn entries_from(
     Ok(())
 }
 
-/// A signed statement at an index of the log: of a suite, of a receipt, or of a key.
+/// A signed statement in the log, about a suite, a job or a key.
 pub struct LoggedStatement {
     /// The index of its entry.
     pub index: i64,
-    /// The compact form of the signed statement.
+    /// The signed statement in its compact form.
     pub jws: String,
 }
 

@@ -336,7 +336,7 @@ pub async fn find(
     Ok(row)
 }
 
-/// Measures the page of at most `limit` items and `bytes_max` bytes that begins at the given ordinal
+/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at the given ordinal
 /// of a version. It has at least one item, unless the version ends there.
 pub async fn items_extent(
     db: impl PgExecutor<'_>,
@@ -346,39 +346,39 @@ pub async fn items_extent(
     limit: u32,
     bytes_max: u32,
 ) -> Result<PageExtent> {
-    let extent = sqlx::query_as!(
-        ExtentRow,
+    page_extent(db, false, suite_id, version, from, (limit, bytes_max)).await
+}
+
+/// Does the same for a version's items, or for its opened answers. `max` has the number and the bytes.
+pub(super) async fn page_extent(
+    db: impl PgExecutor<'_>,
+    of_answers: bool,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    max: (u32, u32),
+) -> Result<PageExtent> {
+    let (items_max, bytes_max) = max;
+    let row = sqlx::query!(
         r#"
         select
             items as "items!",
             bytes as "bytes!"
-        from suite_items_extent($1, $2, $3, $4, $5)
+        from page_extent($1, $2, $3, $4, $5, $6)
         "#,
+        of_answers,
         suite_id.as_str(),
         version,
         from,
-        i32::try_from(limit).unwrap_or(i32::MAX),
+        i32::try_from(items_max).unwrap_or(i32::MAX),
         i64::from(bytes_max)
     )
     .fetch_one(db)
     .await?;
-    Ok(extent.into())
-}
-
-/// The columns of a function that measures a page.
-pub(super) struct ExtentRow {
-    pub(super) items: i32,
-    pub(super) bytes: i64,
-}
-
-impl From<ExtentRow> for PageExtent {
-    fn from(row: ExtentRow) -> Self {
-        let ExtentRow { items, bytes } = row;
-        Self {
-            items: items.unsigned_abs(),
-            bytes: bytes.unsigned_abs(),
-        }
-    }
+    Ok(PageExtent {
+        items: row.items.unsigned_abs(),
+        bytes: row.bytes.unsigned_abs(),
+    })
 }
 
 /// Returns at most `limit` items of a version, from the given ordinal on.

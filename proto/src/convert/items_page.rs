@@ -1,4 +1,4 @@
-//! Pages of items as encoded messages.
+//! Item pages as encoded messages.
 
 use assay_core::model::suite_items::{SuiteItem, SuiteItems};
 use assay_core::{Error, Result};
@@ -7,7 +7,7 @@ use prost::Message as _;
 use super::struct_writer::{begin, end, write_object};
 use crate::v1;
 
-/// Returns the encoded `ListSuiteItemsResponse` of a page. The inputs are written without a
+/// Returns a page as an encoded `ListSuiteItemsResponse`. The inputs are written without a
 /// [`Struct`](prost_types::Struct) in memory, which would take up to 90 times their JSON.
 ///
 /// # Errors
@@ -43,10 +43,10 @@ pub fn encode_items_page(page: SuiteItems) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// The field `items` of `ListSuiteItemsResponse`.
+/// `ListSuiteItemsResponse.items`.
 const ITEMS: u32 = 3;
 
-/// The field `input` of `SuiteItem`.
+/// `SuiteItem.input`.
 const INPUT: u32 = 2;
 
 #[cfg(test)]

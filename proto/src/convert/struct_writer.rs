@@ -1,5 +1,5 @@
-//! Writes JSON as an encoded `google.protobuf.Struct`, without the tree in memory. The numbers of the
-//! fields are those of `google/protobuf/struct.proto`.
+//! Writes JSON as an encoded `google.protobuf.Struct`, without the tree in memory. The field numbers are
+//! from `google/protobuf/struct.proto`.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, de};
 
-/// Appends the key of a message field, and returns the position at which its content begins.
+/// Appends a message field's key, and returns the position at which its content begins.
 pub fn begin(out: &mut Vec<u8>, field: u32) -> usize {
     encode_key(field, WireType::LengthDelimited, out);
     out.len()
 }
 
-/// Ends the field whose content began at `start`: inserts the length of its content there.
+/// Ends the field whose content began at `start`: inserts the content length there.
 pub fn end(out: &mut Vec<u8>, start: usize) {
     let mut length = Vec::with_capacity(5);
     encode_varint((out.len() - start) as u64, &mut length);
     out.splice(start..start, length);
 }
 
-/// Appends the `Struct` of a JSON object.
+/// Appends a JSON object as a `Struct`.
 ///
 /// # Errors
 /// If the text is not a JSON object.
@@ -30,7 +30,7 @@ pub fn write_object(json: &str, out: &mut Vec<u8>) -> Result<(), serde_json::Err
     json.end()
 }
 
-/// Appends the fields of an object to a `Struct`.
+/// Appends an object's fields to a `Struct`.
 struct ObjectFields<'a>(&'a mut Vec<u8>);
 
 impl<'de> Visitor<'de> for ObjectFields<'_> {
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for ObjectFields<'_> {
     }
 }
 
-/// Appends the fields of a `Value`.
+/// Appends a JSON value as a `Value`.
 struct ValueWriter<'a>(&'a mut Vec<u8>);
 
 impl<'de> DeserializeSeed<'de> for ValueWriter<'_> {

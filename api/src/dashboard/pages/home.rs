@@ -46,7 +46,7 @@ struct Step {
 pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     let org = visitor.org()?;
     let reader = visitor.proof()?;
-    let jobs = jobs::list(&app, &reader, Filter::newest(JOBS), visitor.room()?)
+    let jobs = jobs::list(&app, &reader, Filter::newest(JOBS), visitor.room())
         .await?
         .jobs;
     let usage = usage::get(&app, &visitor.proof()?).await?;
@@ -85,7 +85,7 @@ async fn first_steps(
         ..Filter::newest(1)
     };
     let reader = visitor.proof()?;
-    if !jobs::list(app, &reader, succeeded, visitor.room()?)
+    if !jobs::list(app, &reader, succeeded, visitor.room())
         .await?
         .jobs
         .is_empty()

@@ -140,7 +140,7 @@ fn query_of(filter: &Form, before: Option<&str>) -> String {
 /// Shows a page of jobs.
 pub async fn list(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let found = jobs::list(&app, &reader, filter_of(&filter, JOBS), visitor.room()?).await?;
+    let found = jobs::list(&app, &reader, filter_of(&filter, JOBS), visitor.room()).await?;
     let suites = suites::list(&app, &visitor.proof()?).await?.suites;
     let next = found
         .next_before
@@ -176,7 +176,7 @@ struct Row<'a> {
 /// Returns the newest jobs of the filter as CSV.
 pub async fn export(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let found = jobs::list(&app, &reader, filter_of(&filter, EXPORTED), visitor.room()?).await?;
+    let found = jobs::list(&app, &reader, filter_of(&filter, EXPORTED), visitor.room()).await?;
     let rows = found.jobs.iter().map(|job| {
         let score = Score::of(job);
         let ci95 = score.and_then(|score| score.ci95);
@@ -269,9 +269,7 @@ async fn comparable(app: &App, visitor: &Visitor, job: &Job) -> Result<Vec<Job>>
     };
     let filter = Filter::newest_scores(suite_id, 20);
     let reader = visitor.proof()?;
-    let mut others = jobs::list(app, &reader, filter, visitor.room()?)
-        .await?
-        .jobs;
+    let mut others = jobs::list(app, &reader, filter, visitor.room()).await?.jobs;
     others.retain(|other| other.id != job.id);
     Ok(others)
 }

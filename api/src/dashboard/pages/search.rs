@@ -48,7 +48,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
         ..Filter::newest(JOBS)
     };
     let found = match query.given("q") {
-        Some(_) => jobs::list(&app, &reader, labelled, visitor.room()?).await,
+        Some(_) => jobs::list(&app, &reader, labelled, visitor.room()).await,
         None => Ok(assay_core::model::job::Jobs {
             jobs: Vec::new(),
             next_before: None,

@@ -131,7 +131,7 @@ pub async fn show(
 /// Returns the newest evals of a suite that have succeeded, the newest first.
 async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
     let filter = Filter::newest_scores(&suite.suite_id, HISTORY);
-    Ok(jobs::list(app, &visitor.proof()?, filter, visitor.room()?)
+    Ok(jobs::list(app, &visitor.proof()?, filter, visitor.room())
         .await?
         .jobs)
 }
@@ -146,7 +146,7 @@ pub async fn items(
     let reader = visitor.proof()?;
     let suite = suites::get(&app, &reader, &suite_id).await?;
     let cursor = query.given("cursor");
-    let (limit, room) = (Some(ITEMS), visitor.room()?);
+    let (limit, room) = (Some(ITEMS), visitor.room());
     let found = suites::items(&app, &reader, &suite_id, cursor, limit, JSON_PAGE, room).await?;
     let layout = visitor
         .layout(&app, format!("Items of {suite_id}"), Section::Suites)

@@ -20,8 +20,8 @@ pub(super) const ANSWERS: &str = "answers.ndjson";
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;
 
-/// Maximum size of an item's input and of an answer, in bytes: a page of items has at least one.
-const VALUE_BYTES_MAX: usize = 256 * 1024;
+/// Maximum size of an item's input, in bytes: a page has at least one item.
+const INPUT_BYTES_MAX: usize = 256 * 1024;
 
 /// Number of bytes that [`AnswerLines`] reads at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -200,11 +200,11 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
     Ok(answers)
 }
 
-/// Checks the size of the JSON of a field.
+/// Checks a field's size.
 fn check_size(field: &str, json: &str) -> Result<(), String> {
-    if json.len() > VALUE_BYTES_MAX {
+    if json.len() > INPUT_BYTES_MAX {
         return Err(format!(
-            "{field} has {} bytes; it must not have more than {VALUE_BYTES_MAX}",
+            "{field} has {} bytes; it must not have more than {INPUT_BYTES_MAX}",
             json.len()
         ));
     }
