@@ -533,20 +533,25 @@ async fn api_shutdown_finishes_open_request() {
         .await
         .unwrap();
     let head = format!(
-        "POST /v1/evals HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/evals HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         expect: 100-continue\r\n\r\n",
         world.org.key,
         body.len()
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The process asks for the body once the handler reads it.
+    let mut interim = Vec::new();
+    while !interim.ends_with(b"\r\n\r\n") {
+        assert_ne!(socket.read_buf(&mut interim).await.unwrap(), 0);
+    }
+    assert!(interim.starts_with(b"HTTP/1.1 100"), "{interim:?}");
     api.guarded.signal(libc::SIGTERM);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(
+    wait_until("the end of the listener", async || {
         tokio::net::TcpStream::connect(api.listen.unwrap())
             .await
-            .is_err(),
-        "no new connection is accepted"
-    );
+            .is_err()
+    })
+    .await;
     socket.write_all(body.as_bytes()).await.unwrap();
     let mut response = String::new();
     socket.read_to_string(&mut response).await.unwrap();

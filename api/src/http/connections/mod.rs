@@ -110,7 +110,7 @@ impl Connections {
     /// Accepts connections until the shutdown signal.
     pub async fn accept(&self, listener: TcpListener, router: Router) -> Result<()> {
         let mut shutdown = std::pin::pin!(process::shutdown_signal());
-        loop {
+        let result = loop {
             let next = async {
                 // Without a permit, new connections wait in the backlog of the socket.
                 let permit = Arc::clone(&self.permits)
@@ -124,10 +124,7 @@ impl Connections {
             };
             tokio::select! {
                 accepted = next => match accepted {
-                    Ok((permit, stream, peer)) => match self.addresses.enter(peer.ip()) {
-                        Some(slot) => self.spawn((permit, slot), stream, peer, router.clone()),
-                        None => tracing::debug!(address = %peer.ip(), "too many connections from one address, connection closed"),
-                    },
+                    Ok((permit, stream, peer)) => self.enter(permit, stream, peer, &router),
                     Err(error) => {
                         // The most likely cause is too many open files: other connections must
                         // close first.
@@ -135,7 +132,43 @@ impl Connections {
                         sleep(Duration::from_millis(100)).await;
                     }
                 },
-                result = &mut shutdown => return result,
+                result = &mut shutdown => break result,
+            }
+        };
+        self.accept_waiting(listener, &router)
+            .best_effort("accepting the connections that waited");
+        result
+    }
+
+    /// Accepts the connections that clients have opened before the listener closes: otherwise the
+    /// operating system would reset them.
+    fn accept_waiting(&self, listener: TcpListener, router: &Router) -> io::Result<()> {
+        let listener = listener.into_std()?;
+        while let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            match listener.accept() {
+                Ok((stream, peer)) => {
+                    stream.set_nonblocking(true)?;
+                    self.enter(permit, TcpStream::from_std(stream)?, peer, router);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves a connection, unless its address has too many.
+    fn enter(
+        &self,
+        permit: OwnedSemaphorePermit,
+        stream: TcpStream,
+        peer: SocketAddr,
+        router: &Router,
+    ) {
+        match self.addresses.enter(peer.ip()) {
+            Some(slot) => self.spawn((permit, slot), stream, peer, router.clone()),
+            None => {
+                tracing::debug!(address = %peer.ip(), "too many connections from one address, connection closed");
             }
         }
     }
