@@ -93,7 +93,7 @@ pub fn handle_interrupts() {
     let handled = ctrlc::try_set_handler(|| {
         let mut error = io::stderr().lock();
         if let Some(text) = on_interrupt().as_deref() {
-            let _ = writeln!(error, "\n{text}");
+            let _ = writeln!(error, "\n{}", visible_lines(text));
         }
         std::process::exit(130);
     });

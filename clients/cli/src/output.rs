@@ -258,11 +258,16 @@ fn write_table(table: &Table) -> Result<()> {
     for (mark, code) in MARKS {
         text = text.replace(mark, code);
     }
-    write_line(&text)
+    write_own_text(&text)
 }
 
-/// Writes text for people, with a newline.
+/// Writes text for people, with a newline. Whatever it contains, its lines cannot change the terminal.
 pub fn write_line(text: &str) -> Result<()> {
+    write_own_text(&visible_lines(text))
+}
+
+/// Writes text of this program alone as it is, with a newline: no word of a file or a server.
+pub fn write_own_text(text: &str) -> Result<()> {
     writeln!(io::stdout().lock(), "{text}").map_err(closed)
 }
 
@@ -362,10 +367,14 @@ fn is_time(date: &str, time: &str) -> bool {
     date.len() == 10 && has_only(date, b"-") && time.len() == 16 && has_only(time, b":.Z")
 }
 
-/// Returns whether a character can change a terminal, or the order in which text is read.
+/// Returns whether a character can change a terminal, or the order in which text is read, or is
+/// invisible or a line break.
 fn is_control(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
 }
 
 /// Replaces characters that can change a terminal.

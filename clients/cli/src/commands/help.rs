@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use super::context::Context;
 use crate::arguments::Arguments;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::write_line;
+use crate::output::{write_line, write_own_text};
 
 const EXIT_CODES: &str = "\
   0  success
@@ -52,14 +52,14 @@ pub fn help(topic: &[String]) -> Result<()> {
         })?;
     }
     let text = command.render_long_help().to_string();
-    write_line(text.trim_end())
+    write_own_text(text.trim_end())
 }
 
 /// `assay completions`
 pub fn completions(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "assay", &mut script);
-    write_line(String::from_utf8_lossy(&script).trim_end())
+    write_own_text(String::from_utf8_lossy(&script).trim_end())
 }
 
 /// `assay open`

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::set_interrupt_text;
 use crate::operations;
-use crate::output::{View, visible, write_line};
+use crate::output::{View, visible, write_line, write_own_text};
 
 pub const JOBS: View = View {
     columns: &[
@@ -95,7 +95,7 @@ pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
         let jobs = read().collect::<Result<Vec<_>>>()?;
         if context.output.is_table() && io::stdout().is_terminal() {
             // Clears the screen, and moves to its start.
-            write_line("\u{1b}[2J\u{1b}[H")?;
+            write_own_text("\u{1b}[2J\u{1b}[H")?;
         }
         let has_active = jobs.iter().any(|job| !is_final(job));
         context.output.list(JOBS, jobs.into_iter().map(Ok))?;

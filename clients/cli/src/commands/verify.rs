@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
-use crate::output::{View, write_line};
+use crate::output::{View, escape_controls, visible, write_line};
 use crate::predictions;
 
 /// The evidence for a receipt, as the user names it.
@@ -45,7 +45,7 @@ pub fn receipt(context: &Context, job_id: &str, figures: Option<String>) -> Resu
         request = request.query("figures", figures);
     }
     let receipt: Value = request.send_json()?;
-    write_line(&format!("{receipt:#}"))
+    write_line(&escape_controls(&format!("{receipt:#}")))
 }
 
 /// `assay verify`
@@ -104,14 +104,15 @@ pub fn check(context: &Context, given: &Given) -> Result<()> {
         Ok(_) => Ok(()),
         Err((step, reason)) => Err(Failure::new(
             Exit::Other,
-            format!("the receipt is not valid: {step}: {reason}"),
+            format!("the receipt is not valid: {step}: {}", visible(&reason)),
         )),
     }
 }
 
 fn line(step: Step, result: &str, reason: Option<&str>) -> String {
     match reason {
-        Some(reason) => format!("{step}: {result}: {reason}"),
+        // A line break in the reason could look like the next step.
+        Some(reason) => format!("{step}: {result}: {}", visible(reason)),
         None => format!("{step}: {result}"),
     }
 }
