@@ -139,13 +139,14 @@ const TENANTS: [&str; 36] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 91] = [
+const ALL_TENANTS: [&str; 92] = [
     "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
     "auth::accept_invites",
     "auth::join_by_domain",
     "auth::may_sign_in",
+    "board::is_name_taken",
     "board::most_entries",
     "board::remove (2)",
     "board::rows",

@@ -381,11 +381,11 @@ fn computed_rows(
     // The order within a tier is never that of the values.
     let key = |entry: &BoardEntry, standing: &Standing| {
         let name = if entry.is_withdrawn {
-            entry.id.as_str()
+            entry.id.to_string()
         } else {
-            &entry.name_key
+            entry.name.to_lowercase()
         };
-        (standing.tier, entry.is_withdrawn, name.to_owned())
+        (standing.tier, entry.is_withdrawn, name)
     };
     placed.sort_by_cached_key(|(entry, _, standing)| key(entry, standing));
     let count = |entry: &BoardEntry, of: fn(&store::GroupCounts) -> i32| {

@@ -8,10 +8,11 @@ use assay_core::model::device::{
 };
 use assay_core::model::key::{ApiKeyCreated, KeyChange, NewKey, check_expiry};
 use assay_core::model::permissions::{Member, TermsAccepted, User};
+use assay_core::model::public_name::name_without_link;
 use assay_core::model::scope::Scopes;
 use assay_core::model::secret::{self, Secret, SecretKind};
 use assay_core::model::session::Origin;
-use assay_core::model::validation;
+
 use assay_core::store::PgConnection;
 use assay_core::store::device::{Decided, Decision, NewDeviceLogin};
 use assay_core::{Code, DeviceLoginId, Error, KeyId, Resource, Result, Timestamp, UserId, store};
@@ -32,7 +33,7 @@ const CODES_OF_ADDRESS: u32 = 60;
 
 /// Starts the login of a program.
 pub async fn create(app: &App, origin: Origin<'_>, client_name: &str) -> Result<DeviceLogin> {
-    let client_name = validation::name_without_link("client_name", client_name)?;
+    let client_name = name_without_link("client_name", client_name)?;
     let device_code = Secret::random(SecretKind::Device)?;
     let id = DeviceLoginId::random()?;
     for _ in 0..USER_CODE_ATTEMPTS {

@@ -7,8 +7,9 @@ use assay_core::model::key::{
     ApiKey, ApiKeyCreated, ApiKeys, KeyChange, LIVE_MAX, NewKey, check_expiry, overlap_hours,
 };
 use assay_core::model::permissions::{Member, Session, TermsAccepted};
+use assay_core::model::public_name::public_name;
 use assay_core::model::scope::Scopes;
-use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::model::validation::{self, TEXT_MAX, ok_or_collect};
 use assay_core::{Code, Error, KeyId, Resource, Result, Timestamp, store};
 use assay_eval::FieldError;
 
@@ -33,7 +34,9 @@ impl KeyFields {
             expires_at,
         } = self;
         let mut errors = Vec::new();
-        let name = name.map(|name| validation::text("name", &name)).transpose();
+        let name = name
+            .map(|name| public_name("name", &name, TEXT_MAX))
+            .transpose();
         let name = ok_or_collect(&mut errors, name);
         let scopes = scopes
             .map(|scopes| Scopes::parse(Some(scopes)))

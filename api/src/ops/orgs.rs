@@ -5,6 +5,7 @@ use assay_core::model::auth::SignUp;
 use assay_core::model::event::EventType;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::model::permissions::{Owner, User};
+use assay_core::model::public_name::name_without_link;
 use assay_core::model::validation;
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
 
@@ -21,7 +22,7 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
             "The operator of this installation creates organizations. Ask the operator for one.",
         ));
     }
-    let name = validation::name_without_link("name", name)?;
+    let name = name_without_link("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.get().begin().await?;
     let created = store::org::lock_created(&mut transaction, user.user_id()).await?;
@@ -60,8 +61,7 @@ pub async fn update(
     let mut errors = Vec::new();
     let new_name = validation::ok_or_collect(
         &mut errors,
-        name.map(|name| validation::name_without_link("name", name))
-            .transpose(),
+        name.map(|name| name_without_link("name", name)).transpose(),
     );
     let new_use: Option<DataUse> = validation::ok_or_collect(
         &mut errors,

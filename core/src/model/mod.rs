@@ -28,6 +28,7 @@ pub mod org;
 pub mod package;
 pub mod permissions;
 pub mod prediction;
+pub mod public_name;
 pub mod published_model;
 pub mod queue;
 pub mod random;

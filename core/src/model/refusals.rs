@@ -89,7 +89,9 @@ impl Error {
             ),
             EntryRefusal::NameTaken => (
                 Code::Conflict,
-                "Another entry of the board has this name. Choose another one.".into(),
+                "Another entry of the board has this name, or one that looks the same. Choose another \
+                 one."
+                    .into(),
             ),
         };
         let error = Self::new(code, message).with_details(Details::Entry(refusal));

@@ -123,40 +123,6 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(trimmed.to_owned())
 }
 
-/// Validates a name that strangers see: a [`text`] without links. The emails of invites show the
-/// name of their organization, and the page of a device login that of the program.
-pub fn name_without_link(field: &str, value: &str) -> Result<String, FieldError> {
-    let name = text(field, value)?;
-    if has_link(&name) {
-        Err(FieldError::new(field, "format", "must not contain a link"))
-    } else {
-        Ok(name)
-    }
-}
-
-/// Returns `true` if email clients would show a part of the text as a link: an address with a
-/// scheme, `www.`, or a host with a path or a port.
-pub fn has_link(text: &str) -> bool {
-    let text = text.to_lowercase();
-    let is_host = |host: &str| {
-        let host = host.trim_start_matches(|letter: char| !letter.is_alphanumeric());
-        let last = host
-            .rsplit_once('.')
-            .map(|(before, last)| (before.ends_with(char::is_alphanumeric), last));
-        last.is_some_and(|(is_name, last)| {
-            is_name && last.chars().count() >= 2 && last.chars().all(char::is_alphabetic)
-        })
-    };
-    ["://", "mailto:"].iter().any(|mark| text.contains(mark))
-        || text
-            .split(|letter: char| !letter.is_alphanumeric() && letter != '.')
-            .any(|word| word.starts_with("www."))
-        || text.split_whitespace().any(|word| {
-            word.split_once(['/', ':', '?', '#'])
-                .is_some_and(|(host, _)| is_host(host))
-        })
-}
-
 /// Validates an email address and returns the normalized form in which addresses are compared:
 /// trimmed, in lower case, the domain in ASCII as IDNA writes it.
 pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
@@ -305,48 +271,6 @@ mod tests {
         ] {
             assert_eq!(text("name", value).unwrap_err().reason, reason, "{value:?}");
         }
-    }
-
-    #[test]
-    fn organization_name_has_no_link() {
-        for name in [
-            "Acme",
-            "Acme Inc.",
-            "Dr./Mr. Smith",
-            "Q&A: v1.2/v1.3",
-            "A.I./ML",
-            "Booking.com",
-            "R&D #1",
-            "www",
-            "Note: 5/6",
-        ] {
-            assert_eq!(
-                name_without_link("name", name).as_deref(),
-                Ok(name),
-                "{name}"
-            );
-        }
-        for name in [
-            "ALERT: confirm at https://evil.example/login",
-            "HTTPS://EVIL.example",
-            "www.evil.example",
-            "(www.evil.example)",
-            "confirm at evil.example/login now",
-            "confirm at (evil.example/login)",
-            "evil.example:8080",
-            "evil.example?x",
-            "mailto:eve@evil.example",
-        ] {
-            assert_eq!(
-                name_without_link("name", name).unwrap_err().reason,
-                "format",
-                "{name}"
-            );
-        }
-        assert_eq!(
-            name_without_link("name", " ").unwrap_err().reason,
-            "required"
-        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::model::error::Result;
 use crate::model::error_details::EntryRefusal;
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId};
 use crate::model::job::{JobStatus, JobType};
+use crate::model::public_name::NameKeys;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 
@@ -45,9 +46,6 @@ pub enum Entered {
     /// The job cannot enter, or not under this name.
     Refused(EntryRefusal),
 }
-
-/// The constraint that keeps the names of a board apart.
-const NAME_CONSTRAINT: &str = "board_entries_name_key";
 
 /// Enters a job on the board of its suite. The transaction must be rolled back unless the result is
 /// [`Entered::Done`].
@@ -113,7 +111,11 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
         let max = ENTRIES_MAX;
         return Ok(Entered::Refused(EntryRefusal::MaxEntries { max }));
     }
-    let inserted = sqlx::query_as!(
+    let keys = NameKeys::of(new.name);
+    if is_name_taken(db, suite_id, version, &keys).await? {
+        return Ok(Entered::Refused(EntryRefusal::NameTaken));
+    }
+    let entry = sqlx::query_as!(
         Entry,
         r#"
         insert into board_entries (
@@ -124,12 +126,13 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
             job_id,
             name,
             name_key,
+            name_shown,
             url,
             entered_by,
             entered_at,
             holders
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), $10)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11)
         returning
             id as "id: EntryId",
             org_id as "org_id: OrgId",
@@ -150,20 +153,44 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
         version,
         new.job_id.as_str(),
         new.name,
-        new.name.to_lowercase(),
+        keys.folded,
+        keys.shown,
         new.url,
         new.entered_by,
         &holders
     )
     .fetch_one(db)
-    .await;
-    match inserted {
-        Ok(entry) => Ok(Entered::Done(Box::new(entry))),
-        Err(sqlx::Error::Database(error)) if error.constraint() == Some(NAME_CONSTRAINT) => {
-            Ok(Entered::Refused(EntryRefusal::NameTaken))
-        }
-        Err(error) => Err(error.into()),
-    }
+    .await?;
+    Ok(Entered::Done(Box::new(entry)))
+}
+
+/// Returns `true` if people may take the name for that of another entry. The lock on the board keeps
+/// entries away that are added at the same time.
+async fn is_name_taken(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    keys: &NameKeys,
+) -> Result<bool> {
+    let is_taken = sqlx::query_scalar!(
+        r#"
+        /* all tenants: no two entries of a board have names that look the same */
+        select exists(
+            select
+            from board_entries
+            where suite_id = $1
+              and suite_version = $2
+              and (name_key in ($3, $4) or name_shown in ($3, $4))
+        ) as "is_taken!"
+        "#,
+        suite_id.as_str(),
+        version,
+        keys.folded,
+        keys.shown
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(is_taken)
 }
 
 async fn entry_of_job(
@@ -186,7 +213,7 @@ async fn entry_of_job(
     Ok(entry_id)
 }
 
-/// Locks the board against its close until the transaction ends. Returns the time of the close if
+/// Locks the board against its close and against other entries until the transaction ends. Returns the time of the close if
 /// it has passed.
 async fn lock_and_find_close(
     db: &mut PgConnection,
@@ -199,7 +226,7 @@ async fn lock_and_find_close(
         from boards
         where suite_id = $1
           and suite_version = $2
-        for share
+        for no key update
         "#,
         suite_id.as_str(),
         version
@@ -619,6 +646,7 @@ pub async fn erase_entries(db: &mut PgConnection, org_id: &OrgId) -> Result<()> 
             withdrawn_at = coalesce(withdrawn_at, clock_timestamp()),
             name = id,
             name_key = id,
+            name_shown = id,
             url = null,
             entered_by = '',
             revision = revision + 1

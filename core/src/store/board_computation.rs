@@ -145,8 +145,8 @@ pub struct BoardEntry {
     pub upload_id: Option<UploadId>,
     /// The place among all entries by which the tests are stored, if they are.
     pub position: Option<i32>,
-    /// The name in lower case, by which entries are ordered.
-    pub name_key: String,
+    /// The name, by which entries are ordered without regard to case.
+    pub name: String,
     /// The time of the entry.
     pub entered_at: Timestamp,
     /// `true` if the entry is part of the tests: not removed, nor withdrawn before the close.
@@ -170,7 +170,7 @@ pub async fn entries(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<
             j.input_key,
             j.upload_id as "upload_id: UploadId",
             e.position,
-            e.name_key,
+            e.name,
             e.entered_at as "entered_at: Timestamp",
             (
                 e.removed_at is null

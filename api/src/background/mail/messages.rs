@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use assay_core::Timestamp;
 use assay_core::model::key::ApiKey;
 use assay_core::model::mail_preferences::News;
-use assay_core::model::validation;
+use assay_core::model::public_name;
 use assay_core::model::webhook::{DisabledReason, Webhook};
 use assay_core::store::auth::LINK_LIFETIME;
 use assay_core::store::invite::LIFETIME_DAYS;
@@ -62,7 +62,7 @@ fn clock_time(at: Timestamp) -> String {
 /// inviting user.
 pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Email {
     let link = format!("{public_url}/sign-in");
-    let org = match validation::has_link(org) {
+    let org = match public_name::has_link(org) {
         true => String::from("an organization"),
         false => named("the organization", org),
     };
@@ -88,7 +88,7 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
 /// Returns what a name stands for with the name in quotation marks, or without it if the name looks
 /// like a link. A quotation mark in the name would seem to end the quotation.
 fn named(what: &str, name: &str) -> String {
-    match validation::has_link(name) {
+    match public_name::has_link(name) {
         true => what.to_owned(),
         false => format!("{what} “{}”", name.replace(['“', '”', '„', '"'], "'")),
     }
