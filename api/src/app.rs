@@ -31,6 +31,7 @@ use crate::background::stored_jobs::StoredJobs;
 use crate::background::usage_counter::UsageCounter;
 use crate::limits::Limits;
 use crate::limits::concurrency::ConcurrencyLimit;
+use crate::limits::one_time_codes::OneTimeCodes;
 use crate::limits::rejections::RejectionCache;
 use crate::limits::request_memory::Budget;
 use crate::model_cache::ModelCache;
@@ -115,6 +116,10 @@ pub struct Inner {
     pub job_outputs: ConcurrencyLimit,
     /// The queue for credentials from throttled addresses: each address has one look-up at a time.
     pub throttled_lookups: ConcurrencyLimit,
+    /// The JWK set of the receipt keys as it was computed last, in JSON, and the time of that.
+    pub jwk_set: tokio::sync::Mutex<Option<(tokio::time::Instant, bytes::Bytes)>>,
+    /// The look-ups of one-time codes by callers without a credential.
+    pub one_time_codes: OneTimeCodes,
     /// The limit on opened suite files that an address reads at once.
     pub opened_files: ConcurrencyLimit,
     /// The limit of streams of generated events: each holds its result until the client has read it.
@@ -283,6 +288,8 @@ impl App {
             usage_days: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
             job_outputs: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             throttled_lookups: ConcurrencyLimit::new(1, 4, THROTTLED_LOOKUP_TIMEOUT),
+            jwk_set: tokio::sync::Mutex::default(),
+            one_time_codes: OneTimeCodes::default(),
             opened_files: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),

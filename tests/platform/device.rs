@@ -15,10 +15,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::harness::{
-    Org, World, error_code, field_error, field_errors, org, shared_world_without_workers, string,
-    wait_until, with_setting, world_with,
+    Org, World, error_code, field_error, field_errors, org, pause, shared_world_without_workers,
+    string, wait_until, with_setting, world_with,
 };
 
 /// Starts a world with two API processes, in which many logins can be started.
@@ -45,14 +46,22 @@ async fn poll_by(client: &Client, login: &Value) -> Response {
     client.post("/v1/auth/device/token", &body).await.unwrap()
 }
 
-/// Polls a login as if the interval had passed.
+/// Polls a login as if the interval had passed: a process refuses polls that follow each other at once
+/// without a look at the database.
 pub async fn poll(world: &World, login: &Value) -> Response {
-    execute(
-        world,
-        "update device_logins set polled_at = polled_at - interval '5 seconds'",
-    )
-    .await;
-    poll_by(&world.anonymous(), login).await
+    loop {
+        execute(
+            world,
+            "update device_logins set polled_at = polled_at - interval '5 seconds'",
+        )
+        .await;
+        let polled = poll_by(&world.anonymous(), login).await;
+        let message = polled.body["error"]["message"].as_str().unwrap_or_default();
+        if polled.status != 429 || !message.contains("between two polls") {
+            return polled;
+        }
+        pause("the next poll", Duration::from_millis(200)).await;
+    }
 }
 
 async fn execute(world: &World, sql: &'static str) {
@@ -673,6 +682,7 @@ async fn device_login_works_by_grpc() {
     let login = json!({"user_code": login.user_code, "device_code": login.device_code});
     assert_eq!(approve(&world, &login, &world.org).await, Decided::Done);
     let rest = poll(&world, &login).await;
+    pause("the next poll", Duration::from_millis(1100)).await;
     execute(
         &world,
         "update device_logins set polled_at = polled_at - interval '5 seconds'",
@@ -691,4 +701,45 @@ async fn device_login_works_by_grpc() {
             rest.body["api_key"]["key"]
         ])
     );
+}
+
+/// Whoever polls one code, or looks up links, without end takes few connections to the database: other
+/// requests are served meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_codes_leave_the_database_to_others() {
+    let world = world_with(Plan {
+        workers: 0,
+        ..with_setting("ASSAY_DATABASE_CONNECTIONS", "8")
+    })
+    .await;
+    let login = start(&world, "flood").await;
+    let link = format!(
+        "/sign-in?token={}",
+        world.sign_in_link(&world.org.email).await
+    );
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let flood = async |number: usize| {
+        let client = world.anonymous();
+        let mut served = 0;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            let response = match number % 2 {
+                0 => poll_by(&client, &login).await.status,
+                _ => client.get(&link).await.unwrap().status,
+            };
+            served += usize::from(response == 200);
+        }
+        served
+    };
+    let honest = async {
+        let key = world.key();
+        let mut refused = 0;
+        for _ in 0..40 {
+            let response = key.get("/v1/keys").await.unwrap();
+            refused += usize::from(response.status == 503);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        refused
+    };
+    let (served, refused) = tokio::join!(join_all((0..100).map(flood)), honest);
+    assert_eq!(refused, 0, "{served:?}");
 }

@@ -127,12 +127,18 @@ pub fn routes(app: &App) -> Router<App> {
         .route_layer(from_fn_with_state(
             app.clone(),
             layers::rate_limit::limit_mail,
-        ))
+        ));
+    let codes = Router::new()
         .route("/sign-in", get(sign_in::show))
         .route("/sign-in/link", post(sign_in::verify))
-        .route("/sign-in/oidc/{provider}", get(provider::start));
+        .route("/sign-in/oidc/{provider}", get(provider::start))
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_codes,
+        ));
     signed_in
         .merge(mail)
+        .merge(codes)
         .merge(callbacks)
         .route_layer(from_fn_with_state(app.clone(), browser::serve))
         .merge(assets::routes())

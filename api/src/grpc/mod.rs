@@ -192,8 +192,7 @@ async fn authenticate_unless_public(
     }
 }
 
-/// Limits the rpcs that send emails and that start device logins by the client's address, as REST
-/// does. The other rpcs of the service have no such limit.
+/// Limits the rpcs of signing in by the client's address, as REST does.
 async fn limit_sign_in(
     state: State<App>,
     request: axum::extract::Request,
@@ -205,7 +204,7 @@ async fn limit_sign_in(
     } else if path.ends_with("/CreateDeviceLogin") {
         layers::rate_limit::limit_device_logins(state, request, next).await
     } else {
-        next.run(request).await
+        layers::rate_limit::limit_codes(state, request, next).await
     }
 }
 

@@ -130,6 +130,12 @@ pub async fn limit_device_logins(State(app): State<App>, request: Request, next:
     limit_address(&app, "device", limit, request, next).await
 }
 
+/// Limits the requests that present a one-time code, which need no credential, as [`limit_open`]
+/// does.
+pub async fn limit_codes(State(app): State<App>, request: Request, next: Next) -> Response {
+    limit_address(&app, "codes", LIMIT_OF_OPEN, request, next).await
+}
+
 /// Limits the requests of one kind by the client's address and its wider prefixes.
 async fn limit_address(
     app: &App,

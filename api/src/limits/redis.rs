@@ -151,7 +151,10 @@ impl RedisCounters {
 
     async fn call(&self, call: &redis::ScriptInvocation<'_>) -> RedisResult<Counted> {
         let mut connection = self.connection.get();
-        let (counted, used, oldest, now, wait, micros) = call.invoke_async(&mut connection).await?;
+        let reply: RedisResult<(i64, i64, i64, i64, i64, i64)> =
+            call.invoke_async(&mut connection).await;
+        let (counted, used, oldest, now, wait, micros) =
+            reply.inspect_err(|error| self.connection.reconnect_if_lost(error))?;
         Ok(Counted {
             counted,
             used,
@@ -226,8 +229,10 @@ impl Probe {
             written = write => Some(written),
             () = process_time(timeout) => None,
         };
-        if written.is_none() {
-            self.connection.reconnect();
+        match &written {
+            None => self.connection.reconnect(),
+            Some(Err(error)) => self.connection.reconnect_if_lost(error),
+            Some(Ok(())) => {}
         }
         matches!(written, Some(Ok(())))
     }

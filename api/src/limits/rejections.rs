@@ -2,18 +2,15 @@
 //!
 //! It never repeats an acceptance, so a revoked key is rejected at once.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use assay_core::model::secret::SecretHash;
 use assay_core::{Code, Details, Error, Timestamp};
 
+use super::recent::Recent;
 use super::verdict::Verdict;
 
-/// Largest number of entries of each kind.
-const CAPACITY: usize = 10_000;
 /// Time for which a rejection is repeated.
 const REJECTION_LIFETIME: Duration = Duration::from_secs(30);
 /// Time for which a credential that was valid has priority over others from a throttled address.
@@ -196,59 +193,6 @@ impl RejectionCache {
     }
 }
 
-/// Entries that expire after a fixed time, the oldest first when there are too many.
-struct Recent<K, V> {
-    entries: HashMap<K, (Instant, V)>,
-    /// The keys in the order of insertion. A key that was inserted again is listed again.
-    order: VecDeque<(Instant, K)>,
-    lifetime: Duration,
-}
-
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    fn new(lifetime: Duration) -> Self {
-        Self {
-            entries: HashMap::new(),
-            order: VecDeque::new(),
-            lifetime,
-        }
-    }
-
-    fn age(&self, key: &K, now: Instant) -> Option<Duration> {
-        self.entries.get(key).map(|(at, _)| now - *at)
-    }
-
-    fn get(&mut self, key: &K, now: Instant) -> Option<&mut V> {
-        let lifetime = self.lifetime;
-        self.entries
-            .get_mut(key)
-            .filter(|(at, _)| *at + lifetime > now)
-            .map(|(_, value)| value)
-    }
-
-    fn insert(&mut self, key: K, value: V, now: Instant) {
-        // At most two, so that no insertion removes many entries under the lock.
-        for _ in 0..2 {
-            let is_full = self.order.len() >= CAPACITY;
-            let lifetime = self.lifetime;
-            let Some((at, key)) = self
-                .order
-                .pop_front_if(|(at, _)| is_full || *at + lifetime <= now)
-            else {
-                break;
-            };
-            if self
-                .entries
-                .get(&key)
-                .is_some_and(|(current, _)| *current == at)
-            {
-                self.entries.remove(&key);
-            }
-        }
-        self.order.push_back((now, key.clone()));
-        self.entries.insert(key, (now, value));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use assay_core::model::secret::{self, Secret, SecretKind};
@@ -260,32 +204,6 @@ mod tests {
         secret::read(&Secret::random(SecretKind::ApiKey).unwrap().into_text())
             .unwrap()
             .1
-    }
-
-    #[test]
-    fn entries_expire_and_stay_within_capacity() {
-        let mut recent = Recent::new(Duration::from_secs(10));
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        recent.insert(0, "first", at(0));
-        recent.insert(0, "again", at(5));
-        assert_eq!(recent.get(&0, at(14)), Some(&mut "again"));
-        assert_eq!(recent.get(&0, at(15)), None);
-        for number in 1..50_000 {
-            recent.insert(number, "many", at(16));
-        }
-        assert!(recent.entries.len() <= CAPACITY && recent.order.len() <= CAPACITY);
-        assert_eq!(
-            (
-                recent.get(&1, at(16)).copied(),
-                recent.get(&49_999, at(16)).copied()
-            ),
-            (None, Some("many"))
-        );
-        for number in 0..10_000 {
-            recent.insert(100_000 + number, "later", at(30));
-        }
-        assert_eq!(recent.entries.len(), 10_000, "expired entries are removed");
     }
 
     #[test]

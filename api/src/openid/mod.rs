@@ -12,16 +12,22 @@ use assay_core::model::identity::Identity;
 use assay_core::model::validation;
 use assay_core::runtime::tls::select_cryptography;
 use assay_core::{Code, Error, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openidconnect::core::{
-    CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreProviderMetadata,
-    CoreTokenResponse, CoreUserInfoClaims,
+    CoreAuthDisplay, CoreAuthenticationFlow, CoreClaimName, CoreClaimType, CoreClient,
+    CoreClientAuthMethod, CoreGrantType, CoreIdTokenVerifier, CoreJsonWebKey,
+    CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreJwsSigningAlgorithm,
+    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType, CoreTokenResponse,
+    CoreUserInfoClaims,
 };
 use openidconnect::{
-    AccessToken, AsyncHttpClient, AuthType, AuthorizationCode, ClaimsVerificationError, ClientId,
-    ClientSecret, CsrfToken, EndpointMaybeSet, EndpointNotSet, EndpointSet, HttpRequest,
-    HttpResponse, Nonce, OAuth2TokenResponse as _, RedirectUrl, RequestTokenError, Scope,
-    SubjectIdentifier, TokenResponse as _,
+    AccessToken, AdditionalProviderMetadata, AsyncHttpClient, AuthType, AuthorizationCode,
+    ClaimsVerificationError, ClientId, ClientSecret, CsrfToken, EndpointMaybeSet, EndpointNotSet,
+    EndpointSet, HttpRequest, HttpResponse, Nonce, OAuth2TokenResponse as _, ProviderMetadata,
+    RedirectUrl, RequestTokenError, Scope, SubjectIdentifier, TokenResponse as _, UserInfoError,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -45,6 +51,47 @@ const METADATA_REPLACED_AFTER: Duration = Duration::from_secs(30);
 
 /// The time for which a provider that has failed is not asked for its metadata again.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
+
+/// The difference between the clocks of a provider and of this process that is accepted.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+
+/// The algorithms with which a provider may sign: only those whose key the client does not have.
+const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
+    CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
+    CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384,
+    CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha512,
+    CoreJwsSigningAlgorithm::RsaSsaPssSha256,
+    CoreJwsSigningAlgorithm::RsaSsaPssSha384,
+    CoreJwsSigningAlgorithm::RsaSsaPssSha512,
+    CoreJwsSigningAlgorithm::EcdsaP256Sha256,
+    CoreJwsSigningAlgorithm::EcdsaP384Sha384,
+    CoreJwsSigningAlgorithm::EdDsa,
+];
+
+/// The metadata of a provider, with the field of RFC 9207.
+type OwnMetadata = ProviderMetadata<
+    IssuerMetadata,
+    CoreAuthDisplay,
+    CoreClientAuthMethod,
+    CoreClaimName,
+    CoreClaimType,
+    CoreGrantType,
+    CoreJweContentEncryptionAlgorithm,
+    CoreJweKeyManagementAlgorithm,
+    CoreJsonWebKey,
+    CoreResponseMode,
+    CoreResponseType,
+    CoreSubjectIdentifierType,
+>;
+
+/// The announcement that callbacks name their provider (RFC 9207, section 3).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct IssuerMetadata {
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+impl AdditionalProviderMetadata for IssuerMetadata {}
 
 /// The client of one provider, with the endpoints that its metadata names.
 type ProviderClient = CoreClient<
@@ -72,7 +119,7 @@ struct Provider {
 /// The metadata of a provider with its keys, or the failure of the request for it.
 struct Metadata {
     requested_at: Instant,
-    found: Result<Arc<CoreProviderMetadata>, String>,
+    found: Result<Arc<OwnMetadata>, String>,
 }
 
 /// The parameters with which a provider sends a browser back.
@@ -173,19 +220,30 @@ impl Providers {
             let message = format!("{} did not confirm who you are.", settings.title);
             return Err(Error::new(Code::InvalidState, message));
         }
+        let metadata = self.metadata(provider, METADATA_LIFETIME).await;
+        let metadata = metadata.map_err(|failure| unavailable(settings, failure))?;
+        let names_issuer = metadata
+            .additional_metadata()
+            .authorization_response_iss_parameter_supported;
+        if names_issuer && callback.issuer.is_empty() {
+            return Err(invalid(settings, "the callback does not name its provider"));
+        }
         let mut client = self.client(provider, METADATA_LIFETIME).await?;
         let tokens = self.exchange(provider, &client, flow, callback).await?;
         let Some(token) = tokens.id_token() else {
             return Err(invalid(settings, "the provider sent no ID token"));
         };
         let nonce = Nonce::new(flow.nonce.clone());
-        let mut claims = token.claims(&client.id_token_verifier(), &nonce);
+        let mut claims = token.claims(&verifier(&client), &nonce);
         if let Err(ClaimsVerificationError::SignatureVerification(_)) = claims {
             // The provider may have replaced its keys.
             client = self.client(provider, METADATA_REPLACED_AFTER).await?;
-            claims = token.claims(&client.id_token_verifier(), &nonce);
+            claims = token.claims(&verifier(&client), &nonce);
         }
         let claims = claims.map_err(|error| invalid(settings, &error.to_string()))?;
+        if !has_begun(&token.to_string()) {
+            return Err(invalid(settings, "the ID token is not valid yet"));
+        }
         let mut email = claims
             .email()
             .map(|email| (email.to_string(), claims.email_verified()));
@@ -222,7 +280,7 @@ impl Providers {
             self.public_url, settings.name
         );
         let client = CoreClient::from_provider_metadata(
-            CoreProviderMetadata::clone(&metadata),
+            OwnMetadata::clone(&metadata),
             ClientId::new(settings.client_id.clone()),
             Some(ClientSecret::new(settings.client_secret.clone())),
         );
@@ -246,7 +304,7 @@ impl Providers {
         &self,
         provider: &Provider,
         max_age: Duration,
-    ) -> Result<Arc<CoreProviderMetadata>, String> {
+    ) -> Result<Arc<OwnMetadata>, String> {
         let mut metadata = provider.metadata.lock().await;
         if let Some(metadata) = metadata.as_ref() {
             let lifetime = match metadata.found {
@@ -258,7 +316,7 @@ impl Providers {
             }
         }
         let issuer = provider.settings.issuer.clone();
-        let found = CoreProviderMetadata::discover_async(issuer, &self.http).await;
+        let found = OwnMetadata::discover_async(issuer, &self.http).await;
         let found = found.map(Arc::new).map_err(|error| with_sources(&error));
         let known = metadata.take().and_then(|metadata| metadata.found.ok());
         let found = found.or_else(|failure| known.ok_or(failure));
@@ -288,6 +346,7 @@ impl Providers {
                 RequestTokenError::ServerResponse(refusal) => {
                     invalid(settings, refusal.error().as_ref())
                 }
+                RequestTokenError::Parse(error, _) => invalid(settings, &error.to_string()),
                 error => unavailable(settings, with_sources(&error)),
             })
     }
@@ -304,10 +363,45 @@ impl Providers {
             return Ok(None);
         };
         let claims = request.request_async(&self.http).await;
-        claims
-            .map(Some)
-            .map_err(|error| unavailable(&provider.settings, with_sources(&error)))
+        claims.map(Some).map_err(|error| match error {
+            UserInfoError::Parse(error) => invalid(&provider.settings, &error.to_string()),
+            error => unavailable(&provider.settings, with_sources(&error)),
+        })
     }
+}
+
+/// Returns the verifier of ID tokens: with the algorithms that are accepted, and the time of issue.
+fn verifier(client: &ProviderClient) -> CoreIdTokenVerifier<'_> {
+    client
+        .id_token_verifier()
+        .set_allowed_algs(ALGORITHMS)
+        .set_issue_time_verifier_fn(|issued_at| {
+            let latest = std::time::SystemTime::now() + CLOCK_TOLERANCE;
+            if std::time::SystemTime::from(issued_at) <= latest {
+                Ok(())
+            } else {
+                Err("the ID token is issued in the future".into())
+            }
+        })
+}
+
+/// Returns `true` if the time of `nbf` in a verified token has come, or if it has none (RFC 7519, section
+/// 4.1.5). The library does not check it.
+fn has_begun(token: &str) -> bool {
+    #[derive(Deserialize)]
+    struct NotBefore {
+        nbf: Option<f64>,
+    }
+    let payload = token.split('.').nth(1).unwrap_or_default();
+    let claims = URL_SAFE_NO_PAD
+        .decode(payload)
+        .ok()
+        .and_then(|json| serde_json::from_slice::<NotBefore>(&json).ok());
+    let latest = std::time::SystemTime::now() + CLOCK_TOLERANCE;
+    let latest = latest
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    claims.is_some_and(|claims| claims.nbf.is_none_or(|nbf| nbf <= latest.as_secs_f64()))
 }
 
 /// An HTTP client that reads responses of limited size.

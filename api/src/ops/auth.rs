@@ -55,6 +55,7 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
     if token.is_empty() {
         return Err(FieldError::required("token").into());
     }
+    let _permit = app.one_time_codes.look_up(origin.address).await?;
     let signed_in = match link_hash(token) {
         Some(link) => sign_in(app, &link, origin).await?,
         None => None,
@@ -67,6 +68,7 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
 
 /// Returns a link that works, without using it. An invalid token counts as in [`verify`].
 pub async fn find_link(app: &App, origin: Origin<'_>, token: &str) -> Result<PendingLink> {
+    let _permit = app.one_time_codes.look_up(origin.address).await?;
     let link = match link_hash(token) {
         Some(link) => store::auth::find_link(&app.db.get(), &link).await?,
         None => None,
@@ -136,7 +138,18 @@ pub async fn finish_with_provider(
     if let Some((error, _)) = app.limits.throttled(origin.address) {
         return Err(error);
     }
-    let identity = match app.sign_in_providers.finish(flow, callback).await {
+    let is_repeated = flow.is_some_and(|flow| {
+        let state = SecretHash::of(&flow.state);
+        flow.state == callback.state && !app.one_time_codes.is_first_callback(state)
+    });
+    let found = match is_repeated {
+        true => Err(Error::new(
+            Code::InvalidToken,
+            "This sign-in was finished before. Start again.",
+        )),
+        false => app.sign_in_providers.finish(flow, callback).await,
+    };
+    let identity = match found {
         Ok(identity) => identity,
         Err(error) if error.code == Code::InvalidToken => {
             let (error, _) = app.limits.record_failure(origin.address, error).await;

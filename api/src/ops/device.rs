@@ -12,7 +12,6 @@ use assay_core::model::public_name::name_without_link;
 use assay_core::model::scope::Scopes;
 use assay_core::model::secret::{self, Secret, SecretKind};
 use assay_core::model::session::Origin;
-
 use assay_core::store::PgConnection;
 use assay_core::store::device::{Decided, Decision, NewDeviceLogin};
 use assay_core::{Code, DeviceLoginId, Error, KeyId, Resource, Result, Timestamp, UserId, store};
@@ -69,6 +68,10 @@ pub async fn poll(app: &App, origin: Origin<'_>, device_code: &str) -> Result<De
     }
     let code = secret::read(device_code)
         .and_then(|(kind, hash)| (kind == SecretKind::Device).then_some(hash));
+    if let Some(hash) = &code {
+        app.one_time_codes.check_poll(hash)?;
+    }
+    let _permit = app.one_time_codes.look_up(origin.address).await?;
     let polled = match &code {
         Some(hash) => {
             let mut transaction = app.db.get().begin().await?;
@@ -100,6 +103,7 @@ pub async fn poll(app: &App, origin: Origin<'_>, device_code: &str) -> Result<De
         DeviceState::Pending | DeviceState::Ended => without_key(DeviceLoginStatus::Pending),
     };
     transaction.commit().await?;
+    code.map(|hash| app.one_time_codes.record_poll(hash));
     Ok(result)
 }
 

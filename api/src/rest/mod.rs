@@ -160,17 +160,23 @@ pub fn routes(app: &App) -> Router<App> {
         .route_layer(from_fn_with_state(
             app.clone(),
             layers::rate_limit::limit_device_logins,
-        ))
-        .route("/v1/auth/device/token", post(device::poll));
+        ));
+    let codes = Router::new()
+        .route("/v1/auth/device/token", post(device::poll))
+        .route("/v1/auth/email/verify", post(auth::verify))
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_codes,
+        ));
     let open = Router::new()
         .route("/v1/auth/email", post(auth::request))
         .route_layer(from_fn_with_state(
             app.clone(),
             layers::rate_limit::limit_mail,
         ))
-        .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
     open.merge(device)
+        .merge(codes)
         .merge(receipts::files(app))
         .merge(commitments)
         .merge(public)

@@ -100,7 +100,7 @@ pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
     /// Returns the hash of a text.
-    pub(crate) fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 

@@ -3,10 +3,22 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Client;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, RedisError};
 
 use crate::model::error::{BestEffort as _, Error, Result};
+
+/// The codes with which a server refuses commands because another one should execute them, or because
+/// it has just started: it was demoted to a replica, is no member of its cluster any more, or reads its
+/// data.
+const NO_PRIMARY: [&str; 6] = [
+    "READONLY",
+    "MOVED",
+    "ASK",
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+];
 
 /// A connection to Redis, which all clones share.
 ///
@@ -46,6 +58,15 @@ impl Connection {
         replacement
             .map(|replacement| *self.current() = replacement)
             .best_effort("replacing a connection to Redis");
+    }
+
+    /// Replaces the connection if an error shows that it is of no use any more: the server did not
+    /// respond in time, or it is not (or not yet) the one that accepts writes. A new connection leads to
+    /// the server that has taken its place, if the address does.
+    pub fn reconnect_if_lost(&self, error: &RedisError) {
+        if error.is_timeout() || error.code().is_some_and(|code| NO_PRIMARY.contains(&code)) {
+            self.reconnect();
+        }
     }
 
     fn current(&self) -> MutexGuard<'_, ConnectionManager> {

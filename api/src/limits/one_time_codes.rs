@@ -1,0 +1,92 @@
+//! One-time codes of callers without a credential: the tokens of sign-in links, and the codes of
+//! device logins.
+//!
+//! Each look-up of a code takes a connection to the database. Here is how few a stranger can take,
+//! however many codes they try and however often they repeat one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use assay_core::model::device::POLL_INTERVAL_SECONDS;
+use assay_core::model::secret::SecretHash;
+use assay_core::{Error, Result};
+
+use super::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
+use super::recent::Recent;
+
+/// The number of look-ups of one address at once.
+const LOOKUPS_OF_ADDRESS: usize = 2;
+/// The number of look-ups of all addresses at once.
+const LOOKUPS: usize = 8;
+/// The longest time that a look-up waits for others.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// The time for which the callbacks of sign-ins are remembered: longer than a browser keeps what ties it
+/// to one.
+const CALLBACK_LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// The time after a poll of a device login in which the database is not asked about the same code: it
+/// would refuse each poll in the interval.
+const REPEATED_POLL: Duration = Duration::from_secs(1);
+
+/// The look-ups of one-time codes, the last polls of device logins, and the callbacks of sign-ins.
+pub struct OneTimeCodes {
+    lookups: ConcurrencyLimit,
+    polls: Mutex<Recent<SecretHash, ()>>,
+    callbacks: Mutex<Recent<SecretHash, ()>>,
+}
+
+impl Default for OneTimeCodes {
+    fn default() -> Self {
+        Self {
+            lookups: ConcurrencyLimit::new(LOOKUPS_OF_ADDRESS, LOOKUPS, WAIT_MAX),
+            polls: Mutex::new(Recent::new(REPEATED_POLL)),
+            callbacks: Mutex::new(Recent::new(CALLBACK_LIFETIME)),
+        }
+    }
+}
+
+impl OneTimeCodes {
+    /// Waits until the address may look up a code. The permit is held until the look-up has ended.
+    ///
+    /// # Errors
+    /// 503 if the wait takes too long.
+    pub async fn look_up(&self, address: &str) -> Result<ConcurrencyPermit> {
+        self.lookups.acquire(address).await
+    }
+
+    /// Refuses a poll of a device login that follows another one to this process at once. The database
+    /// decides about the others.
+    ///
+    /// # Errors
+    /// 429 with the seconds of the interval.
+    pub fn check_poll(&self, code: &SecretHash) -> Result<()> {
+        match self.polls().get(code, Instant::now()) {
+            None => Ok(()),
+            Some(()) => Err(Error::polled_too_fast(
+                POLL_INTERVAL_SECONDS,
+                POLL_INTERVAL_SECONDS,
+            )),
+        }
+    }
+
+    /// Records a poll that was answered.
+    pub fn record_poll(&self, code: SecretHash) {
+        self.polls().insert(code, (), Instant::now());
+    }
+
+    /// Returns `true` for the first callback of a sign-in with a provider to this process. The provider
+    /// refuses the code of a callback that is sent to another process.
+    pub fn is_first_callback(&self, state: SecretHash) -> bool {
+        let mut callbacks = self
+            .callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let is_first = callbacks.get(&state, now).is_none();
+        callbacks.insert(state, (), now);
+        is_first
+    }
+
+    fn polls(&self) -> MutexGuard<'_, Recent<SecretHash, ()>> {
+        self.polls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
