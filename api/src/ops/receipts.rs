@@ -16,7 +16,7 @@ use assay_core::store::receipt::{
 };
 use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result};
 use assay_receipts::jws::{compact, log_entry};
-use assay_receipts::keys::{Jwk, JwkSet};
+use assay_receipts::keys::{Jwk, JwkSet, LoggedChange};
 use assay_receipts::log::{Proof, SignedCheckpoint};
 use assay_receipts::tree::{CHECKPOINT, Found, KnownTiles};
 use bytes::Bytes;
@@ -354,26 +354,71 @@ pub async fn opened_file(
     ))
 }
 
-/// Returns all receipt keys as a JWK set.
-pub async fn jwk_set(app: &App) -> Result<JwkSet> {
-    let stored = receipts::public_keys(&app.db.get()).await?;
-    let keys = stored
-        .into_iter()
-        .map(|key| {
-            let public_key: [u8; 32] = key
-                .public_key
-                .try_into()
-                .map_err(|_| Error::internal("a receipt key does not have 32 bytes"))?;
-            let revoked = key.revoked_at_index.map(u64::try_from).transpose();
-            Ok(Jwk::new(
-                &public_key,
-                key.valid_from.to_string(),
-                key.valid_until.map(|until| until.to_string()),
-                revoked.map_err(Error::internal)?,
-            ))
-        })
-        .collect::<Result<_>>()?;
-    Ok(JwkSet { keys })
+/// The time for which the JWK set is kept: its proofs need files of the artifact store.
+const JWK_SET_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Returns all receipt keys as a JWK set, in JSON. Requests that arrive while it is computed wait for it.
+pub async fn jwk_set(app: &App) -> Result<Bytes> {
+    let mut kept = app.jwk_set.lock().await;
+    if let Some((at, json)) = &*kept
+        && at.elapsed() < JWK_SET_LIFETIME
+    {
+        return Ok(json.clone());
+    }
+    let mut keys = Vec::new();
+    for key in receipts::public_keys(&app.db.get()).await? {
+        let public_key: [u8; 32] = key
+            .public_key
+            .try_into()
+            .map_err(|_| Error::internal("a receipt key does not have 32 bytes"))?;
+        let revoked = key.revoked_at_index.map(u64::try_from).transpose();
+        let mut jwk = Jwk::new(
+            &public_key,
+            key.valid_from.to_string(),
+            key.valid_until.map(|until| until.to_string()),
+            revoked.map_err(Error::internal)?,
+        );
+        jwk.introduction = logged_change(app, key.added_jws, key.added_index, &jwk.kid).await;
+        if let (Some(jws), Some(index)) = (key.revoked_jws, key.revoked_at_index) {
+            jwk.revocation = logged_change(app, jws, index, &jwk.kid).await;
+        }
+        keys.push(jwk);
+    }
+    let json = serde_json::to_vec(&JwkSet { keys }).map_err(Error::internal)?;
+    let json = Bytes::from(json);
+    *kept = Some((Instant::now(), json.clone()));
+    Ok(json)
+}
+
+/// Returns a change of a key with its place in the log. `None` if no checkpoint has it, or if it cannot
+/// be proven: then readers reject this key, and no other one.
+async fn logged_change(app: &App, jws: String, index: i64, kid: &str) -> Option<LoggedChange> {
+    match place(app, &jws, index).await {
+        Ok(place) => {
+            let LogPlace {
+                origin,
+                index,
+                proof,
+            } = place?;
+            let index = u64::try_from(index).ok()?;
+            Some(LoggedChange {
+                jws,
+                log: assay_receipts::place::LogPlace {
+                    origin,
+                    index,
+                    proof,
+                },
+            })
+        }
+        Err(error) => {
+            tracing::error!(
+                kid,
+                error = error.log_text(),
+                "no proof for the change of a receipt key"
+            );
+            None
+        }
+    }
 }
 
 /// A file of the log.

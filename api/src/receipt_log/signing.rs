@@ -3,15 +3,19 @@
 use std::collections::HashSet;
 
 use assay_core::store::receipt_log::{
-    self, BATCH, NewKey, SignedStatement, Source, StoredKey, append,
+    self, BATCH, NewKey, SignedStatement, Source, StoredKey, Unsigned, append,
 };
 use assay_core::store::{self, Connection as _, PgConnection};
 use assay_core::{Error, Result, Timestamp};
 use assay_receipts::jws::{ReceiptKey, Signed, log_entry};
-use assay_receipts::statement::{KEY, KeyAction, KeyChange, Statement};
+use assay_receipts::statement::{
+    EVAL_RESULT, EvalResult, KEY, KeyAction, KeyChange, STATEMENT_TYPE, SUITE, Statement,
+    SuitePublication,
+};
 use assay_receipts::tree::Entry;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
 /// The time before its registration from which a key is valid: a statement may be written before
@@ -137,6 +141,7 @@ impl<'a> Signers<'a> {
                 let is_last = unsigned.len() < BATCH;
                 let mut signed = Vec::with_capacity(unsigned.len());
                 for statement in unsigned {
+                    check_statement(source, &statement)?;
                     let key = self.at(statement.issued_at).ok_or_else(|| {
                         Error::internal("no receipt key of this process is valid for a statement")
                     })?;
@@ -190,6 +195,39 @@ impl<'a> Signers<'a> {
         self.appended.extend(appended);
         Ok(())
     }
+}
+
+/// Checks that a row has the statement of its table about itself. Other roles insert the rows: without
+/// this check, one of them could have the log sign a statement of another kind, such as one that
+/// introduces a key.
+fn check_statement(source: Source, row: &Unsigned) -> Result<()> {
+    fn claim<P: DeserializeOwned>(
+        payload: &[u8],
+        predicate_type: &str,
+        subject: &str,
+    ) -> Option<P> {
+        let statement: Statement<P> = serde_json::from_slice(payload).ok()?;
+        let is_expected = statement.r#type == STATEMENT_TYPE
+            && statement.predicate_type == predicate_type
+            && statement.subject[0].name == subject;
+        is_expected.then_some(statement.predicate)
+    }
+    let is_about_row = match source {
+        Source::Receipts => claim::<EvalResult>(&row.payload, EVAL_RESULT, "predictions")
+            .is_some_and(|claim| claim.receipt_id == row.id),
+        Source::Suites => {
+            claim::<SuitePublication>(&row.payload, SUITE, "suite").is_some_and(|claim| {
+                (&claim.suite_id, &claim.suite_version) == (&row.id, &row.version)
+            })
+        }
+    };
+    if is_about_row {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "the row {} {} has a statement that is not about it: somebody has written to the database; keep it as evidence",
+        row.id, row.version
+    )))
 }
 
 /// Signs the statement about a change of a key.

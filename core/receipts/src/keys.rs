@@ -9,6 +9,8 @@ use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::place::LogPlace;
+
 /// Returns the thumbprint of an Ed25519 key (RFC 7638, RFC 8037): the SHA-256 of its required fields
 /// as canonical JSON, in base64url.
 pub fn thumbprint(public_key: &[u8; 32]) -> String {
@@ -31,6 +33,16 @@ impl PublicKey {
     pub(crate) const fn verifying_key(&self) -> &VerifyingKey {
         &self.0
     }
+}
+
+/// A signed change of a key, and its place in the log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoggedChange {
+    /// The statement as a compact JSON Web Signature.
+    pub jws: String,
+    /// Its place in the log.
+    pub log: LogPlace,
 }
 
 /// A receipt key in the JWK set.
@@ -56,6 +68,12 @@ pub struct Jwk {
     /// The log index from which the key is not valid, if it was revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at_index: Option<u64>,
+    /// The statement that introduces the key. Absent until a checkpoint of the log has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub introduction: Option<LoggedChange>,
+    /// The statement that revokes the key. Absent until a checkpoint of the log has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revocation: Option<LoggedChange>,
 }
 
 impl Jwk {
@@ -76,6 +94,8 @@ impl Jwk {
             valid_from,
             valid_until,
             revoked_at_index,
+            introduction: None,
+            revocation: None,
         }
     }
 

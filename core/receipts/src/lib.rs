@@ -4,9 +4,12 @@
 //! The crate has no runtime and no database. The platform signs and logs with it, and `assay verify`
 //! checks receipts with it, without a network.
 
+pub mod chain;
 pub mod jws;
 pub mod keys;
 pub mod log;
+mod logged;
+pub mod place;
 pub mod statement;
 mod strict_json;
 pub mod tree;

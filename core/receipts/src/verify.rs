@@ -14,9 +14,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::jws::{Jws, log_entry};
+use crate::chain;
+use crate::jws::Jws;
 use crate::keys::JwkSet;
-use crate::log::{Proof, SignedCheckpoint};
+use crate::log::SignedCheckpoint;
+use crate::logged::Logged;
+use crate::place::LogPlace;
 use crate::statement::{
     EVAL_RESULT, EvalResult, Figures, STATEMENT_TYPE, SUITE, Statement, SuitePublication,
     ValueScope,
@@ -35,7 +38,7 @@ pub enum Step {
     Inclusion,
     /// The log key signed the tree of the proof.
     Checkpoint,
-    /// The receipt key was valid.
+    /// The receipt key was valid, and a chain of keys leads from the first entry of the log to it.
     Key,
     /// The tree continues the one of an earlier checkpoint.
     Consistency,
@@ -98,14 +101,6 @@ struct Receipt {
     log: Option<LogPlace>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LogPlace {
-    origin: String,
-    index: u64,
-    proof: String,
-}
-
 /// `commitment.json` in the folder of an opening: the response of the platform.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,9 +160,11 @@ pub fn verify<R: BufRead>(
 
     let logged = match &receipt.log {
         Some(place) => {
-            let logged = check_inclusion(place, &receipt.jws).map_err(at(Step::Inclusion))?;
+            let logged = Logged::read(place, &receipt.jws).map_err(at(Step::Inclusion))?;
             report(Step::Inclusion, &Passed::Ok);
-            check_checkpoint(place, &logged, evidence.log_key).map_err(at(Step::Checkpoint))?;
+            logged
+                .check_checkpoint(place, evidence.log_key)
+                .map_err(at(Step::Checkpoint))?;
             report(Step::Checkpoint, &Passed::Ok);
             Some(logged)
         }
@@ -189,6 +186,7 @@ pub fn verify<R: BufRead>(
     let (jwk, _) = keys.find(&jws.kid).map_err(at(Step::Key))?;
     jwk.check_validity(&claim.issued_at, index)
         .map_err(at(Step::Key))?;
+    chain::check(&keys, &jws.kid, evidence.log_key).map_err(at(Step::Key))?;
     report(Step::Key, &Passed::Ok);
 
     let consistency = match (evidence.earlier, &logged) {
@@ -291,39 +289,6 @@ fn read_statement<P: for<'de> Deserialize<'de>>(
         ));
     }
     Ok(statement)
-}
-
-/// A statement that is in the log.
-struct Logged {
-    index: u64,
-    checkpoint: SignedCheckpoint,
-}
-
-fn check_inclusion(place: &LogPlace, jws: &str) -> Result<Logged, String> {
-    let proof = Proof::parse(&place.proof)?;
-    if proof.index != place.index {
-        return Err(format!(
-            "index is {}, but the proof is for {}",
-            place.index, proof.index
-        ));
-    }
-    let checkpoint = SignedCheckpoint::parse(&proof.checkpoint)?;
-    proof.check(&log_entry(jws), &checkpoint.tree)?;
-    Ok(Logged {
-        index: proof.index,
-        checkpoint,
-    })
-}
-
-fn check_checkpoint(place: &LogPlace, logged: &Logged, log_key: &str) -> Result<(), String> {
-    if place.origin != logged.checkpoint.tree.origin() {
-        return Err(format!(
-            "origin is {:?}, but the checkpoint is of {:?}",
-            place.origin,
-            logged.checkpoint.tree.origin()
-        ));
-    }
-    logged.checkpoint.check_signature(log_key)
 }
 
 /// Builds the tree from the entries in the folder, and compares it with both checkpoints and with
@@ -440,8 +405,9 @@ fn open_suite(
     let place = commitment
         .log
         .ok_or("the publication of the suite is not in the log")?;
-    let logged = check_inclusion(&place, &commitment.jws)?;
-    check_checkpoint(&place, &logged, log_key)?;
+    let logged = Logged::read(&place, &commitment.jws)?;
+    logged.check_checkpoint(&place, log_key)?;
+    chain::check(keys, &jws.kid, log_key)?;
     let (jwk, _) = keys.find(&jws.kid)?;
     jwk.check_validity(&publication.committed_at, Some(logged.index))?;
     if receipt_index.is_some_and(|index| logged.index >= index) {
@@ -534,16 +500,22 @@ fn check_score<R: BufRead>(
             let ladder = Ladder::of_suite(step, metric, clip, &tables.open)
                 .ok_or("the ladder has no levels")?;
             let own = ladder.value(ladder.climb(0, exact.value));
-            let is_right = match claim.value_scope {
-                ValueScope::ThisSubmission => claim.value == own,
-                ValueScope::BestSoFar => {
-                    claim.value == own || (claim.value > own) == (ladder.step > 0.0)
-                }
-            };
-            if is_right {
+            let is_own_alone =
+                claim.value_scope == ValueScope::ThisSubmission || claim.submission_number == 1;
+            let is_level = (0..=ladder.levels).any(|level| ladder.value(level) == claim.value);
+            let is_worse = (claim.value - own) * ladder.step < 0.0;
+            if is_own_alone && claim.value == own {
                 Ok(Passed::Ok)
-            } else {
+            } else if is_own_alone || is_worse {
                 Err(format!("the value is {own} on the grid"))
+            } else if !is_level {
+                Err(format!("{} is no level of the grid", claim.value))
+            } else {
+                Ok(Passed::Skipped(format!(
+                    "the value is the best of {} submissions, whose predictions are not given; that of these is {own} on the \
+                     grid",
+                    claim.submission_number
+                )))
             }
         }
         DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) | DisclosurePolicy::Sealed(_) => {

@@ -438,8 +438,14 @@ pub struct PublicReceiptKey {
     pub valid_from: Timestamp,
     /// The time until which it is valid, if another one has replaced it.
     pub valid_until: Option<Timestamp>,
-    /// The index from which it is not valid, if it is revoked.
+    /// The signed statement that introduces it.
+    pub added_jws: String,
+    /// The index of that statement.
+    pub added_index: i64,
+    /// The index from which it is not valid, if it is revoked. It is also that of `revoked_jws`.
     pub revoked_at_index: Option<i64>,
+    /// The signed statement that revokes it.
+    pub revoked_jws: Option<String>,
 }
 
 /// Returns all receipt keys, the newest first.
@@ -451,7 +457,10 @@ pub async fn public_keys(db: impl PgExecutor<'_>) -> Result<Vec<PublicReceiptKey
             public_key,
             valid_from as "valid_from: Timestamp",
             valid_until as "valid_until: Timestamp",
-            revoked_at_index
+            added_jws,
+            added_index,
+            revoked_at_index,
+            revoked_jws
         from receipt_keys
         order by valid_from desc, kid
         "#
