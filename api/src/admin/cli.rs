@@ -312,9 +312,9 @@ pub enum SuiteCommand {
         /// The id of the suite
         #[arg(long)]
         suite: String,
-        /// The version
-        #[arg(long)]
-        version: String,
+        /// The version; several that share items retire together
+        #[arg(long = "version", value_name = "VERSION", required = true)]
+        versions: Vec<String>,
         /// Says that the answers become public
         #[arg(long, required = true)]
         open_answers: bool,
@@ -587,11 +587,11 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         }
         Command::Suite(SuiteCommand::Retire {
             suite,
-            version,
+            versions,
             yes,
             ..
         }) => {
-            let retire = publish::suite_retire(url, &suite, &version, yes);
+            let retire = publish::suite_retire(url, &suite, &versions, yes);
             commands::logged(url, "suite retire", Some(&suite), retire).await
         }
         Command::Board(BoardCommand::Set {

@@ -178,44 +178,60 @@ pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
     Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": false, "changed": changed}))
 }
 
-/// `suite retire`: opens the commitment of a version, which cannot be undone.
-pub async fn suite_retire(url: &str, suite: &str, version: &str, yes: bool) -> Result<Value> {
-    let suite = SuiteVersion {
-        suite_id: suite_id(suite)?,
-        version: version.to_owned(),
-    };
-    let SuiteVersion { suite_id, version } = &suite;
+/// `suite retire`: opens the commitments of versions, which cannot be undone. Versions that share items
+/// retire together, because each would give away the answers of the other.
+pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool) -> Result<Value> {
+    let suite_id = suite_id(suite)?;
     let mut transaction = pool(url)?.begin().await?;
-    let retired = match commitment::retire(&mut transaction, &suite).await? {
-        Ok(retired) => retired,
-        Err(NotRetired::Missing) => {
-            return Err(refused(format!(
-                "there is no version {version} of {suite_id}"
-            )));
-        }
-        Err(NotRetired::Before) => {
-            return Err(refused(format!(
-                "version {version} of {suite_id} has retired before"
-            )));
-        }
-        Err(NotRetired::BoardNotFinal) => {
-            return Err(refused(format!(
-                "the board of version {version} of {suite_id} is not final; wait for its close"
-            )));
-        }
-    };
+    let mut retired = Vec::new();
+    let mut n_answers = 0;
+    for version in versions {
+        let suite = SuiteVersion {
+            suite_id: suite_id.clone(),
+            version: version.clone(),
+        };
+        let opened = commitment::retire(&mut transaction, &suite)
+            .await?
+            .map_err(|reason| not_retired(&suite, reason))?;
+        n_answers += opened.n_answers;
+        retired.push(json!({
+            "version": version,
+            "n_answers": opened.n_answers,
+            "suite_commitment": hex::encode(opened.commitment),
+        }));
+    }
+    let shared = commitment::shared_answers(&mut transaction, &suite_id, versions).await?;
+    if let Some(shared) = shared.first() {
+        return Err(refused(format!(
+            "version {} of {suite_id} has not retired and has {} of these items with the same answers; \
+             retire it with the same command, --version {}, or wait for its close",
+            shared.version, shared.n_items, shared.version
+        )));
+    }
     if !yes {
         return Err(refused(format!(
-            "this makes the {} answers of version {version} of {suite_id}, its salt and the seed of its sealed items public for good; \
-             the version then accepts no submissions; repeat the command with --yes",
-            retired.n_answers
+            "this makes the items and the {n_answers} answers of {suite_id}, version {}, its salt and the seed of its sealed items \
+             public for good: anyone reads them without a key, whatever `access` the suite has and whoever may sign up; \
+             the suite then accepts no submissions to it; repeat the command with --yes",
+            versions.join(" and ")
         )));
     }
     transaction.commit().await?;
-    Ok(json!({
-        "suite_id": suite_id, "version": version, "retired": true, "n_answers": retired.n_answers,
-        "suite_commitment": hex::encode(retired.commitment),
-    }))
+    Ok(json!({"suite_id": suite_id, "retired": retired}))
+}
+
+fn not_retired(suite: &SuiteVersion, reason: NotRetired) -> CommandError {
+    let SuiteVersion { suite_id, version } = suite;
+    refused(match reason {
+        NotRetired::Missing => format!("there is no version {version} of {suite_id}"),
+        NotRetired::Before => format!("version {version} of {suite_id} has retired before"),
+        NotRetired::Closes { closes_at } => format!(
+            "version {version} of {suite_id} closes at {closes_at}; its answers stay hidden until then"
+        ),
+        NotRetired::BoardNotFinal => {
+            format!("the board of version {version} of {suite_id} is not final; wait for its close")
+        }
+    })
 }
 
 async fn ensure_suite_exists(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result<()> {

@@ -57,8 +57,8 @@ use crate::ops::serving::{self, ServeFields};
             "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
             Header,
             description =
-                "Identifies the request for 24 hours. A repeated request is computed again, and \
-                 not charged again. A request with another content fails with 422.",
+                "Identifies the request for 24 hours. A repeated request is computed again; \
+                 two repetitions are free. A request with another content fails with 422.",
         ),
     ),
     request_body = PredictCreate,
@@ -137,8 +137,8 @@ pub(super) async fn predict(
             "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
             Header,
             description =
-                "Identifies the request for 24 hours. A repeated request is computed again, and \
-                 not charged again. A request with another content fails with 422.",
+                "Identifies the request for 24 hours. A repeated request is computed again; \
+                 two repetitions are free. A request with another content fails with 422.",
         ),
     ),
     request_body = GenerateCreate,
@@ -219,8 +219,8 @@ pub(super) async fn generate(
             "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
             Header,
             description =
-                "Identifies the request for 24 hours. A repeated request is computed again, and \
-                 not charged again. A request with another content fails with 422.",
+                "Identifies the request for 24 hours. A repeated request is computed again; \
+                 two repetitions are free. A request with another content fails with 422.",
         ),
     ),
     request_body = EmbedCreate,

@@ -186,8 +186,21 @@ pub enum NotRetired {
     Missing,
     /// It retired before.
     Before,
+    /// It has not closed yet: whoever knows the answers could mark a job as final, or enter the board.
+    Closes {
+        /// The time of its close.
+        closes_at: Timestamp,
+    },
     /// Its board is computed at its close, and not final yet.
     BoardNotFinal,
+}
+
+/// Answers that another version would no longer hide.
+pub struct SharedAnswers {
+    /// The version that has not retired.
+    pub version: String,
+    /// Number of its items that retire with another version: the same id, input and answer.
+    pub n_items: i64,
 }
 
 /// The result of a retirement.
@@ -210,6 +223,13 @@ pub async fn retire(
         select
             c.commitment,
             c.retired_at is not null as "is_retired!",
+            (
+                select s.closes_at
+                from suites s
+                where s.suite_id = c.suite_id
+                  and s.version = c.suite_version
+                  and s.closes_at > clock_timestamp()
+            ) as "closes_at: Timestamp",
             exists(
                 select from boards b
                 where b.suite_id = c.suite_id
@@ -232,6 +252,9 @@ pub async fn retire(
     };
     if found.is_retired {
         return Ok(Err(NotRetired::Before));
+    }
+    if let Some(closes_at) = found.closes_at {
+        return Ok(Err(NotRetired::Closes { closes_at }));
     }
     if found.has_open_board {
         return Ok(Err(NotRetired::BoardNotFinal));
@@ -285,4 +308,47 @@ pub async fn retire(
         n_answers: i64::try_from(opened.rows_affected()).unwrap_or(i64::MAX),
         commitment: found.commitment,
     }))
+}
+
+/// Returns the versions of a suite that have not retired and have items of these versions, which have.
+/// Who reads the opened answers knows theirs.
+pub async fn shared_answers(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    retired: &[String],
+) -> Result<Vec<SharedAnswers>> {
+    let shared = sqlx::query_as!(
+        SharedAnswers,
+        r#"
+        select
+            other.version,
+            count(*) as "n_items!"
+        from suites other
+        left join suite_commitments c on c.suite_id = other.suite_id and c.suite_version = other.version
+        join suite_items hidden on hidden.suite_id = other.suite_id and hidden.version = other.version
+        join suite_answers hidden_answer
+            on hidden_answer.suite_id = hidden.suite_id
+            and hidden_answer.version = hidden.version
+            and hidden_answer.ordinal = hidden.ordinal
+        where other.suite_id = $1
+          and c.retired_at is null
+          and exists(
+              select
+              from suite_items opened
+              join suite_answers opened_answer using (suite_id, version, ordinal)
+              where opened.suite_id = $1
+                and opened.version = any($2)
+                and opened.item_id = hidden.item_id
+                and opened.input::text = hidden.input::text
+                and opened_answer.answer::text = hidden_answer.answer::text
+          )
+        group by other.version
+        order by other.version
+        "#,
+        suite_id.as_str(),
+        retired
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(shared)
 }

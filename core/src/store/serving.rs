@@ -13,6 +13,10 @@ use crate::model::timestamp::Timestamp;
 /// The hours for which the charge of an idempotency key is stored.
 pub const KEY_HOURS: i32 = 24;
 
+/// The number of repetitions with a result that the charge of an idempotency key covers: enough for
+/// lost responses. Each is computed again, so more of them would be work that nobody pays.
+pub const FREE_REPETITIONS: i32 = 2;
+
 /// A charge to a month.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
@@ -159,6 +163,7 @@ pub async fn charge_once(
                 unit = excluded.unit,
                 units = excluded.units,
                 is_used_by_repetition = false,
+                repetitions = 0,
                 created_at = now()
             where k.created_at <= now() - $6::integer * interval '1 hour'
         returning idempotency_key
@@ -205,9 +210,10 @@ pub async fn charge_once(
 }
 
 /// Records that a repeated request has a result, so that the charge of the first request is not
-/// refunded if that one fails. If it was refunded already, charges the units again.
+/// refunded if that one fails. If it was refunded already, and after [`FREE_REPETITIONS`], charges the
+/// units again.
 ///
-/// Returns [`Charged::Before`] if the charge still existed, and [`Charged::New`] otherwise.
+/// Returns [`Charged::Before`] if the charge covers the repetition, and [`Charged::New`] otherwise.
 pub async fn charge_repeated(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -216,7 +222,7 @@ pub async fn charge_repeated(
     max: i64,
 ) -> Result<Charged> {
     let mut db = db.begin().await?;
-    let is_new = sqlx::query_scalar!(
+    let stored = sqlx::query!(
         r#"
         insert into serve_keys as k (
             org_id,
@@ -227,22 +233,29 @@ pub async fn charge_repeated(
         )
         values ($1, $2, $3, $4, $5)
         on conflict (org_id, idempotency_key) do update
-            set is_used_by_repetition = true
+            set
+                is_used_by_repetition = true,
+                repetitions = least(k.repetitions + 1, $6::integer + 1)
             where k.request_sha256 = excluded.request_sha256
         -- A row that existed was locked for the update, which xmax keeps.
-        returning xmax = 0 as "is_new!"
+        returning
+            xmax = 0 as "is_new!",
+            repetitions > $6 as "is_charged!"
         "#,
         org_id.as_str(),
         key.key,
         key.request_sha256,
         units.unit.as_str(),
-        units.n
+        units.n,
+        FREE_REPETITIONS
     )
     .fetch_optional(&mut *db)
     .await?;
-    let charged = match is_new {
-        Some(true) => charge(&mut db, org_id, units, max, None).await?,
-        Some(false) => Charged::Before { is_same: true },
+    let charged = match stored {
+        Some(row) if row.is_new || row.is_charged => {
+            charge(&mut db, org_id, units, max, None).await?
+        }
+        Some(_) => Charged::Before { is_same: true },
         // The charge was refunded, and another request has used the key since.
         None => Charged::Before { is_same: false },
     };
