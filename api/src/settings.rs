@@ -453,6 +453,46 @@ pub fn reconciliation() -> Result<(String, String), BadSettings> {
     Ok((url, artifacts))
 }
 
+/// The settings of `doctor`: those of the process that it examines.
+pub struct DoctorSettings {
+    /// The address of PostgreSQL.
+    pub database_url: String,
+    /// The maximum number of connections to PostgreSQL.
+    pub database_connections: u32,
+    /// The address of Redis, for a process that uses it.
+    pub redis_url: Option<String>,
+    /// The prefix of every key and channel in Redis.
+    pub redis_prefix: String,
+    /// The artifact store, for a process that uses it.
+    pub artifacts: Option<String>,
+    /// The address of PostgreSQL for the receipt log, if it is another one.
+    pub log_database_url: Option<String>,
+    /// The keys of receipts, if the process has them.
+    pub signing: Option<SigningSettings>,
+}
+
+impl DoctorSettings {
+    /// Reads the settings from the environment.
+    ///
+    /// # Errors
+    /// All settings that are missing or not valid.
+    pub fn from_env(uses_redis: bool, uses_artifacts: bool) -> Result<Self, BadSettings> {
+        let mut read = Reader::from_env();
+        let has_keys = non_empty(read.get(&settings::RECEIPT_KEYS)).is_some();
+        let doctor = Self {
+            database_url: read.get(&settings::DATABASE_URL),
+            database_connections: read.positive(&settings::DATABASE_CONNECTIONS),
+            redis_url: uses_redis.then(|| read.get(&settings::REDIS_URL)),
+            redis_prefix: read.get(&settings::REDIS_PREFIX),
+            artifacts: uses_artifacts.then(|| read.get(&settings::ARTIFACTS)),
+            log_database_url: non_empty(read.get(&settings::LOG_DATABASE_URL)),
+            signing: has_keys.then(|| SigningSettings::read(&mut read)).flatten(),
+        };
+        read.finish()?;
+        Ok(doctor)
+    }
+}
+
 /// The settings of the command that publishes the package of a model.
 pub struct Publication {
     /// The URL of the database.

@@ -6,11 +6,14 @@ use std::process::Command;
 use assay_tests::client::Client;
 use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::harness::{
-    fresh_email, ground, one_prediction, shared_world, wait_until, world, world_with,
+    World, fresh_email, ground, one_prediction, shared_world, string, wait_until, world,
+    world_on_own_servers, world_with,
 };
+use crate::redis_troubles::redis_command;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_commands_explain_the_error() {
@@ -317,4 +320,252 @@ async fn start_waits_for_unavailable_database() {
     for process in &started {
         process.ready().await.unwrap();
     }
+}
+
+/// The result of `assay-api doctor`: its exit code, and the outcome of each check with its finding.
+struct Diagnosis {
+    code: Option<i32>,
+    checks: BTreeMap<String, (String, String)>,
+    text: String,
+}
+
+/// Runs `assay-api doctor` with settings that replace those of the process.
+fn diagnose(world: &World, process: &str, changed: &[(&str, &str)]) -> Diagnosis {
+    let mut settings = world.stack.operator_env();
+    let url = match process {
+        "worker" => &world.stack.database.worker_url,
+        _ => &world.stack.database.api_url,
+    };
+    settings.insert("ASSAY_DATABASE_URL".into(), url.clone());
+    if process == "api" {
+        let signing = world.stack.signing();
+        settings.extend(signing.map(|(name, value)| (name.to_owned(), value)));
+        let log_url = world.stack.database.log_url.clone();
+        settings.insert("ASSAY_LOG_DATABASE_URL".into(), log_url);
+    }
+    for (name, value) in changed {
+        settings.insert((*name).into(), (*value).into());
+    }
+    let output = Command::new(&world.stack.ground.binaries.api)
+        .args(["doctor", "--for", process, "--json"])
+        .env_clear()
+        .envs(&settings)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let checks: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
+    let checks = checks.iter().map(|check| {
+        let name = format!("{} {}", string(&check["area"]), string(&check["check"]));
+        let remedy = check["remedy"].as_str().unwrap_or_default().to_owned();
+        (name, (string(&check["outcome"]), remedy))
+    });
+    Diagnosis {
+        code: output.status.code(),
+        checks: checks.collect(),
+        text: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+impl Diagnosis {
+    /// Asserts that exactly this check fails, with a remedy that contains this text.
+    #[track_caller]
+    fn assert_only(&self, check: &str, remedy: &str) {
+        let failed: Vec<_> = self
+            .checks
+            .iter()
+            .filter(|(_, (outcome, _))| outcome == "fail")
+            .map(|(name, (_, remedy))| (name.as_str(), remedy.as_str()))
+            .collect();
+        let [(name, found)] = failed.as_slice() else {
+            panic!("{check}: {failed:?}\n{}", self.text)
+        };
+        assert_eq!((*name, self.code), (check, Some(1)), "{}", self.text);
+        assert!(found.contains(remedy), "{found}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_each_fault_and_names_its_remedy() {
+    let Some(world) = world_on_own_servers(|_| Plan::default()).await else {
+        return;
+    };
+    let mut db = world.database().await;
+    // Tests run without it, because no test outlives the machine.
+    let unsafe_server = diagnose(&world, "api", &[]);
+    unsafe_server.assert_only("postgresql durability", "a crash of the server");
+    for setting in ["fsync = on", "full_page_writes = on"] {
+        sqlx::raw_sql(AssertSqlSafe(format!("alter system set {setting}")))
+            .execute(&mut db)
+            .await
+            .unwrap();
+    }
+    sqlx::raw_sql("select pg_reload_conf()")
+        .execute(&mut db)
+        .await
+        .unwrap();
+    wait_until("a safe server", async || {
+        diagnose(&world, "api", &[]).code == Some(0)
+    })
+    .await;
+    for process in ["api", "worker"] {
+        let healthy = diagnose(&world, process, &[]);
+        assert_eq!(healthy.code, Some(0), "{}", healthy.text);
+        assert!(healthy.checks.len() >= 20, "{}", healthy.text);
+    }
+    let name = &world.stack.database.name;
+    let run = async |db: &mut PgConnection, sql: &str| {
+        let sql = sql.replace(":db", name);
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.unwrap();
+    };
+    let role: String = sqlx::query_scalar("select split_part(split_part($1, '://', 2), ':', 1)")
+        .bind(&world.stack.database.api_url)
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    // Faults of PostgreSQL: how they are made, and undone; the check, and its remedy.
+    let faults: [(&str, &str, &str, &str); 8] = [
+        (
+            "alter database :db set default_transaction_read_only = on",
+            "alter database :db reset default_transaction_read_only",
+            "postgresql primary",
+            "name the primary",
+        ),
+        (
+            "alter role :role createrole",
+            "alter role :role nocreaterole",
+            "postgresql role",
+            "nocreaterole",
+        ),
+        (
+            "alter database :db set synchronous_commit = off",
+            "alter database :db reset synchronous_commit",
+            "postgresql durability",
+            "a crash of the server",
+        ),
+        (
+            "alter system set autovacuum = off",
+            "alter system reset autovacuum",
+            "postgresql autovacuum",
+            "autovacuum",
+        ),
+        (
+            "update pg_database set datcollversion = '0' where datname = ':db'",
+            "update pg_database set datcollversion = null where datname = ':db'",
+            "postgresql collation",
+            "reindex",
+        ),
+        (
+            "update pg_index set indisvalid = false where indexrelid = 'board_entries_org_id_idx'::regclass",
+            "update pg_index set indisvalid = true where indexrelid = 'board_entries_org_id_idx'::regclass",
+            "postgresql indexes",
+            "reindex index concurrently",
+        ),
+        (
+            "update _sqlx_migrations set success = false where version = 48",
+            "update _sqlx_migrations set success = true where version = 48",
+            "postgresql migrations",
+            "assay-api migrate",
+        ),
+        (
+            "grant select on suite_answers to :role",
+            "revoke select on suite_answers from :role",
+            "postgresql least rights",
+            "revoke every grant",
+        ),
+    ];
+    for (plant, undo, check, remedy) in faults {
+        run(&mut db, &plant.replace(":role", &role)).await;
+        run(&mut db, "select pg_reload_conf()").await;
+        wait_until("the fault", async || {
+            let found = diagnose(&world, "api", &[]);
+            found
+                .checks
+                .get(check)
+                .is_some_and(|(outcome, _)| outcome == "fail")
+        })
+        .await;
+        diagnose(&world, "api", &[]).assert_only(check, remedy);
+        run(&mut db, &undo.replace(":role", &role)).await;
+        run(&mut db, "select pg_reload_conf()").await;
+    }
+    // Faults of the settings.
+    let other_role = &world.stack.database.worker_url;
+    let taken = format!("{}", 100_000);
+    for (setting, value, check, remedy) in [
+        (
+            "ASSAY_DATABASE_URL",
+            other_role.as_str(),
+            "postgresql rights",
+            "grant assay_api",
+        ),
+        (
+            "ASSAY_DATABASE_CONNECTIONS",
+            &taken,
+            "postgresql max_connections",
+            "raise max_connections",
+        ),
+        (
+            "ASSAY_REDIS_URL",
+            "redis://127.0.0.1:1",
+            "redis connection",
+            "ASSAY_REDIS_URL",
+        ),
+        (
+            "ASSAY_ARTIFACTS",
+            "/nowhere/at/all",
+            "artifacts store",
+            "ASSAY_ARTIFACTS",
+        ),
+    ] {
+        let found = diagnose(&world, "api", &[(setting, value)]);
+        let (outcome, given) = &found.checks[check];
+        assert_eq!(
+            (outcome.as_str(), found.code),
+            ("fail", Some(1)),
+            "{}",
+            found.text
+        );
+        assert!(given.contains(remedy), "{given}");
+    }
+    // Faults of Redis.
+    for (plant, undo, check, remedy) in [
+        (
+            "replicaof 127.0.0.1 1",
+            "replicaof no one",
+            "redis role",
+            "the primary",
+        ),
+        (
+            "config set maxmemory-policy allkeys-lru",
+            "config set maxmemory-policy noeviction",
+            "redis maxmemory-policy",
+            "noeviction",
+        ),
+        (
+            "acl setuser default resetchannels",
+            "acl setuser default allchannels",
+            "redis messages",
+            "publish and subscribe",
+        ),
+        (
+            "acl setuser default resetkeys ~other*",
+            "acl setuser default allkeys",
+            "redis writes",
+            "let the user write",
+        ),
+    ] {
+        redis_command(&world, plant).await;
+        let found = diagnose(&world, "api", &[]);
+        redis_command(&world, undo).await;
+        let (outcome, given) = &found.checks[check];
+        assert_eq!(
+            (outcome.as_str(), found.code),
+            ("fail", Some(1)),
+            "{}",
+            found.text
+        );
+        assert!(given.contains(remedy), "{given}");
+    }
+    let healthy = diagnose(&world, "api", &[]);
+    assert_eq!(healthy.code, Some(0), "{}", healthy.text);
 }

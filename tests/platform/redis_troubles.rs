@@ -24,7 +24,7 @@ fn plan() -> Plan {
 }
 
 /// Runs one command on Redis itself.
-async fn redis_command(world: &World, command: &str) -> redis::Value {
+pub async fn redis_command(world: &World, command: &str) -> redis::Value {
     let client = redis::Client::open(world.stack.ground.servers.redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
@@ -310,8 +310,18 @@ async fn service_survives_flushed_or_refusing_redis() {
 
     redis_command(&world, "replicaof 127.0.0.1 1").await;
     assert_service_continues(&world, "read-only", true).await;
+    // A demoted Redis still responds, and does not accept writes.
+    wait_until("the metric of a Redis that is no primary", async || {
+        metric(&world, "assay_redis_up").await == 0.0
+    })
+    .await;
     redis_command(&world, "replicaof no one").await;
     assert_recovery(&world, "read-only").await;
+    wait_until(
+        "the metric of a Redis that is a primary again",
+        async || metric(&world, "assay_redis_up").await > 0.0,
+    )
+    .await;
 
     redis_command(&world, "config set maxmemory 1").await;
     assert_service_continues(&world, "full", true).await;

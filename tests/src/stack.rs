@@ -515,7 +515,13 @@ impl Stack {
 
     /// Returns the environment with which the operator's commands act on this stack.
     pub fn operator_env(&self) -> BTreeMap<String, String> {
-        let shared = ["ASSAY_ARTIFACTS", "ASSAY_ENGINES"].into_iter();
+        let shared = [
+            "ASSAY_ARTIFACTS",
+            "ASSAY_ENGINES",
+            "ASSAY_REDIS_URL",
+            "ASSAY_REDIS_PREFIX",
+        ]
+        .into_iter();
         let shared = shared.filter_map(|name| Some((name, self.shared.get(name)?.clone())));
         shared
             .chain([("ASSAY_DATABASE_URL", self.database.owner_url.clone())])

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use serde_json::Value;
 
 use crate::admin::error::{Result, refused};
-use crate::admin::{boards, commands, model_package, publish, receipts};
+use crate::admin::{boards, commands, doctor, model_package, publish, receipts};
 use crate::settings::{self, LogSettings};
 
 pub use crate::admin::error::CommandError;
@@ -38,6 +38,15 @@ pub enum Command {
     },
     /// Apply the database migrations of this build
     Migrate,
+    /// Check what a process depends on: PostgreSQL, Redis, the artifact store and the receipt log; exit with 1 if a check fails
+    Doctor {
+        /// The process whose settings are in the environment
+        #[arg(long = "for", value_enum, default_value = "api")]
+        process: doctor::Process,
+        /// Print the checks as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Manage organizations
     #[command(subcommand)]
     Org(OrgCommand),
@@ -397,6 +406,7 @@ pub async fn run(command: Command) -> Result<()> {
             return Ok(());
         }
         Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
+        Command::Doctor { process, json } => return doctor::run(process, json).await,
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
             commands::reconcile(&url, &artifacts, dry_run).await?
@@ -443,6 +453,7 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         | Command::ReceiptKey(ReceiptKeyCommand::Generate)
         | Command::Openapi { .. }
         | Command::Artifacts(_)
+        | Command::Doctor { .. }
         | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),
         // A migration creates the table of the log, so this command cannot be logged.
         Command::Migrate => commands::migrate(url).await,

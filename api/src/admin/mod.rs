@@ -3,6 +3,7 @@
 mod boards;
 pub mod cli;
 mod commands;
+pub mod doctor;
 mod error;
 mod golden;
 mod model_package;

@@ -13,7 +13,7 @@ pub(crate) const BASE62: &[u8; 62] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Returns `length` base62 characters from the operating system's generator, each equally likely.
-pub(crate) fn base62(length: usize) -> Result<String, RandomError> {
+pub fn base62(length: usize) -> Result<String, RandomError> {
     characters(BASE62, length)
 }
 

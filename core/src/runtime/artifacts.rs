@@ -90,7 +90,11 @@ impl Artifacts {
         })
     }
 
-    fn at(location: &str) -> Result<Self> {
+    /// Opens a store without a look at its marker, for a check of the store itself.
+    ///
+    /// # Errors
+    /// If the location has no valid form, or the folder does not exist.
+    pub fn at(location: &str) -> Result<Self> {
         if let Some(bucket) = location.strip_prefix("s3://") {
             let (bucket, prefix) = bucket.split_once('/').unwrap_or((bucket, ""));
             select_cryptography();

@@ -116,8 +116,8 @@ impl JobNotifier {
             .llen(config.active_jobs_list())
             .query_async(&mut self.connection.get())
             .await;
-        if state.as_ref().is_err_and(redis::RedisError::is_timeout) {
-            self.connection.reconnect();
+        if let Err(error) = &state {
+            self.connection.reconnect_if_lost(error);
         }
         let (lost_data, scheduled, active) = state.map_err(Error::unavailable)?;
         Ok(QueueState {

@@ -11,6 +11,7 @@ pub mod process;
 pub mod process_error;
 pub mod prometheus;
 pub mod redis_connection;
+pub mod redis_doctor;
 pub mod resource_metrics;
 pub mod settings;
 pub mod tls;

@@ -163,7 +163,7 @@ metrics! {
     DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "1 if PostgreSQL responded to the last check of this process."
     DATABASE_CONNECTIONS = "assay_database_connections", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work", state = "busy" | "idle"]; "Connections to PostgreSQL, by pool and state."
     DATABASE_CONNECTIONS_MAX = "assay_database_connections_max", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work"]; "Maximum number of connections to PostgreSQL, by pool."
-    REDIS_UP = "assay_redis_up", Gauge, Count, Both, []; "1 if Redis responded to the last check of this process."
+    REDIS_UP = "assay_redis_up", Gauge, Count, Both, []; "1 if Redis accepted the write of the last check by this process."
     MIGRATIONS_PENDING = "assay_migrations_pending", Gauge, Count, Both, []; "Migrations of this build that have not been applied to the database."
     RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, All, []; "Unfinished asynchronous tasks of the process."
     RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, All, []; "Delay between the time a sleeping task should wake up and the time it does: every task waits that long for a thread."

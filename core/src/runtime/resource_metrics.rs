@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use redis::AsyncCommands as _;
 use tokio::time::Instant;
 
 use crate::model::error::{Error, Result};
@@ -23,6 +24,8 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct ResourceMetrics<const N: usize> {
     pools: [(&'static str, PrimaryPool); N],
     redis: Connection,
+    /// The key that is written to check Redis.
+    redis_key: String,
 }
 
 impl<const N: usize> ResourceMetrics<N> {
@@ -33,6 +36,7 @@ impl<const N: usize> ResourceMetrics<N> {
         Ok(Self {
             pools: pools.map(|(name, pool)| (name, pool.clone())),
             redis,
+            redis_key: format!("{}.up", settings.redis_prefix),
         })
     }
 
@@ -42,7 +46,7 @@ impl<const N: usize> ResourceMetrics<N> {
         metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
         loop {
             self.record_connections();
-            let (database, redis) = tokio::join!(self.pending_migrations(), self.ping_redis());
+            let (database, redis) = tokio::join!(self.pending_migrations(), self.write_to_redis());
             metrics::gauge!(prometheus::DATABASE_UP).set(f64::from(u8::from(database.is_ok())));
             metrics::gauge!(prometheus::REDIS_UP).set(f64::from(u8::from(redis.is_ok())));
             if let Ok(pending) = database {
@@ -83,19 +87,21 @@ impl<const N: usize> ResourceMetrics<N> {
             .map_err(Error::unavailable)?
     }
 
-    async fn ping_redis(&self) -> Result<()> {
+    /// Writes to Redis: a replica responds too, but is of no use.
+    async fn write_to_redis(&self) -> Result<()> {
         let mut connection = self.redis.get();
-        let ping = tokio::time::timeout(
-            SAMPLE_TIMEOUT,
-            redis::cmd("PING").query_async::<()>(&mut connection),
-        )
-        .await;
+        let write = connection.set_ex::<_, _, ()>(&self.redis_key, 1, 60);
+        let written = tokio::time::timeout(SAMPLE_TIMEOUT, write).await;
         // The client does not replace an unresponsive connection by itself.
-        ping.map_err(|elapsed| {
-            self.redis.reconnect();
-            Error::unavailable(elapsed)
-        })?
-        .map_err(Error::unavailable)
+        written
+            .map_err(|elapsed| {
+                self.redis.reconnect();
+                Error::unavailable(elapsed)
+            })?
+            .map_err(|error| {
+                self.redis.reconnect_if_lost(&error);
+                Error::unavailable(error)
+            })
     }
 }
 

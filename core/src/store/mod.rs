@@ -24,6 +24,7 @@ pub mod credential;
 pub mod delivery;
 pub mod dependent_evals;
 pub mod device;
+pub mod doctor;
 pub mod email_domain;
 pub mod event;
 pub mod identity;

@@ -17,13 +17,26 @@ use crate::model::error::{BestEffort as _, Code, Error, Result};
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Server-side settings and opening behaviour of a connection pool.
+#[derive(Clone, Copy)]
 pub struct PoolProfile {
-    /// PostgreSQL's settings. The timeouts keep a statement that hangs, or whose process is frozen,
-    /// from holding its locks forever.
+    /// PostgreSQL's settings, in the form in which it shows them. The timeouts keep a statement that
+    /// hangs, or whose process is frozen, from holding its locks forever. A connection without them is
+    /// not used.
     settings: &'static [(&'static str, &'static str)],
     /// Set if all connections are opened at the start, so that a burst of requests does not wait
     /// for connections to open.
     open_eagerly: bool,
+}
+
+/// A setting that does not have the value of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongSetting {
+    /// The name of the setting.
+    pub name: String,
+    /// The value that the process needs.
+    pub wanted: String,
+    /// The value in force.
+    pub found: String,
 }
 
 /// The longest wait for the response to a statement. The server ends the statements of requests
@@ -82,7 +95,7 @@ impl PoolProfile {
     /// For cleanup, which reads and deletes bounded numbers of rows.
     pub const CLEANUP: Self = Self {
         settings: &[
-            ("statement_timeout", "60s"),
+            ("statement_timeout", "1min"),
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "10s"),
         ],
@@ -91,9 +104,13 @@ impl PoolProfile {
     /// For the operator's commands, which have no time limits.
     pub const OPERATOR: Self = Self {
         // A command that hangs in a transaction would hold its locks, and all events.
-        settings: &[("idle_in_transaction_session_timeout", "60s")],
+        settings: &[("idle_in_transaction_session_timeout", "1min")],
         open_eagerly: false,
     };
+
+    pub(super) const fn settings(&self) -> &'static [(&'static str, &'static str)] {
+        self.settings
+    }
 }
 
 /// Opens one connection to the pool's server, for work that outlives requests.
@@ -112,6 +129,7 @@ pub async fn connect(
         .await
         .map_err(|_| Error::unavailable("the database does not respond"))??;
     require_writable(&mut db).await?;
+    require_settings(&mut db, &profile).await?;
     Ok(db)
 }
 
@@ -154,7 +172,12 @@ pub fn pool_with_task(
         .min_connections(if profile.open_eagerly { connections } else { 0 })
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
-        .after_connect(|connection, _| require_writable(connection))
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                require_writable(connection).await?;
+                require_settings(connection, &profile).await
+            })
+        })
         .before_acquire(|connection, about| Box::pin(is_usable(connection, about.idle_for)))
         .after_release(|connection, _| {
             Box::pin(async move {
@@ -247,6 +270,54 @@ fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), s
             false => Err(sqlx::Error::Protocol("the server is read-only".into())),
         }
     })
+}
+
+/// Rejects a connection without the settings of its profile: a pooler between the process and the server
+/// has dropped them.
+async fn require_settings(
+    connection: &mut PgConnection,
+    profile: &PoolProfile,
+) -> Result<(), sqlx::Error> {
+    let wrong = wrong_settings(connection, profile).await?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let wrong: Vec<_> = wrong
+        .iter()
+        .map(|setting| {
+            format!(
+                "{} is {} instead of {}",
+                setting.name, setting.found, setting.wanted
+            )
+        })
+        .collect();
+    Err(sqlx::Error::Protocol(format!(
+        "the settings of the connection are not in force: {}; a pooler must pass the startup parameter `options` on",
+        wrong.join(", ")
+    )))
+}
+
+/// Returns the settings of a profile that a connection does not have.
+pub(super) async fn wrong_settings(
+    connection: &mut PgConnection,
+    profile: &PoolProfile,
+) -> Result<Vec<WrongSetting>, sqlx::Error> {
+    let (names, wanted): (Vec<_>, Vec<_>) = profile.settings.iter().copied().unzip();
+    sqlx::query_as!(
+        WrongSetting,
+        r#"
+        select
+            s.name as "name!",
+            s.wanted as "wanted!",
+            coalesce(current_setting(s.name, true), '') as "found!"
+        from unnest($1::text[], $2::text[]) as s(name, wanted)
+        where current_setting(s.name, true) is distinct from s.wanted
+        "#,
+        &names as &[&str],
+        &wanted as &[&str]
+    )
+    .fetch_all(connection)
+    .await
 }
 
 /// Waits for short statements for at most [`RESPONSE_TIMEOUT`], and until PostgreSQL fails over:

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Mutex;
 
-/// Settings that differ from those of a new installation.
+/// Settings that differ from those of a new installation. A test can change them with `alter system`.
 const SETTINGS: [&str; 13] = [
     // The folder of the socket is already private to one user.
     "unix_socket_permissions=0700",
@@ -40,6 +40,25 @@ const SETTINGS: [&str; 13] = [
     "logging_collector=off",
     "log_line_prefix=%m [%p] %q%u@%d ",
 ];
+
+/// Appends [`SETTINGS`] to the configuration of a server.
+fn write_settings(data: &Path) -> Result<(), Trouble> {
+    let file = data.join("postgresql.conf");
+    let append = || {
+        let mut text = fs::read_to_string(&file)?;
+        for (name, value) in SETTINGS
+            .iter()
+            .filter_map(|setting| setting.split_once('='))
+        {
+            text.push_str(&format!("{name} = '{value}'\n"));
+        }
+        fs::write(&file, text)
+    };
+    append().map_err(Trouble::because(format!(
+        "{} cannot be written",
+        file.display()
+    )))
+}
 
 /// The locale of the databases, and the fallback for systems without it.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
@@ -126,12 +145,10 @@ pub(super) fn server(
             signal.display()
         )))?;
     }
+    write_settings(&data)?;
     let log = folder.with_added_extension("log");
     let mut args: Vec<OsString> = vec!["-D".into(), data.into(), "-k".into(), folder.into()];
-    let settings = SETTINGS
-        .iter()
-        .map(|setting| (*setting).to_owned())
-        .chain(part.settings(run));
+    let settings = part.settings(run).into_iter();
     args.extend(settings.flat_map(|setting| ["-c".into(), setting.into()]));
     let command = GuardedCommand {
         args,
