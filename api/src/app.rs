@@ -126,6 +126,8 @@ pub struct Inner {
     pub generation_streams: ConcurrencyLimit,
     /// The limit of comparisons: each uses a core.
     pub comparisons: ConcurrencyLimit,
+    /// The streams of jobs: each holds a subscription until its job has finished.
+    pub job_watches: ConcurrencyLimit,
     /// The requests that wait for events.
     pub event_waits: ConcurrencyLimit,
     /// The exports of audit logs.
@@ -293,6 +295,7 @@ impl App {
             opened_files: ConcurrencyLimit::new(4, 64, CONCURRENCY_TIMEOUT),
             generation_streams: ConcurrencyLimit::new(4, 64, ENGINE_PERMIT_TIMEOUT),
             comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),
+            job_watches: ConcurrencyLimit::new(50, usize::MAX, CONCURRENCY_TIMEOUT),
             event_waits: ConcurrencyLimit::new(32, usize::MAX, CONCURRENCY_TIMEOUT),
             audit_exports: ConcurrencyLimit::new(1, 4, CONCURRENCY_TIMEOUT),
             usage: UsageCounter::default(),

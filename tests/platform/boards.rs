@@ -369,6 +369,8 @@ async fn entries_are_refused_with_a_reason() {
     for (name, why) in [
         ("", "required"),
         ("a\u{202e}b", "format"),
+        ("a\u{200b}b", "format"),
+        ("\u{3164}", "format"),
         (&*"x".repeat(101), "range"),
     ] {
         let refused = enter(&key, &first, name).await;
@@ -404,10 +406,14 @@ async fn entries_are_refused_with_a_reason() {
         )
     );
     let second = scored(&key, &suite_id, &rights(11, 0)).await;
-    assert_eq!(
-        reason(&enter(&key, &second, "CAFÉ").await),
-        (409, "conflict".into(), json!({"reason": "name_taken"}))
-    );
+    // In upper case, with a Cyrillic letter, in full width, and with a space that does not break.
+    for alike in ["CAFÉ", "\u{421}afé", "Ｃａｆé", "Café\u{a0}"] {
+        assert_eq!(
+            reason(&enter(&key, &second, alike).await),
+            (409, "conflict".into(), json!({"reason": "name_taken"})),
+            "{alike}"
+        );
+    }
     assert_eq!(enter(&key, &second, "second").await.status, 201);
     let withdrawn = withdraw(&key, &string(entry_id)).await;
     assert_eq!(withdrawn.status, 200);

@@ -669,3 +669,176 @@ async fn next_delete_completes_interrupted_one() {
         "{nothing}"
     );
 }
+
+/// Columns that keep what they had after their organization was deleted, and why.
+const KEPT: [(&str, &str); 1] = [(
+    "jobs.input_key",
+    "the name of an object, made of ids; the object is removed",
+)];
+
+/// Tables without a row of the organization in the test below, and why.
+const WITHOUT_ROWS: [(&str, &str); 5] = [
+    ("org_models", "a grant of a model; deleted"),
+    ("sealed_results", "figures of sealed items; deleted"),
+    (
+        "serve_keys",
+        "idempotency keys of serving; deleted, and after a day",
+    ),
+    (
+        "terms_acceptances",
+        "which version of the terms was accepted, when and by which user id: evidence",
+    ),
+    ("usage_thresholds", "which limits were reached; deleted"),
+];
+
+/// Returns `true` for a column with ids and names that the platform or a publisher has made: they say
+/// nothing about the organization, and accounting needs them.
+fn is_identifier(column: &str) -> bool {
+    column == "id"
+        || column.ends_with("_id")
+        || [
+            "suite_version",
+            "model_version",
+            "hfm_sha",
+            "holder",
+            "holders",
+            "compared_to",
+        ]
+        .contains(&column)
+}
+
+/// Uses the product as an organization does: members, keys, submissions, uploads, webhooks, a device login
+/// and a board.
+async fn use_the_product(world: &World) {
+    let owner = world.owner();
+    let key = world.key();
+    for (path, body) in [
+        ("/v1/invites", json!({"email": "guest@example.org"})),
+        ("/v1/domains", json!({"domain": "guest.example"})),
+        ("/v1/keys", json!({"name": "guest"})),
+        (
+            "/v1/webhooks",
+            json!({"url": "https://receiver.example/hook", "events": ["job.succeeded"], "description": "guest"}),
+        ),
+    ] {
+        let made = owner.post(path, &body).await.unwrap();
+        assert_eq!(made.status, 201, "{path} {}", made.body);
+    }
+    let eval = json!({
+        "suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "guest", "metadata": {"a": "guest"},
+    });
+    let request = key
+        .request("POST", "/v1/evals")
+        .header("idempotency-key", "guest")
+        .json(&eval);
+    let job_id = string(&key.send(request).await.unwrap().body["id"]);
+    assert_eq!(
+        world.wait_until_finished(&job_id).await["status"],
+        "succeeded"
+    );
+    let upload_id = open(&key, json!({"kind": "predictions"})).await;
+    put(&key, &upload_id, 1, "{}\n").await;
+    let login = crate::device::start(world, "guest").await;
+    crate::device::approve(world, &login, &world.org).await;
+    crate::boards::publish(world).await;
+    crate::boards::entry(&key).await;
+}
+
+/// The text, JSON and binary columns of the tables whose rows belong to an organization, as the schema
+/// lists them.
+async fn columns_of_orgs(world: &World) -> Vec<(String, String, String)> {
+    sqlx::query_as(
+        "select c.table_name::text, c.column_name::text, c.data_type::text
+         from information_schema.columns c
+         join information_schema.tables t using (table_schema, table_name)
+         join information_schema.columns o using (table_schema, table_name)
+         where table_schema = 'public'
+           and t.table_type = 'BASE TABLE'
+           and o.column_name = 'org_id'
+           and c.column_name <> 'org_id'
+           and c.data_type in ('text', 'jsonb', 'json', 'bytea', 'ARRAY')
+           and c.is_generated = 'NEVER'
+         order by 1, 2",
+    )
+    .fetch_all(&mut world.database().await)
+    .await
+    .unwrap()
+}
+
+/// A canary in every column of every table with rows of an organization: whatever column is added, the
+/// deletion of an organization must erase it, or the list says why not.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_org_leaves_no_canary_in_any_column() {
+    let world = world_with(Plan::default()).await;
+    use_the_product(&world).await;
+    let mut db = world.database().await;
+    let columns = columns_of_orgs(&world).await;
+    let (mut planted, mut without_rows, mut unplanted) = (Vec::new(), Vec::new(), Vec::new());
+    for (table, column, kind) in &columns {
+        if is_identifier(column) {
+            continue;
+        }
+        let name = format!("{table}.{column}");
+        let canary = format!("canary {name}");
+        let value = match kind.as_str() {
+            "text" => format!("'{canary}'"),
+            "jsonb" | "json" => format!("'{{\"x\": \"{canary}\"}}'"),
+            "bytea" => format!("convert_to('{canary}', 'UTF8')"),
+            _ => format!("array['{canary}']"),
+        };
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+            "select count(*) from {table} where org_id = $1"
+        )))
+        .bind(&world.org.id)
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+        if rows == 0 {
+            without_rows.push(table.clone());
+            continue;
+        }
+        // Triggers and references guard what the product must not change; here only the deletion counts.
+        let update = format!(
+            "update {table} set {column} = {value} where org_id = '{}'",
+            world.org.id
+        );
+        let sql = format!("set session_replication_role = replica; {update}");
+        match sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .execute(&mut db)
+            .await
+        {
+            Ok(_) => planted.push(name),
+            Err(error) => unplanted.push(format!("{name}: {error}")),
+        }
+    }
+    delete(&world, &world.org.id).await;
+    let mut left = Vec::new();
+    for (table, column, _) in &columns {
+        let sql = format!(
+            "select count(*) from {table} where org_id = $1 and position('canary' in coalesce({column}::text, '')) +
+             position('63616e617279' in coalesce({column}::text, '')) > 0"
+        );
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(&world.org.id)
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
+        if rows > 0 {
+            left.push(format!("{table}.{column}"));
+        }
+    }
+    without_rows.dedup();
+    eprintln!(
+        "planted {} {planted:?}\nunplanted {unplanted:#?}",
+        planted.len()
+    );
+    let kept: Vec<_> = KEPT
+        .iter()
+        .map(|(column, _)| (*column).to_owned())
+        .collect();
+    let listed: Vec<_> = WITHOUT_ROWS
+        .iter()
+        .map(|(table, _)| (*table).to_owned())
+        .collect();
+    assert_eq!((left, without_rows), (kept, listed));
+}

@@ -11,13 +11,14 @@ use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio::net::TcpStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    World, in_time, one_prediction, retry_unavailable, retry_unavailable_rpc, string, wait_until,
-    with_token, world_with,
+    World, in_time, one_prediction, org, retry_unavailable, retry_unavailable_rpc, string,
+    wait_until, with_token, world_with,
 };
 
 async fn world() -> World {
@@ -139,50 +140,55 @@ async fn watch(
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_streams_do_not_block_others() {
     let world = world().await;
-    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let mut open = Vec::new();
-    for _ in 0..10 {
+    let mut jobs = Vec::new();
+    // An organization watches 50 jobs at once.
+    for _ in 0..20 {
+        let org = org(&world.stack, "team").await;
+        let client = world.client(&org.key);
+        let eval = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+        let submitted = retry_unavailable(async || client.post("/v1/evals", &eval).await.unwrap());
+        let job_id = string(&submitted.await.body["id"]);
         let channel = world.channel().await;
-        let each = (0..100).map(|_| {
+        let each = (0..50).map(|_| {
             let channel = channel.clone();
             let job_id = job_id.clone();
-            let key = &world.org.key;
+            let key = org.key.clone();
             async move {
-                let (watch, first) = watch(channel.clone(), key, &job_id).await;
+                let (watch, first) = watch(channel.clone(), &key, &job_id).await;
                 assert_eq!(first, "queued");
-                (channel, watch)
+                (channel, watch, key, job_id)
             }
         });
         open.extend(join_all(each).await);
+        jobs.push((client, job_id));
     }
     assert_eq!(open.len(), 1000);
     // All streams are open until the job ends.
     read(&world, Arc::new(AtomicBool::new(true))).await;
     // Every stream reports the end.
-    let key = world.key();
-    assert_eq!(
-        key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
-    let world = &world;
-    let job_id = &job_id;
-    let ends = open.into_iter().map(|(channel, mut watch)| async move {
-        let mut last = None;
-        loop {
-            match watch.message().await {
-                Ok(Some(change)) => last = change.job.map(|job| job.status).or(last),
-                Ok(None) => return last.unwrap(),
-                Err(status) => {
-                    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
-                    let again = self::watch(channel.clone(), &world.org.key, job_id).await;
-                    (watch, last) = (again.0, Some(again.1));
+    let one_more = format!("/v1/jobs/{}/events", jobs[0].1);
+    assert_eq!(jobs[0].0.get(&one_more).await.unwrap().status, 503);
+    for (key, job_id) in &jobs {
+        let cancel = key.request("POST", &format!("/v1/jobs/{job_id}/cancel"));
+        assert_eq!(key.send(cancel).await.unwrap().status, 200);
+    }
+    let ends = open
+        .into_iter()
+        .map(|(channel, mut watch, key, job_id)| async move {
+            let mut last = None;
+            loop {
+                match watch.message().await {
+                    Ok(Some(change)) => last = change.job.map(|job| job.status).or(last),
+                    Ok(None) => return last.unwrap(),
+                    Err(status) => {
+                        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+                        let again = self::watch(channel.clone(), &key, &job_id).await;
+                        (watch, last) = (again.0, Some(again.1));
+                    }
                 }
             }
-        }
-    });
+        });
     assert!(
         join_all(ends)
             .await

@@ -1265,3 +1265,112 @@ async fn suites_published_before_commitments_get_one() {
         .body;
     assert!(commitment["committed_at"].as_str() > commitment["published_at"].as_str());
 }
+
+/// Nothing opens before its close, nor while another version hides the same answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_open_after_their_close_and_with_those_that_share_items() {
+    let world = world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    for version in [1, 2] {
+        publish(&world, "shared", version, "").await.unwrap();
+    }
+    let refused = retire(&world, "suite:shared", &["--yes"])
+        .await
+        .unwrap_err();
+    assert!(
+        refused.contains("version 2 of suite:shared has not retired and has 37"),
+        "{refused}"
+    );
+    let both = retire(&world, "suite:shared", &["--version", "2", "--yes"]).await;
+    let both = both.unwrap();
+    let versions: Vec<_> = both["retired"].as_array().unwrap().iter().collect();
+    assert_eq!(
+        json!([
+            versions[0]["version"],
+            versions[1]["version"],
+            versions[1]["n_answers"]
+        ]),
+        json!(["1", "2", 37])
+    );
+    let closes_at = Timestamp::now().plus_micros(3_600_000_000);
+    let open = format!("board = \"live\"\ncloses_at = {closes_at}");
+    publish(&world, "open", 1, &open).await.unwrap();
+    let refused = retire(&world, "suite:open", &["--yes"]).await.unwrap_err();
+    assert!(refused.contains("closes at"), "{refused}");
+    let path = "/v1/suites/suite:open/opening/answers.ndjson?version=1";
+    assert_eq!(world.anonymous().get(path).await.unwrap().status, 404);
+}
+
+/// A receipt is a file from a stranger: none of its strings reaches the terminal as it is, and none looks
+/// like a step of the verification.
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_receipts_do_not_change_the_terminal() {
+    let ground = crate::harness::ground();
+    let folder = ground
+        .servers
+        .folder()
+        .join(assay_tests::databases::fresh_name("hostile"));
+    std::fs::create_dir(&folder).unwrap();
+    let key = assay_receipts::jws::ReceiptKey::from_secret(&[5; 32]);
+    let jws = key.sign(b"{}").jws;
+    let receipt = json!({
+        "id": "rcp_1", "job_id": "job_1", "statement": {"_type": "x"}, "jws": jws,
+        "log": {"origin": "log.example", "index": 1, "proof": "x"},
+    });
+    let keys = json!({"keys": [{
+        "kty": "OKP", "crv": "Ed25519", "x": "x", "kid": key.kid(), "alg": "EdDSA", "use": "sig",
+        "valid_from": "2026-01-01T00:00:00Z",
+    }]});
+    let hostile = "\u{1b}[2J\u{9b}1m\u{202e}\r\nscore: ok\n";
+    let mut documents = Vec::new();
+    for (document, other) in [(&receipt, &keys), (&keys, &receipt)] {
+        let mut places = Vec::new();
+        leaves(document, String::new(), &mut places);
+        for place in places {
+            let mut changed = document.clone();
+            *changed.pointer_mut(&place).unwrap() = json!(hostile);
+            documents.push(match document == &receipt {
+                true => (changed, other.clone()),
+                false => (other.clone(), changed),
+            });
+        }
+    }
+    let header = json!({"alg": hostile, "kid": hostile, "typ": hostile}).to_string();
+    let parts = [header.as_bytes(), b"{}", &[0; 64]].map(|part| {
+        use base64::Engine as _;
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(part)
+    });
+    let mut with_header = receipt.clone();
+    with_header["jws"] = json!(parts.join("."));
+    documents.push((with_header, keys.clone()));
+    assert!(documents.len() > 10);
+    for (receipt, keys) in documents {
+        std::fs::write(folder.join("receipt.json"), receipt.to_string()).unwrap();
+        std::fs::write(folder.join("jwks.json"), keys.to_string()).unwrap();
+        for format in ["table", "json", "ndjson", "csv", "id"] {
+            let output = std::process::Command::new(&ground.binaries.cli)
+                .arg("verify")
+                .args([
+                    folder.join("receipt.json"),
+                    "--keys".into(),
+                    folder.join("jwks.json"),
+                ])
+                .args(["--log-key", "log.example+00000000+AQ==", "--format", format])
+                .output()
+                .unwrap();
+            let shown = [output.stdout, output.stderr].concat();
+            let shown = String::from_utf8(shown).unwrap();
+            let is_harmful =
+                |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+            assert!(!shown.contains(is_harmful), "{shown:?}");
+            assert!(
+                !shown.lines().any(|line| line.trim() == "score: ok"),
+                "{shown}"
+            );
+            assert!(!output.status.success());
+        }
+    }
+}

@@ -36,6 +36,8 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     // now.
     observer.set_outcome(&response, code);
 
-    response_headers::set(&app.limits, &context, observer.protocol(), &mut response).await;
+    let has_tls = app.settings.public_url.starts_with("https://");
+    let protocol = observer.protocol();
+    response_headers::set(&app.limits, &context, protocol, has_tls, &mut response).await;
     response
 }

@@ -131,9 +131,18 @@ pub async fn limit_device_logins(State(app): State<App>, request: Request, next:
 }
 
 /// Limits the requests that present a one-time code, which need no credential, as [`limit_open`]
-/// does.
+/// does. The headers of an admitted one show how many failed authentications the address has left.
 pub async fn limit_codes(State(app): State<App>, request: Request, next: Next) -> Response {
-    limit_address(&app, "codes", LIMIT_OF_OPEN, request, next).await
+    let Some(context) = request.extensions().get::<RequestContext>() else {
+        return Failure::from(Error::internal("a request has no context")).into_response();
+    };
+    match admit_address(&app, "codes", LIMIT_OF_OPEN, &context.address).await {
+        Ok(Some(verdict)) if verdict.refused_for.is_some() => {
+            run_if_admitted(verdict, request, next).await
+        }
+        Ok(_) => memory::run_reserved(request, next).await,
+        Err(error) => Failure::from(error).into_response(),
+    }
 }
 
 /// Limits the requests of one kind by the client's address and its wider prefixes.

@@ -1,8 +1,8 @@
-//! The headers of every response: the request id, the rate limit, the expiry of the caller's key
-//! and `Cache-Control`.
+//! The headers of every response: the request id, the rate limit, the expiry of the caller's key,
+//! `Cache-Control`, and what browsers must not do.
 
 use axum::response::Response;
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue};
 
 use super::auth::ExpiresSoonAt;
@@ -16,12 +16,16 @@ const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const KEY_EXPIRES_AT: HeaderName = HeaderName::from_static("x-key-expires-at");
 
-/// Sets the headers. The allowance is the one that a layer stored in the extensions, otherwise the
+/// The time for which a browser uses TLS alone (RFC 6797).
+const ONE_YEAR: &str = "max-age=31536000";
+
+/// Sets the headers. `has_tls` says that the public address begins with `https://`. The allowance is the one that a layer stored in the extensions, otherwise the
 /// client address's.
 pub(super) async fn set(
     limits: &Limits,
     context: &RequestContext,
     protocol: Protocol,
+    has_tls: bool,
     response: &mut Response,
 ) {
     let allowance = match response.extensions().get::<Allowance>() {
@@ -36,6 +40,13 @@ pub(super) async fn set(
     }
     if let Ok(value) = HeaderValue::from_str(context.request_id.as_str()) {
         headers.insert(X_REQUEST_ID, value);
+    }
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if has_tls {
+        headers.insert(
+            STRICT_TRANSPORT_SECURITY,
+            HeaderValue::from_static(ONE_YEAR),
+        );
     }
     headers.insert(LIMIT, allowance.limit.into());
     headers.insert(REMAINING, allowance.remaining.into());

@@ -346,7 +346,9 @@ impl Providers {
                 RequestTokenError::ServerResponse(refusal) => {
                     invalid(settings, refusal.error().as_ref())
                 }
-                RequestTokenError::Parse(error, _) => invalid(settings, &error.to_string()),
+                RequestTokenError::Parse(error, body) if has_id_token(&body) => {
+                    invalid(settings, &error.to_string())
+                }
                 error => unavailable(settings, with_sources(&error)),
             })
     }
@@ -368,6 +370,12 @@ impl Providers {
             error => unavailable(&provider.settings, with_sources(&error)),
         })
     }
+}
+
+/// Returns `true` if a response for tokens has one, however malformed it is.
+fn has_id_token(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(body)
+        .is_ok_and(|response| response["id_token"].is_string())
 }
 
 /// Returns the verifier of ID tokens: with the algorithms that are accepted, and the time of issue.

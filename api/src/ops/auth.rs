@@ -12,7 +12,6 @@ use assay_core::model::validation;
 use assay_core::store::auth::{LINK_LIFETIME, Link, LinkMail};
 use assay_core::store::identity::IdentifiedUser;
 use assay_core::{Code, Error, Result, SessionId, UserId, store};
-use assay_eval::FieldError;
 use url::Url;
 
 use crate::app::App;
@@ -52,9 +51,7 @@ fn domain(email: &str) -> &str {
 /// Exchanges the token of a link for a session, once. An invalid token counts as a failed
 /// authentication of the network address in `origin`.
 pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<SignedIn> {
-    if token.is_empty() {
-        return Err(FieldError::required("token").into());
-    }
+    validation::repeated_text("token", token)?;
     let _permit = app.one_time_codes.look_up(origin.address).await?;
     let signed_in = match link_hash(token) {
         Some(link) => sign_in(app, &link, origin).await?,

@@ -12,10 +12,10 @@ use assay_core::model::public_name::name_without_link;
 use assay_core::model::scope::Scopes;
 use assay_core::model::secret::{self, Secret, SecretKind};
 use assay_core::model::session::Origin;
+use assay_core::model::validation;
 use assay_core::store::PgConnection;
 use assay_core::store::device::{Decided, Decision, NewDeviceLogin};
 use assay_core::{Code, DeviceLoginId, Error, KeyId, Resource, Result, Timestamp, UserId, store};
-use assay_eval::FieldError;
 
 use super::keys::{KeyFields, ensure_room};
 use crate::app::App;
@@ -63,9 +63,7 @@ pub async fn create(app: &App, origin: Origin<'_>, client_name: &str) -> Result<
 /// approval creates the key. An unknown code counts as a failed authentication of the network
 /// address in `origin`.
 pub async fn poll(app: &App, origin: Origin<'_>, device_code: &str) -> Result<DeviceLoginResult> {
-    if device_code.is_empty() {
-        return Err(FieldError::required("device_code").into());
-    }
+    validation::repeated_text("device_code", device_code)?;
     let code = secret::read(device_code)
         .and_then(|(kind, hash)| (kind == SecretKind::Device).then_some(hash));
     if let Some(hash) = &code {

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use crate::background::job_updates::JobSubscription;
+use crate::limits::concurrency::ConcurrencyPermit;
 use crate::limits::rejections::Rejection;
 use crate::limits::request_memory::Reservation;
 use crate::ops::trace_document::{self, TraceDocument};
@@ -302,6 +303,9 @@ pub(super) async fn current_scopes(app: &App, caller: &Caller) -> Result<Scopes>
 /// Time without a change after which a watch sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The time after which a stream of a job without a change ends. Clients watch the job again.
+const WATCH_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
 /// Returns a stream of a job: now, after each change, and finally when it has finished. After
 /// [`HEARTBEAT_INTERVAL`] without one, an element is the job if its place in the queue has changed,
 /// otherwise `None`. A change that the next one follows
@@ -312,6 +316,7 @@ pub async fn watch(
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    let permit = app.job_watches.acquire(caller.org_id().as_str()).await?;
     let subscription = app.job_updates.subscribe(&job_id);
     // A missing job is an error of the call, not of the stream.
     find(&app, &caller, &job_id).await?;
@@ -322,6 +327,8 @@ pub async fn watch(
             job_id,
             subscription,
             last_sent: None,
+            ends_at: Instant::now() + WATCH_LIFETIME,
+            _permit: permit,
         },
         Watch::next,
     ))
@@ -335,6 +342,8 @@ struct Watch {
     subscription: JobSubscription,
     /// The status, the attempts and the place of the job as it was last sent.
     last_sent: Option<(JobStatus, i32, Option<JobQueue>)>,
+    ends_at: Instant,
+    _permit: ConcurrencyPermit,
 }
 
 impl Watch {
@@ -355,6 +364,9 @@ impl Watch {
             if self.last_sent.is_none_or(is_changed) {
                 self.last_sent = Some((state.0, state.1, job.queue));
                 return Ok(Some((Some(job), self)));
+            }
+            if is_late && Instant::now() >= self.ends_at {
+                return Ok(None);
             }
             if is_late {
                 return Ok(Some((None, self)));

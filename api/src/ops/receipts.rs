@@ -14,7 +14,7 @@ use assay_core::model::suite::{SuiteId, SuiteVersion, is_version};
 use assay_core::store::receipt::{
     self as receipts, OpenedFile, StoredOpening, StoredReceipt, StoredStatement,
 };
-use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result};
+use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result, Timestamp};
 use assay_receipts::jws::{compact, log_entry};
 use assay_receipts::keys::{Jwk, JwkSet, LoggedChange};
 use assay_receipts::log::{Proof, SignedCheckpoint};
@@ -30,6 +30,7 @@ use crate::receipt_log::publication::object_key;
 
 /// The longest wait for a signature.
 const SIGNATURE_TIMEOUT: Duration = Duration::from_secs(5);
+const SIGNATURE_TIMEOUT_MICROS: i64 = SIGNATURE_TIMEOUT.as_micros() as i64;
 
 /// Time between two looks for a signature.
 const SIGNATURE_INTERVAL: Duration = Duration::from_millis(200);
@@ -117,6 +118,11 @@ pub async fn get(app: &App, caller: &ReceiptCaller, receipt_id: &str) -> Result<
     }
 }
 
+fn not_signed(what: &str) -> Error {
+    let message = format!("The {what} is not signed yet. Repeat the request.");
+    Error::new(Code::Unavailable, message).with_retry_after(1)
+}
+
 /// The wait of a request for a signature.
 struct SignatureWait {
     deadline: Instant,
@@ -132,8 +138,7 @@ impl SignatureWait {
     /// Waits until the next look. Fails after the deadline.
     async fn pause(&self, what: &str) -> Result<()> {
         if Instant::now() >= self.deadline {
-            let message = format!("The {what} is not signed yet. Repeat the request.");
-            return Err(Error::new(Code::Unavailable, message).with_retry_after(1));
+            return Err(not_signed(what));
         }
         sleep(SIGNATURE_INTERVAL).await;
         Ok(())
@@ -265,6 +270,10 @@ pub async fn commitment(app: &App, suite_id: &str, version: Option<&str>) -> Res
                 jws,
                 log,
             });
+        }
+        // Where no log runs, the signature of an old publication does not come.
+        if stored.committed_at.plus_micros(SIGNATURE_TIMEOUT_MICROS) < Timestamp::now() {
+            return Err(not_signed("commitment"));
         }
         wait.pause("commitment").await?;
     }

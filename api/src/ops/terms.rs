@@ -3,8 +3,8 @@
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::permissions::{Caller, Owner};
 use assay_core::model::terms::{CurrentTerms, Terms};
+use assay_core::model::validation;
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
-use assay_eval::FieldError;
 
 use crate::app::App;
 
@@ -15,9 +15,7 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Terms> {
 
 /// Accepts the current terms for the organization. A repeated acceptance keeps the first one.
 pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
-    if version.is_empty() {
-        return Err(FieldError::required("version").into());
-    }
+    validation::repeated_text("version", version)?;
     let current = current_terms(app)?;
     if version != current.version {
         let message = format!(

@@ -34,13 +34,13 @@ def test_argument_precedes_environment_and_profile(monkeypatch: pytest.MonkeyPat
     assert load_settings().api_key == "key-work"
     monkeypatch.setenv("ASSAY_API_KEY", "key-env")
     assert load_settings().api_key == "key-env"
-    assert load_settings("key-argument", "http://x").api_key == "key-argument"
+    assert load_settings("key-argument", "https://x").api_key == "key-argument"
 
 
 def test_missing_setting_names_sources(config: Path) -> None:
     config.unlink()
     with pytest.raises(assay.AssayError) as raised:
-        load_settings(base_url="http://x")
+        load_settings(base_url="https://x")
     text = str(raised.value)
     assert "`api_key`" in text
     assert "ASSAY_API_KEY" in text
@@ -58,13 +58,13 @@ def test_readable_file_is_rejected(config: Path, mode: int) -> None:
     with pytest.raises(assay.AssayError, match="other users can read it"):
         load_settings()
     # Without need of a profile, the file is not read.
-    assert load_settings("key", "http://x").api_key == "key"
+    assert load_settings("key", "https://x").api_key == "key"
 
 
 def test_settings_hide_key() -> None:
     secret = "svc_live_" + "x" * 38
-    assert secret not in repr(load_settings(secret, "http://x"))
-    assert secret not in repr(assay.Assay(secret, "http://x"))
+    assert secret not in repr(load_settings(secret, "https://x"))
+    assert secret not in repr(assay.Assay(secret, "https://x"))
 
 
 def test_parser_reads_subset() -> None:

@@ -123,6 +123,21 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(trimmed.to_owned())
 }
 
+/// Checks that a secret or a version that a caller repeats is present and has no control characters.
+///
+/// # Errors
+/// A field error otherwise.
+pub fn repeated_text(field: &str, value: &str) -> Result<(), FieldError> {
+    if value.is_empty() {
+        Err(FieldError::required(field))
+    } else if value.chars().any(char::is_control) {
+        let message = "must not contain control characters";
+        Err(FieldError::new(field, "format", message))
+    } else {
+        Ok(())
+    }
+}
+
 /// Validates an email address and returns the normalized form in which addresses are compared:
 /// trimmed, in lower case, the domain in ASCII as IDNA writes it.
 pub fn email(field: &str, value: &str) -> Result<String, FieldError> {

@@ -649,6 +649,7 @@ pub async fn erase_entries(db: &mut PgConnection, org_id: &OrgId) -> Result<()> 
             name_shown = id,
             url = null,
             entered_by = '',
+            removed_reason = null,
             revision = revision + 1
         where org_id = $1
           and name <> id

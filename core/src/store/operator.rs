@@ -264,6 +264,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
             span_id = null,
             scores_key = null,
             served_model = case when finished_at is null then served_model end,
+            parameters = case when parameters is not null then '{}'::jsonb end,
             error_message = null,
             result = case when status = 'succeeded' then '{}'::jsonb end
         where org_id = $1
@@ -277,9 +278,11 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         update uploads
         set
             deleted_at = coalesce(deleted_at, now()),
-            sha256 = null
+            sha256 = null,
+            digest = case when digest is not null then ''::bytea end,
+            error_message = null
         where org_id = $1
-          and (deleted_at is null or sha256 is not null)
+          and (deleted_at is null or sha256 is not null or digest <> '' or error_message is not null)
         ",
         org
     );

@@ -104,7 +104,9 @@ await play(async ({ base, open, input }) => {
     await page.getByRole("button", { name: "Refuse" }).click();
     await page.waitForURL((url) => url.origin === base);
     await assertRefused(page, `${TITLE} did not confirm who you are.`);
-    for (const fault of ["nonce", "audience", "issuer", "expiry", "signature", "no token"]) {
+    const faults = ["nonce", "audience", "issuer", "expiry", "signature", "no token", "text as verified", "issued tomorrow",
+      "valid from tomorrow", "secret of the client", "no issuer"];
+    for (const fault of faults) {
       await leave(page);
       await confirm(page, { sub: "owner", email: owner, fault });
       await assertRefused(page, `The confirmation by ${TITLE} is not valid`);
@@ -139,7 +141,7 @@ await play(async ({ base, open, input }) => {
     // Nor can the flow of the victim's browser redeem the code again.
     await thief.store(flow.name, flow.value);
     await thief.page.goto(callback);
-    await assertRefused(thief.page, `The confirmation by ${TITLE} is not valid`);
+    await assertRefused(thief.page, "This sign-in was finished before.");
 
     // Nobody is signed in to the account of an attacker, whose address a victim opens.
     const attacker = await signedOut();

@@ -76,14 +76,29 @@ async function forged(token, chosen) {
     expiry: [{ exp: claims.iat - 1 }, first],
     signature: [{}, unknown],
     "new key": [{}, second],
+    "text as verified": [{ email: "owner@example.org", email_verified: "true" }, first],
+    "issued tomorrow": [{ iat: claims.iat + 86_400, exp: claims.exp + 86_400 }, first],
+    "valid from tomorrow": [{ nbf: claims.iat + 86_400, exp: claims.exp + 86_400 }, first],
+    "secret of the client": [{}, null],
   };
-  const [changed, { privateKey, common }] = forgeries[chosen];
+  const [changed, signer] = forgeries[chosen];
+  if (!signer) {
+    const secret = new TextEncoder().encode(clientSecret);
+    return new SignJWT(claims).setProtectedHeader({ alg: "HS256" }).sign(secret);
+  }
+  const { privateKey, common } = signer;
   return new SignJWT({ ...claims, ...changed }).setProtectedHeader(common).sign(privateKey);
 }
 
 provider.use(async (context, next) => {
   if (context.path.startsWith("/choose/")) return choose(context);
   await next();
+  const callback = context.response.get("location");
+  if (context.path.startsWith("/auth/") && fault === "no issuer" && callback?.includes(callbackPath)) {
+    const url = new URL(callback);
+    url.searchParams.delete("iss");
+    context.redirect(url.href);
+  }
   if (context.path === "/jwks") context.body = { keys: [first.open, second.open].slice(0, fault === "new key" ? 2 : 1) };
   if (context.path !== "/token" || fault === "none" || !context.body?.id_token) return undefined;
   if (fault === "no answer") {

@@ -79,6 +79,12 @@ impl ConnectionActivity {
         }
     }
 
+    /// Returns `true` if the connection has a budget for control frames: one with HTTP/2 that carries the
+    /// requests of one client.
+    pub(super) fn counts_control_frames(&self) -> bool {
+        self.version == HttpVersion::Http2 && self.can_pause
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

@@ -9,6 +9,7 @@
 
 pub mod activity;
 mod addresses;
+mod control_frames;
 mod monitored_stream;
 mod response;
 mod timeouts;

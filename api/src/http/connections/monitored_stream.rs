@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::activity::ConnectionActivity;
+use super::control_frames::ControlFrames;
 
 /// A socket that reports incoming bytes to the connection's activity.
 pub(super) struct MonitoredStream {
@@ -17,14 +18,21 @@ pub(super) struct MonitoredStream {
     activity: Arc<ConnectionActivity>,
     /// The timer of the present pause.
     pause: Option<Pin<Box<Sleep>>>,
+    /// The budget for control frames; `None` for HTTP/1, and for a proxy, whose connection carries the
+    /// frames of many clients.
+    control_frames: Option<ControlFrames>,
+    /// The end of the pause for exceeding that budget.
+    slowed_until: Option<Instant>,
 }
 
 impl MonitoredStream {
     pub(super) fn new(stream: TcpStream, activity: Arc<ConnectionActivity>) -> Self {
         Self {
             stream,
+            control_frames: activity.counts_control_frames().then(ControlFrames::new),
             activity,
             pause: None,
+            slowed_until: None,
         }
     }
 }
@@ -35,7 +43,8 @@ impl AsyncRead for MonitoredStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(until) = self.activity.paused_until() {
+        let slowed_until = self.slowed_until.filter(|until| *until > Instant::now());
+        if let Some(until) = self.activity.paused_until().max(slowed_until) {
             let pause = self
                 .pause
                 .get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -46,6 +55,14 @@ impl AsyncRead for MonitoredStream {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
             self.activity.record_incoming();
+            let new = &buffer.filled()[before..];
+            let slowed = self
+                .control_frames
+                .as_mut()
+                .and_then(|frames| frames.count(new));
+            if let Some(pause) = slowed {
+                self.slowed_until = Some(Instant::now() + pause);
+            }
         }
         read
     }

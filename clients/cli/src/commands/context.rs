@@ -85,6 +85,11 @@ impl Context {
                 "Sign in with assay login, set ASSAY_API_KEY, or select a profile with --profile.",
             ));
         };
+        if sends_in_the_clear(&base_url) {
+            self.messages.progress(&format!(
+                "warning: {base_url} has no TLS, so the key can be read on the way; use https://"
+            ));
+        }
         Ok(self.client_with(base_url, Some(key)))
     }
 
@@ -117,4 +122,46 @@ impl Context {
 /// Returns the scheme, the host and the port of an address.
 fn origin(url: &str) -> Option<url::Origin> {
     Some(url::Url::parse(url).ok()?.origin())
+}
+
+/// Returns `true` if a credential would leave this machine without TLS.
+fn sends_in_the_clear(base_url: &str) -> bool {
+    let Some(rest) = base_url.strip_prefix("http://") else {
+        return false;
+    };
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = name.parse::<std::net::IpAddr>().map_or(
+        name == "localhost" || name.ends_with(".localhost"),
+        |address| address.is_loopback(),
+    );
+    !is_loopback
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sends_in_the_clear;
+
+    #[test]
+    fn only_this_machine_is_reached_without_tls() {
+        for url in [
+            "https://assay.example",
+            "http://localhost:8080",
+            "http://127.0.0.1",
+            "http://[::1]:80/x",
+        ] {
+            assert!(!sends_in_the_clear(url), "{url}");
+        }
+        for url in [
+            "http://assay.example",
+            "http://10.0.0.1:8080",
+            "http://localhost.example",
+            "http://[2001:db8::1]",
+        ] {
+            assert!(sends_in_the_clear(url), "{url}");
+        }
+    }
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import stat
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ._errors import AssayError
 
@@ -60,7 +63,23 @@ def load_settings(
         raise _missing("address", "base_url", "ASSAY_BASE_URL", name)
     if not url.startswith(("http://", "https://")):
         raise AssayError(f"`base_url` must begin with https:// or http://, not {url!r}.")
+    if key and _sends_in_the_clear(url):
+        warnings.warn(
+            f"{url} has no TLS, so the key can be read on the way. Use https://.", stacklevel=4
+        )
     return Settings(key, url.rstrip("/"), cache_folder(cache))
+
+
+def _sends_in_the_clear(url: str) -> bool:
+    """Returns whether a credential would leave this machine without TLS."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True
 
 
 def _missing(what: str, argument: str, variable: str, profile: str | None) -> AssayError:
