@@ -703,7 +703,7 @@ async fn device_login_works_by_grpc() {
     );
 }
 
-/// Whoever polls one code, or looks up links, without end takes few connections to the database: other
+/// Polls of one code, and look-ups of links, without end take few connections to the database: other
 /// requests are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_codes_leave_the_database_to_others() {

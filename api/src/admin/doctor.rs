@@ -2,8 +2,9 @@
 //! that process, changes nothing that stays, and names a remedy for each finding.
 
 use std::fmt;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use assay_core::Timestamp;
 use assay_core::model::random;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::redis_doctor::RedisExamination;
@@ -337,10 +338,7 @@ fn check_server(process: Process, settings: &DoctorSettings, server: &Server, ar
 
 /// Returns the time of this process in seconds since 1970.
 fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
+    Timestamp::now().unix_micros() as f64 / 1e6
 }
 
 fn check_clock(area: &mut Area<'_>, ahead: f64) {

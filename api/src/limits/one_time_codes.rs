@@ -68,7 +68,7 @@ impl OneTimeCodes {
         }
     }
 
-    /// Records a poll that was answered.
+    /// Records a poll with a response.
     pub fn record_poll(&self, code: SecretHash) {
         self.polls().insert(code, (), Instant::now());
     }

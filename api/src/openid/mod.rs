@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use assay_core::model::identity::Identity;
 use assay_core::model::validation;
 use assay_core::runtime::tls::select_cryptography;
-use assay_core::{Code, Error, Result};
+use assay_core::{Code, Error, Result, Timestamp};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openidconnect::core::{
@@ -384,13 +384,17 @@ fn verifier(client: &ProviderClient) -> CoreIdTokenVerifier<'_> {
         .id_token_verifier()
         .set_allowed_algs(ALGORITHMS)
         .set_issue_time_verifier_fn(|issued_at| {
-            let latest = std::time::SystemTime::now() + CLOCK_TOLERANCE;
-            if std::time::SystemTime::from(issued_at) <= latest {
+            if issued_at.timestamp() as f64 <= latest_time() {
                 Ok(())
             } else {
                 Err("the ID token is issued in the future".into())
             }
         })
+}
+
+/// Returns the latest time of a token that is accepted now, in seconds since 1970.
+fn latest_time() -> f64 {
+    Timestamp::now().unix_micros() as f64 / 1e6 + CLOCK_TOLERANCE.as_secs_f64()
 }
 
 /// Returns `true` if the time of `nbf` in a verified token has come, or if it has none (RFC 7519, section
@@ -405,11 +409,7 @@ fn has_begun(token: &str) -> bool {
         .decode(payload)
         .ok()
         .and_then(|json| serde_json::from_slice::<NotBefore>(&json).ok());
-    let latest = std::time::SystemTime::now() + CLOCK_TOLERANCE;
-    let latest = latest
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    claims.is_some_and(|claims| claims.nbf.is_none_or(|nbf| nbf <= latest.as_secs_f64()))
+    claims.is_some_and(|claims| claims.nbf.is_none_or(|nbf| nbf <= latest_time()))
 }
 
 /// An HTTP client that reads responses of limited size.

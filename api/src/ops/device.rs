@@ -101,7 +101,9 @@ pub async fn poll(app: &App, origin: Origin<'_>, device_code: &str) -> Result<De
         DeviceState::Pending | DeviceState::Ended => without_key(DeviceLoginStatus::Pending),
     };
     transaction.commit().await?;
-    code.map(|hash| app.one_time_codes.record_poll(hash));
+    if let Some(hash) = code {
+        app.one_time_codes.record_poll(hash);
+    }
     Ok(result)
 }
 

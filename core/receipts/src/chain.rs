@@ -1,8 +1,8 @@
 //! The chain of receipt keys. The first entry of the log introduces the first key, which signs itself.
 //! A valid key of the chain introduces each later one, and signs each revocation.
 //!
-//! So the key of the log, which the reader pins, also pins the receipt keys: whoever writes to the
-//! platform's database without a receipt key can neither add one nor revoke one.
+//! So the key of the log, which the reader pins, also pins the receipt keys: a process that writes to
+//! the platform's database without a receipt key can neither add one nor revoke one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

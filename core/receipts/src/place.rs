@@ -1,4 +1,4 @@
-//! Where a signed statement is in the log.
+//! The place of a signed statement in the log.
 
 use serde::{Deserialize, Serialize};
 

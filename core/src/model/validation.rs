@@ -145,9 +145,9 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     if value.is_empty() {
         return Err(FieldError::required(field));
     }
-    let address = value
-        .rsplit_once('@')
-        .and_then(|(local, domain)| Some(format!("{}@{}", mailbox(local)?, ascii_domain(domain)?)));
+    let address = value.rsplit_once('@').and_then(|(local, domain)| {
+        Some(format!("{}@{}", local_part(local)?, ascii_domain(domain)?))
+    });
     match address {
         Some(address) if address.len() <= EMAIL_MAX => Ok(address),
         Some(_) => Err(FieldError::new(
@@ -163,9 +163,21 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     }
 }
 
+/// Returns the address of the mailbox of a normalized address: without the sub-address, the part from a
+/// `+` on before the `@` (RFC 5233). One person has as many sub-addresses as they want.
+pub fn mailbox(email: &str) -> String {
+    match email.rsplit_once('@') {
+        Some((local, domain)) => {
+            let user = local.split('+').next().filter(|user| !user.is_empty());
+            format!("{}@{domain}", user.unwrap_or(local))
+        }
+        None => email.to_owned(),
+    }
+}
+
 /// Returns the part before the `@` in lower case, if it is valid. It must be ASCII before it is
 /// converted: other letters become ASCII in lower case, and then two users would have one address.
-fn mailbox(local: &str) -> Option<String> {
+fn local_part(local: &str) -> Option<String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     let is_well_formed = local.len() <= LOCAL_MAX
         && local
@@ -340,6 +352,18 @@ mod tests {
             "range"
         );
         assert_eq!(email("email", "  ").unwrap_err().reason, "required");
+    }
+
+    #[test]
+    fn sub_addresses_belong_to_one_mailbox() {
+        for (address, expected) in [
+            ("ada@example.org", "ada@example.org"),
+            ("ada+x@example.org", "ada@example.org"),
+            ("ada+x+y@example.org", "ada@example.org"),
+            ("+x@example.org", "+x@example.org"),
+        ] {
+            assert_eq!(mailbox(address), expected);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The state of Redis that an installation depends on, for `assay-api doctor`. It changes nothing that
 //! stays.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use redis::AsyncCommands as _;
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::model::error::{Error, Result};
 use crate::model::random;
+use crate::model::timestamp::Timestamp;
 use crate::runtime::redis_connection::{self, Connection};
 
 /// The longest wait for a response, and for a message.
@@ -30,7 +31,7 @@ const KEY_FORMS: [&str; 8] = [
     "evals:data",
 ];
 
-/// What a Redis server says about itself.
+/// The state of a Redis server, as it reports it.
 #[derive(Debug, Clone)]
 pub struct RedisServer {
     /// The version.
@@ -39,7 +40,7 @@ pub struct RedisServer {
     pub role: String,
     /// `standalone`, `sentinel` or `cluster`.
     pub mode: String,
-    /// What happens when the memory is full.
+    /// The rule by which keys are removed when the memory is full.
     pub maxmemory_policy: String,
     /// The median time of a round trip.
     pub round_trip: Duration,
@@ -98,10 +99,7 @@ impl RedisExamination {
             .query_async(&mut self.connection)
             .await
             .map_err(Error::unavailable)?;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs_f64();
+        let now = Timestamp::now().unix_micros() as f64 / 1e6;
         Ok(RedisServer {
             version: field("redis_version"),
             role: field("role"),

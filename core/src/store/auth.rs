@@ -12,6 +12,7 @@ use crate::model::org::Role;
 use crate::model::secret::SecretHash;
 use crate::model::session::Origin;
 use crate::model::timestamp::Timestamp;
+use crate::model::validation::mailbox;
 
 /// The largest number of live links of an address. A request beyond it sends no email: the live
 /// links outlast the wait until one of them expires, so that the mailbox always holds a link that
@@ -190,7 +191,8 @@ pub async fn find_link(db: impl PgExecutor<'_>, token: &SecretHash) -> Result<Op
     Ok(link)
 }
 
-/// Counts an email to an address that another user can cause: an invite, or the notice of a key.
+/// Counts an email to an address that another user can cause: an invite, or the notice of a key. The
+/// sub-addresses of a mailbox count together.
 /// Returns `false` if `NOTICES_MAX` were sent to it within `NOTICES_WINDOW`.
 pub async fn count_notice(db: impl PgExecutor<'_>, email: &str) -> Result<bool> {
     // One statement: a concurrent one waits for the row and then sees the committed count.
@@ -212,7 +214,7 @@ pub async fn count_notice(db: impl PgExecutor<'_>, email: &str) -> Result<bool> 
                 where at > clock_timestamp() - $2::float8 * interval '1 second'
             ) < $3
         ",
-        email,
+        mailbox(email),
         NOTICES_WINDOW.as_secs_f64(),
         NOTICES_MAX
     )

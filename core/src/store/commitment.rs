@@ -186,7 +186,7 @@ pub enum NotRetired {
     Missing,
     /// It retired before.
     Before,
-    /// It has not closed yet: whoever knows the answers could mark a job as final, or enter the board.
+    /// It has not closed yet: somebody who knows the answers could mark a job as final, or enter the board.
     Closes {
         /// The time of its close.
         closes_at: Timestamp,

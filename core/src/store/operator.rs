@@ -10,6 +10,7 @@ use crate::model::event::EventType;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
+use crate::model::validation::mailbox;
 
 /// Records the start of a command, and returns the number of its log entry.
 pub async fn log_start(
@@ -563,7 +564,7 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
     )
     .execute(&mut *db)
     .await?;
-    sqlx::query!("delete from mailed where email = $1", email)
+    sqlx::query!("delete from mailed where email = $1", mailbox(email))
         .execute(db)
         .await?;
     Ok(Erased {
