@@ -24,16 +24,24 @@ class CrashError(Exception):
     pass
 
 
+# The state of the model's environment, which is no part of what the model is.
+OUTSIDE: dict[str, int | None] = {}
+
+
 class CountingPredict:
     """Predicts by habit, and raises an exception after a number of calls."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self.calls = 0
-        self.limit = limit
+        OUTSIDE.update(calls=0, limit=limit)
+
+    @property
+    def calls(self) -> int:
+        return OUTSIDE["calls"] or 0
 
     def __call__(self, question: dict[str, Any]) -> list[str]:
-        self.calls += 1
-        if self.limit is not None and self.calls > self.limit:
+        OUTSIDE["calls"] = self.calls + 1
+        limit = OUTSIDE["limit"]
+        if limit is not None and self.calls > limit:
             raise CrashError
         return habit(question)
 

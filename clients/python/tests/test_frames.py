@@ -101,8 +101,47 @@ def test_csv_follows_metric(tmp_path: Path) -> None:
     path.write_text('item_id,prediction\na,"[""x"", ""y""]"\nb,7\n')
     assert predictions(path) == {"a": ["x", "y"], "b": "7"}
     path.write_text("prediction,item_id\n0.5,a\nx,b\n")
-    with pytest.raises(assay.AssayError, match="line 3: 'x' is not a valid prediction"):
+    with pytest.raises(assay.AssayError, match=r"p\.csv:3: 'x' is not a valid"):
         lines(path, metric="rmse")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('item_id,prediction\na,"x\nb,y\nc,z\n', "p.csv:"),
+        ('item_id,prediction\na,"x\nb,"y\nc,z\n', "p.csv:"),
+        ('item_id,prediction\na,"x\nb,y"\nc,z\n', "p.csv:3: a cell has a line break"),
+        (
+            "item_id,prediction,prediction\na,x,y\n",
+            "p.csv:1: the column `prediction` is there twice",
+        ),
+        ("item_id,prediction\na\n", "p.csv:2: the row has 1 cells, the header 2"),
+        ("item_id,prediction\na,x,y\n", "p.csv:2: the row has 3 cells, the header 2"),
+        ("item_id,other\na,x\n", "lacks the column `prediction`"),
+        ("", "lacks the column"),
+    ],
+)
+def test_malformed_csv_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(assay.AssayError, match=message):
+        lines(path)
+
+
+def test_csv_of_other_encodings_and_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"\ufeffitem_id,prediction\r\n\r\na,{'x' * 200_000}\r\n")
+    assert predictions(path) == {"a": "x" * 200_000}
+    for encoding in ("utf-16", "cp1252"):
+        path.write_bytes("item_id,prediction\na,é\n".encode(encoding))
+        with pytest.raises(assay.AssayError, match=r"p\.csv:\d+: the text is not UTF-8"):
+            lines(path)
+
+
+def test_values_that_json_lacks_name_their_item() -> None:
+    for value in (float("nan"), float("inf"), {"x"}, b"x", object(), pd.NaT, (x for x in "ab")):
+        with pytest.raises(assay.AssayError, match="the item a"):
+            lines([("a", value)])
 
 
 def test_parquet_and_json_files(tmp_path: Path) -> None:

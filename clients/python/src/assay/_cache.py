@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -96,11 +97,16 @@ class PredictionLog:
             self._made.update(predictions)
             if self._path is None:
                 return
-            _make_folder(self._path)
-            # The first line may follow one that a crash has cut off.
-            is_new = not self._path.exists()
-            with self._path.open("ab") as file:
-                file.write(lines if is_new else b"\n" + lines)
+            try:
+                _make_folder(self._path)
+                # The first line may follow one that a crash has cut off.
+                is_new = not self._path.exists()
+                with self._path.open("ab") as file:
+                    file.write(lines if is_new else b"\n" + lines)
+            except OSError as error:
+                # The evaluation can go on; only an interrupted one could not be continued.
+                self._path = None
+                warnings.warn(f"Predictions are not kept on disk: {error}.", stacklevel=2)
 
     def __contains__(self, item_id: str) -> bool:
         return item_id in self._made

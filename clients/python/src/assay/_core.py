@@ -11,8 +11,10 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import math
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
@@ -213,11 +215,13 @@ class Core:
         headers = reply.headers
         # Without a valid credential, the headers describe the limit of the network address.
         if reply.status != 401 and "x-ratelimit-remaining" in headers:
-            self.rate_limit.observe(
-                int(headers.get("x-ratelimit-limit", 0)),
-                int(headers["x-ratelimit-remaining"]),
-                _seconds_to_reset(headers),
-            )
+            # A proxy may repeat or change the headers. A hint that is no number is ignored.
+            with suppress(ValueError):
+                self.rate_limit.observe(
+                    int(headers.get("x-ratelimit-limit", 0)),
+                    int(headers["x-ratelimit-remaining"]),
+                    _seconds_to_reset(headers),
+                )
         expires_at = headers.get("x-key-expires-at")
         if expires_at and expires_at != self.warned_expiry:
             self.warned_expiry = expires_at
@@ -243,9 +247,13 @@ def decode_error(reply: Reply) -> ApiError:
         body = json.loads(reply.content)
     except ValueError:
         body = None
+    retry_after: float | None
     try:
         retry_after = float(reply.headers["retry-after"])
     except (KeyError, ValueError):
+        retry_after = None
+    # A hint that is no time is ignored.
+    if retry_after is not None and not 0 <= retry_after < math.inf:
         retry_after = None
     return error_of_response(reply.status, body, reply.headers.get("x-request-id"), retry_after)
 

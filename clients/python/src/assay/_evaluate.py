@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from types import CodeType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
-from ._cache import Cache, PredictionLog, digest_of
+from ._cache import Cache, PredictionLog
 from ._core import Block, Call, Core, Json, Parallel, Steps, is_async_function, logger
-from ._errors import AssayError
-from ._frames import open_predictions
+from ._errors import AssayError, ValidationFailed
+from ._frames import is_type_of_metric, open_predictions, prediction_line
+from ._identity import identity_of
 from ._items import Item, Items
 from ._progress import PredictionMeter, is_terminal_or_notebook, write_line
 from ._upload import Submission, submit
@@ -47,17 +47,25 @@ class Predicted:
 
 
 def predict_items(
-    items: Items, predict: Predict, cache: Cache, options: EvaluateArguments
+    core: Core, items: Items, predict: Predict, cache: Cache, options: EvaluateArguments
 ) -> Steps[Predicted]:
-    """Predicts all items, except those that an earlier run has predicted and stored."""
+    """Predicts all items, except those that an earlier run has predicted and stored.
+
+    Raises `AssayError` for the first prediction that the metric does not accept.
+    """
     if options.get("on_error", "raise") not in ("raise", "skip"):
         raise AssayError('`on_error` must be "raise" or "skip".')
-    log = cache.predictions(
-        items.suite_id, items.version, options.get("label") or "", identity_of(predict)
-    )
-    n_stored: int = yield Block(log.load)
+    suite = yield from core.call("getSuite", path={"suite_id": items.suite_id})
+    metric: str = suite.json()["metric"]
     progress = options.get("progress")
     is_shown = is_terminal_or_notebook() if progress is None else progress
+    identity, unknown = identity_of(predict)
+    log = PredictionLog(None)
+    if identity:
+        log = cache.predictions(items.suite_id, items.version, options.get("label") or "", identity)
+    elif is_shown:
+        write_line(f"an interrupted run starts again: {unknown} in predict cannot be compared")
+    n_stored: int = yield Block(log.load)
     if n_stored and is_shown:
         write_line(f"reading {n_stored:,} predictions of an interrupted run from the cache")
     meter = PredictionMeter(is_shown, len(items), n_stored)
@@ -68,11 +76,15 @@ def predict_items(
     batches = _batches(
         (item for item in items if item.id not in log), options.get("batch_size") or 1
     )
+    calls = (
+        _predict_batch(batch, predict, metric, log, options, meter, skipped) for batch in batches
+    )
     try:
-        yield Parallel(
-            (_predict_batch(batch, predict, log, options, meter, skipped) for batch in batches),
-            limit,
-        )
+        # A prediction of the wrong form is noticed before the second call, which may be expensive.
+        first = next(calls, None)
+        if first is not None:
+            yield from first
+        yield Parallel(calls, limit)
     finally:
         meter.close()
     return Predicted(log, items, len(skipped))
@@ -91,7 +103,12 @@ def submit_predicted(
         waits_for_slot=True,
     )
     pairs = predicted.log.in_order(predicted.items.ids())
-    job = yield from submit(core, cache, open_predictions(pairs), submission)
+    try:
+        job = yield from submit(core, cache, open_predictions(pairs), submission)
+    except ValidationFailed:
+        # Predictions that were refused must not come back after the model was repaired.
+        yield Block(predicted.log.delete)
+        raise
     return job
 
 
@@ -109,6 +126,7 @@ def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 def _predict_batch(
     batch: list[Item],
     predict: Predict,
+    metric: str,
     log: PredictionLog,
     options: EvaluateArguments,
     meter: PredictionMeter,
@@ -119,48 +137,44 @@ def _predict_batch(
         if options.get("batch_size") is None:
             outputs: Sequence[Any] = [(yield Call(predict, inputs[0]))]
         else:
-            outputs = list((yield Call(predict, inputs)))
+            outputs = _listed((yield Call(predict, inputs)))
             if len(outputs) != len(batch):
                 raise AssayError(f"predict returned {len(outputs)} predictions for {len(batch)}.")
     except Exception as error:
-        if options.get("on_error", "raise") == "raise":
+        if isinstance(error, AssayError) or options.get("on_error", "raise") == "raise":
             raise
         logger.warning("%s is skipped: %r", ", ".join(item.id for item in batch[:3]), error)
         skipped.extend(item.id for item in batch)
         return
     made = {item.id: _as_json(output) for item, output in zip(batch, outputs, strict=True)}
+    for item_id, prediction in made.items():
+        _check(item_id, prediction, metric)
     yield Block(lambda: log.add(made))
     meter.add(len(made))
 
 
+def _listed(outputs: Any) -> list[Any]:
+    """Returns the predictions of a batch. Other containers have no order, or another meaning."""
+    is_frame = hasattr(outputs, "iloc") or hasattr(outputs, "columns")
+    if is_frame or isinstance(outputs, (Mapping, Set, str, bytes)):
+        kind = type(cast("object", outputs)).__name__
+        raise AssayError(
+            f"predict returned a {kind} for a batch. "
+            "Return a list with one prediction for each input."
+        )
+    return list(outputs)
+
+
+def _check(item_id: str, prediction: Any, metric: str) -> None:
+    prediction_line((item_id, prediction))
+    if not is_type_of_metric(prediction, metric):
+        shown = repr(prediction)
+        shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
+        raise AssayError(
+            f"predict returned {shown} for the item {item_id}, "
+            f"which the metric {metric} does not accept."
+        )
+
+
 def _as_json(prediction: Any) -> Any:
     return prediction.tolist() if hasattr(prediction, "tolist") else prediction
-
-
-def identity_of(function: Any) -> str:
-    """Returns a digest of the name and the code of a function.
-
-    So predictions that an edited function has made before are not used for the new one.
-    """
-    named = getattr(function, "__func__", function)
-    code = getattr(named, "__code__", None)
-    if code is None:
-        code = getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004  # pyright: ignore[reportUnknownArgumentType]
-    module = getattr(named, "__module__", "")
-    name = getattr(named, "__qualname__", type(function).__qualname__)
-    return digest_of(str(module), str(name), _describe_code(code) if code else "")
-
-
-def _describe_code(code: CodeType) -> str:
-    constants = [_describe_constant(value) for value in code.co_consts]
-    return repr((code.co_code.hex(), constants, code.co_names))
-
-
-def _describe_constant(value: object) -> str:
-    if isinstance(value, CodeType):
-        return _describe_code(value)
-    # The order of a set differs from process to process.
-    if isinstance(value, frozenset):
-        values: frozenset[object] = value  # pyright: ignore[reportUnknownVariableType]
-        return repr(sorted(map(repr, values)))
-    return repr(value)

@@ -152,7 +152,10 @@ def prediction_line(pair: tuple[Any, Any], column: str = _PREDICTION) -> bytes:
         # Columns of structs have a field for every label; absent ones are null.
         numbers: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
         value = {label: number for label, number in numbers.items() if number is not None}
-    return encode_json({"item_id": item_id, column: value}) + b"\n"
+    try:
+        return encode_json({"item_id": item_id, column: value}) + b"\n"
+    except (TypeError, ValueError) as error:
+        raise AssayError(f"The {column} of the item {item_id} is not valid: {error}.") from None
 
 
 def _require_columns(columns: Iterable[Any], column: str) -> None:
@@ -231,16 +234,49 @@ def _open_file(path: Path, column: str, metric: str | None) -> Rows | Prediction
 def _csv(path: Path, column: str, metric: str | None) -> Iterator[tuple[str, Any]]:
     import csv
 
+    # A cell may hold a long ranking; the limit of the module is 131,072 characters.
+    csv.field_size_limit(1 << 30)
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        _require_columns(reader.fieldnames or [], column)
-        for row in reader:
+        # Strictly RFC 4180: an unclosed quote would hide all rows up to the next one.
+        reader = csv.reader(file, strict=True)
+        rows = _csv_rows(reader, path)
+        empty: list[str] = []
+        header = next(rows, empty)
+        if repeated := sorted({name for name in header if header.count(name) > 1}):
+            raise AssayError(f"{path}:1: the column `{repeated[0]}` is there twice.")
+        _require_columns(header, column)
+        id_at, value_at = header.index("item_id"), header.index(column)
+        for row in rows:
+            place = f"{path}:{reader.line_num}"
+            if len(row) != len(header):
+                raise AssayError(
+                    f"{place}: the row has {len(row)} cells, the header {len(header)}."
+                )
+            item_id, text = row[id_at], row[value_at]
+            if "\n" in item_id or ("\n" in text and not text.startswith(("[", "{"))):
+                raise AssayError(f"{place}: a cell has a line break: is a quote left open?")
             try:
-                value = _csv_value(row[column], metric)
+                value = _csv_value(text, metric)
             except ValueError:
-                message = f"line {reader.line_num}: {row[column]!r} is not a valid {column}."
-                raise AssayError(message) from None
-            yield row["item_id"], value
+                raise AssayError(f"{place}: {text!r} is not a valid {column}.") from None
+            yield item_id, value
+
+
+def _csv_rows(reader: Any, path: Path) -> Iterator[list[str]]:
+    """Yields the rows that are not empty. Errors name the file and the line."""
+    import csv
+
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise AssayError(f"{path}:{reader.line_num}: {error}.") from None
+        except UnicodeError:
+            raise AssayError(f"{path}:{reader.line_num + 1}: the text is not UTF-8.") from None
+        if row:
+            yield row
 
 
 def _csv_value(text: str, metric: str | None) -> Any:

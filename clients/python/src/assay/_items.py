@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -117,7 +118,11 @@ def load_items(core: Core, cache: Cache, suite_id: str, version: str | None) -> 
     path = cache.items_file(suite_id, current)
     if path is None:
         return Items(suite_id, current, lines)
-    yield Block(lambda: write_lines(path, lines))
+    try:
+        yield Block(lambda: write_lines(path, lines))
+    except OSError as error:
+        warnings.warn(f"The items are not kept on disk: {error}.", stacklevel=2)
+        return Items(suite_id, current, lines)
     return Items(suite_id, current, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import stat
@@ -61,13 +60,19 @@ def load_settings(
         raise _missing("API key", "api_key", "ASSAY_API_KEY", name)
     if not url:
         raise _missing("address", "base_url", "ASSAY_BASE_URL", name)
+    key = key.strip()
+    if not all("!" <= letter <= "~" for letter in key):
+        # The message does not repeat the key.
+        raise AssayError("The API key contains a character that keys do not have. Copy it again.")
+    url = url.strip()
     if not url.startswith(("http://", "https://")):
         raise AssayError(f"`base_url` must begin with https:// or http://, not {url!r}.")
     if key and _sends_in_the_clear(url):
         warnings.warn(
             f"{url} has no TLS, so the key can be read on the way. Use https://.", stacklevel=4
         )
-    return Settings(key, url.rstrip("/"), cache_folder(cache))
+    # The documentation shows paths that begin with /v1.
+    return Settings(key, url.rstrip("/").removesuffix("/v1"), cache_folder(cache))
 
 
 def _sends_in_the_clear(url: str) -> bool:
@@ -76,6 +81,8 @@ def _sends_in_the_clear(url: str) -> bool:
     host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
         return False
+    import ipaddress
+
     try:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:

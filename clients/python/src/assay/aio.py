@@ -171,7 +171,7 @@ class AsyncAssay:
         suite_id = suite if isinstance(suite, str) else suite.suite_id
         core, run = connection.core, connection.run
         items = await run(load_items(core, store, suite_id, None))
-        predicted = await run(predict_items(items, predict, store, options))
+        predicted = await run(predict_items(core, items, predict, store, options))
         data = await run(submit_predicted(core, store, predicted, options))
         job = await connection.job(data).wait(options.get("timeout"))
         predicted.log.delete()

@@ -174,7 +174,7 @@ class Assay:
         suite_id = suite if isinstance(suite, str) else suite.suite_id
         core, run = connection.core, connection.run
         items = run(load_items(core, store, suite_id, None))
-        predicted = run(predict_items(items, predict, store, options))
+        predicted = run(predict_items(core, items, predict, store, options))
         data = run(submit_predicted(core, store, predicted, options))
         job = connection.job(data).wait(options.get("timeout"))
         predicted.log.delete()
