@@ -382,7 +382,7 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
             "comparison",
             format!("/compare?a={best}&b={worse}"),
             "Compare",
-            "A has the higher value",
+            "A is better by",
         ),
         with_status(
             owner(

@@ -4,6 +4,7 @@ use askama::Template;
 use assay_core::model::comparison::Comparison;
 use assay_core::model::job::Job;
 use assay_core::model::permissions::JobReader;
+use assay_eval::Metric;
 use axum::extract::State;
 
 use crate::app::App;
@@ -40,7 +41,23 @@ impl Compared {
         ]
     }
 
-    /// Returns which job scores higher, and how often a difference of this size occurs by chance.
+    /// Returns whether small values of the metric are the good ones; `None` for a metric that this build
+    /// does not know.
+    fn lower_is_better(&self) -> Option<bool> {
+        let metric: Metric = self.comparison.metric.parse().ok()?;
+        Some(metric.lower_is_better())
+    }
+
+    /// Returns the direction of the metric, for the reader of a value.
+    fn direction(&self) -> &'static str {
+        match self.lower_is_better() {
+            Some(true) => "lower is better",
+            Some(false) => "higher is better",
+            None => "",
+        }
+    }
+
+    /// Returns which job is better, and how often a difference of this size occurs by chance.
     fn sentence(&self) -> String {
         let Comparison {
             difference,
@@ -50,9 +67,18 @@ impl Compared {
         if difference == 0.0 {
             return String::from("Both jobs have the same value.");
         }
-        let higher = if difference > 0.0 { "A" } else { "B" };
+        let (higher, lower) = if difference > 0.0 {
+            ("A", "B")
+        } else {
+            ("B", "A")
+        };
+        let verdict = match self.lower_is_better() {
+            Some(true) => format!("{lower} is better by"),
+            Some(false) => format!("{higher} is better by"),
+            None => format!("{higher} has the higher value, by"),
+        };
         format!(
-            "{higher} has the higher value, by {}. If both were equally good, a difference of at least this size would occur in {}.",
+            "{verdict} {}. If both were equally good, a difference of at least this size would occur in {}.",
             filters::figure_text(difference.abs()),
             odds(p_value)
         )

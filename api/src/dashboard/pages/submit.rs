@@ -65,6 +65,11 @@ struct SubmissionPage {
 }
 
 impl SubmissionPage {
+    /// Returns `true` if a job with the file would fail.
+    fn is_refused(&self) -> bool {
+        self.fit.as_ref().is_some_and(|fit| !fit.errors.is_empty())
+    }
+
     /// Returns how many predictions of the month are left before the submission.
     fn remaining(&self) -> i64 {
         let (totals, limits) = (&self.usage.totals, &self.usage.limits);
@@ -334,6 +339,14 @@ pub async fn submit(
     Submitted(fields): Submitted,
 ) -> PageResult {
     let submitter: TermsAccepted<EvalSubmitter> = visitor.proof()?;
+    // The page offers no button for a file whose job would fail, and would cost its predictions.
+    let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
+    let upload = uploads::get(&app, &visitor.proof()?, &upload_id).await?;
+    let fit = upload_fit::find(&app, &visitor.proof()?, &upload, &suite).await?;
+    if let Some(error) = fit.and_then(|fit| fit.errors.into_iter().next()) {
+        let entry = Entry::rejected(&fields, error.into())?;
+        return submission(&app, visitor, &suite_id, &upload_id, entry).await;
+    }
     let new = evals::Submission {
         suite_id: suite_id.clone(),
         predictions: None,

@@ -86,8 +86,14 @@ fn headline(comparison: &Value) -> Option<String> {
         (Some(low), Some(high)) => format!(" (95 % interval {low:+.3} to {high:+.3})"),
         _ => String::new(),
     };
+    let verdict = match metric_of(comparison).map(assay_eval::Metric::lower_is_better) {
+        _ if difference == 0.0 => "",
+        Ok(lower_is_better) if (difference < 0.0) == lower_is_better => "A is better: ",
+        Ok(_) => "B is better: ",
+        Err(_) => "",
+    };
     Some(format!(
-        "difference {difference:+.3}{interval}, {p_value} ({method})"
+        "{verdict}difference {difference:+.3}{interval}, {p_value} ({method})"
     ))
 }
 
