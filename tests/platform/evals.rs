@@ -338,6 +338,11 @@ async fn predictions_for_another_version_are_rejected() {
     let first = submit("1", "first").await;
     assert_eq!(first.status, 202, "{}", first.body);
     publish_next_version(&world).await;
+    // The version that was sent is part of the request that a key stands for.
+    assert_eq!(
+        field_errors(&submit("2", "first").await),
+        [field_error("Idempotency-Key", "conflict")]
+    );
     let outdated = submit("1", "second").await;
     assert_eq!(
         (outdated.status, error_code(&outdated).as_str()),
@@ -469,6 +474,19 @@ async fn metadata_is_stored_with_the_job() {
             "{bad}"
         );
     }
+    // Of two values of one key, none is the right one.
+    let twice = format!(
+        r#"{{"suite_id": "{}", "predictions": {}, "metadata": {{"seed": "1", "seed": "2"}}}}"#,
+        demo_suite::SUITE_ID,
+        one_prediction()
+    );
+    let request = world.key().request("POST", "/v1/evals").body(twice);
+    let request = request.header("content-type", "application/json");
+    let rejected = world.key().send(request).await.unwrap();
+    assert_eq!(
+        field_errors(&rejected),
+        [field_error("metadata", "duplicate")]
+    );
     let mut grpc = EvalServiceClient::new(world.channel().await);
     let message = v1::CreateEvalRequest {
         suite_id: demo_suite::SUITE_ID.into(),

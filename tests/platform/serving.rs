@@ -623,6 +623,18 @@ async fn invalid_requests_name_their_fields() {
             "range",
         ),
         (
+            "generate",
+            json!({"sequences": [{"sequence_id": "s", "events": [], "options": ["dish-01"]}]}),
+            "sequences[0].options",
+            "unknown_field",
+        ),
+        (
+            "embed",
+            json!({"sequences": [{"sequence_id": "s", "events": [], "options": ["dish-01"]}]}),
+            "sequences[0].options",
+            "unknown_field",
+        ),
+        (
             "predict",
             json!({"sequences": good, "topk": 5}),
             "topk",

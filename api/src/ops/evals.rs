@@ -70,8 +70,10 @@ pub async fn submit(
         metadata,
         idempotency_key,
     } = validate(app, caller, submission).await?;
-    let request_sha256 =
-        digest.map(|digest| request_digest(&suite, &digest, label.as_deref(), metadata.as_ref()));
+    let request_sha256 = digest.map(|digest| {
+        let sent = (suite_version.as_deref(), label.as_deref());
+        request_digest(&suite, &digest, sent, metadata.as_ref())
+    });
     if let Some(version) = suite_version.filter(|version| *version != suite.version) {
         // A repetition returns its job even if the suite has a new version.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
@@ -306,7 +308,7 @@ async fn check(metric: &str, predictions: Bytes, needs_digest: bool) -> Result<C
 fn request_digest(
     suite: &SuiteRow,
     predictions: &[u8; 32],
-    label: Option<&str>,
+    (suite_version, label): (Option<&str>, Option<&str>),
     metadata: Option<&Metadata>,
 ) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -315,7 +317,14 @@ fn request_digest(
     hash.update(predictions);
     hash.update([u8::from(label.is_some())]);
     hash.update(label.unwrap_or_default());
-    // A request without metadata has the digest that earlier releases stored.
+    // A request without a version has the digest that earlier releases stored. The mark is the length of
+    // no key of metadata.
+    if let Some(version) = suite_version {
+        hash.update(u64::MAX.to_le_bytes());
+        hash.update((version.len() as u64).to_le_bytes());
+        hash.update(version);
+    }
+    // The same holds for one without metadata.
     for (key, value) in metadata.iter().flat_map(|metadata| metadata.pairs()) {
         for text in [key, value] {
             hash.update((text.len() as u64).to_le_bytes());

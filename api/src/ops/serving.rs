@@ -458,6 +458,15 @@ impl<'a> Request<'a> {
             ));
         }
         check_sequences(&mut sequences, &mut errors);
+        if endpoint != Endpoint::Predict {
+            let with_options = sequences
+                .iter()
+                .position(|sequence| sequence.options.is_some());
+            errors.extend(with_options.map(|at| {
+                let field = format!("sequences[{at}].options");
+                FieldError::new(&field, "unknown_field", "only predict ranks options")
+            }));
+        }
         errors.extend(idempotency_key.as_deref().and_then(idempotency_key_error));
         if !errors.is_empty() {
             return Err(Error::fields(errors));

@@ -16,6 +16,43 @@ use serde_json::{Map, Value};
 /// Maximum number of fields of a body, and of parameters of a query. No operation has as many.
 const FIELDS_MAX: usize = 32;
 
+/// An object whose keys are distinct: of two values of one key, none is the right one.
+struct UniqueKeys(Map<String, Value>);
+
+impl<'de> serde::Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Self, D::Error> {
+        struct Unique;
+
+        impl<'de> Visitor<'de> for Unique {
+            type Value = UniqueKeys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut entries: A,
+            ) -> std::result::Result<UniqueKeys, A::Error> {
+                let mut map = Map::new();
+                while let Some(key) = entries.next_key::<String>()? {
+                    let value = entries.next_value()?;
+                    if map.contains_key(&key) {
+                        let message = format!("has the key {key:?} twice");
+                        return Err(serde::de::Error::custom(message));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(UniqueKeys(map))
+            }
+        }
+
+        deserializer.deserialize_map(Unique)
+    }
+}
+
 /// The fields of a request body. Each known field is read once. The fields that remain at the end
 /// are unknown and rejected.
 pub struct Fields<'a> {
@@ -207,9 +244,17 @@ impl<'a> Fields<'a> {
     /// Returns an object whose fields the caller chooses, such as metadata.
     pub fn optional_map(&mut self, name: &'static str) -> Option<Map<String, Value>> {
         let raw = self.raw(name)?;
+        if !raw.starts_with('{') {
+            return self.fail(FieldError::new(name, "type", "must be an object"));
+        }
         match serde_json::from_str(raw) {
-            Ok(map) => Some(map),
-            Err(_) => self.fail(FieldError::new(name, "type", "must be an object")),
+            Ok(UniqueKeys(map)) => Some(map),
+            Err(error) => {
+                // The JSON of the body is valid, so this is a repeated key.
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
+                self.fail(FieldError::new(name, "duplicate", message))
+            }
         }
     }
 
@@ -320,7 +365,9 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
 struct Key<'a>(Cow<'a, str>);
 
 impl<'de> serde::Deserialize<'de> for Key<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Self, D::Error> {
         struct KeyVisitor;
         impl<'de> Visitor<'de> for KeyVisitor {
             type Value = Key<'de>;

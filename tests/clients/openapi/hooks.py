@@ -105,6 +105,12 @@ def serving(body):
     return with_rules({name: value for name, value in body.items() if name != "model_version"})
 
 
+def without_options(body):
+    """Returns the request without options, which only `predict` ranks."""
+    body = serving(body)
+    return {**body, "sequences": [{name: value for name, value in one.items() if name != "options"} for one in body["sequences"]]}
+
+
 def prediction(body):
     """Returns the prediction job for an existing model, with one of the three kinds of input, which exists."""
     inputs = {
@@ -220,8 +226,8 @@ BODIES = {
     "createPrediction": prediction,
     "createUpload": upload,
     "predict": serving,
-    "generate": serving,
-    "embed": serving,
+    "generate": without_options,
+    "embed": without_options,
     "claimDomain": claim,
     "acceptTerms": terms,
     "signIn": link,

@@ -156,6 +156,7 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
     let sequence =
         json!({"sequence_id": "p", "events": [{"item_id": "dish-01"}, {"item_id": "haggis"}]});
     let ranked = json!({"sequence_id": "q", "events": [], "options": ["dish-01", "haggis"]});
+    let without_options = json!({"sequence_id": "q", "events": []});
     for (operation, options) in [
         ("predict", json!({"top_k": 5})),
         ("generate", json!({"mode": "sample", "n_continuations": 2})),
@@ -164,7 +165,11 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
         ("embed", json!({"encoding_format": "base64"})),
     ] {
         let template = format!("/v1/models/{{model_id}}/{operation}");
-        let mut body = json!({"sequences": [sequence, ranked]});
+        let second = match operation {
+            "predict" => &ranked,
+            _ => &without_options,
+        };
+        let mut body = json!({"sequences": [sequence, second]});
         body.as_object_mut()
             .unwrap()
             .extend(options.as_object().unwrap().clone());
