@@ -91,7 +91,12 @@ pub async fn enter_copies(world: &World, job_id: &str) -> Scored {
         from jobs
         where id = ':job_idx';
         insert into receipts (id, org_id, job_id, suite_id, suite_version, figures, payload, predictions_sha256, submission_number, issued_at)
-        select 'rcp_' || substr(id, 5), org_id, id, suite_id, suite_version, 'all', '{}', '', 1, now()
+        select
+            'rcp_' || substr(id, 5), org_id, id, suite_id, suite_version, 'all',
+            receipt_payload(
+                'rcp_' || substr(id, 5), org_id, id, '', '', '', 1, ':result'::jsonb, 'all', 'this_submission', now(), now(), 'once'
+            ),
+            '', 1, now()
         from jobs
         where id = ':job_idy'";
     let result = json!(crate::harness::eval_result(0.5)).to_string();

@@ -74,6 +74,8 @@ pub struct Signers<'a> {
     stored: Vec<StoredKey>,
     /// The entries that were appended since [`Signers::take_appended`].
     appended: HashSet<Entry>,
+    /// The rows that were reported because they are not signed.
+    reported: HashSet<String>,
 }
 
 impl<'a> Signers<'a> {
@@ -111,6 +113,7 @@ impl<'a> Signers<'a> {
             keys,
             stored,
             appended,
+            reported: HashSet::new(),
         })
     }
 
@@ -141,7 +144,15 @@ impl<'a> Signers<'a> {
                 let is_last = unsigned.len() < BATCH;
                 let mut signed = Vec::with_capacity(unsigned.len());
                 for statement in unsigned {
-                    check_statement(source, &statement)?;
+                    if !is_about_row(source, &statement) {
+                        if self.reported.insert(statement.id.clone()) {
+                            tracing::error!(
+                                id = statement.id,
+                                "not signed: the row has a statement that is not about it, so somebody has written to the database"
+                            );
+                        }
+                        continue;
+                    }
                     let key = self.at(statement.issued_at).ok_or_else(|| {
                         Error::internal("no receipt key of this process is valid for a statement")
                     })?;
@@ -159,7 +170,7 @@ impl<'a> Signers<'a> {
                     self.appended
                         .extend(signed.iter().map(|signed| signed.entry));
                 }
-                if is_last {
+                if is_last || signed.is_empty() {
                     break;
                 }
             }
@@ -197,10 +208,10 @@ impl<'a> Signers<'a> {
     }
 }
 
-/// Checks that a row has the statement of its table about itself. Other roles insert the rows: without
+/// Returns `true` if a row has the statement of its table about itself. Other roles insert the rows: without
 /// this check, one of them could have the log sign a statement of another kind, such as one that
 /// introduces a key.
-fn check_statement(source: Source, row: &Unsigned) -> Result<()> {
+fn is_about_row(source: Source, row: &Unsigned) -> bool {
     fn claim<P: DeserializeOwned>(
         payload: &[u8],
         predicate_type: &str,
@@ -212,7 +223,7 @@ fn check_statement(source: Source, row: &Unsigned) -> Result<()> {
             && statement.subject[0].name == subject;
         is_expected.then_some(statement.predicate)
     }
-    let is_about_row = match source {
+    match source {
         Source::Receipts => claim::<EvalResult>(&row.payload, EVAL_RESULT, "predictions")
             .is_some_and(|claim| claim.receipt_id == row.id),
         Source::Suites => {
@@ -220,14 +231,7 @@ fn check_statement(source: Source, row: &Unsigned) -> Result<()> {
                 (&claim.suite_id, &claim.suite_version) == (&row.id, &row.version)
             })
         }
-    };
-    if is_about_row {
-        return Ok(());
     }
-    Err(Error::internal(format!(
-        "the row {} {} has a statement that is not about it: somebody has written to the database; keep it as evidence",
-        row.id, row.version
-    )))
 }
 
 /// Signs the statement about a change of a key.
