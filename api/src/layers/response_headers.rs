@@ -41,13 +41,6 @@ pub(super) async fn set(
     if let Ok(value) = HeaderValue::from_str(context.request_id.as_str()) {
         headers.insert(X_REQUEST_ID, value);
     }
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if has_tls {
-        headers.insert(
-            STRICT_TRANSPORT_SECURITY,
-            HeaderValue::from_static(ONE_YEAR),
-        );
-    }
     headers.insert(LIMIT, allowance.limit.into());
     headers.insert(REMAINING, allowance.remaining.into());
     headers.insert(RESET, allowance.reset.into());
@@ -57,5 +50,12 @@ pub(super) async fn set(
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if has_tls {
+            headers.insert(
+                STRICT_TRANSPORT_SECURITY,
+                HeaderValue::from_static(ONE_YEAR),
+            );
+        }
     }
 }

@@ -9,10 +9,12 @@ const NAMES = {
   attribute: `"><img src=x onerror=alert(1)> '`,
   entity: "&lt;b&gt; &amp;amp; {{ 7*7 }} %3Cb%3E",
   bidirectional: "\u202Egpj.\u2066exe\u200F abc \u202D",
-  combining: "Z\u0351\u036B\u0343".repeat(50),
+  combining: "Z\u0351\u036B\u0352".repeat(50),
   // The longest name, without a place to break it.
   long: "W".repeat(200),
 };
+// What names of organizations and keys can be: they change the direction of no other text.
+const { bidirectional: HIDDEN, ...VISIBLE } = NAMES;
 const TOO_LONG = "<b>x</b> ".repeat(1111) + "x";
 
 // Checks that a page shows a text as it is, and fits into a narrow window.
@@ -66,7 +68,11 @@ await play(async ({ open, input }) => {
     await main.getByLabel("Name").fill(NAMES.script);
     await submit("Create");
     await heading(page, NAMES.script);
-    for (const name of Object.values(NAMES)) {
+    await page.goto("/settings");
+    await type(main.getByLabel("Name of the organization"), HIDDEN);
+    await submit("Save");
+    await assertRejected(page, main.getByLabel("Name of the organization"), HIDDEN);
+    for (const name of Object.values(VISIBLE)) {
       await page.goto("/settings");
       await main.getByLabel("Name of the organization").fill(name);
       await submit("Save");
@@ -82,7 +88,7 @@ await play(async ({ open, input }) => {
   });
 
   await step("names of keys", async () => {
-    for (const name of Object.values(NAMES)) {
+    for (const name of Object.values(VISIBLE)) {
       await page.goto("/keys");
       await main.getByLabel("Name", { exact: true }).fill(name);
       await submit("Create");
@@ -158,7 +164,7 @@ await play(async ({ open, input }) => {
     await page.goto(`/search?q=${encodeURIComponent(TOO_LONG)}`);
     await heading(page, "This is not possible");
     // The longest query that the server reads.
-    for (const text of [...Object.values(NAMES), TOO_LONG.slice(0, 3000)]) {
+    for (const text of [...Object.values(VISIBLE), TOO_LONG.slice(0, 3000)]) {
       const query = encodeURIComponent(text);
       await page.goto(`/search?q=none${query}`);
       await main.getByText("Nothing with the id or label").waitFor();
@@ -184,7 +190,7 @@ await play(async ({ open, input }) => {
   });
 
   await step("name of a program", async () => {
-    for (const name of Object.values(NAMES)) {
+    for (const name of Object.values(VISIBLE)) {
       const { user_code: code } = await ask("start", name.trim());
       await page.goto(`/device?code=${code}`);
       await main.getByText("asks for an API key").waitFor();

@@ -47,22 +47,22 @@ impl ControlFrames {
         }
     }
 
-    /// Counts the frames in these bytes. Returns the time for which the connection should not be read if
-    /// it has exceeded its budget.
-    pub(super) fn count(&mut self, bytes: &[u8]) -> Option<Duration> {
+    /// Counts the frames in these bytes at this time. Returns the number of frames above the budget.
+    pub(super) fn excess(&mut self, bytes: &[u8], now: Instant) -> u32 {
         let frames = self.control_frames(bytes);
         if frames == 0 {
-            return None;
+            return 0;
         }
-        let now = Instant::now();
         let refill = (now - self.refilled_at).as_secs_f64() * PER_SECOND;
         self.refilled_at = now;
         self.budget = (self.budget + refill).min(BURST) - f64::from(frames);
-        (self.budget < 0.0).then(|| {
-            // The pause pays for the excess.
-            let pause = Duration::from_secs_f64(-self.budget / PER_SECOND);
-            pause.min(PAUSE_MAX)
-        })
+        (-self.budget).max(0.0).ceil() as u32
+    }
+
+    /// Returns the time for which a connection is not read that has exceeded its budget by this number of
+    /// frames: the pause pays for them.
+    pub(super) fn pause_for(excess: u32) -> Duration {
+        Duration::from_secs_f64(f64::from(excess) / PER_SECOND).min(PAUSE_MAX)
     }
 
     /// Returns the number of control frames whose header ends in these bytes.
@@ -134,11 +134,21 @@ mod tests {
     #[test]
     fn flood_is_slowed_down() {
         let mut frames = ControlFrames::new();
-        assert_eq!(frames.count(&[0; PREFACE]), None);
-        let pings = frame(6, 8).repeat(1000);
-        assert_eq!(frames.count(&pings), None, "a burst is allowed");
-        let _ = frames.count(&pings);
-        let pause = frames.count(&pings).unwrap();
-        assert!(pause > Duration::from_secs(4), "{pause:?}");
+        let now = frames.refilled_at;
+        let later = now + Duration::from_secs(1);
+        let pings = |count: usize| frame(6, 8).repeat(count);
+        let bytes = [
+            (vec![0; PREFACE], now),
+            (pings(1000), now),
+            (pings(1000), now),
+            (pings(10), now),
+            (pings(150), later),
+            (pings(100), later),
+        ];
+        let above: Vec<u32> = bytes
+            .iter()
+            .map(|(bytes, at)| frames.excess(bytes, *at))
+            .collect();
+        assert_eq!(above, [0, 0, 0, 10, 0, 60]);
     }
 }

@@ -56,12 +56,13 @@ impl AsyncRead for MonitoredStream {
         if buffer.filled().len() > before {
             self.activity.record_incoming();
             let new = &buffer.filled()[before..];
-            let slowed = self
+            let now = Instant::now();
+            let excess = self
                 .control_frames
                 .as_mut()
-                .and_then(|frames| frames.count(new));
-            if let Some(pause) = slowed {
-                self.slowed_until = Some(Instant::now() + pause);
+                .map_or(0, |frames| frames.excess(new, now));
+            if excess > 0 {
+                self.slowed_until = Some(now + ControlFrames::pause_for(excess));
             }
         }
         read
