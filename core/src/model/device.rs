@@ -111,7 +111,7 @@ pub struct DeviceLogin {
 #[derive(ToSchema)]
 pub struct DeviceLoginPoll {
     /// The `device_code` of the login.
-    #[schema(min_length = 1, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+    #[schema(min_length = 1)]
     pub device_code: String,
 }
 

@@ -19,7 +19,7 @@ pub struct CurrentTerms {
 #[derive(ToSchema)]
 pub struct TermsAccept {
     /// The current version of the terms.
-    #[schema(min_length = 1, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+    #[schema(min_length = 1)]
     pub version: String,
 }
 

@@ -156,24 +156,38 @@ def claim(body):
     return {**body, "domain": ".".join([*(labels or [last]), "example"])[-238:].lstrip(".-")}
 
 
+def printable(text):
+    """Returns the text without control characters, which codes and names do not have."""
+    return "".join(filter(str.isprintable, text)) or "x"
+
+
+def public_name(body, field="name"):
+    """Returns the body with a name of visible letters and digits, if it has one: a schema cannot list all others."""
+    if body.get(field) is None:
+        return body
+    name = "".join(letter for letter in body[field] if letter.isalnum() and letter not in "\u115f\u1160\u3164\uffa0")
+    return {**body, field: name or "name"}
+
+
 def terms(body):
     """Returns the acceptance with the current version, in half of the calls."""
+    body = {**body, "version": printable(body["version"])}
     return body if chance.random() < 0.5 else {**body, "version": KNOWN["version"]}
 
 
 def link(body):
     """Returns the sign-in with the token of a valid link, in the first call only."""
-    return {**body, "token": KNOWN.pop("token", body["token"])}
+    return {**body, "token": KNOWN.pop("token", printable(body["token"]))}
 
 
 def device_login(body):
-    """Returns the login with a name that is no link, which no schema can state."""
-    return {"client_name": re.sub(r"[:/?#]|www", "-", body["client_name"])}
+    """Returns the login with a name that strangers may see."""
+    return public_name({"client_name": body["client_name"]}, "client_name")
 
 
 def device_poll(body):
     """Returns the poll with the code of a login, in the first call only."""
-    return {**body, "device_code": KNOWN.pop("device_code", body["device_code"])}
+    return {**body, "device_code": KNOWN.pop("device_code", printable(body["device_code"]))}
 
 
 def comparison(body):
@@ -183,11 +197,13 @@ def comparison(body):
 
 def new_key(body):
     """Returns the key with an expiry in the future."""
+    body = public_name(body)
     return {**body, "expires_at": "2100-01-01T00:00:00Z"} if body.get("expires_at") else body
 
 
 def key_change(body):
     """Returns the change with a name alone: no schema can state which scopes and which expiry the key has."""
+    body = public_name(body)
     return {**body, "name": body.get("name") or "renamed", "scopes": None, "expires_at": None}
 
 
@@ -209,13 +225,14 @@ def recovery(body):
 
 
 def entry(body):
-    """Returns the entry with printable characters in its name, and with https: generated URLs have any scheme."""
-    name = "".join(filter(str.isprintable, body["name"])).strip()
-    return {**body, "name": name or "entry", "url": body.get("url") and "https://lab.example/"}
+    """Returns the entry with a name that strangers may see, and with https: generated URLs have any scheme."""
+    return {**public_name(body), "url": body.get("url") and "https://lab.example/"}
 
 
 BODIES = {
     "createEntry": entry,
+    "createOrg": public_name,
+    "updateOrg": public_name,
     "createWebhook": webhook,
     "updateWebhook": webhook_change,
     "recoverWebhook": recovery,
