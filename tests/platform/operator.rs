@@ -367,6 +367,19 @@ fn diagnose(world: &World, process: &str, changed: &[(&str, &str)]) -> Diagnosis
 }
 
 impl Diagnosis {
+    /// Asserts that this check fails, with a remedy that contains this text.
+    #[track_caller]
+    fn assert_fails(&self, check: &str, remedy: &str) {
+        let (outcome, given) = &self.checks[check];
+        assert_eq!(
+            (outcome.as_str(), self.code),
+            ("fail", Some(1)),
+            "{}",
+            self.text
+        );
+        assert!(given.contains(remedy), "{given}");
+    }
+
     /// Asserts that exactly this check fails, with a remedy that contains this text.
     #[track_caller]
     fn assert_only(&self, check: &str, remedy: &str) {
@@ -518,14 +531,7 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
         ),
     ] {
         let found = diagnose(&world, "api", &[(setting, value)]);
-        let (outcome, given) = &found.checks[check];
-        assert_eq!(
-            (outcome.as_str(), found.code),
-            ("fail", Some(1)),
-            "{}",
-            found.text
-        );
-        assert!(given.contains(remedy), "{given}");
+        found.assert_fails(check, remedy);
     }
     // Faults of Redis.
     for (plant, undo, check, remedy) in [
@@ -557,14 +563,7 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
         redis_command(&world, plant).await;
         let found = diagnose(&world, "api", &[]);
         redis_command(&world, undo).await;
-        let (outcome, given) = &found.checks[check];
-        assert_eq!(
-            (outcome.as_str(), found.code),
-            ("fail", Some(1)),
-            "{}",
-            found.text
-        );
-        assert!(given.contains(remedy), "{given}");
+        found.assert_fails(check, remedy);
     }
     let healthy = diagnose(&world, "api", &[]);
     assert_eq!(healthy.code, Some(0), "{}", healthy.text);

@@ -8,7 +8,7 @@ use assay_core::Timestamp;
 use assay_core::model::random;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::redis_doctor::RedisExamination;
-use assay_core::store::doctor::{Examination, Server};
+use assay_core::store::doctor::{Examination, Server, WrongSetting};
 use assay_core::store::{self, PoolProfile, migrations, presence, receipt_log};
 use bytes::Bytes;
 use serde::Serialize;
@@ -356,15 +356,7 @@ async fn check_session(db: &mut Examination, area: &mut Area<'_>) -> bool {
     match db.wrong_settings().await {
         Ok(wrong) => {
             is_usable = wrong.is_empty();
-            let found: Vec<_> = wrong
-                .iter()
-                .map(|setting| {
-                    format!(
-                        "{} = {} instead of {}",
-                        setting.name, setting.found, setting.wanted
-                    )
-                })
-                .collect();
+            let found: Vec<_> = wrong.iter().map(WrongSetting::to_string).collect();
             area.require(
                 "settings",
                 wrong.is_empty(),

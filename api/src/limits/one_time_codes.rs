@@ -14,9 +14,9 @@ use assay_core::{Error, Result};
 use super::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 use super::recent::Recent;
 
-/// The number of look-ups of one address at once.
+/// The look-ups that one address can have in progress.
 const LOOKUPS_OF_ADDRESS: usize = 2;
-/// The number of look-ups of all addresses at once.
+/// The look-ups that all addresses together can have in progress.
 const LOOKUPS: usize = 8;
 /// The longest time that a look-up waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(5);

@@ -99,12 +99,20 @@ impl<const DEFAULT: u32, const MAX: u32> ToSchema for PageSize<DEFAULT, MAX> {}
 /// A field error if it has more than [`TEXT_MAX`] characters, is blank or contains control
 /// characters.
 pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
+    text_up_to(field, value, TEXT_MAX)
+}
+
+/// Validates a [`text`] with another limit, in characters.
+///
+/// # Errors
+/// As [`text`].
+pub fn text_up_to(field: &str, value: &str, max: usize) -> Result<String, FieldError> {
     // The limit includes white space at the ends, so that a schema can state it.
-    if value.chars().count() > TEXT_MAX {
+    if value.chars().count() > max {
         return Err(FieldError::new(
             field,
             "range",
-            format!("at most {TEXT_MAX} characters"),
+            format!("at most {max} characters"),
         ));
     }
     let trimmed = value.trim();
@@ -163,8 +171,8 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     }
 }
 
-/// Returns the address of the mailbox of a normalized address: without the sub-address, the part from a
-/// `+` on before the `@` (RFC 5233). One person has as many sub-addresses as they want.
+/// Returns the mailbox that receives what is sent to a normalized address: without its sub-address, the
+/// part from a `+` on before the `@` (RFC 5233). One person has as many sub-addresses as they want.
 pub fn mailbox(email: &str) -> String {
     match email.rsplit_once('@') {
         Some((local, domain)) => {

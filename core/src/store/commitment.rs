@@ -311,7 +311,7 @@ pub async fn retire(
 }
 
 /// Returns the versions of a suite that have not retired and have items of these versions, which have.
-/// Who reads the opened answers knows theirs.
+/// A reader of the opened answers knows theirs.
 pub async fn shared_answers(
     db: &mut PgConnection,
     suite_id: &SuiteId,

@@ -1,5 +1,6 @@
 //! Connection pools with bounded waits, and the conversion of database errors.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,17 @@ pub struct WrongSetting {
     pub wanted: String,
     /// The value in force.
     pub found: String,
+}
+
+impl fmt::Display for WrongSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            wanted,
+            found,
+        } = self;
+        write!(f, "{name} is {found} instead of {wanted}")
+    }
 }
 
 /// The longest wait for the response to a statement. The server ends the statements of requests
@@ -282,15 +294,7 @@ async fn require_settings(
     if wrong.is_empty() {
         return Ok(());
     }
-    let wrong: Vec<_> = wrong
-        .iter()
-        .map(|setting| {
-            format!(
-                "{} is {} instead of {}",
-                setting.name, setting.found, setting.wanted
-            )
-        })
-        .collect();
+    let wrong: Vec<_> = wrong.iter().map(WrongSetting::to_string).collect();
     Err(sqlx::Error::Protocol(format!(
         "the settings of the connection are not in force: {}; a pooler must pass the startup parameter `options` on",
         wrong.join(", ")

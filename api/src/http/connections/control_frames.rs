@@ -26,7 +26,7 @@ const CONTINUATION: u8 = 9;
 pub(super) struct ControlFrames {
     /// The bytes that are left of the preface.
     preface: usize,
-    /// The bytes that have arrived of the header of a frame.
+    /// The part of a frame header that has arrived.
     header: [u8; HEADER],
     arrived: usize,
     /// The bytes that are left of the payload.
