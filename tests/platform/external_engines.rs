@@ -637,14 +637,16 @@ async fn check_stream(world: &World, model: &str) {
 /// Kills the engine after the first event of a stream, which ends with an error and is refunded.
 async fn check_killed_during_stream(world: &World, engine: &External, model: &str) {
     let key = world.key();
-    let sequences = &sequences()[..2];
+    let sequences: Vec<Value> = (0..64)
+        .map(|at| sequence(&format!("s{at}"), &["dish-03"]))
+        .collect();
     let before = totals(world).await;
-    let mut n_events = 20;
+    // The longest stream that the deadline admits, so that it has not ended before the engine is killed.
+    let mut n_events = 50;
     let mut response = loop {
         let body = json!({"sequences": sequences, "mode": "sample", "n_events": n_events});
         let response = serving::stream(&key, model, &body).await;
-        // A request that would exceed the deadline by the measured speed of the engine is refused. On a
-        // busy machine, half of the events take as long.
+        // A request that would exceed the deadline by the measured speed of the engine is refused.
         if response.status() != 413 || n_events == 1 {
             break response;
         }
@@ -670,7 +672,7 @@ async fn check_killed_during_stream(world: &World, engine: &External, model: &st
 }
 
 async fn conforms(kind: Kind) {
-    let Some((world, engine)) = world_and_engine(kind, "30").await else {
+    let Some((mut world, engine)) = world_and_engine(kind, "30").await else {
         return;
     };
     check_results(&world, kind).await;
@@ -684,8 +686,7 @@ async fn conforms(kind: Kind) {
     for model in models(kind) {
         check_stream(&world, &model).await;
     }
-    engine.guarded.stop();
-    engine.wait_until_gone().await;
+    check_killed(&mut world, &engine, &models(kind)).await;
 }
 
 /// Publishes a copy of a model's package that names a faulty model of the engine.
@@ -772,7 +773,7 @@ async fn check_unresponsive(world: &World, model: &str) {
 }
 
 async fn failures_stay_local(kind: Kind) {
-    let Some((mut world, engine)) = world_and_engine(kind, "1").await else {
+    let Some((world, engine)) = world_and_engine(kind, "1").await else {
         return;
     };
     let healthy = models(kind);
@@ -796,15 +797,17 @@ async fn failures_stay_local(kind: Kind) {
             check_healthy(&world, &[model], &expected).await;
         }
     }
-    check_killed(&mut world, &engine, &healthy, &expected).await;
+    engine.guarded.stop();
+    engine.wait_until_gone().await;
 }
 
 /// Kills the engine. Its models are unavailable, and everything else works.
-async fn check_killed(world: &mut World, engine: &External, models: &[String], expected: &Value) {
+async fn check_killed(world: &mut World, engine: &External, models: &[String]) {
+    let body = json!({"sequences": [plain()]});
+    let expected = served(&world.key(), EMBEDDED, "predict", &body).await["data"][0].clone();
     check_killed_during_stream(world, engine, &models[0]).await;
     engine.wait_until_gone().await;
     let before = totals(world).await;
-    let body = json!({"sequences": [plain()]});
     for model in models {
         for operation in ["predict", "generate", "embed"] {
             for _ in 0..3 {
@@ -819,7 +822,7 @@ async fn check_killed(world: &mut World, engine: &External, models: &[String], e
         }
     }
     assert_eq!(totals(world).await, before, "failed requests are refunded");
-    check_healthy(world, &[EMBEDDED.to_owned()], expected).await;
+    check_healthy(world, &[EMBEDDED.to_owned()], &expected).await;
     let eval = world.submit_and_wait(&one_prediction()).await;
     assert_eq!(eval["status"], "succeeded", "{eval}");
 }
