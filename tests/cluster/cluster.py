@@ -38,6 +38,9 @@ KNOWN_WARNINGS = [
     "^FailedMount: .*failed to sync (secret|configmap) cache",
     # The API server learns a little later than the kubelet which pods a node has, and refuses their Secrets until then.
     "^FailedMount: .*no relationship found between node 'node-[ab]' and this object",
+    # Here, no server has the metrics of pods. The autoscaler says so if it is on when its next round comes.
+    "^FailedGetResourceMetric: .*get pods.metrics.k8s.io",
+    "^FailedComputeMetricsReplicas: .*get pods.metrics.k8s.io",
 ]
 
 
