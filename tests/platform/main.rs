@@ -2,9 +2,11 @@
 //! test.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod adjacent_releases;
 mod adversary;
 mod allowances;
 mod answers;
+mod api_contract;
 mod artifacts;
 mod audit;
 mod auth;
@@ -72,7 +74,6 @@ mod receiver;
 mod redis_troubles;
 mod rehearsal;
 mod routes;
-mod schemathesis;
 mod scopes;
 mod sealed;
 mod serve;
@@ -94,7 +95,6 @@ mod terms;
 mod tls;
 mod traces;
 mod unread;
-mod upgrade;
 mod uploads;
 mod usage;
 mod watched;

@@ -1,5 +1,5 @@
 //! The OpenAPI document: the API serves the committed one, it lists every route, and responses
-//! conform to it. `schemathesis.rs` tests that the API accepts and rejects requests as the document
+//! conform to it. `api_contract.rs` tests that the API accepts and rejects requests as the document
 //! says.
 
 mod responses;
