@@ -108,6 +108,12 @@ class PredictionLog:
                 self._path = None
                 warnings.warn(f"Predictions are not kept on disk: {error}.", stacklevel=2)
 
+    def kept(self) -> str:
+        """Returns what a later run of the same evaluation finds, for people."""
+        if self._path is None:
+            return "its predictions are not kept"
+        return f"{len(self._made):,} predictions are kept, and the same call continues with them"
+
     def __contains__(self, item_id: str) -> bool:
         return item_id in self._made
 

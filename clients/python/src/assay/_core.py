@@ -117,7 +117,7 @@ class Parallel:
     """Effect: run steps, at most `limit` at once. The iterable is consumed as they start.
 
     After the first exception no further step starts; the exception is raised when those that have
-    started are finished.
+    started are finished, or at once after Ctrl-C.
     """
 
     steps: Iterable[Steps[Any]]

@@ -85,6 +85,9 @@ def predict_items(
         if first is not None:
             yield from first
         yield Parallel(calls, limit)
+    except KeyboardInterrupt:
+        write_line(f"interrupted; {log.kept()}")
+        raise
     finally:
         meter.close()
     return Predicted(log, items, len(skipped))

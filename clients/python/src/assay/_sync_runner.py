@@ -6,8 +6,9 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for_futures
+from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from ._core import Block, Call, Effect, Parallel, Read, Send, Sleep, Steps
@@ -62,8 +63,8 @@ class SyncRunner:
         try:
             for steps in effect.steps:
                 pool.submit(steps)
-        except BaseException:
-            pool.cancel()
+        except BaseException as error:
+            pool.cancel(error)
             raise
         pool.join()
 
@@ -81,6 +82,11 @@ class SyncRunner:
         """Returns a pool that runs at most `limit` steps at once."""
         return SyncPool(self, limit)
 
+    def cancel_calls(self) -> None:
+        """Cancels the async functions that run."""
+        if self._loop_thread is not None:
+            self._loop_thread.cancel()
+
     def close(self) -> None:
         """Stops the event loop of async functions, and closes the connections."""
         if self._loop_thread is not None and self._loop_thread.is_alive():
@@ -90,19 +96,40 @@ class SyncRunner:
 
 
 class SyncPool:
-    """Runs steps in threads, at most `limit` at once."""
+    """Runs steps in threads, at most `limit` at once.
+
+    Its threads do not keep the process alive: after Ctrl-C, nobody waits for a call of the user's
+    function.
+    """
 
     def __init__(self, runner: SyncRunner, limit: int) -> None:
         self._runner = runner
         self._limit = limit
-        self._executor = ThreadPoolExecutor(limit, thread_name_prefix="assay")
+        self._waiting: SimpleQueue[tuple[Future[Any], Steps[Any]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._pending: set[Future[Any]] = set()
 
     def submit(self, steps: Steps[Any]) -> None:
         """Starts steps once there is room for them. Raises what earlier steps raised."""
         while len(self._pending) >= self._limit:
             self._collect()
-        self._pending.add(self._executor.submit(self._runner.run, steps))
+        if len(self._threads) < self._limit:
+            thread = threading.Thread(target=self._run, name="assay", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        future: Future[Any] = Future()
+        self._pending.add(future)
+        self._waiting.put((future, steps))
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            future, steps = work
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._runner.run(steps))
+            except BaseException as raised:
+                future.set_exception(raised)
 
     def _collect(self) -> None:
         done, self._pending = wait_for_futures(self._pending, return_when=FIRST_COMPLETED)
@@ -114,12 +141,26 @@ class SyncPool:
         try:
             while self._pending:
                 self._collect()
-        finally:
-            self.cancel()
+        except BaseException as error:
+            self.cancel(error)
+            raise
+        self.cancel()
 
-    def cancel(self) -> None:
-        """Waits for the steps that have started, and starts no others."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+    def cancel(self, error: BaseException | None = None) -> None:
+        """Starts no other steps, and waits for those that have started.
+
+        If the error is no `Exception`, such as that of Ctrl-C, it cancels async functions and waits
+        for nothing.
+        """
+        for future in self._pending:
+            future.cancel()
+        for _ in self._threads:
+            self._waiting.put(None)
+        if error is None or isinstance(error, Exception):
+            for thread in self._threads:
+                thread.join()
+        else:
+            self._runner.cancel_calls()
 
 
 class _LoopThread:
@@ -129,6 +170,7 @@ class _LoopThread:
         import asyncio
 
         self._loop = asyncio.new_event_loop()
+        self._running: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -140,7 +182,21 @@ class _LoopThread:
         async def wait() -> Any:
             return await awaitable
 
-        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+        self._running.add(future)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C interrupts the thread that waits, and not the function.
+            future.cancel()
+            raise
+        finally:
+            self._running.discard(future)
+
+    def cancel(self) -> None:
+        """Cancels the functions that run."""
+        for future in list(self._running):
+            future.cancel()
 
     def is_alive(self) -> bool:
         """Returns whether the thread runs in this process."""
