@@ -404,7 +404,7 @@ class UploadStream:
         core, run = self._connection.core, self._connection.run
         assert self._pool is not None
         if error is not None:
-            self._pool.cancel(error)
+            self._pool.cancel()
             run(delete_upload(core, self._upload_id))
             return
         for part in self._writer.finish():
