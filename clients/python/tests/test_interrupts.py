@@ -1,4 +1,4 @@
-"""Ctrl-C ends a call at once, although functions of the user still run."""
+"""Ctrl-C ends a call at once, although user functions still run."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ class SyncRunner:
 class SyncPool:
     """Runs steps in threads, at most `limit` at once.
 
-    Its threads do not keep the process alive: after Ctrl-C, nobody waits for a call of the user's
-    function.
+    Its threads do not keep the process alive: after Ctrl-C, nobody waits for a user function.
     """
 
     def __init__(self, runner: SyncRunner, limit: int) -> None:
