@@ -16,6 +16,17 @@ from ._transport import SyncTransport
 
 T = TypeVar("T")
 
+SIGNAL_CHECK_SECONDS = 0.5
+
+
+def wait_for_first(futures: set[Future[T]]) -> tuple[set[Future[T]], set[Future[T]]]:
+    """Returns the futures that are done, at least one, and the others."""
+    # A wait without an end misses a Ctrl-C that comes just before it begins.
+    while True:
+        done, pending = wait_for_futures(futures, SIGNAL_CHECK_SECONDS, FIRST_COMPLETED)
+        if done:
+            return done, pending
+
 
 class SyncRunner:
     """Performs effects in the calling thread. Parallel steps run in threads."""
@@ -131,7 +142,7 @@ class SyncPool:
                 future.set_exception(raised)
 
     def _collect(self) -> None:
-        done, self._pending = wait_for_futures(self._pending, return_when=FIRST_COMPLETED)
+        done, self._pending = wait_for_first(self._pending)
         for future in done:
             future.result()
 
@@ -169,7 +180,6 @@ class _LoopThread:
         import asyncio
 
         self._loop = asyncio.new_event_loop()
-        self._running: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -181,21 +191,27 @@ class _LoopThread:
         async def wait() -> Any:
             return await awaitable
 
-        future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
-        self._running.add(future)
         try:
+            future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+            wait_for_first({future})
             return future.result()
+        except Exception:
+            raise
         except BaseException:
             # Ctrl-C interrupts the thread that waits, and not the function.
-            future.cancel()
+            self.cancel()
             raise
-        finally:
-            self._running.discard(future)
 
     def cancel(self) -> None:
         """Cancels the functions that run."""
-        for future in list(self._running):
-            future.cancel()
+        self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def _cancel_all(self) -> None:
+        # The loop itself knows its tasks: a list in another thread could lack one that has begun.
+        import asyncio
+
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
 
     def is_alive(self) -> bool:
         """Returns whether the thread runs in this process."""
