@@ -18,7 +18,7 @@ import inside
 import netpol
 import node
 from control_plane import HELM, ROOT, TOOLS, ControlPlane, program, wait_for
-from node import FOLDER, is_ready
+from node import FOLDER, is_ending, is_ready
 from receiver import Receiver
 from stores import DATABASE, REDIS, Stores
 
@@ -225,7 +225,7 @@ class Cluster:
         def settled():
             for component in COMPONENTS:
                 pods = self.pods(component)
-                if len(pods) != 2 or not all(map(is_ready, pods)) or any("deletionTimestamp" in pod["metadata"] for pod in pods):
+                if len(pods) != 2 or not all(map(is_ready, pods)) or any(map(is_ending, pods)):
                     return False
             return True
 

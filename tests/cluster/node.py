@@ -1,9 +1,11 @@
 """Two nodes: container runtimes, kubelets, the proxy of Services and a name server, in the namespaces that inside.py made."""
 
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import threading
@@ -25,6 +27,11 @@ DOMAIN = "cluster.local"
 def is_ready(thing):
     """Whether a node or a pod is ready."""
     return any(one["type"] == "Ready" and one["status"] == "True" for one in thing.get("status", {}).get("conditions", []))
+
+
+def is_ending(pod):
+    """Whether a pod has been told to end."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def restrictions(process):
@@ -169,9 +176,8 @@ class Nodes:
                 f"--node-ip={address}",
             )
 
-    def start_proxy(self, delay="0s"):
-        """Starts the proxy of Services, or starts it again with another minimum time between two changes of its rules. One is
-        enough, because both nodes have one network."""
+    def start_proxy(self):
+        """Starts the proxy of Services. One is enough, because both nodes have one network."""
         settings = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -185,13 +191,20 @@ class Nodes:
             "oomScoreAdj": 0,
             # These are limits of the whole machine.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-            "nftables": {"minSyncPeriod": delay},
         }
         file = FOLDER / "kube-proxy.json"
         file.write_text(json.dumps(settings))
-        # The rules stay while no proxy runs.
-        self.processes.end("kube-proxy")
         self.processes.start("kube-proxy", program("kube-proxy"), f"--config={file}")
+
+    @contextlib.contextmanager
+    def proxy_paused(self):
+        """The proxy does not change the rules, as if it learned of changes only at the end of the block."""
+        proxy = self.processes.running["kube-proxy"]
+        proxy.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            proxy.send_signal(signal.SIGCONT)
 
     def are_ready(self, client):
         found = {node["metadata"]["name"] for node in client.items("/api/v1/nodes") if is_ready(node)}

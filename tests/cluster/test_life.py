@@ -370,15 +370,18 @@ def test_probe_of_wrong_port_is_noticed(cluster):
 
 def test_short_pre_stop_and_writable_root_are_noticed(cluster):
     cluster.write_values(securityContext={"readOnlyRootFilesystem": False})
-    # Late, as in a large cluster: a proxy that learns at once which pods end would hide the error.
-    cluster.nodes.start_proxy(delay="3s")
     with cluster.broken_chart("deployment-api.yaml", "seconds: {{ .Values.api.preStopSleepSeconds }}", "seconds: 0"):
         cluster.install()
         assert unrestricted(cluster) == {"root"}
         load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
         for _ in range(3):
-            cluster.shell("kubectl --namespace assay rollout restart deployment/assay-api")
-            if load.fails_within(30):
+            # Late, as in a large cluster, but within the sleep of the right chart.
+            with cluster.nodes.proxy_paused():
+                cluster.shell("kubectl --namespace assay rollout restart deployment/assay-api")
+                wait_for(lambda: any(map(parts.is_ending, cluster.pods("api"))), 120, "a pod ends")
+                load.fails_within(8)
+            if load.failures:
                 break
+            cluster.shell("kubectl --namespace assay rollout status deployment/assay-api --timeout 120s")
         load.stop()
         assert load.failures
