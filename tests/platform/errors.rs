@@ -641,6 +641,14 @@ async fn malformed_request_headers_return_error_body() {
             format!("GET /health HTTP/1.1\r\nHost: assay\r\n{many}"),
             431,
         ),
+        (
+            "GET /health HTTP/1.1\r\nHost: assay\r\nContent-Encoding: Identity\r\n".to_owned(),
+            200,
+        ),
+        (
+            "GET /health HTTP/1.1\r\nHost: assay\r\nContent-Encoding: identity, br\r\n".to_owned(),
+            415,
+        ),
     ] {
         let (status, response) = raw(&world, &format!("{head}Connection: close\r\n\r\n")).await;
         assert_eq!(status, expected, "{response}");

@@ -1,4 +1,4 @@
-//! Syntax check of the request line and the headers: 400, 414 or 431 before the route is handled.
+//! Syntax check of the request line and the headers: 400, 414, 415 or 431 before the route is handled.
 //!
 //! hyper's own refusals have neither an error body nor the API's headers. So its limits are higher
 //! than those of this layer.
@@ -9,9 +9,9 @@ use assay_core::{Code, Error};
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use crate::http::error_response::Failure;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
@@ -19,6 +19,9 @@ use crate::http::protocol::Protocol;
 
 /// Largest size of path and query together, in bytes.
 pub const MAX_TARGET_BYTES: usize = 8 * 1024;
+
+/// The content coding of a body that has none.
+const IDENTITY: &str = "identity";
 
 /// Headers that identify the caller or the body. If there were two, a proxy could read another one
 /// than the API.
@@ -32,7 +35,15 @@ const UNIQUE_HEADERS: [HeaderName; 3] = [
 pub async fn check_syntax(request: Request, next: Next) -> Response {
     match check(&request) {
         None => next.run(request).await,
-        Some(failure) => failure.into_response(),
+        Some(failure) => {
+            let is_encoded = failure.status == Some(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            let mut response = failure.into_response();
+            if is_encoded {
+                let headers = response.headers_mut();
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY));
+            }
+            response
+        }
     }
 }
 
@@ -67,6 +78,15 @@ fn check(request: &Request) -> Option<Failure> {
             format!("Send the header `{name}` once."),
         ));
     }
+    // gRPC has its own header for the compression of messages.
+    if matches!(Protocol::of(request), Protocol::Rest | Protocol::Page)
+        && let Some(coding) = other_coding(headers)
+    {
+        let message = format!(
+            "The body has the content coding `{coding}`. Send it without one; the content of an upload may be a compressed file."
+        );
+        return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
     // gRPC does not read this header. A client that sends it as metadata would lose its idempotency
     // unnoticed.
     if matches!(Protocol::of(request), Protocol::Grpc | Protocol::GrpcWeb)
@@ -90,6 +110,17 @@ fn refusal(status: StatusCode, message: String) -> Failure {
         status: Some(status),
         ..Error::new(Code::InvalidRequest, message).into()
     }
+}
+
+/// Returns the value of the first header `Content-Encoding` with a coding, as RFC 9110, section 8.4
+/// defines them.
+fn other_coding(headers: &HeaderMap) -> Option<String> {
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let is_coding = |coding: &str| !coding.is_empty() && !coding.eq_ignore_ascii_case(IDENTITY);
+    texts
+        .into_iter()
+        .find(|text| text.split(',').any(|coding| is_coding(coding.trim())))
 }
 
 fn size(headers: &HeaderMap) -> usize {
