@@ -191,6 +191,41 @@ async fn expiry_is_announced_in_its_last_two_weeks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn expiry_is_announced_with_every_status() {
+    let world = shared_world().await;
+    let expires_at = from_now(&world, "13 days").await;
+    let made = create(&world, json!({"name": "ending", "expires_at": expires_at})).await;
+    let client = world.client(&string(&made["key"]));
+    let empty = || json!({});
+    for (method, path, body, status) in [
+        ("GET", "/v1/me", None, 200),
+        ("HEAD", "/v1/me", None, 200),
+        ("GET", "/v1/jobs?limit=0", None, 422),
+        ("POST", "/v1/evals", Some(empty()), 422),
+        ("POST", "/v1/evals", Some(json!("x".repeat(6 << 20))), 413),
+        ("GET", "/v1/jobs/job_2", None, 404),
+        ("POST", "/v1/keys", Some(empty()), 403),
+        ("GET", "/v1/nothing", None, 404),
+        ("PUT", "/v1/me", Some(empty()), 405),
+        ("DELETE", "/health", None, 405),
+    ] {
+        let request = client.request(method, path);
+        let request = match &body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let response = client.send(request).await.unwrap();
+        assert_eq!(
+            response.status, status,
+            "{method} {path}: {}",
+            response.body
+        );
+        let announced = response.header("x-key-expires-at");
+        assert_eq!(announced, expires_at, "{method} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn expiry_ends_a_watch() {
     let world = shared_world_without_workers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);

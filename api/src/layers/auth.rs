@@ -27,7 +27,7 @@ use crate::limits::rejections::{Caller, Rejection};
 pub(super) struct ExpiresSoonAt(pub(super) Timestamp);
 
 /// Authenticates a request. Later layers and handlers find its [`Credential`] in the extensions.
-pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
     match identify(
         &app,
         TrafficClass::of(&request),
@@ -37,14 +37,23 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
     .await
     {
         Ok(credential) => {
-            let expires_soon_at = credential.expires_soon_at.map(ExpiresSoonAt);
-            request.extensions_mut().insert(credential);
-            let mut response = next.run(request).await;
-            expires_soon_at.map(|expiry| response.extensions_mut().insert(expiry));
-            response
+            run_as(credential, request, async |request| next.run(request).await).await
         }
         Err(refusal) => refuse(&app, request.extensions().get(), refusal).await,
     }
+}
+
+/// Runs the rest of a request with its credential, and announces the expiry of a key in the response.
+pub(super) async fn run_as(
+    credential: Credential,
+    mut request: Request,
+    run: impl AsyncFnOnce(Request) -> Response,
+) -> Response {
+    let expires_soon_at = credential.expires_soon_at.map(ExpiresSoonAt);
+    request.extensions_mut().insert(credential);
+    let mut response = run(request).await;
+    expires_soon_at.map(|expiry| response.extensions_mut().insert(expiry));
+    response
 }
 
 /// Authenticates a request that may come without a credential.

@@ -16,15 +16,15 @@ use crate::limits::Allowance;
 
 /// Authenticates and counts a request without a route. A refused credential changes the allowance
 /// but not the response.
-pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub async fn count_unrouted(State(app): State<App>, request: Request, next: Next) -> Response {
     if !request.headers().contains_key(AUTHORIZATION) {
         return next.run(request).await;
     }
     let class = TrafficClass::of(&request);
     match auth::identify(&app, class, request.headers(), request.extensions().get()).await {
         Ok(credential) => {
-            request.extensions_mut().insert(credential);
-            rate_limit::limit(State(app), request, next).await
+            let count = async |request| rate_limit::limit(State(app), request, next).await;
+            auth::run_as(credential, request, count).await
         }
         Err(refusal) => {
             let allowance = auth::refuse(&app, request.extensions().get(), refusal)
