@@ -1,5 +1,7 @@
 //! Renders errors as responses, for REST, gRPC, gRPC-web and pages.
 
+use std::collections::HashMap;
+
 use assay_core::{Code, Details, Error, RequestId};
 use assay_eval::FieldError;
 use axum::body::Body;
@@ -18,6 +20,13 @@ use super::request_context::RequestContext;
 
 /// The value of `domain` in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
+
+/// The size of the field errors of a gRPC status, in bytes. Many clients accept 8 KiB of metadata; the
+/// encoding of a status in base64 needs a third more.
+const VIOLATIONS_BYTES_MAX: usize = 4 * 1024;
+
+/// The size of the message of a gRPC status, in bytes. Percent encoding can triple it.
+const MESSAGE_BYTES_MAX: usize = 512;
 
 /// An error as handlers and layers return it. The outermost layer renders it.
 #[derive(Debug)]
@@ -177,13 +186,13 @@ pub fn status(error: &Error, request_id: &RequestId) -> Status {
 /// Returns the error as a gRPC status, with the matching details of `google.rpc`.
 fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status {
     let mut details = ErrorDetails::new();
-    let mut metadata = std::collections::HashMap::new();
+    let mut metadata = HashMap::new();
     match &error.details {
         Some(Details::Fields { fields }) => {
-            details.set_bad_request(fields.iter().map(violation).collect::<Vec<_>>());
+            set_bad_request(&mut details, &mut metadata, fields);
         }
         Some(Details::Replay { fields, job_id }) => {
-            details.set_bad_request(fields.iter().map(violation).collect::<Vec<_>>());
+            set_bad_request(&mut details, &mut metadata, fields);
             metadata.insert("job_id".to_owned(), job_id.to_string());
         }
         Some(Details::Quota {
@@ -349,11 +358,44 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
     if let Some(seconds) = error.retry_after {
         details.set_retry_info(Some(std::time::Duration::from_secs(u64::from(seconds))));
     }
-    let mut status = Status::with_error_details(code, error.message.as_ref(), details);
+    let message = shortened(error.message.as_ref(), MESSAGE_BYTES_MAX);
+    let mut status = Status::with_error_details(code, message, details);
     if let Some(seconds) = error.retry_after {
         status.metadata_mut().insert("retry-after", seconds.into());
     }
     status
+}
+
+/// Adds as many field errors as fit into the metadata of gRPC, at least one, and the number of the others.
+fn set_bad_request(
+    details: &mut ErrorDetails,
+    metadata: &mut HashMap<String, String>,
+    fields: &[FieldError],
+) {
+    let mut n_bytes = 0;
+    let mut violations: Vec<_> = fields.iter().map(violation).collect();
+    let n_fitting = violations
+        .iter()
+        .take_while(|one| {
+            n_bytes += one.field.len() + one.description.len() + one.reason.len();
+            n_bytes <= VIOLATIONS_BYTES_MAX
+        })
+        .count();
+    violations.truncate(n_fitting.max(1));
+    if violations.len() < fields.len() {
+        let n_omitted = fields.len() - violations.len();
+        metadata.insert("omitted_field_errors".to_owned(), n_omitted.to_string());
+    }
+    details.set_bad_request(violations);
+}
+
+/// Returns a text of at most `bytes_max` bytes. A longer one ends with an ellipsis.
+fn shortened(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(bytes_max - '…'.len_utf8());
+    format!("{}…", &text[..end])
 }
 
 fn own((name, value): (&'static str, String)) -> (String, String) {
@@ -368,8 +410,8 @@ fn violation(field_error: &FieldError) -> FieldViolation {
         &field_error.field
     };
     FieldViolation {
-        field: field.to_owned(),
-        description: field_error.message.clone(),
+        field: shortened(field, VIOLATIONS_BYTES_MAX / 4),
+        description: shortened(&field_error.message, VIOLATIONS_BYTES_MAX / 4),
         reason: field_error.reason.to_uppercase(),
         localized_message: None,
     }
@@ -383,5 +425,30 @@ pub fn log_cause(error: &Error, context: &RequestContext) {
         } = context;
         let trace_id = trace.context().span_context.trace_id;
         tracing::error!(%request_id, %trace_id, code = error.code.as_str(), %cause, "request failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_field_errors_fit_into_metadata() {
+        for (text, n_left) in [("x", 20), ("ä", 20), ("x\u{85}", 20)] {
+            let long = text.repeat(2_000);
+            let errors = (0..n_left)
+                .map(|index| {
+                    FieldError::new(format!("predictions[{index}].{long}"), "type", long.clone())
+                })
+                .collect();
+            let error = Error::fields(errors);
+            let status = status(&error, &RequestId::random().unwrap());
+            let shown = status.get_details_bad_request().unwrap().field_violations;
+            let metadata = status.get_details_error_info().unwrap().metadata;
+            let n_omitted: usize = metadata["omitted_field_errors"].parse().unwrap();
+            assert_eq!(shown.len() + n_omitted, n_left);
+            assert!(!shown.is_empty() && status.details().len() < 5 * 1024);
+            assert!(status.message().len() <= MESSAGE_BYTES_MAX);
+        }
     }
 }
