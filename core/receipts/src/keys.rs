@@ -56,7 +56,8 @@ pub struct Jwk {
     pub x: String,
     /// The key's id: its thumbprint.
     pub kid: String,
-    /// The algorithm, `EdDSA`.
+    /// The algorithm, `EdDSA`. RFC 7517, section 4.4, makes it optional.
+    #[serde(default = "algorithm")]
     pub alg: String,
     /// The use of the key, `sig`.
     pub r#use: String,
@@ -76,6 +77,10 @@ pub struct Jwk {
     pub revocation: Option<LoggedChange>,
 }
 
+fn algorithm() -> String {
+    "EdDSA".into()
+}
+
 impl Jwk {
     /// Creates the entry of a key in the set. The times are in RFC 3339.
     pub fn new(
@@ -89,7 +94,7 @@ impl Jwk {
             crv: "Ed25519".into(),
             x: URL_SAFE_NO_PAD.encode(public_key),
             kid: thumbprint(public_key),
-            alg: "EdDSA".into(),
+            alg: algorithm(),
             r#use: "sig".into(),
             valid_from,
             valid_until,
@@ -214,6 +219,14 @@ mod tests {
         ] {
             assert!(check(at, index).contains(reason), "{}", check(at, index));
         }
+    }
+
+    #[test]
+    fn algorithm_of_a_key_may_be_absent() {
+        let mut sent = serde_json::to_value(jwk()).unwrap();
+        sent.as_object_mut().unwrap().remove("alg");
+        let key: Jwk = serde_json::from_value(sent).unwrap();
+        assert_eq!(key.public_key().err(), None);
     }
 
     #[test]
