@@ -759,6 +759,10 @@ async fn contradictory_protection_returns_field_errors() {
             "suite.toml:5: closes_at: must be a time with an offset",
         ),
         (
+            "release = \"sealed(0.5)\"\ncloses_at = \"2030-01-01T00:00:00Z\"\nseal_seed = \"x\"",
+            "suite.toml:5: closes_at: must be a time with an offset and without quotes",
+        ),
+        (
             "closes_at = 2030-01-01T00:00:00Z",
             "suite.toml:4: closes_at: is for release = \"sealed(fraction)\" or a board, not for \"exact\" without a board",
         ),

@@ -124,7 +124,10 @@ pub async fn days(
     };
     let from = from.unwrap_or(to.minus_days(DAYS_DEFAULT - 1));
     if !(1..=DAYS_MAX).contains(&from.days_through(to)) {
-        let message = format!("must be at most {} days before `to`, {to}", DAYS_MAX - 1);
+        let message = format!(
+            "must not be after `to`, {to}, and at most {} days before it",
+            DAYS_MAX - 1
+        );
         return Err(Error::field("from", "range", message));
     }
     // The charges of an organization with very many jobs take seconds to sum up.

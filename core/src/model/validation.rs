@@ -283,7 +283,8 @@ pub fn timestamp(field: &str, value: &str) -> Result<Timestamp, FieldError> {
         FieldError::new(
             field,
             "format",
-            "must be an RFC 3339 timestamp, such as 2026-01-31T23:59:59.000000Z",
+            "must be an RFC 3339 timestamp, such as 2026-01-31T23:59:59.000000Z; in an address, write the + of an \
+             offset as %2B",
         )
     })
 }

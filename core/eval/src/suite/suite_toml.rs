@@ -39,7 +39,7 @@ pub(super) struct SuiteToml {
     access: Option<String>,
     seal_seed: Option<String>,
     board: Option<Spanned<String>>,
-    closes_at: Option<Spanned<toml::value::Datetime>>,
+    closes_at: Option<Spanned<toml::Value>>,
     sequence: Option<SequencePaths>,
 }
 
@@ -169,11 +169,12 @@ impl SuiteToml {
         let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
         match &self.closes_at {
             Some(at) if is_sealed || board != BoardMode::Off => {
-                let closes_at = canonical_utc(&at.get_ref().to_string());
+                let date_time = at.get_ref().as_datetime();
+                let closes_at = date_time.and_then(|at| canonical_utc(&at.to_string()));
                 closes_at.map(Some).ok_or_else(|| {
                     let example = "2027-01-31T12:00:00Z";
                     let reason =
-                        format!("closes_at: must be a time with an offset, such as {example}");
+                        format!("closes_at: must be a time with an offset and without quotes, such as {example}");
                     BadField::at(at, reason)
                 })
             }
