@@ -292,11 +292,7 @@ async fn exit_codes_tell_outcomes_apart() {
     let twice = cli.write("twice.ndjson", &format!("{ONE}\n\n{ONE}\n"));
     let run = cli.run(&["submit", "suite:lunch", &twice]).await;
     run.assert(6);
-    assert!(
-        run.err.contains("line 3, predictions[1].item_id: "),
-        "{}",
-        run.err
-    );
+    assert!(run.err.contains("twice.ndjson:3: item_id: "), "{}", run.err);
     cli.run(&["submit", "suite:lunch", "none.ndjson"])
         .await
         .assert(6);
@@ -607,7 +603,12 @@ async fn check_reports_what_is_wrong_and_sends_no_predictions() {
         .map(|error| &error["field"])
         .collect();
     assert_eq!(errors, ["line 3.item_id", "line 4.prediction"]);
-    assert!(run.err.contains("line 3.item_id: "), "{}", run.err);
+    assert!(run.err.contains("-:3: item_id: "), "{}", run.err);
+    assert!(
+        run.err.contains("398 of 400 items have no prediction"),
+        "{}",
+        run.err
+    );
     assert_eq!(cli.run(&["jobs"]).await.out, "");
 }
 

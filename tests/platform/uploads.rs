@@ -347,7 +347,7 @@ async fn invalid_upload_returns_field_errors() {
             vec![field_error("kind", "unknown_value")],
         ),
         (
-            json!({"kind": KIND, "content_type": "text/csv"}),
+            json!({"kind": KIND, "content_type": "text/plain"}),
             vec![field_error("content_type", "unknown_value")],
         ),
         (
@@ -524,8 +524,8 @@ async fn invalid_upload_content_names_the_line() {
         (
             array,
             "identity",
-            good.as_bytes().to_vec(),
-            field_error("predictions", "type"),
+            b"3".to_vec(),
+            field_error("line 1", "type"),
         ),
         (
             lines,

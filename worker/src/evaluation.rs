@@ -17,7 +17,7 @@ use assay_core::{Error, Result};
 use assay_eval::Scoring;
 use assay_eval::content::ReadEnd;
 use assay_eval::item_scores::ItemScores;
-use assay_eval::prediction::HashedPredictions;
+use assay_eval::prediction::{CellForm, HashedPredictions};
 use assay_eval::score::{Failure, Progress, Score, Scorer, score_and_hash};
 use bytes::Bytes;
 
@@ -71,7 +71,8 @@ pub async fn score_input(
                 ControlFlow::Continue(())
             }
         };
-        match content.read(check_stop, &mut scorer) {
+        let cells = CellForm::of(answers.scoring.metric);
+        match content.read(cells, check_stop, &mut scorer) {
             ReadEnd::Complete => {
                 let (scorer, predictions_sha256) = scorer.finish();
                 Ok(scorer.finish().map(|score| (score, predictions_sha256)))

@@ -66,7 +66,7 @@ pub async fn fetch_input(
             ) = within_response_timeout(work::upload(&context.db.get(), org_id, upload_id)).await?;
             // The size and the hash were checked when the upload was completed.
             let format = ContentFormat {
-                layout: content_type.layout(),
+                text: content_type.text_form(),
                 compression: content_encoding.compression(),
                 bytes_max: u64::MAX,
             };

@@ -31,7 +31,7 @@ enum Command {
         /// The folder of the suite, with suite.toml and answers.ndjson
         #[arg(long)]
         suite: PathBuf,
-        /// The predictions, as NDJSON or a JSON array, uncompressed or compressed with gzip or zstd
+        /// The predictions: NDJSON, a JSON array or CSV, uncompressed or compressed with gzip or zstd
         #[arg(long)]
         predictions: PathBuf,
         /// A metric to use instead of the suite's

@@ -9,8 +9,8 @@ use assay_eval::offline::{self, Report};
 use assay_eval::suite::{AnswerLines, metric_and_clip};
 use assay_eval::{Metric, content};
 
-/// Scores a file of predictions against the answers in a suite's folder. The file is a JSON array
-/// or NDJSON, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
+/// Scores a file of predictions against the answers in a suite's folder. The file is NDJSON,
+/// a JSON array or CSV, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Report, String> {
     let (metric, clip) = metric_and_clip(suite, metric).map_err(|bad| bad.to_string())?;
     let answers = AnswerLines::open(suite, metric)

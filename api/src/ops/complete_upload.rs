@@ -20,7 +20,9 @@ use assay_core::store::upload::UploadContent;
 use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};
 use assay_eval::FieldError;
 use assay_eval::content::{ContentError, ContentFormat, ReadEnd};
-use assay_eval::prediction::{FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest};
+use assay_eval::prediction::{
+    CellForm, FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest,
+};
 
 use super::uploads::{ensure_pending, not_found, upload_response};
 use crate::app::App;
@@ -181,7 +183,7 @@ async fn validate(
     parts: &[PartObject],
 ) -> Result<Outcome> {
     let format = ContentFormat {
-        layout: row.content_type.layout(),
+        text: row.content_type.text_form(),
         compression: row.content_encoding.compression(),
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
     };
@@ -256,7 +258,8 @@ struct Survey {
 
 fn survey_predictions(content: ContentReader<'_>) -> Survey {
     let mut sink = PredictionSurvey::default();
-    let ended = content.read(|| ControlFlow::Continue(()), &mut sink);
+    // The metric that decides the form of cells is known once the upload is submitted for a suite.
+    let ended = content.read(CellForm::Text, || ControlFlow::Continue(()), &mut sink);
     let PredictionSurvey {
         digest,
         n_items,

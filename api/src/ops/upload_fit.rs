@@ -9,7 +9,7 @@ use assay_core::runtime::upload_reader::{ContentReader, read_upload};
 use assay_core::{Error, Result, store};
 use assay_eval::Metric;
 use assay_eval::content::ContentFormat;
-use assay_eval::prediction::{Fit, FitCheck};
+use assay_eval::prediction::{CellForm, Fit, FitCheck};
 
 use crate::app::App;
 
@@ -43,13 +43,14 @@ pub async fn find(
         store::suite::item_ids(&db, &suite.suite_id, &suite.version, 0, ITEMS_MAX).await?;
     let parts = store::upload::part_objects(&db, caller.org_id(), &upload.id).await?;
     let format = ContentFormat {
-        layout: upload.content_type.layout(),
+        text: upload.content_type.text_form(),
         compression: upload.content_encoding.compression(),
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
     };
     let compare = move |content: ContentReader<'_>| {
         let mut check = FitCheck::new(metric, item_ids);
-        content.read(|| ControlFlow::Continue(()), &mut check);
+        let cells = CellForm::of(metric);
+        content.read(cells, || ControlFlow::Continue(()), &mut check);
         check.finish()
     };
     let read = read_upload(&app.artifacts, &parts, format, false, compare).await?;

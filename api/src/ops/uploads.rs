@@ -66,7 +66,9 @@ pub async fn create(app: &App, submitter: &Uploader, fields: NewUploadFields) ->
             .map(|text| validation::one_of("content_encoding", &text))
             .transpose(),
     );
-    if kind == Some(UploadKind::Sequences) && content_type == Some(ContentType::Json) {
+    if kind == Some(UploadKind::Sequences)
+        && content_type.is_some_and(|content_type| content_type != ContentType::Ndjson)
+    {
         errors.push(FieldError::new(
             "content_type",
             "range",

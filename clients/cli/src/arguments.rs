@@ -85,14 +85,14 @@ pub enum Command {
     Check {
         /// The id of the suite, such as suite:lunch
         suite: String,
-        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
         file: String,
     },
     /// Submit predictions
     Submit {
         /// The id of the suite, such as suite:lunch
         suite: String,
-        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
         file: String,
         /// A name for the job
         #[arg(long)]
@@ -191,7 +191,7 @@ pub enum Command {
         /// The metric; for the folder of a suite, its own unless you name one
         #[arg(long)]
         metric: Option<String>,
-        /// Predictions as NDJSON or a JSON array, also with gzip or zstd; - is standard input
+        /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
         file: String,
     },
     /// Print the receipt of a job, as JSON

@@ -5,12 +5,12 @@ use std::io::{self, BufRead, Cursor, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use assay_eval::content::{self, Compression, ContentFormat, ReadEnd, read_pieces};
-use assay_eval::prediction::Layout;
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
+use assay_eval::content::{self, Compression, ContentFormat, ReadEnd, read_content, read_pieces};
+use assay_eval::prediction::{
+    CellForm, FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest, TextForm, Value,
+    location,
+};
+use assay_eval::{FieldError, Metric};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::retries::TABLE;
@@ -35,7 +35,7 @@ pub struct Inline {
     pub json: Vec<u8>,
     /// The line of each prediction, if the input has one on each line.
     pub lines: Vec<usize>,
-    /// SHA-256 of the predictions. White space and escapes do not change it.
+    /// SHA-256 of the predictions. Their form does not change it.
     pub digest: String,
 }
 
@@ -85,21 +85,21 @@ fn unreadable(name: &str, error: &io::Error) -> Box<Failure> {
 fn refuse_tables(name: &str) -> Result<()> {
     let extension = Path::new(name).extension().and_then(|text| text.to_str());
     match extension {
-        Some(kind @ ("csv" | "parquet" | "arrow" | "feather")) => Err(Failure::new(
+        Some(kind @ ("parquet" | "arrow" | "feather")) => Err(Failure::new(
             Exit::InvalidInput,
             format!("{name}: {kind} files are not supported"),
         )
         .with_advice(
-            "Write one JSON object a line, with item_id and prediction. The Python client converts CSV and Parquet.",
+            "Write CSV with the columns item_id and prediction, or one JSON object a line. The Python client reads Parquet.",
         )),
         _ => Ok(()),
     }
 }
 
-/// Reads the predictions to submit. Large ones are left in their file or stream.
-pub fn read(name: &str) -> Result<Predictions> {
+/// Reads the predictions to submit for a metric. Large ones are left in their file or stream.
+pub fn read(name: &str, metric: Metric) -> Result<Predictions> {
     if name == STDIN {
-        return read_stream(name, None, io::stdin());
+        return read_stream(name, None, io::stdin(), metric);
     }
     refuse_tables(name)?;
     let file = File::open(name).map_err(|error| unreadable(name, &error))?;
@@ -109,7 +109,7 @@ pub fn read(name: &str) -> Result<Predictions> {
         path: name.into(),
         n_bytes: metadata.len(),
     });
-    read_stream(name, path, file)
+    read_stream(name, path, file, metric)
 }
 
 /// Reads predictions from their bytes. Large ones are uploaded from `file` if they are in one, as the
@@ -118,6 +118,7 @@ fn read_stream(
     name: &str,
     file: Option<Bytes>,
     stream: impl Read + Send + 'static,
+    metric: Metric,
 ) -> Result<Predictions> {
     let inline_max = TABLE.upload.inline_max_bytes - OTHER_FIELDS_BYTES;
     let failed = |error| unreadable(name, &error);
@@ -129,10 +130,12 @@ fn read_stream(
         .take(limit)
         .read_to_end(&mut head)
         .map_err(failed)?;
-    if head.len() <= inline_max
-        && let Some(all) = decompressed(&head, format, inline_max)
-    {
-        return inline(name, all, format.layout).map(Predictions::Inline);
+    if head.len() <= inline_max && is_at_most(&head, format, inline_max) {
+        let inline = inline(name, &head, format, metric)?;
+        // A table is shorter than its JSON.
+        if inline.json.len() <= inline_max {
+            return Ok(Predictions::Inline(inline));
+        }
     }
     let (bytes, compression) = match (file, format.compression) {
         (Some(file), compression) => (file, compression),
@@ -148,30 +151,25 @@ fn read_stream(
     };
     Ok(Predictions::Upload(Content {
         bytes,
-        content_type: content_type(format.layout),
+        content_type: content_type(format.text),
         content_encoding: content_encoding(compression),
     }))
 }
 
-/// Decompresses a whole content. Returns `None` if it has more than `max` bytes, or if it is not valid:
-/// the server reports that.
-fn decompressed(content: &[u8], format: ContentFormat, max: usize) -> Option<Vec<u8>> {
-    let mut all = Vec::new();
+/// Returns whether a content has at most `max` bytes once it is decompressed.
+fn is_at_most(content: &[u8], format: ContentFormat, max: usize) -> bool {
     let format = ContentFormat {
         bytes_max: max as u64,
         ..format
     };
-    let end: ReadEnd<()> = read_pieces(content, format, |piece| {
-        all.extend_from_slice(piece);
-        ControlFlow::Continue(())
-    });
-    (end == ReadEnd::Complete).then_some(all)
+    let end: ReadEnd<()> = read_pieces(content, format, |_| ControlFlow::Continue(()));
+    end != ReadEnd::Invalid(content::ContentError::TooLarge)
 }
 
-fn content_type(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Lines => "application/x-ndjson",
-        Layout::Array => "application/json",
+fn content_type(form: TextForm) -> &'static str {
+    match form {
+        TextForm::Json => "application/x-ndjson",
+        TextForm::Csv => "text/csv",
     }
 }
 
@@ -183,109 +181,174 @@ fn content_encoding(compression: Compression) -> &'static str {
     }
 }
 
-/// The fields of a prediction that matter for its digest.
-#[derive(Deserialize)]
-struct Row {
-    item_id: Value,
-    prediction: Value,
-}
-
-fn inline(name: &str, bytes: Vec<u8>, layout: Layout) -> Result<Inline> {
-    let invalid = |message: String| Failure::new(Exit::InvalidInput, format!("{name}: {message}"));
-    let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8".into()))?;
-    // Programs on Windows begin a file with this mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let mut lines = Vec::new();
-    let rows: Vec<&RawValue> = match layout {
-        Layout::Array => serde_json::from_str(text)
-            .map_err(|error| invalid(format!("it is not a JSON array: {error}")))?,
-        Layout::Lines => {
-            let mut rows = Vec::new();
-            for (index, line) in text.lines().enumerate() {
-                if line.trim().is_empty() {
-                    continue;
-                }
-                let number = index + 1;
-                let row = serde_json::from_str(line).map_err(|error| {
-                    let column = error.column();
-                    invalid(format!("line {number} is not JSON (column {column})"))
-                        .with_advice("Find all errors with: assay check SUITE FILE")
-                })?;
-                rows.push(row);
-                lines.push(number);
-            }
-            rows
-        }
-    };
-    if rows.is_empty() {
-        return Err(invalid("there are no predictions".into())
-            .with_advice("Each line must be a JSON object with item_id and prediction."));
+/// Reads predictions that are small, and writes them as one JSON array.
+fn inline(name: &str, bytes: &[u8], format: ContentFormat, metric: Metric) -> Result<Inline> {
+    let mut written = Written::default();
+    let cells = CellForm::of(metric);
+    let go_on = || ControlFlow::Continue(());
+    if let ReadEnd::Invalid(error) = read_content(bytes, format, cells, go_on, &mut written) {
+        return Err(Failure::new(Exit::InvalidInput, format!("{name}: {error}")));
     }
-    let mut hash = Sha256::new();
-    for row in &rows {
-        match serde_json::from_str::<Row>(row.get()) {
-            Ok(Row {
-                item_id,
-                prediction,
-            }) => hash.update(Value::from(vec![item_id, prediction]).to_string()),
-            // The server reports what is wrong with this prediction.
-            Err(_) => hash.update(row.get()),
-        }
-        hash.update("\n");
-    }
-    let mut json = Vec::with_capacity(text.len() + 2);
-    json.push(b'[');
-    for (index, row) in rows.iter().enumerate() {
-        if index > 0 {
-            json.push(b',');
-        }
-        json.extend_from_slice(row.get().as_bytes());
+    let Written {
+        mut json,
+        lines,
+        digest,
+        errors,
+    } = written;
+    if !errors.is_empty() {
+        return Err(invalid(name, &errors));
     }
     json.push(b']');
     Ok(Inline {
         json,
         lines,
-        digest: hex::encode(hash.finalize()),
+        digest: hex::encode(digest.finish()),
     })
+}
+
+/// Returns the failure of a file with these errors.
+pub fn invalid(name: &str, errors: &[FieldError]) -> Box<Failure> {
+    let details = errors
+        .iter()
+        .map(|error| describe(name, &error.field, &error.message));
+    Failure::new(
+        Exit::InvalidInput,
+        "a job with these predictions would fail",
+    )
+    .with_details(details)
+}
+
+/// Returns an error with its place in a file, `FILE:LINE: MESSAGE`, for a field such as
+/// `line 7.prediction` or `predictions[6].prediction`.
+pub fn describe(name: &str, field: &str, message: &str) -> String {
+    let Some(rest) = field.strip_prefix("line ") else {
+        return format!("{name}: {field}: {message}");
+    };
+    match rest.split_once('.') {
+        Some((line, path)) => format!("{name}:{line}: {path}: {message}"),
+        None => format!("{name}:{rest}: {message}"),
+    }
+}
+
+/// Writes predictions as a JSON array, and collects their errors.
+#[derive(Default)]
+struct Written {
+    json: Vec<u8>,
+    lines: Vec<usize>,
+    digest: SubmissionDigest,
+    errors: Vec<FieldError>,
+}
+
+impl Written {
+    fn push(&mut self, prediction: &Prediction<'_, '_>) -> serde_json::Result<()> {
+        let out = &mut self.json;
+        let start = if out.is_empty() { b'[' } else { b',' };
+        out.push(start);
+        out.extend_from_slice(b"{\"item_id\":");
+        serde_json::to_writer(&mut *out, &prediction.item_id)?;
+        match prediction.value {
+            Value::Failed => out.extend_from_slice(b",\"error\":{"),
+            _ => out.extend_from_slice(b",\"prediction\":"),
+        }
+        match prediction.value {
+            Value::Label(label) => serde_json::to_writer(&mut *out, label)?,
+            Value::Ranking(ids) => serde_json::to_writer(&mut *out, ids)?,
+            Value::Number(number) => serde_json::to_writer(&mut *out, &number)?,
+            Value::Probabilities(all) => {
+                // A label may be given twice, which the server reports.
+                let mut map = serde_json::Serializer::new(&mut *out);
+                let pairs = all.iter().map(|(label, number)| (label, number));
+                serde::Serializer::collect_map(&mut map, pairs)?;
+            }
+            Value::Failed => out.push(b'}'),
+        }
+        out.push(b'}');
+        self.lines.extend(prediction.line);
+        self.digest.add(prediction);
+        Ok(())
+    }
+}
+
+impl<'a> PredictionSink<'a> for Written {
+    type Stop = ();
+
+    fn take(
+        &mut self,
+        prediction: std::result::Result<Prediction<'_, 'a>, FieldError>,
+    ) -> ControlFlow<()> {
+        match prediction {
+            Ok(prediction) => {
+                if let Err(error) = self.push(&prediction) {
+                    let place = location(prediction.index, prediction.line);
+                    let error = FieldError::new(place, "format", error.to_string());
+                    self.errors.push(error);
+                }
+            }
+            Err(error) => self.errors.push(error),
+        }
+        if self.errors.len() < FIELD_ERRORS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(name: &str, content: &[u8], metric: Metric) -> Result<Inline> {
+        let (_, format) = content::open(content, name).unwrap();
+        inline(name, content, format, metric)
+    }
+
     #[test]
     fn digest_follows_from_the_predictions_only() {
-        let digest = |text: &str, layout| inline("x", text.into(), layout).unwrap().digest;
-        let one = digest(r#"{"item_id":"a","prediction":["b"]}"#, Layout::Lines);
+        let digest = |text: &str| read("x", text.as_bytes(), Metric::Accuracy).unwrap().digest;
+        let one = digest(r#"{"item_id":"a","prediction":"b"}"#);
         for same in [
-            "\n{ \"prediction\" : [\"\\u0062\"], \"item_id\": \"a\" }\n\n",
-            "{\"item_id\":\"a\",\"prediction\":[\"b\"],\"note\":1}",
-            "\u{feff}{\"item_id\":\"a\",\"prediction\":[\"b\"]}",
+            "\n{ \"prediction\" : \"\\u0062\", \"item_id\": \"a\" }\n\n",
+            "{\"item_id\":\"a\",\"prediction\":\"b\",\"note\":1}",
+            "\u{feff}{\"item_id\":\"a\",\"prediction\":\"b\"}",
+            r#"[{"item_id":"a","prediction":"b"}]"#,
+            "\u{feff}item_id,prediction\r\na,b\r\n",
         ] {
-            assert_eq!(digest(same, Layout::Lines), one, "{same}");
+            assert_eq!(digest(same), one, "{same}");
         }
-        assert_eq!(
-            digest(r#"[{"item_id":"a","prediction":["b"]}]"#, Layout::Array),
-            one
-        );
-        assert_ne!(
-            digest(r#"{"item_id":"a","prediction":["c"]}"#, Layout::Lines),
-            one
-        );
+        assert_ne!(digest(r#"{"item_id":"a","prediction":"c"}"#), one);
     }
 
     #[test]
     fn predictions_keep_the_numbers_of_their_lines() {
-        let text = "\n{\"item_id\":1}\n\n{\"item_id\":2}\n";
-        let read = inline("x", text.into(), Layout::Lines).unwrap();
-        assert_eq!(read.lines, [2, 4]);
-        assert_eq!(read.json, br#"[{"item_id":1},{"item_id":2}]"#);
+        let text =
+            b"\n{\"item_id\":\"1\",\"prediction\":[\"x\"]}\n\n{\"item_id\":\"2\",\"error\":{}}\n";
+        let found = read("x", text, Metric::Accuracy).unwrap();
+        assert_eq!(found.lines, [2, 4]);
+        let expected = br#"[{"item_id":"1","prediction":["x"]},{"item_id":"2","error":{}}]"#;
+        assert_eq!(found.json, expected);
     }
 
     #[test]
-    fn error_names_the_line() {
-        let failure = inline("p", b"{}\n{".to_vec(), Layout::Lines).err().unwrap();
+    fn cells_are_numbers_if_the_metric_scores_numbers() {
+        let table = b"item_id,prediction\na,0.5\n";
+        let numbers = read("x.csv", table, Metric::Rmse).unwrap();
+        assert_eq!(numbers.json, br#"[{"item_id":"a","prediction":0.5}]"#);
+        let labels = read("x.csv", table, Metric::ExactMatch).unwrap();
+        assert_eq!(labels.json, br#"[{"item_id":"a","prediction":"0.5"}]"#);
+    }
+
+    #[test]
+    fn error_names_the_file_and_the_line() {
+        let row = r#"{"item_id":"a","prediction":{"x":0.5,"y":0.5}}"#;
+        let text = format!("{row}\n{{\n{{\"item_id\":\"b\"}}\n");
+        let failure = read("p", text.as_bytes(), Metric::LogLoss).err().unwrap();
         assert_eq!(failure.exit, Exit::InvalidInput);
-        assert!(failure.to_string().starts_with("p: line 2 is not JSON"));
+        let text = failure.to_string();
+        assert!(text.contains("p:2: is not valid JSON (column 1)"), "{text}");
+        assert!(
+            text.contains("p:3: prediction: this field is required"),
+            "{text}"
+        );
     }
 }

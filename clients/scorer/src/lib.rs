@@ -9,5 +9,5 @@ mod scoring;
 #[pyo3::pymodule]
 mod assay_scorer {
     #[pymodule_export]
-    use crate::scoring::{read_suite, score};
+    use crate::scoring::{check, read_suite, score};
 }

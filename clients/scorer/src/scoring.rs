@@ -1,10 +1,11 @@
 //! The functions of the module.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use assay_eval::content::{Compression, ContentFormat};
+use assay_eval::content::{self, ReadEnd, read_content};
 use assay_eval::offline::{self, Report};
-use assay_eval::prediction::Layout;
+use assay_eval::prediction::{CellForm, FitCheck};
 use assay_eval::suite::{AnswerLines, metric_and_clip};
 use assay_eval::{Clip, Metric};
 use pyo3::exceptions::PyValueError;
@@ -15,29 +16,22 @@ use crate::chunks::Chunks;
 /// Scores predictions, and returns the figures as JSON.
 ///
 /// `predictions` and `answers` are iterables of `bytes`, which are read once. They may be cut
-/// anywhere. Answers are NDJSON with `item_id` and `answer`. The `layout` of predictions is
-/// `lines` (NDJSON) or `array`, and their `compression` is `gzip`, `zstd` or `None`.
+/// anywhere. Answers are NDJSON with `item_id` and `answer`. Predictions are NDJSON, a JSON array or
+/// CSV, possibly compressed, as their content shows.
 ///
 /// Errors name the two as `predictions_name` and `answers_name`.
 ///
 /// Raises `ValueError` with the location of the first invalid prediction or answer.
 #[pyfunction]
 #[pyo3(signature = (
-    predictions, answers, metric, clip=None, *, layout="lines", compression=None,
-    predictions_name=None, answers_name="answers"
+    predictions, answers, metric, clip=None, *, predictions_name=None, answers_name="answers"
 ))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "Python passes them by name, with defaults"
-)]
 pub fn score(
     py: Python<'_>,
     predictions: &Bound<'_, PyAny>,
     answers: &Bound<'_, PyAny>,
     metric: &str,
     clip: Option<(f64, f64)>,
-    layout: &str,
-    compression: Option<&str>,
     predictions_name: Option<&str>,
     answers_name: &str,
 ) -> PyResult<String> {
@@ -46,28 +40,61 @@ pub fn score(
         .map(|(low, high)| metric.clip(low, high))
         .transpose()
         .map_err(PyValueError::new_err)?;
-    let format = ContentFormat {
-        layout: parse_layout(layout)?,
-        compression: parse_compression(compression)?,
-        bytes_max: u64::MAX,
-    };
     let mut answers = Chunks::new(answers)?;
     let mut predictions = Chunks::new(predictions)?;
     let scored = py.detach(|| {
         // The size is only a hint for the first allocation.
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
         let table = offline::read_answers(lines, metric, clip).map_err(|bad| bad.to_string())?;
-        let scored = offline::score(&table, metric, &mut predictions, format);
-        scored.map_err(|error| match predictions_name {
+        let named = |error: String| match predictions_name {
             Some(name) => format!("{name}: {error}"),
             None => error,
-        })
+        };
+        let (bytes, format) = content::open(&mut predictions, predictions_name.unwrap_or_default())
+            .map_err(|error| named(error.to_string()))?;
+        offline::score(&table, metric, bytes, format).map_err(named)
     });
     // An exception of an iterator is the cause of the failure that it leads to.
     if let Some(raised) = answers.take_raised().or_else(|| predictions.take_raised()) {
         return Err(raised);
     }
     to_json(&scored.map_err(PyValueError::new_err)?)
+}
+
+/// Compares predictions with the items of a suite, and returns the comparison as JSON: the numbers of
+/// items, of items with a prediction and of predictions for other items, and the errors for which a job
+/// would fail.
+///
+/// `predictions` is an iterable of `bytes`, which may be cut anywhere: NDJSON, a JSON array or CSV,
+/// possibly compressed, as their content shows. `predictions_name` is the name of their file.
+///
+/// Raises `ValueError` if the predictions cannot be decompressed.
+#[pyfunction]
+#[pyo3(signature = (predictions, item_ids, metric, *, predictions_name=None))]
+pub fn check(
+    py: Python<'_>,
+    predictions: &Bound<'_, PyAny>,
+    item_ids: Vec<String>,
+    metric: &str,
+    predictions_name: Option<&str>,
+) -> PyResult<String> {
+    let metric = parse_metric(metric)?;
+    let mut predictions = Chunks::new(predictions)?;
+    let checked = py.detach(|| {
+        let (bytes, format) = content::open(&mut predictions, predictions_name.unwrap_or_default())
+            .map_err(|error| error.to_string())?;
+        let mut check = FitCheck::new(metric, item_ids);
+        let go_on = || ControlFlow::Continue(());
+        match read_content(bytes, format, CellForm::of(metric), go_on, &mut check) {
+            ReadEnd::Complete | ReadEnd::Stopped(()) => Ok(check.finish()),
+            ReadEnd::Invalid(error) => Err(error.to_string()),
+        }
+    });
+    if let Some(raised) = predictions.take_raised() {
+        return Err(raised);
+    }
+    let fit = checked.map_err(PyValueError::new_err)?;
+    serde_json::to_string(&fit).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Returns the metric for the answers in a folder, and the bounds of the loss of an item, if it has
@@ -90,25 +117,4 @@ fn to_json(report: &Report) -> PyResult<String> {
 fn parse_metric(name: &str) -> PyResult<Metric> {
     name.parse()
         .map_err(|error| PyValueError::new_err(format!("metric: {error}")))
-}
-
-fn parse_layout(name: &str) -> PyResult<Layout> {
-    match name {
-        "lines" => Ok(Layout::Lines),
-        "array" => Ok(Layout::Array),
-        _ => Err(PyValueError::new_err(
-            "`layout` must be \"lines\" or \"array\".",
-        )),
-    }
-}
-
-fn parse_compression(name: Option<&str>) -> PyResult<Compression> {
-    match name {
-        None => Ok(Compression::None),
-        Some("gzip") => Ok(Compression::Gzip),
-        Some("zstd") => Ok(Compression::Zstd),
-        Some(_) => Err(PyValueError::new_err(
-            "`compression` must be \"gzip\", \"zstd\" or None.",
-        )),
-    }
 }

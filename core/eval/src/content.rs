@@ -1,11 +1,14 @@
-//! Content as it is sent or stored: predictions as NDJSON or as one JSON array, possibly compressed.
+//! Content as it is sent or stored: predictions as NDJSON, as one JSON array or as CSV, possibly
+//! compressed.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::mem;
 use std::ops::ControlFlow;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
+use zstd::stream::read::Decoder as ZstdDecoder;
 
-use crate::prediction::{Layout, PredictionSink, Stream};
+use crate::prediction::{CellForm, Document, PredictionSink, TextForm};
 
 /// Number of bytes that are decompressed at once, and the largest number between two calls of
 /// `check_stop`.
@@ -15,8 +18,11 @@ const DECODED_BYTES: usize = 256 * 1024;
 /// to support.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Number of bytes from which [`open`] detects the format.
-const DETECTED_BYTES: u64 = 512;
+/// Number of bytes from which the compression is detected.
+pub const DETECTED_BYTES: usize = 4;
+
+/// The byte order mark of UTF-8, which programs on Windows write before a text (RFC 8259, section 8.1).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The compression of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +38,8 @@ pub enum Compression {
 /// The format of content, and the limit for reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentFormat {
-    /// The layout of the predictions.
-    pub layout: Layout,
+    /// The form of the text, unless its beginning shows another one.
+    pub text: TextForm,
     /// The compression of the bytes as they are sent.
     pub compression: Compression,
     /// The largest decompressed size, in bytes.
@@ -75,9 +81,35 @@ impl<B> ReadEnd<B> {
     }
 }
 
-/// Detects the format of a file from its first bytes and its name: the compression from the magic
-/// number, a JSON array from an opening bracket or from the ending `.json`. Returns a reader of all
-/// bytes, with the format.
+impl Compression {
+    /// Detects the compression of bytes from the first of them.
+    pub fn detect(first: &[u8]) -> Self {
+        match first {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            // A frame with data, or one that decoders skip; `pzstd` begins with the latter.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Returns the form of the text in a file with this name, which counts if its beginning does not show
+/// it.
+pub fn text_form(name: &str) -> TextForm {
+    let name = name.to_ascii_lowercase();
+    let plain = [".gz", ".zst"]
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(&name);
+    if plain.ends_with(".csv") {
+        TextForm::Csv
+    } else {
+        TextForm::Json
+    }
+}
+
+/// Detects the format of a file with this name from its content. Returns a reader of all bytes, with the
+/// format.
 pub fn open<R: Read>(
     mut bytes: R,
     name: &str,
@@ -85,25 +117,11 @@ pub fn open<R: Read>(
     let mut first = Vec::new();
     bytes
         .by_ref()
-        .take(DETECTED_BYTES)
+        .take(DETECTED_BYTES as u64)
         .read_to_end(&mut first)?;
-    let compression = match first.as_slice() {
-        [0x1f, 0x8b, ..] => Compression::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-        _ => Compression::None,
-    };
-    let is_named_array = [".json", ".json.gz", ".json.zst"]
-        .iter()
-        .any(|suffix| name.ends_with(suffix));
-    let starts_with_bracket =
-        compression == Compression::None && first.trim_ascii_start().first() == Some(&b'[');
     let format = ContentFormat {
-        layout: if is_named_array || starts_with_bracket {
-            Layout::Array
-        } else {
-            Layout::Lines
-        },
-        compression,
+        text: text_form(name),
+        compression: Compression::detect(&first),
         bytes_max: u64::MAX,
     };
     let all = Cursor::new(first).chain(BufReader::with_capacity(DECODED_BYTES, bytes));
@@ -111,47 +129,163 @@ pub fn open<R: Read>(
 }
 
 /// Reads content from its bytes as they were sent, and passes each prediction to the sink, or its
-/// errors. Calls `check_stop` before each piece of at most 256 KiB, and stops when it breaks.
+/// errors. `cells` is the form of the cells, if the text is CSV. Calls `check_stop` before each piece of at most 256 KiB, and stops when it breaks.
 pub fn read_content<B>(
     sent: impl BufRead,
     format: ContentFormat,
+    cells: CellForm,
     mut check_stop: impl FnMut() -> ControlFlow<B>,
     sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
 ) -> ReadEnd<B> {
-    let mut stream = Stream::new(format.layout);
+    let mut document = Document::new(format.text, cells);
     let end = read_pieces(sent, format, |piece| {
         check_stop()?;
-        stream.feed(piece, sink)
+        document.feed(piece, sink)
     });
-    end.then(|| stream.finish(sink))
+    end.then(|| document.finish(sink))
 }
 
-/// Decompresses content, and passes it on in pieces of at most 256 KiB.
+/// Decompresses content, and passes it on in pieces of at most 256 KiB, without a byte order mark at the
+/// start.
 pub fn read_pieces<B>(
     sent: impl BufRead,
     format: ContentFormat,
-    each: impl FnMut(&[u8]) -> ControlFlow<B>,
+    mut each: impl FnMut(&[u8]) -> ControlFlow<B>,
 ) -> ReadEnd<B> {
-    match format.compression {
-        Compression::None => read_decoded(sent, format, each),
-        Compression::Gzip => {
-            let decoder = BufReader::with_capacity(DECODED_BYTES, MultiGzDecoder::new(sent));
-            read_decoded(decoder, format, each)
-        }
-        Compression::Zstd => match zstd_decoder(sent) {
-            Ok(decoder) => {
-                let decoder = BufReader::with_capacity(DECODED_BYTES, decoder);
-                read_decoded(decoder, format, each)
+    // Number of bytes of the mark that were read, while only they were.
+    let mut of_mark = Some(0);
+    let without_mark = |piece: &[u8]| {
+        let Some(n_before) = of_mark else {
+            return each(piece);
+        };
+        let rest_of_mark = &BYTE_ORDER_MARK[n_before..];
+        let n = piece.len().min(rest_of_mark.len());
+        if piece[..n] != rest_of_mark[..n] {
+            of_mark = None;
+            if n_before > 0 {
+                each(&BYTE_ORDER_MARK[..n_before])?;
             }
-            Err(_) => ReadEnd::Invalid(ContentError::Compression),
-        },
+            return each(piece);
+        }
+        of_mark = Some(n_before + n).filter(|n| *n < BYTE_ORDER_MARK.len());
+        match piece[n..] {
+            [] => ControlFlow::Continue(()),
+            ref rest => each(rest),
+        }
+    };
+    match format.compression {
+        Compression::None => read_decoded(sent, format, without_mark),
+        Compression::Gzip => read_members::<_, GzDecoder<_>, _>(sent, format, without_mark),
+        Compression::Zstd => read_members::<_, ZstdDecoder<_>, _>(sent, format, without_mark),
     }
 }
 
-fn zstd_decoder<R: BufRead>(sent: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(sent)?;
-    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-    Ok(decoder)
+fn read_members<R: BufRead, D: MemberDecoder<R>, B>(
+    sent: R,
+    format: ContentFormat,
+    each: impl FnMut(&[u8]) -> ControlFlow<B>,
+) -> ReadEnd<B> {
+    let members = Members::<R, D>::Between {
+        rest: sent,
+        is_first: true,
+    };
+    read_decoded(
+        BufReader::with_capacity(DECODED_BYTES, members),
+        format,
+        each,
+    )
+}
+
+/// The decoder of one member of gzip, or of one frame of zstd.
+trait MemberDecoder<R>: Read + Sized {
+    /// Creates the decoder of a member that starts at the next byte.
+    fn start(rest: R) -> io::Result<Self>;
+
+    /// Returns the bytes after the member, which has ended.
+    fn rest(self) -> R;
+}
+
+impl<R: BufRead> MemberDecoder<R> for GzDecoder<R> {
+    fn start(rest: R) -> io::Result<Self> {
+        Ok(Self::new(rest))
+    }
+
+    fn rest(self) -> R {
+        self.into_inner()
+    }
+}
+
+impl<R: BufRead> MemberDecoder<R> for ZstdDecoder<'static, R> {
+    fn start(rest: R) -> io::Result<Self> {
+        let mut decoder = Self::with_buffer(rest)?.single_frame();
+        decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+        Ok(decoder)
+    }
+
+    fn rest(self) -> R {
+        self.finish()
+    }
+}
+
+/// Decompresses one or several members. Between and after them, zeros and white space are skipped: tapes
+/// and text editors add them.
+enum Members<R, D> {
+    Between {
+        rest: R,
+        is_first: bool,
+    },
+    Member(D),
+    /// The start of a member could not be read.
+    Failed,
+}
+
+impl<R: BufRead, D: MemberDecoder<R>> Read for Members<R, D> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match mem::replace(self, Self::Failed) {
+                Self::Failed => return Err(io::ErrorKind::InvalidData.into()),
+                Self::Between { mut rest, is_first } => {
+                    if !is_first && is_padding_up_to_end(&mut rest)? {
+                        *self = Self::Between { rest, is_first };
+                        return Ok(0);
+                    }
+                    *self = Self::Member(D::start(rest)?);
+                }
+                Self::Member(mut decoder) => match decoder.read(into) {
+                    Ok(0) if !into.is_empty() => {
+                        *self = Self::Between {
+                            rest: decoder.rest(),
+                            is_first: false,
+                        };
+                    }
+                    read => {
+                        *self = Self::Member(decoder);
+                        return read;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Skips zeros and white space. Returns `true` if nothing follows.
+fn is_padding_up_to_end(bytes: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let piece = match bytes.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            piece => piece?,
+        };
+        if piece.is_empty() {
+            return Ok(true);
+        }
+        let is_padding = |byte: &u8| matches!(byte, 0 | b' ' | b'\t' | b'\r' | b'\n');
+        let n = piece.iter().take_while(|byte| is_padding(byte)).count();
+        let is_all = n == piece.len();
+        bytes.consume(n);
+        if !is_all {
+            return Ok(false);
+        }
+    }
 }
 
 fn read_decoded<B>(

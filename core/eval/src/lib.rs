@@ -7,6 +7,7 @@
 pub mod board;
 pub mod compare;
 pub mod content;
+pub mod csv;
 mod disclosure;
 mod error;
 pub mod item_scores;

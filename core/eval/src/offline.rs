@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
+use crate::prediction::CellForm;
 use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
 use crate::suite::{AnswerLines, BadSuite};
 
@@ -97,7 +98,8 @@ pub fn score_all(
     let progress = Progress::default();
     let mut scorer = Scorer::new(open, metric, &progress).with_sealed(sealed);
     let never_stop = || ControlFlow::Continue(());
-    let scored = match read_content(predictions, format, never_stop, &mut scorer) {
+    let cells = CellForm::of(metric);
+    let scored = match read_content(predictions, format, cells, never_stop, &mut scorer) {
         ReadEnd::Complete => scorer.finish(),
         ReadEnd::Stopped(failure) => Err(failure),
         ReadEnd::Invalid(error) => return Err(error.to_string()),

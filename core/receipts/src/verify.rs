@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use assay_eval::content::{ContentFormat, ReadEnd, read_content};
+use assay_eval::prediction::CellForm;
 use assay_eval::score::{AnswerTable, Builder, Figures as Score};
 use assay_eval::suite::{AnswerLines, Opening, SealSeed};
 use assay_eval::{Clip, DisclosurePolicy, Ladder, Metric, offline};
@@ -201,7 +202,9 @@ pub fn verify<R: BufRead>(
 
     let predictions = match evidence.predictions {
         Some(open) => {
-            let digest = hash_predictions(open).map_err(at(Step::Predictions))?;
+            let metric: Metric = claim.metric.parse().map_err(at(Step::Predictions))?;
+            let digest =
+                hash_predictions(open, CellForm::of(metric)).map_err(at(Step::Predictions))?;
             if digest != statement.subject[0].digest.sha256 {
                 return Err((
                     Step::Predictions,
@@ -342,7 +345,10 @@ fn check_consistency(
 /// Opens the predictions again.
 type OpenPredictions<'a, R> = &'a dyn Fn() -> Result<(R, ContentFormat), String>;
 
-fn hash_predictions<R: BufRead>(open: OpenPredictions<'_, R>) -> Result<String, String> {
+fn hash_predictions<R: BufRead>(
+    open: OpenPredictions<'_, R>,
+    cells: CellForm,
+) -> Result<String, String> {
     use assay_eval::prediction::{HashedPredictions, Prediction, sink_fn};
 
     let (content, format) = open()?;
@@ -353,7 +359,8 @@ fn hash_predictions<R: BufRead>(open: OpenPredictions<'_, R>) -> Result<String, 
         },
     );
     let mut hashed = HashedPredictions::new(take);
-    match read_content(content, format, || ControlFlow::Continue(()), &mut hashed) {
+    let go_on = || ControlFlow::Continue(());
+    match read_content(content, format, cells, go_on, &mut hashed) {
         ReadEnd::Complete => Ok(hex::encode(hashed.finish().1)),
         ReadEnd::Stopped(reason) => Err(reason),
         ReadEnd::Invalid(error) => Err(error.to_string()),

@@ -9,7 +9,7 @@ use crate::model::random::{self, RandomError};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::content::Compression;
-use assay_eval::prediction::Layout;
+use assay_eval::prediction::TextForm;
 
 /// Maximum size of a part, in bytes.
 pub const PART_MAX: u64 = 64 * 1024 * 1024;
@@ -30,15 +30,17 @@ text_enum! {
         Ndjson = "application/x-ndjson",
         /// One JSON array of predictions.
         Json = "application/json",
+        /// A table of predictions with the columns `item_id` and `prediction` (RFC 4180).
+        Csv = "text/csv",
     }
 }
 
 impl ContentType {
-    /// Returns the layout that the parser of predictions expects.
-    pub const fn layout(self) -> Layout {
+    /// Returns the form of the content, unless its beginning shows another one.
+    pub const fn text_form(self) -> TextForm {
         match self {
-            Self::Ndjson => Layout::Lines,
-            Self::Json => Layout::Array,
+            Self::Ndjson | Self::Json => TextForm::Json,
+            Self::Csv => TextForm::Csv,
         }
     }
 }
@@ -80,6 +82,15 @@ text_enum! {
 }
 
 impl ContentEncoding {
+    /// Returns the encoding of content with a compression.
+    pub const fn of(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::Identity,
+            Compression::Gzip => Self::Gzip,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
+
     /// Returns the compression that the reader of content expects.
     pub const fn compression(self) -> Compression {
         match self {

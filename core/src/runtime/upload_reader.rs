@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Read};
 use std::ops::ControlFlow;
 
 use assay_eval::content::{ContentFormat, ReadEnd, read_content, read_pieces};
-use assay_eval::prediction::PredictionSink;
+use assay_eval::prediction::{CellForm, PredictionSink};
 use bytes::{Buf as _, Bytes};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
@@ -111,10 +111,11 @@ impl ContentReader<'_> {
     /// Passes each prediction to the sink, or its errors; see [`read_content`].
     pub fn read<B>(
         self,
+        cells: CellForm,
         check_stop: impl FnMut() -> ControlFlow<B>,
         sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ReadEnd<B> {
-        read_content(self.bytes, self.format, check_stop, sink)
+        read_content(self.bytes, self.format, cells, check_stop, sink)
     }
 
     /// Passes each line that is not blank to `each`, with its number from 1, and stops when it
@@ -198,7 +199,7 @@ impl BufRead for SentBytes {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use assay_eval::content::Compression;
-    use assay_eval::prediction::Layout;
+    use assay_eval::prediction::TextForm;
 
     use super::*;
 
@@ -214,7 +215,7 @@ mod tests {
             bytes: 0,
         };
         let format = ContentFormat {
-            layout: Layout::Lines,
+            text: TextForm::Json,
             compression: Compression::None,
             bytes_max: u64::MAX,
         };

@@ -4,24 +4,24 @@ use std::io::{self, BufRead, Read, Write as _};
 use std::ops::ControlFlow;
 
 use assay_eval::content::{Compression, ContentError, ContentFormat, ReadEnd, read_content};
-use assay_eval::prediction::Layout;
+use assay_eval::prediction::{CellForm, TextForm};
 
 use super::Seeded;
-use super::reader_output::{Collector, Output, streamed};
+use super::reader_output::{Collector, Output};
 
 const ALL: usize = usize::MAX;
 
-/// The first byte of the input selects the content type, the compression and the size limit, and if
+/// The first byte of the input selects the declared form, the compression and the size limit, and if
 /// the rest is the sent content or a document to compress first.
 pub fn uploads(data: &[u8]) {
     let Some((&options, rest)) = data.split_first() else {
         return;
     };
     let content = ContentFormat {
-        layout: if options & 1 == 0 {
-            Layout::Lines
+        text: if options & 1 == 0 {
+            TextForm::Json
         } else {
-            Layout::Array
+            TextForm::Csv
         },
         compression: [Compression::None, Compression::Gzip, Compression::Zstd]
             [usize::from(options >> 1 & 3) % 3],
@@ -80,7 +80,11 @@ fn packed(content: ContentFormat, document: &[u8]) {
         return;
     }
     assert_eq!(ended, ReadEnd::Complete);
-    assert_eq!(outputs, streamed(content.layout, [document], ALL));
+    let plain = ContentFormat {
+        compression: Compression::None,
+        ..content
+    };
+    assert_eq!(outputs, decoded(plain, &[document], ALL).0);
     if content.compression != Compression::None {
         let cut = whole[0].len() - 1 - seeded.below(whole[0].len() - 1);
         assert_eq!(
@@ -88,6 +92,8 @@ fn packed(content: ContentFormat, document: &[u8]) {
             ReadEnd::Invalid(ContentError::Compression),
             "cut at {cut}"
         );
+        let padded = [sent.as_slice(), b"\0\0\r\n"].concat();
+        assert_eq!(decoded(content, &[&padded], ALL).0, outputs);
         let more = [sent.as_slice(), b"what is this?"].concat();
         assert_eq!(
             decoded(content, &[&more], ALL).1,
@@ -117,7 +123,10 @@ fn decoded(content: ContentFormat, pieces: &[&[u8]], limit: usize) -> (Vec<Outpu
             .filter(|piece| !piece.is_empty())
             .collect(),
     };
-    let ended = read_content(sent, content, || ControlFlow::Continue(()), &mut collector);
+    // Numbers differ from text in the value of a cell only.
+    let cells = CellForm::Number;
+    let go_on = || ControlFlow::Continue(());
+    let ended = read_content(sent, content, cells, go_on, &mut collector);
     (collector.outputs, ended)
 }
 

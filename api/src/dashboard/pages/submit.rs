@@ -3,14 +3,17 @@
 use askama::Template;
 use assay_core::model::permissions::{EvalSubmitter, TermsAccepted, Uploader};
 use assay_core::model::suite::Suite;
-use assay_core::model::upload::{Upload, UploadKind, UploadStatus, UploadSummary};
+use assay_core::model::upload::{
+    ContentEncoding, ContentType, Upload, UploadKind, UploadStatus, UploadSummary,
+};
 use assay_core::model::usage::Usage;
 use assay_core::model::validation;
 use assay_core::{Code, Details, Error, Result};
-use assay_eval::prediction::Fit;
+use assay_eval::content::{Compression, DETECTED_BYTES, text_form};
+use assay_eval::prediction::{Fit, TextForm};
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{Path, Request, State};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
 
 use crate::app::App;
@@ -198,15 +201,19 @@ async fn store(
         if let Some(label) = fields.given("label") {
             validation::text("label", label)?;
         }
-        let file_name = field.file_name().unwrap_or_default().to_lowercase();
+        let content_type = match text_form(field.file_name().unwrap_or_default()) {
+            TextForm::Json => ContentType::Ndjson,
+            TextForm::Csv => ContentType::Csv,
+        };
+        let mut file = File::open(field).await?;
+        let first = file.next.as_deref().unwrap_or_default();
         let new = NewUploadFields {
             kind: UploadKind::Predictions.to_string(),
-            content_type: Some(String::from(content_type(&file_name))),
-            content_encoding: Some(String::from(content_encoding(&file_name))),
+            content_type: Some(content_type.to_string()),
+            content_encoding: Some(ContentEncoding::of(Compression::detect(first)).to_string()),
             bytes: None,
             sha256: None,
         };
-        let mut file = File::open(field).await?;
         let upload = uploads::create(app, &uploader, new).await?;
         let upload_id = upload.id.to_string();
         let mut number = 0;
@@ -236,25 +243,6 @@ fn incomplete(_: axum::extract::multipart::MultipartError) -> Error {
     )
 }
 
-/// Returns the media type of a file by its name: JSON, or else one prediction a line.
-fn content_type(file_name: &str) -> &'static str {
-    let name = file_name.strip_suffix(".gz").unwrap_or(file_name);
-    if name.ends_with(".json") {
-        "application/json"
-    } else {
-        "application/x-ndjson"
-    }
-}
-
-/// Returns the compression of a file by its name.
-fn content_encoding(file_name: &str) -> &'static str {
-    if file_name.ends_with(".gz") {
-        "gzip"
-    } else {
-        "identity"
-    }
-}
-
 /// A file that arrives.
 struct File<'a> {
     field: Field<'a>,
@@ -264,15 +252,24 @@ struct File<'a> {
 
 impl<'a> File<'a> {
     async fn open(mut field: Field<'a>) -> Result<Self> {
-        let next = field.chunk().await.map_err(incomplete)?;
-        match &next {
-            Some(bytes) if !bytes.is_empty() => Ok(Self { field, next }),
-            _ => Err(Error::field(
+        let mut first = BytesMut::new();
+        // The first bytes decide the compression.
+        while first.len() < DETECTED_BYTES
+            && let Some(bytes) = field.chunk().await.map_err(incomplete)?
+        {
+            first.extend_from_slice(&bytes);
+        }
+        if first.is_empty() {
+            return Err(Error::field(
                 "file",
                 "required",
                 "choose a file that is not empty",
-            )),
+            ));
         }
+        Ok(Self {
+            field,
+            next: Some(first.freeze()),
+        })
     }
 
     /// Returns the next part of at least `PART_BYTES` bytes, or the rest.

@@ -43,16 +43,18 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
     }
     let client = context.client()?;
     // The version is read before the predictions: in a pipeline, `assay items` reads at the same time.
+    let mut suite = suites::get(&client, &submission.suite_id)?;
+    let metric = suites::metric_of(&suite)?;
     let suite_version = match &submission.suite_version {
         Some(version) => Value::from(version.as_str()),
-        None => suites::get(&client, &submission.suite_id)?["version"].take(),
+        None => suite["version"].take(),
     };
     let wait = submission.wait;
     if file == STDIN && io::stdin().is_terminal() {
         let hint = "Reading predictions from the terminal; end with Ctrl-D.";
         context.messages.progress(hint);
     }
-    let predictions = predictions::read(file)?;
+    let predictions = predictions::read(file, metric)?;
     let started = Instant::now();
     let job = match predictions {
         Predictions::Inline(inline) => {
@@ -65,7 +67,7 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
                 "predictions",
                 &inline.json,
             )
-            .map_err(|failure| with_lines(failure, &inline))?
+            .map_err(|failure| with_lines(failure, file, &inline))?
         }
         Predictions::Upload(content) => {
             set_interrupt_text(Some(
@@ -177,16 +179,20 @@ fn needs_next_key(job: &Value) -> bool {
             && is_one_of(&job["error"]["code"], &rules.next_key_after_failure))
 }
 
-/// Adds the numbers of lines to errors such as `predictions[3].item_id`.
-fn with_lines(mut failure: Box<Failure>, inline: &Inline) -> Box<Failure> {
+/// Replaces the indices of errors such as `predictions[3].item_id` with lines of the file.
+fn with_lines(mut failure: Box<Failure>, file: &str, inline: &Inline) -> Box<Failure> {
     for field in &mut failure.fields {
-        let index = field
+        let place = field
             .field
             .strip_prefix("predictions[")
             .and_then(|rest| rest.split_once(']'))
-            .and_then(|(index, _)| index.parse::<usize>().ok());
-        if let Some(line) = index.and_then(|index| inline.lines.get(index)) {
-            field.field = format!("line {line}, {}", field.field);
+            .and_then(|(index, path)| Some((index.parse::<usize>().ok()?, path)));
+        if let Some((index, path)) = place
+            && let Some(line) = inline.lines.get(index)
+        {
+            let path = path.trim_start_matches('.');
+            let separator = if path.is_empty() { "" } else { ": " };
+            field.field = format!("{file}:{line}{separator}{path}");
         }
     }
     failure

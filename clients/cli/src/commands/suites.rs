@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use assay_eval::Metric;
 use assay_eval::content::{ReadEnd, read_content};
-use assay_eval::prediction::{Fit, FitCheck};
-use assay_eval::{FieldError, Metric};
+use assay_eval::prediction::{CellForm, Fit, FitCheck};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -239,17 +239,13 @@ pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
         .collect::<Result<Vec<String>>>()?;
     let (bytes, format) = predictions::open(file)?;
     let mut check = FitCheck::new(metric, item_ids);
+    let go_on = || ControlFlow::Continue(());
     if let ReadEnd::Invalid(error) =
-        read_content(bytes, format, || ControlFlow::Continue(()), &mut check)
+        read_content(bytes, format, CellForm::of(metric), go_on, &mut check)
     {
         return Err(Failure::new(Exit::InvalidInput, format!("{file}: {error}")));
     }
     let fit = check.finish();
-    let mut errors = fit.errors.clone();
-    if metric.needs_all_predictions() && fit.n_missing() > 0 && !fit.is_partial {
-        let message = format!("{metric} needs a prediction for each item of the suite");
-        errors.push(FieldError::new("predictions", "required", message));
-    }
     let report = json!({
         "suite_id": suite_id,
         "suite_version": suite["version"],
@@ -262,24 +258,21 @@ pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
             .map(|(item_id, place)| json!({"item_id": item_id, "place": place}))
             .collect::<Vec<_>>(),
         "is_partial": fit.is_partial,
-        "errors": errors,
+        "errors": fit.errors,
+        "warnings": fit.warnings,
     });
     if context.output.is_table() {
         write_summary(&fit, &report)?;
     } else {
         context.output.object(CHECK, &report)?;
     }
-    if errors.is_empty() {
+    for warning in &fit.warnings {
+        context.messages.note(&format!("warning: {warning}"));
+    }
+    if fit.errors.is_empty() {
         return Ok(());
     }
-    let lines = errors
-        .iter()
-        .map(|error| format!("{}: {}", error.field, error.message));
-    Err(Failure::new(
-        Exit::InvalidInput,
-        "a job with these predictions would fail",
-    )
-    .with_details(lines))
+    Err(predictions::invalid(file, &fit.errors))
 }
 
 fn write_summary(fit: &Fit, report: &Value) -> Result<()> {

@@ -3,16 +3,20 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use serde::Serialize;
+use unicode_normalization::UnicodeNormalization as _;
+
 use super::sink::PredictionSink;
+use super::unmatched::Unmatched;
 use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value, location};
 use crate::error::FieldError;
-use crate::metric::Metric;
+use crate::metric::{Family, Metric};
 
 /// Largest number of unmatched predictions and of missing items that a [`Fit`] names.
 const NAMED_MAX: usize = 10;
 
 /// The comparison of predictions with the items and the metric of a suite.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fit {
     /// Number of items of the suite.
     pub n_items: i64,
@@ -28,6 +32,8 @@ pub struct Fit {
     pub errors: Vec<FieldError>,
     /// Set if reading stopped at the last of these errors: the numbers do not cover the rest.
     pub is_partial: bool,
+    /// Likely mistakes for which a job would not fail, each with its cause, for people.
+    pub warnings: Vec<String>,
 }
 
 impl Fit {
@@ -42,6 +48,13 @@ pub struct FitCheck {
     metric: Metric,
     /// The place of the prediction of each item once there is one, with the number of the item.
     places: HashMap<String, (usize, Option<String>)>,
+    unmatched: Unmatched,
+    /// Number of predictions with a value.
+    n_values: i64,
+    /// The first text with a separator in a place for one id, and the number of such texts.
+    separated: (Option<String>, i64),
+    /// The first id or label with white space around it, and the number of them.
+    padded: (Option<String>, i64),
     fit: Fit,
 }
 
@@ -61,16 +74,25 @@ impl FitCheck {
             first_missing: Vec::new(),
             errors: Vec::new(),
             is_partial: false,
+            warnings: Vec::new(),
         };
         Self {
             metric,
             places,
+            unmatched: Unmatched::default(),
+            n_values: 0,
+            separated: (None, 0),
+            padded: (None, 0),
             fit,
         }
     }
 
     /// Returns the comparison with the predictions that were taken.
-    pub fn finish(self) -> Fit {
+    pub fn finish(mut self) -> Fit {
+        if !self.fit.is_partial {
+            self.check_whole();
+            self.fit.warnings = self.warnings();
+        }
         let Self {
             places, mut fit, ..
         } = self;
@@ -86,10 +108,111 @@ impl FitCheck {
     }
 }
 
+impl FitCheck {
+    /// Adds the errors that only all predictions together show.
+    fn check_whole(&mut self) {
+        if let Some(place) = self.unmatched.first_repeated() {
+            self.fit.errors.push(FieldError::new(
+                format!("{place}.item_id"),
+                "duplicate",
+                "this item is already predicted",
+            ));
+        }
+        if self.metric.needs_all_predictions() && self.fit.n_missing() > 0 {
+            let message = format!(
+                "{} needs a prediction for each item of the suite",
+                self.metric
+            );
+            self.fit
+                .errors
+                .push(FieldError::new("predictions", "required", message));
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let fit = &self.fit;
+        let mut warnings = Vec::new();
+        if fit.n_unmatched * 2 > self.n_values {
+            let cause = self.similar_id().map_or_else(String::new, |(found, item)| {
+                format!(
+                    ": {found:?} differs from {item:?} in case, white space or Unicode form only"
+                )
+            });
+            warnings.push(format!(
+                "{} of {} predictions are for items that the suite does not have{cause}",
+                fit.n_unmatched, self.n_values
+            ));
+        } else if fit.n_missing() * 2 > fit.n_items {
+            warnings.push(format!(
+                "{} of {} items have no prediction, and count as the worst possible one",
+                fit.n_missing(),
+                fit.n_items
+            ));
+        }
+        if let (Some(text), n) = &self.separated
+            && n * 2 > self.n_values
+        {
+            warnings.push(format!(
+                "{text:?} is one id; write a ranking of several as an array of texts"
+            ));
+        }
+        if let (Some(text), n) = &self.padded {
+            warnings.push(format!(
+                "{n} predictions have white space around an id or a label, such as {text:?}; it counts as a part"
+            ));
+        }
+        warnings
+    }
+
+    /// Returns the first unmatched id that equals one of the suite except for its writing, and that id.
+    fn similar_id(&self) -> Option<(&str, &str)> {
+        let items: HashMap<String, &str> = self
+            .places
+            .keys()
+            .map(|item| (plain(item), item.as_str()))
+            .collect();
+        let first = self.fit.first_unmatched.iter();
+        first
+            .filter_map(|(found, _)| Some((found.as_str(), *items.get(&plain(found))?)))
+            .next()
+    }
+
+    /// Counts texts that are probably mistakes.
+    fn count_mistakes(&mut self, value: Value<'_, '_>) {
+        let mut note = |text: &str| {
+            if text.trim() != text {
+                self.padded.1 += 1;
+                self.padded.0.get_or_insert_with(|| text.into());
+            }
+        };
+        match value {
+            Value::Label(label) => {
+                note(label);
+                let is_id = self.metric.family() == Family::Rankings;
+                if is_id && label.trim().contains([' ', '|', ',', ';', '\t']) {
+                    self.separated.1 += 1;
+                    self.separated.0.get_or_insert_with(|| label.to_string());
+                }
+            }
+            Value::Ranking(ids) => ids.iter().for_each(|id| note(id)),
+            Value::Probabilities(all) => all.iter().for_each(|(label, _)| note(label)),
+            Value::Number(_) | Value::Failed => {}
+        }
+    }
+}
+
+/// Returns a text in the form in which ids are compared for warnings.
+fn plain(text: &str) -> String {
+    text.trim().to_lowercase().nfkc().collect()
+}
+
 impl<'a> PredictionSink<'a> for FitCheck {
     type Stop = ();
 
     fn take(&mut self, prediction: Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<()> {
+        if let Ok(prediction) = &prediction {
+            self.count_mistakes(prediction.value);
+        }
         let fit = &mut self.fit;
         match prediction {
             Err(error) => fit.errors.push(error),
@@ -97,6 +220,7 @@ impl<'a> PredictionSink<'a> for FitCheck {
                 if matches!(prediction.value, Value::Failed) {
                     return ControlFlow::Continue(());
                 }
+                self.n_values += 1;
                 let place = location(prediction.index, prediction.line);
                 if let Err((reason, message)) = check_value(self.metric, prediction.value) {
                     let field = format!("{place}.prediction");
@@ -105,6 +229,7 @@ impl<'a> PredictionSink<'a> for FitCheck {
                 match self.places.get_mut(prediction.item_id.as_ref()) {
                     None => {
                         fit.n_unmatched += 1;
+                        self.unmatched.add(&prediction);
                         if fit.first_unmatched.len() < NAMED_MAX {
                             let item_id = prediction.item_id.into_owned();
                             fit.first_unmatched.push((item_id, place));
@@ -169,6 +294,7 @@ mod tests {
             [
                 ("predictions[2].item_id", "duplicate"),
                 ("predictions[4].prediction", "type"),
+                ("predictions[4].item_id", "duplicate"),
             ]
         );
         assert!(!fit.is_partial);
@@ -179,5 +305,58 @@ mod tests {
         let many = vec![r#"{"item_id":"a","prediction":1}"#; FIELD_ERRORS_MAX + 5].join(",");
         let fit = fit("accuracy", &["a"], &format!("[{many}]"));
         assert!(fit.is_partial && fit.errors.len() >= FIELD_ERRORS_MAX);
+    }
+
+    #[test]
+    fn likely_mistakes_have_warnings() {
+        let row = |id: &str, value: &str| format!(r#"{{"item_id":"{id}","prediction":{value}}}"#);
+        for (metric, rows, expected) in [
+            (
+                "accuracy",
+                vec![row("A1", "\"x\""), row(" b2 ", "\"x\"")],
+                vec![
+                    "2 of 2 predictions are for items that the suite does not have: \"A1\" differs from \"a1\"",
+                ],
+            ),
+            (
+                "accuracy",
+                vec![row("a1", "\"x\"")],
+                vec!["2 of 3 items have no prediction"],
+            ),
+            (
+                "ndcg@5",
+                vec![row("a1", "\"d1 d2\""), row("b2", "\"d1|d2\"")],
+                vec!["\"d1 d2\" is one id"],
+            ),
+            (
+                "exact_match",
+                vec![row("a1", "\"new york\""), row("b2", "\" x\"")],
+                vec!["1 predictions have white space around an id or a label, such as \" x\""],
+            ),
+            (
+                "accuracy",
+                vec![row("a1", "\"x\""), row("b2", "[\"y\"]")],
+                vec![],
+            ),
+        ] {
+            let found = fit(
+                metric,
+                &["a1", "b2", "c3"],
+                &format!("[{}]", rows.join(",")),
+            );
+            assert_eq!(found.errors, []);
+            assert_eq!(found.warnings.len(), expected.len(), "{:?}", found.warnings);
+            for (warning, start) in found.warnings.iter().zip(expected) {
+                assert!(warning.starts_with(start), "{warning}");
+            }
+        }
+    }
+
+    #[test]
+    fn metric_that_needs_all_predictions_reports_missing_ones() {
+        let one = r#"[{"item_id":"a","prediction":1}]"#;
+        let found = fit("spearman", &["a", "b"], one);
+        assert_eq!(found.errors[0].field, "predictions");
+        assert_eq!(fit("rmse", &["a", "b"], one).errors, []);
     }
 }

@@ -13,7 +13,9 @@ use serde::de::{
 use super::element::{Element, Form, has_nul};
 use super::scan;
 use super::sink::PredictionSink;
+use super::value::{ELEMENT_BYTES_MAX, TOO_LONG};
 use crate::error::FieldError;
+use crate::json::skip_value;
 
 /// A document that is not JSON in UTF-8. The message is for the caller, and names the line and
 /// column.
@@ -48,8 +50,10 @@ pub fn read<'a, B>(
     let emitted = element.index;
     element = Element::default();
     let mut stop = None;
+    let too_long = too_long_elements(text);
     let document = Document {
         sink,
+        too_long: &too_long,
         element: &mut element,
         stop: &mut stop,
         emitted,
@@ -86,7 +90,11 @@ fn read_fast_path<'a, B>(
         .position(|byte| !is_space(byte))
         .filter(|at| bytes[*at] == b'[')?;
     while bytes[at] != b']' {
-        at = scan::element(text, at + 1, false, element)?;
+        let start = at + 1;
+        at = scan::element(text, start, false, element)?;
+        if at - start > ELEMENT_BYTES_MAX {
+            element.add_error("", "range", TOO_LONG);
+        }
         if let ControlFlow::Break(stop) = element.emit(sink) {
             return Some(ControlFlow::Break(stop));
         }
@@ -98,10 +106,43 @@ fn read_fast_path<'a, B>(
         .then_some(ControlFlow::Continue(()))
 }
 
+/// Returns the indices of the elements of a well-formed array that are longer than [`ELEMENT_BYTES_MAX`].
+fn too_long_elements(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    if text.len() <= ELEMENT_BYTES_MAX {
+        return found;
+    }
+    let between = |at: usize| {
+        let separators = text.as_bytes()[at..]
+            .iter()
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'['));
+        at + separators.count()
+    };
+    let mut at = between(0);
+    for index in 0.. {
+        let Some(skipped) = skip_value(text, at).filter(|skipped| skipped.end > at) else {
+            break;
+        };
+        if skipped.end - at > ELEMENT_BYTES_MAX {
+            found.push(index);
+        }
+        at = between(skipped.end);
+    }
+    found
+}
+
 /// Reads the one prediction in `json` into a new element. Fails if `json` is not JSON.
 pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_str(json);
     Seed(ElementVisitor(element))
+        .deserialize(&mut parser)
+        .and_then(|()| parser.end())
+}
+
+/// Reads the value of a prediction in `json` into a new element. Fails if `json` is not JSON.
+pub(super) fn read_value<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
+    let mut parser = serde_json::Deserializer::from_str(json);
+    Seed(PredictionVisitor(element))
         .deserialize(&mut parser)
         .and_then(|()| parser.end())
 }
@@ -387,6 +428,8 @@ struct Document<'r, 'a, B, S> {
     stop: &'r mut Option<B>,
     /// Number of elements that the fast path has emitted.
     emitted: usize,
+    /// The indices of the elements that are longer than [`ELEMENT_BYTES_MAX`].
+    too_long: &'r [usize],
 }
 
 impl<'a, B, S: PredictionSink<'a, Stop = B>> ValueVisitor<'a> for Document<'_, 'a, B, S> {
@@ -406,6 +449,9 @@ impl<'a, B, S: PredictionSink<'a, Stop = B>> ValueVisitor<'a> for Document<'_, '
             .next_element_seed(Seed(ElementVisitor(self.element)))?
             .is_some()
         {
+            if self.too_long.contains(&self.element.index) {
+                self.element.add_error("", "range", TOO_LONG);
+            }
             if self.element.index >= self.emitted
                 && let ControlFlow::Break(stop) = self.element.emit(self.sink)
             {

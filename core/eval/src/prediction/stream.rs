@@ -11,12 +11,10 @@ use super::element::{Element, ElementBuffers};
 use super::reader::read_one;
 use super::scan;
 use super::sink::PredictionSink;
-use super::value::location;
+use super::value::{ELEMENT_BYTES_MAX, TOO_LONG, location};
+use crate::csv::{UTF16, is_utf16};
 use crate::error::FieldError;
 use crate::json::{DEPTH_MAX, depth};
-
-/// The longest element, in bytes.
-pub const ELEMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Number of elements that the fast path reads before it emits the first of them, so that the sink
 /// can prefetch.
@@ -48,7 +46,7 @@ enum Position {
 }
 
 /// Returns `true` for white space of JSON, which is less than that of ASCII.
-const fn is_white(byte: &u8) -> bool {
+pub(super) const fn is_white(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
@@ -336,7 +334,7 @@ impl Stream {
         let flow = if is_absent {
             ControlFlow::Continue(())
         } else if is_too_long {
-            self.emit_error("range", "is longer than 1 MiB", sink)
+            self.emit_error("range", TOO_LONG, sink)
         } else {
             self.feed_slow_path(whole, sink)
         };
@@ -354,7 +352,12 @@ impl Stream {
         sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
         let Ok(text) = str::from_utf8(json) else {
-            return self.emit_syntax_error("is not UTF-8", sink);
+            let message = if is_utf16(json) {
+                UTF16
+            } else {
+                "is not UTF-8"
+            };
+            return self.emit_syntax_error(message, sink);
         };
         let line = self.line_number();
         // Counting brackets is much faster than following them, and nearly always enough.
@@ -371,7 +374,8 @@ impl Stream {
         }
         let mut element = Element::new(self.index, line, mem::take(&mut self.buffers[0]));
         if let Err(error) = read_one(text, &mut element) {
-            let message = format!("is not valid JSON (column {})", error.column());
+            let reason = syntax_reason(text, &error);
+            let message = format!("is not valid JSON (column {}){reason}", error.column());
             return self.emit_syntax_error(&message, sink);
         }
         self.has_errors |= element.has_errors();
@@ -420,6 +424,28 @@ impl Stream {
 
     fn line_number(&self) -> Option<usize> {
         (self.layout == Layout::Lines).then_some(self.line)
+    }
+}
+
+/// Returns the reason of a syntax error, after a colon, if it is one that people often meet.
+fn syntax_reason(text: &str, error: &serde_json::Error) -> &'static str {
+    // The column is that of the last byte that was read.
+    let rest = match error.line() {
+        1 => text.get(error.column().saturating_sub(1)..),
+        _ => None,
+    };
+    let rest = rest.unwrap_or_default().trim_start_matches('-');
+    if ["NaN", "nan", "Infinity", "inf"]
+        .iter()
+        .any(|name| rest.starts_with(name))
+    {
+        ": NaN and infinity are not numbers"
+    } else if error.to_string().starts_with("number out of range") {
+        ": the number is too large"
+    } else if text.trim_end().contains('\r') {
+        ": lines must end in LF or CRLF, not in CR alone"
+    } else {
+        ""
     }
 }
 

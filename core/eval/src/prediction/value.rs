@@ -8,6 +8,12 @@ use crate::metric::{Family, Metric};
 /// The largest number of field errors that are collected before reading stops.
 pub const FIELD_ERRORS_MAX: usize = 20;
 
+/// The longest element of a document, in bytes.
+pub const ELEMENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The message for a longer element.
+pub(super) const TOO_LONG: &str = "is longer than 1 MiB";
+
 /// The longest item id, in bytes of UTF-8.
 pub(super) const ITEM_ID_BYTES_MAX: usize = 512;
 
@@ -92,6 +98,9 @@ pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static
 fn check_probabilities(
     probabilities: &[(Cow<'_, str>, f64)],
 ) -> Result<(), (&'static str, String)> {
+    if probabilities.is_empty() {
+        return Err(("range", "must have at least one label".into()));
+    }
     if let Some((label, probability)) = probabilities
         .iter()
         .find(|(_, probability)| !(0.0..=1.0).contains(probability))

@@ -13,7 +13,6 @@ mod ranks;
 mod result;
 mod scorer;
 mod trivial;
-mod unmatched;
 
 pub use answer_table::{AnswerTable, Builder};
 pub use result::{Failure, Figures, Score, Sealed};

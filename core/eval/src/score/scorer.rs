@@ -9,12 +9,11 @@ use super::numbers::Numbers;
 use super::probabilities::Probabilities;
 use super::ranking::Rankings;
 use super::result::{Failure, Figures, Score, Sealed};
-use super::unmatched::Unmatched;
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::{Family, Metric};
 use crate::prediction::{
-    HashedPredictions, Prediction, PredictionSink, Value, check_value, location, read,
+    HashedPredictions, Prediction, PredictionSink, Unmatched, Value, check_value, location, read,
 };
 
 /// Number of predictions between two updates of the progress, which also check whether to stop.

@@ -125,6 +125,10 @@ impl<R: BufRead> AnswerLines<R> {
             if read.map_err(|error| BadSuite::unreadable(&self.name, line, &error))? == 0 {
                 break;
             }
+            let text = match line {
+                1 => without_mark(&text),
+                _ => &text,
+            };
             if text.trim().is_empty() {
                 continue;
             }
@@ -138,11 +142,11 @@ impl<R: BufRead> AnswerLines<R> {
                     .map_err(|reason| bad(format!("answer: {reason}")))?;
                 add(item_id, &answer).map_err(bad)
             };
-            match line_of(&text, "answer") {
+            match line_of(text, "answer") {
                 Some((item_id, json)) => add_checked(&item_id, json)?,
                 None => {
                     let AnswerLine { item_id, answer } =
-                        serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+                        serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
                     add_checked(&item_id, answer.get())?;
                 }
             }
@@ -153,9 +157,15 @@ impl<R: BufRead> AnswerLines<R> {
     }
 }
 
+/// Returns a text without the byte order mark that programs on Windows write before it.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Returns the lines that are not blank, with their numbers from 1.
 fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines()
+    without_mark(text)
+        .lines()
         .enumerate()
         .map(|(at, line)| (at + 1, line))
         .filter(|(_, line)| !line.trim().is_empty())

@@ -1,0 +1,474 @@
+//! The reader of CSV (RFC 4180). It is strict, because a table that is read with tolerance loses rows
+//! without a word: a quote that is not closed hides all rows up to the next one.
+//!
+//! Records end in LF or CRLF; a file may have both. The first record names the columns, each once, and all
+//! others are as wide. Lines of white space are ignored. One record at a time is in memory.
+
+use std::ops::ControlFlow;
+
+/// The longest record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 1024 * 1024;
+
+/// A record of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// The number of its first line, from 1.
+    pub line: usize,
+    /// The cells, each followed by a separator byte.
+    text: &'a str,
+    ends: &'a [CellEnd],
+}
+
+/// The end of a cell.
+#[derive(Debug, Clone, Copy)]
+struct CellEnd {
+    /// The place of the separator after the cell.
+    at: usize,
+    is_quoted: bool,
+}
+
+impl<'a> Record<'a> {
+    /// Returns the text of a cell, without its quotes. Empty if the record has fewer cells.
+    pub fn cell(&self, column: usize) -> &'a str {
+        let start = match column {
+            0 => 0,
+            _ => self
+                .ends
+                .get(column - 1)
+                .map_or(usize::MAX, |end| end.at + 1),
+        };
+        let end = self.ends.get(column).map_or(0, |end| end.at);
+        self.text.get(start..end).unwrap_or_default()
+    }
+
+    /// Returns `true` for an empty cell without quotes, which is no value; two quotes are an empty text.
+    pub fn is_absent(&self, column: usize) -> bool {
+        self.cell(column).is_empty() && !self.ends.get(column).is_some_and(|end| end.is_quoted)
+    }
+
+    /// Returns all cells.
+    pub fn cells(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let record = *self;
+        (0..self.ends.len()).map(move |column| record.cell(column))
+    }
+}
+
+/// A record that is not CSV.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CsvError {
+    /// The number of its first line, from 1; for a quote, of the line with the quote.
+    pub line: usize,
+    /// The reason, for people.
+    pub message: String,
+}
+
+/// The place of the next byte in its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At the start of a cell.
+    Start,
+    /// In a cell without quotes.
+    Plain,
+    /// Between the quotes of a cell.
+    Quoted,
+    /// After a quote that ends the cell, or is the first of two that stand for one.
+    AfterQuote,
+    /// After a carriage return, which a line feed must follow.
+    AfterReturn,
+    /// After an error that hides where the next record starts. The rest is ignored.
+    Failed,
+}
+
+/// Reads a table from bytes as they arrive, which may be cut anywhere.
+#[derive(Debug)]
+pub struct CsvReader {
+    place: Place,
+    /// The cells of the current record, each followed by a separator byte.
+    text: Vec<u8>,
+    ends: Vec<CellEnd>,
+    /// Set if the current cell began with a quote.
+    is_quoted: bool,
+    /// Set while the current record is longer than [`RECORD_BYTES_MAX`]. Its bytes are dropped.
+    is_too_long: bool,
+    /// The number of the current line.
+    line: usize,
+    /// The number of the bytes of the current line before the next one.
+    column: usize,
+    /// The number of the first line of the current record.
+    first_line: usize,
+    /// The line and column of the last quote that opened a cell.
+    opened: (usize, usize),
+    /// Number of columns, once the first record has named them.
+    width: Option<usize>,
+}
+
+impl Default for CsvReader {
+    fn default() -> Self {
+        Self {
+            place: Place::Start,
+            text: Vec::new(),
+            ends: Vec::new(),
+            is_quoted: false,
+            is_too_long: false,
+            line: 1,
+            column: 0,
+            first_line: 1,
+            opened: (0, 0),
+            width: None,
+        }
+    }
+}
+
+impl CsvReader {
+    /// Reads the next bytes, and calls `each` with every record that ends in them, or with its error; the
+    /// first record has the names of the columns. Stops when `each` breaks.
+    pub fn feed<B>(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let mut at = 0;
+        while at < bytes.len() && self.place != Place::Failed {
+            // Most bytes do not change the place.
+            let rest = &bytes[at..];
+            let usual = match self.place {
+                Place::Plain => rest
+                    .iter()
+                    .position(|byte| matches!(byte, b',' | b'"' | b'\r' | b'\n' | 0)),
+                Place::Quoted => rest
+                    .iter()
+                    .position(|byte| matches!(byte, b'"' | b'\n' | 0)),
+                _ => Some(0),
+            };
+            let usual = usual.unwrap_or(rest.len());
+            self.push(&rest[..usual]);
+            self.column += usual;
+            at += usual;
+            if let Some(byte) = bytes.get(at) {
+                self.column += 1;
+                self.step(*byte, each)?;
+                at += 1;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Ends the table: the last record may have no line end.
+    pub fn finish<B>(
+        mut self,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match self.place {
+            Place::Failed => ControlFlow::Continue(()),
+            Place::Quoted => {
+                let (line, column) = self.opened;
+                let message = format!("the quote in column {column} is not closed");
+                self.fail(line, message, each)
+            }
+            Place::AfterReturn => self.lone_return(each),
+            Place::Start | Place::Plain | Place::AfterQuote => self.end_line(each),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.text.len() + bytes.len() > RECORD_BYTES_MAX {
+            self.is_too_long = true;
+        } else if !self.is_too_long {
+            self.text.extend_from_slice(bytes);
+        }
+    }
+
+    /// Reads one byte, which may change the place.
+    fn step<B>(
+        &mut self,
+        byte: u8,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let column = self.column;
+        let mut refuse =
+            |reader: &mut Self, message: String| reader.fail(reader.line, message, each);
+        match (self.place, byte) {
+            (_, 0) if is_utf16(&self.text) => return refuse(self, UTF16.into()),
+            (_, 0) => return refuse(self, format!("there is a NUL character in column {column}")),
+            (Place::Quoted, b'"') => self.place = Place::AfterQuote,
+            (Place::Quoted, _) => {
+                self.push(&[byte]);
+                if byte == b'\n' {
+                    (self.line, self.column) = (self.line + 1, 0);
+                }
+            }
+            (Place::Start, b'"') => {
+                (self.place, self.opened) = (Place::Quoted, (self.line, column));
+                self.is_quoted = true;
+            }
+            (Place::AfterQuote, b'"') => {
+                self.push(b"\"");
+                self.place = Place::Quoted;
+            }
+            (Place::AfterReturn, b'\n') => return self.end_line(each),
+            (Place::AfterReturn, _) => return self.lone_return(each),
+            (_, b',') => self.end_cell(),
+            (_, b'\r') => self.place = Place::AfterReturn,
+            (_, b'\n') => return self.end_line(each),
+            (Place::Plain, b'"') => {
+                let message = format!(
+                    "there is a quote in column {column}, in a cell without quotes around it"
+                );
+                return refuse(self, message);
+            }
+            (Place::AfterQuote, _) => {
+                let message = format!(
+                    "there is text in column {column}, after the closing quote; a quote in a quoted cell is doubled"
+                );
+                return refuse(self, message);
+            }
+            (Place::Start | Place::Plain | Place::Failed, _) => {
+                self.push(&[byte]);
+                self.place = Place::Plain;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn end_cell(&mut self) {
+        self.ends.push(CellEnd {
+            at: self.text.len(),
+            is_quoted: std::mem::take(&mut self.is_quoted),
+        });
+        // Cells are checked to be UTF-8 together. The separator keeps them apart.
+        self.push(b",");
+        self.place = Place::Start;
+    }
+
+    fn end_line<B>(
+        &mut self,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let is_white = self.text.iter().all(|byte| matches!(byte, b' ' | b'\t'));
+        let is_blank = self.ends.is_empty() && is_white && !self.is_too_long;
+        let is_quoted = self.opened.0 >= self.first_line;
+        let flow = if is_blank && !is_quoted {
+            self.text.clear();
+            ControlFlow::Continue(())
+        } else {
+            self.end_record(each)
+        };
+        (self.line, self.column) = (self.line + 1, 0);
+        self.first_line = self.line;
+        if self.place != Place::Failed {
+            self.place = Place::Start;
+        }
+        flow
+    }
+
+    fn end_record<B>(
+        &mut self,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.end_cell();
+        let flow = match self.record() {
+            Ok(record) => each(Ok(record)),
+            Err(message) if self.width.is_some() => each(Err(CsvError {
+                line: self.first_line,
+                message,
+            })),
+            // Without the names of the columns, the other records have no meaning.
+            Err(message) => {
+                let line = self.first_line;
+                return self.fail(line, message, each);
+            }
+        };
+        self.width = self.width.or(Some(self.ends.len()));
+        self.text.clear();
+        self.ends.clear();
+        self.is_too_long = false;
+        flow
+    }
+
+    /// Returns the current record, or the reason why it is not valid.
+    fn record(&self) -> Result<Record<'_>, String> {
+        if self.is_too_long {
+            return Err("is longer than 1 MiB".into());
+        }
+        let text = str::from_utf8(&self.text).map_err(|_| {
+            if is_utf16(&self.text) {
+                UTF16
+            } else {
+                "is not UTF-8"
+            }
+        })?;
+        let record = Record {
+            line: self.first_line,
+            text,
+            ends: &self.ends,
+        };
+        match self.width {
+            Some(width) if width != self.ends.len() => Err(format!(
+                "has {} cells, and the first line has {width}",
+                self.ends.len()
+            )),
+            Some(_) => Ok(record),
+            None => match repeated(record) {
+                Some(name) => Err(format!("names the column {name:?} twice")),
+                None => Ok(record),
+            },
+        }
+    }
+
+    fn lone_return<B>(
+        &mut self,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let message =
+            "there is a carriage return without a line feed; lines must end in LF or CRLF";
+        self.fail(self.line, message.into(), each)
+    }
+
+    /// Reports an error that hides where the next record starts, and ignores the rest.
+    fn fail<B>(
+        &mut self,
+        line: usize,
+        message: String,
+        each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.place = Place::Failed;
+        each(Err(CsvError { line, message }))
+    }
+}
+
+/// The message for a text in UTF-16.
+pub(crate) const UTF16: &str = "is UTF-16; save the file as UTF-8";
+
+/// Returns `true` for bytes that begin with a byte order mark of UTF-16.
+pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
+}
+
+/// Returns the first cell that equals an earlier one.
+fn repeated(record: Record<'_>) -> Option<&str> {
+    let mut names: Vec<&str> = record.cells().collect();
+    names.sort_unstable();
+    names
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a table in pieces of this size. Returns `line: cells` of each record, or `line: message`.
+    fn rows(table: &[u8], size: usize) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut each = |row: Result<Record<'_>, CsvError>| {
+            found.push(match row {
+                Ok(row) => format!(
+                    "{}: {}",
+                    row.line,
+                    row.cells().collect::<Vec<_>>().join("|")
+                ),
+                Err(error) => format!("{}: error: {error}", error.line),
+            });
+            ControlFlow::<()>::Continue(())
+        };
+        let mut reader = CsvReader::default();
+        for piece in table.chunks(size) {
+            assert!(reader.feed(piece, &mut each).is_continue());
+        }
+        assert!(reader.finish(&mut each).is_continue());
+        found
+    }
+
+    #[test]
+    fn valid_tables_are_read_in_pieces_of_any_size() {
+        for (table, expected) in [
+            ("a,b\n1,2\n", &["1: a|b", "2: 1|2"][..]),
+            ("a,b\r\n1,2", &["1: a|b", "2: 1|2"]),
+            ("a,b\n \n\t \r\n,\n  ", &["1: a|b", "4: |"]),
+            (
+                "\"a\",\"b,\"\"c\"\n\"\",\" x \"\n",
+                &["1: a|b,\"c", "2: | x "],
+            ),
+            ("a,b\n\"1\n2\",3\n4,5", &["1: a|b", "2: 1\n2|3", "4: 4|5"]),
+            ("a,ä€\n🍜,\"é\"", &["1: a|ä€", "2: 🍜|é"]),
+            ("", &[]),
+            ("\n\n", &[]),
+        ] {
+            for size in 1..=table.len().max(1) {
+                assert_eq!(
+                    rows(table.as_bytes(), size),
+                    expected,
+                    "{table:?} in {size}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn invalid_tables_name_the_line() {
+        for (table, expected) in [
+            (
+                &b"a,b\n1\n2,3\n"[..],
+                "2: error: has 1 cells, and the first line has 2",
+            ),
+            (
+                b"a,b\n1,2,3\n",
+                "2: error: has 3 cells, and the first line has 2",
+            ),
+            (b"a,a\n1,2\n", "1: error: names the column \"a\" twice"),
+            (
+                b"a,b\n\n1,\"2\n3,4\n",
+                "3: error: the quote in column 3 is not closed",
+            ),
+            (
+                b"a,b\n1,2\"\n",
+                "2: error: there is a quote in column 4, in a cell",
+            ),
+            (
+                b"a,b\n\"1\"x,2\n",
+                "2: error: there is text in column 4, after the",
+            ),
+            (
+                b"a,b\r1,2\r",
+                "1: error: there is a carriage return without",
+            ),
+            (
+                b"a,b\n1,2\r",
+                "2: error: there is a carriage return without",
+            ),
+            (b"a,b\n1,\xff\n", "2: error: is not UTF-8"),
+            (b"\xff\xfea,b\n", "1: error: is UTF-16"),
+            (b"\xff\xfea\0,\0b\0\n\0", "1: error: is UTF-16"),
+            (
+                b"a,b\n1,\0\n",
+                "2: error: there is a NUL character in column 3",
+            ),
+            // The two bytes are a character only if the cells are joined.
+            (b"a,b\n\xc3,\xa9\n", "2: error: is not UTF-8"),
+        ] {
+            for size in 1..=table.len() {
+                let found = rows(table, size);
+                let error = found.iter().find(|row| row.contains("error: "));
+                assert!(
+                    error.is_some_and(|error| error.starts_with(expected)),
+                    "{expected}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn reading_continues_after_a_record_of_another_width() {
+        assert_eq!(rows(b"a,b\n1\n2,3\n", 4)[2], "3: 2|3");
+        let long = format!("a,b\n{},2\n3,4\n", "x".repeat(RECORD_BYTES_MAX));
+        let found = rows(long.as_bytes(), 1000);
+        assert_eq!(found[1..], ["2: error: is longer than 1 MiB", "3: 3|4"]);
+    }
+
+    #[test]
+    fn table_of_one_column_has_empty_cells() {
+        assert_eq!(rows(b"a\n\"\"\n\nx\n", 2), ["1: a", "2: ", "4: x"]);
+    }
+}
