@@ -97,6 +97,6 @@ def test_readme_examples_run(
     asyncio.run(run_cells())
     output = capsys.readouterr().out
     assert re.search(r"accuracy 0\.\d{3} ± 0\.\d{3} \(95 % interval .*, wilson\), n = 400", output)
-    assert "400 items, 0 missing, 0 unknown, 0 duplicates, 0 of the wrong type" in output
+    assert "400 items, 0 missing, 0 unknown" in output
     assert "predictions[1].item_id duplicate" in output
     assert re.search(r"difference [+−]0\.\d{3} \(95 % interval", output)

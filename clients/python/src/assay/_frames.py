@@ -5,7 +5,6 @@ Libraries of DataFrames are recognized by their methods, so that none of them is
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ._core import encode_json
+from ._documents import ERRORS_MAX, Problem, describe, detect, read_document, read_file
 from ._errors import AssayError
 
 PredictionValue = Any
@@ -22,6 +22,7 @@ Predictions = Any
 """A DataFrame, a path, a dict, or an iterable of predictions; see `Suite.submit`."""
 
 _ROWS_PER_CHUNK = 20_000
+_READ_BYTES = 1 << 20
 _PREDICTION = "prediction"
 _ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman")
@@ -29,6 +30,8 @@ _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro")
 _PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
 _RANKING_METRICS = ("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map")
 _PROBABILITY_TOLERANCE = 1e-6
+_PARQUET = b"PAR1"
+_OTHER_TABLES = (".arrow", ".feather", ".xlsx", ".xls", ".pkl", ".npy", ".npz", ".h5")
 _NUMBER_MAX = 1e50
 
 
@@ -51,6 +54,8 @@ class PredictionFile:
     content_encoding: str
     column: str = _PREDICTION
     """The name of the value next to `item_id`."""
+    numbers: bool = False
+    """`True` if the cells of CSV are numbers."""
 
 
 def open_predictions(
@@ -158,6 +163,11 @@ def prediction_line(pair: tuple[Any, Any], column: str = _PREDICTION) -> bytes:
         raise AssayError(f"The {column} of the item {item_id} is not valid: {error}.") from None
 
 
+def failed_line(item_id: str) -> bytes:
+    """Returns a prediction that does not exist, as a line of NDJSON. Its item counts as missing."""
+    return encode_json({"item_id": item_id, "error": {}}) + b"\n"
+
+
 def _require_columns(columns: Iterable[Any], column: str) -> None:
     names = [str(name) for name in columns]
     if missing := [name for name in ("item_id", column) if name not in names]:
@@ -213,77 +223,17 @@ def _batch(batch: Any, column: str) -> Iterator[bytes]:
 def _open_file(path: Path, column: str, metric: str | None) -> Rows | PredictionFile:
     if not path.is_file():
         raise AssayError(f"There is no file {path}.")
-    endings = [ending.lower() for ending in path.suffixes]
-    encodings = {".gz": "gzip", ".zst": "zstd"}
-    encoding = encodings.get(endings[-1], "identity") if endings else "identity"
-    kind = (endings[-2:-1] or [""])[0] if encoding != "identity" else (endings or [""])[-1]
-    if kind in (".ndjson", ".jsonl"):
-        return PredictionFile(path, "application/x-ndjson", encoding, column)
-    if kind == ".json":
-        return PredictionFile(path, "application/json", encoding, column)
-    if kind == ".csv" and encoding == "identity":
-        return _replayable(lambda: _pairs(_csv(path, column, metric), column))
-    if kind == ".parquet" and encoding == "identity":
+    with path.open("rb") as file:
+        is_parquet = file.read(len(_PARQUET)) == _PARQUET
+    if is_parquet:
         return _replayable(lambda: _parquet(path, column))
-    raise AssayError(
-        f"{path.name} has an unknown ending. Files end in .ndjson, .jsonl or .json (with .gz or "
-        ".zst if compressed), .csv or .parquet."
-    )
-
-
-def _csv(path: Path, column: str, metric: str | None) -> Iterator[tuple[str, Any]]:
-    import csv
-
-    # A cell may hold a long ranking; the limit of the module is 131,072 characters.
-    csv.field_size_limit(1 << 30)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        # Strictly RFC 4180: an unclosed quote would hide all rows up to the next one.
-        reader = csv.reader(file, strict=True)
-        rows = _csv_rows(reader, path)
-        empty: list[str] = []
-        header = next(rows, empty)
-        if repeated := sorted({name for name in header if header.count(name) > 1}):
-            raise AssayError(f"{path}:1: the column `{repeated[0]}` is there twice.")
-        _require_columns(header, column)
-        id_at, value_at = header.index("item_id"), header.index(column)
-        for row in rows:
-            place = f"{path}:{reader.line_num}"
-            if len(row) != len(header):
-                raise AssayError(
-                    f"{place}: the row has {len(row)} cells, the header {len(header)}."
-                )
-            item_id, text = row[id_at], row[value_at]
-            if "\n" in item_id or ("\n" in text and not text.startswith(("[", "{"))):
-                raise AssayError(f"{place}: a cell has a line break: is a quote left open?")
-            try:
-                value = _csv_value(text, metric)
-            except ValueError:
-                raise AssayError(f"{place}: {text!r} is not a valid {column}.") from None
-            yield item_id, value
-
-
-def _csv_rows(reader: Any, path: Path) -> Iterator[list[str]]:
-    """Yields the rows that are not empty. Errors name the file and the line."""
-    import csv
-
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise AssayError(f"{path}:{reader.line_num}: {error}.") from None
-        except UnicodeError:
-            raise AssayError(f"{path}:{reader.line_num + 1}: the text is not UTF-8.") from None
-        if row:
-            yield row
-
-
-def _csv_value(text: str, metric: str | None) -> Any:
-    # A ranking or probabilities are JSON in the cell.
-    if text.startswith(("[", "{")):
-        return json.loads(text)
-    return float(text) if metric in _NUMBER_METRICS else text
+    if path.suffix.lower() in _OTHER_TABLES:
+        raise AssayError(
+            f"{path}: this is no table that the client reads. Files are NDJSON, a JSON array or "
+            "CSV, also with gzip or zstd, or Parquet."
+        )
+    content_type, encoding = detect(path)
+    return PredictionFile(path, content_type, encoding, column, metric in _NUMBER_METRICS)
 
 
 def _parquet(path: Path, column: str) -> Iterator[bytes]:
@@ -327,28 +277,49 @@ def to_arrow(rows: list[dict[str, Any]]) -> Any:
 def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
     """Returns predictions or answers as NDJSON in chunks of whole lines.
 
-    Raises `AssayError` for files in zstd, which Python reads only from version 3.14 on.
+    Raises `AssayError` with the places of the first errors of a file.
     """
     if isinstance(source, Rows):
         yield from source.chunks()
         return
-    if source.content_type == "application/json":
-        rows = json.loads(_decompressed(source).read())
-        yield from _pairs(_entries(rows, source.column), source.column)
+    rows = read_document(
+        read_file(source.path), source.path.name, column=source.column, numbers=source.numbers
+    )
+    problems: list[str] = []
+    lines: list[bytes] = []
+    for row in rows:
+        if isinstance(row, Problem):
+            problems.append(describe(str(source.path), row))
+            if len(problems) == ERRORS_MAX:
+                break
+        elif row.has_value:
+            lines.append(prediction_line((row.item_id, row.value), source.column))
+        else:
+            lines.append(failed_line(row.item_id))
+    if problems:
+        raise AssayError("\n".join(problems))
+    for start in range(0, len(lines), _ROWS_PER_CHUNK):
+        yield b"".join(lines[start : start + _ROWS_PER_CHUNK])
+
+
+def chunks(source: Rows | PredictionFile) -> Iterator[bytes]:
+    """Returns the bytes of a source: NDJSON, or those of a file as they are."""
+    if isinstance(source, Rows):
+        yield from source.chunks()
         return
-    with _decompressed(source) as file:
-        while chunk := file.readlines(1 << 20):
-            yield b"".join(chunk)
+    with source.path.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            yield chunk
 
 
-def _decompressed(source: PredictionFile) -> Any:
-    if source.content_encoding == "gzip":
-        import gzip
+def find_scorer() -> Any:
+    """Returns the scorer, which contains the platform's reader. `None` if it is not installed."""
+    from importlib import import_module
 
-        return gzip.open(source.path, "rb")
-    if source.content_encoding == "zstd":
-        return _import("compression.zstd", f"Reading {source.path.name} here").open(source.path)
-    return source.path.open("rb")
+    try:
+        return import_module("assay_scorer")
+    except ImportError:
+        return None
 
 
 def is_type_of_metric(value: Any, metric: str) -> bool:

@@ -62,7 +62,7 @@ BoardVisibility: TypeAlias = Literal["credential", "public"]
 
 ContentEncoding: TypeAlias = Literal["identity", "gzip", "zstd"]
 
-ContentType: TypeAlias = Literal["application/x-ndjson", "application/json"]
+ContentType: TypeAlias = Literal["application/x-ndjson", "application/json", "text/csv"]
 
 DataUse: TypeAlias = Literal["scoring_only", "aggregate_research", "model_improvement"]
 

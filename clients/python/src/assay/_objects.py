@@ -282,9 +282,10 @@ class Suite(models.Suite):
         return items
 
     def check(self, predictions: Predictions, rankings: Any = None) -> Check:
-        """Checks predictions without sending them: missing, unknown and repeated items, and types.
+        """Checks predictions without sending them, with the verdict of the platform.
 
-        Accepts what `submit` accepts. Reads the items, unless they are in the cache.
+        Accepts what `submit` accepts, and names the place of each error. Reads the items, unless
+        they are in the cache.
         """
         source = open_predictions(predictions, rankings, self.metric)
         return check_predictions(source, (self.items()).ids(), self.metric)
@@ -303,8 +304,8 @@ class Suite(models.Suite):
         """Submits predictions, and returns the job that scores them.
 
         `predictions` is a DataFrame of pandas, polars or pyarrow with the columns `item_id` and
-        `prediction`; the path of a file (.ndjson, .jsonl or .json, also with .gz or .zst; .csv;
-        .parquet); a dict; an iterable of (item_id, prediction); or ids, with an array of
+        `prediction`; the path of a file (NDJSON, a JSON array or CSV, also with gzip or zstd;
+        Parquet); a dict; an iterable of (item_id, prediction); or ids, with an array of
         `rankings`. More than 5 MiB are sent as an upload, which continues after an interruption
         if the same call is repeated.
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _models as models
+from ._documents import Entry, Problem, describe, read_document, read_file
 from ._errors import AssayError, Regression
-from ._frames import (
-    PredictionFile,
-    Rows,
-    is_type_of_metric,
-    read_lines,
-)
+from ._fit import compare
+from ._frames import PredictionFile, Rows, chunks, find_scorer
 
 if TYPE_CHECKING:
     from ._score import Score
 
-_EXAMPLES_MAX = 20
 _LOWER_IS_BETTER = ("rmse", "mae", "log_loss", "brier", "ece@15")
 
 
@@ -166,85 +163,79 @@ class Check:
 
     n_items: int
     """The number of items of the suite."""
-    n_predictions: int
-    n_missing: int
-    """The number of items without a prediction. Each scores as a wrong one."""
+    n_matched: int
+    """The number of items with a prediction."""
     n_unknown: int
-    """The number of predictions for items that are not in the suite."""
-    n_duplicates: int
-    n_wrong_type: int
-    """The number of predictions that do not fit the metric of the suite."""
+    """The number of predictions for items that are not in the suite. They are ignored."""
     missing: tuple[str, ...]
-    """The ids of the first missing items, at most 20. The same holds for the other ids."""
+    """The ids of the first items without a prediction, at most 10."""
     unknown: tuple[str, ...]
-    duplicates: tuple[str, ...]
-    wrong_type: tuple[str, ...]
+    """The first ids that are not in the suite, at most 10."""
+    errors: tuple[str, ...]
+    """The errors for which the server refuses the predictions, or the job would fail, each with its
+    place: `file:line`, or the number of the row. At most about 20."""
+    warnings: tuple[str, ...]
+    """Likely mistakes that the server accepts, each with its cause."""
+    is_partial: bool
+    """`True` if reading stopped at the last of the errors: the numbers do not cover the rest."""
+
+    @property
+    def n_missing(self) -> int:
+        """The number of items without a prediction. Each scores as a wrong one."""
+        return self.n_items - self.n_matched
 
     @property
     def ok(self) -> bool:
         """`True` if the server accepts the predictions. Missing and unknown items are accepted."""
-        return self.n_predictions > 0 and not (self.n_duplicates or self.n_wrong_type)
+        return not self.errors
 
     def __str__(self) -> str:
         parts = (
             (self.n_missing, "missing", self.missing),
             (self.n_unknown, "unknown", self.unknown),
-            (self.n_duplicates, "duplicates", self.duplicates),
-            (self.n_wrong_type, "of the wrong type", self.wrong_type),
         )
         texts = [f"{self.n_items:,} items"]
         for count, name, examples in parts:
             more = ", …" if count > 3 else ""
             shown = f" ({', '.join(map(repr, examples[:3]))}{more})" if examples else ""
             texts.append(f"{count:,} {name}{shown}")
-        return ", ".join(texts)
+        lines = [", ".join(texts), *(f"warning: {warning}" for warning in self.warnings)]
+        return "\n".join([*lines, *self.errors])
 
 
 def check_predictions(source: Rows | PredictionFile, item_ids: Iterable[str], metric: str) -> Check:
-    """Returns how predictions fit the items of a suite. Sends nothing."""
-    import json
+    """Returns how predictions fit the items of a suite. Sends nothing.
 
-    open_items = dict.fromkeys(item_ids, False)
-    unknown_ids: set[str] = set()
-    n_predictions = 0
-    counts = {"unknown": 0, "duplicates": 0, "wrong_type": 0}
-    examples: dict[str, list[str]] = {name: [] for name in counts}
-
-    def count(name: str, item_id: str) -> None:
-        counts[name] += 1
-        if len(examples[name]) < _EXAMPLES_MAX:
-            examples[name].append(item_id)
-
-    for chunk in read_lines(source):
-        for line in chunk.splitlines():
-            if not line.strip():
-                continue
-            row = json.loads(line)
-            item_id = row["item_id"]
-            n_predictions += 1
-            if not is_type_of_metric(row.get("prediction"), metric):
-                count("wrong_type", item_id)
-            is_repeated = open_items.get(item_id, item_id in unknown_ids)
-            if item_id in open_items:
-                open_items[item_id] = True
-            else:
-                unknown_ids.add(item_id)
-                count("unknown", item_id)
-            if is_repeated:
-                count("duplicates", item_id)
-    missing = [item_id for item_id, is_predicted in open_items.items() if not is_predicted]
+    The scorer reads them if it is installed, with the code of the platform.
+    """
+    name = str(source.path) if isinstance(source, PredictionFile) else None
+    scorer = find_scorer()
+    if scorer is None:
+        fit = compare(_rows(source), item_ids, metric)
+    else:
+        try:
+            text = scorer.check(chunks(source), list(item_ids), metric, predictions_name=name)
+        except ValueError as error:
+            raise AssayError(f"{name}: {error}" if name else str(error)) from None
+        fit = json.loads(text)
+    problems = (Problem(error["field"], error["message"]) for error in fit["errors"])
     return Check(
-        n_items=len(open_items),
-        n_predictions=n_predictions,
-        n_missing=len(missing),
-        n_unknown=counts["unknown"],
-        n_duplicates=counts["duplicates"],
-        n_wrong_type=counts["wrong_type"],
-        missing=tuple(missing[:_EXAMPLES_MAX]),
-        unknown=tuple(examples["unknown"]),
-        duplicates=tuple(examples["duplicates"]),
-        wrong_type=tuple(examples["wrong_type"]),
+        n_items=fit["n_items"],
+        n_matched=fit["n_matched"],
+        n_unknown=fit["n_unmatched"],
+        missing=tuple(fit["first_missing"]),
+        unknown=tuple(item_id for item_id, _ in fit["first_unmatched"]),
+        errors=tuple(describe(name, problem) for problem in problems),
+        warnings=tuple(fit["warnings"]),
+        is_partial=fit["is_partial"],
     )
+
+
+def _rows(source: Rows | PredictionFile) -> Iterator[Entry | Problem]:
+    if isinstance(source, PredictionFile):
+        text = read_file(source.path)
+        return read_document(text, source.path.name, numbers=source.numbers)
+    return read_document(b"".join(source.chunks()), "", numbers=False)
 
 
 def job_html(job: models.Job, base_url: str) -> str:

@@ -6,16 +6,23 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ._errors import AssayError
-from ._frames import PredictionFile, Predictions, Rows, open_answers, open_predictions, read_lines
+from ._frames import (
+    PredictionFile,
+    Predictions,
+    Rows,
+    chunks,
+    find_scorer,
+    open_answers,
+    open_predictions,
+    read_lines,
+)
 from ._record import Decoders, Record, each, record
 from ._results import describe_figures, score_html
 
-_READ_BYTES = 1 << 20
 # The scorer counts lines of NDJSON, and rows are one line each.
 _LINE_OF_ROWS = re.compile(r"^(?:line |answers:)(\d+)")
 
@@ -79,22 +86,25 @@ def score(
             clip = clip or clip_of_suite
         if metric is None:
             raise AssayError("`metric` is required unless `answers` is the folder of a suite.")
-        predicted, options = _predictions(open_predictions(predictions, rankings, metric))
-        gold, options_of_gold = _answers(open_answers(answers, metric))
-        text: str = scorer.score(predicted, gold, metric, clip, **options, **options_of_gold)
+        source = open_predictions(predictions, rankings, metric)
+        name = str(source.path) if isinstance(source, PredictionFile) else None
+        gold, options = _answers(open_answers(answers, metric))
+        text: str = scorer.score(
+            chunks(source), gold, metric, clip, predictions_name=name, **options
+        )
     except ValueError as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
     return Score.from_dict(json.loads(text))
 
 
 def _load_scorer() -> Any:
-    try:
-        return import_module("assay_scorer")
-    except ImportError as error:
+    scorer = find_scorer()
+    if scorer is None:
         raise AssayError(
             "assay.score needs the scorer, which is not installed. "
             "Run: pip install 'assay-client[score]'"
-        ) from error
+        )
+    return scorer
 
 
 def _folder(answers: Any) -> Path | None:
@@ -104,32 +114,10 @@ def _folder(answers: Any) -> Path | None:
     return path if path.is_dir() else None
 
 
-def _predictions(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:
-    """Returns the chunks of predictions, and the options of the scorer for them."""
-    if isinstance(source, Rows):
-        return source.chunks(), {}
-    is_array = source.content_type == "application/json"
-    is_compressed = source.content_encoding != "identity"
-    return _read_file(source.path), {
-        "layout": "array" if is_array else "lines",
-        "compression": source.content_encoding if is_compressed else None,
-        "predictions_name": str(source.path),
-    }
-
-
 def _answers(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:
     if isinstance(source, Rows):
         return source.chunks(), {}
-    is_ndjson = source.content_type == "application/x-ndjson"
-    is_plain = is_ndjson and source.content_encoding == "identity"
-    chunks = _read_file(source.path) if is_plain else read_lines(source)
-    return chunks, {"answers_name": str(source.path)}
-
-
-def _read_file(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            yield chunk
+    return read_lines(source), {"answers_name": str(source.path)}
 
 
 def _row_of_line(location: re.Match[str]) -> str:

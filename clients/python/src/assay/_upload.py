@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from ._cache import Cache, UploadState
 from ._core import Block, Core, Json, Parallel, Steps, encode_json, logger, without_none
+from ._documents import Entry, Problem, describe, read_document, read_file
 from ._errors import (
     AssayError,
     ConnectionFailed,
@@ -106,7 +108,56 @@ def submit(
     submission: Submission,
     progress: bool | OnProgress | None = None,
 ) -> Steps[Json]:
-    """Submits predictions inline, or by upload if they are large. Returns the job."""
+    """Submits predictions inline, or by upload if they are large. Returns the job.
+
+    Raises `ValidationFailed` with the lines of a file, if the predictions are in one.
+    """
+    steps = _submit(core, cache, source, submission, progress)
+    if isinstance(source, Rows):
+        return (yield from steps)
+    try:
+        return (yield from steps)
+    except ValidationFailed as error:
+        raise _in_file(error, source) from None
+
+
+def _in_file(error: ValidationFailed, source: PredictionFile) -> ValidationFailed:
+    """Returns an error with places in a file instead of those in the request."""
+    of_predictions = ("predictions", "line ")
+    if not any(found.field.startswith(of_predictions) for found in error.fields):
+        return error
+    places: list[str] = []
+    if any(found.field.startswith("predictions[") for found in error.fields):
+        document = read_document(read_file(source.path), source.path.name, numbers=source.numbers)
+        places = [row.place for row in document if isinstance(row, Entry)]
+    fields: list[Json] = []
+    for found in error.fields:
+        if not found.field.startswith(of_predictions):
+            fields.append(found._asdict())
+            continue
+        index = re.match(r"predictions\[(\d+)\]", found.field)
+        place = found.field
+        if index and int(index[1]) < len(places):
+            place = places[int(index[1])] + place[index.end() :]
+        text = describe(str(source.path), Problem(place, found.message))
+        fields.append({"field": place, "reason": found.reason, "message": text})
+    return ValidationFailed(
+        error.code,
+        "\n".join(str(one["message"]) for one in fields),
+        status=error.status,
+        request_id=error.request_id,
+        details={**error.details, "fields": fields},
+        retry_after=error.retry_after,
+    )
+
+
+def _submit(
+    core: Core,
+    cache: Cache,
+    source: Rows | PredictionFile,
+    submission: Submission,
+    progress: bool | OnProgress | None = None,
+) -> Steps[Json]:
     content: _Content
     if isinstance(source, PredictionFile):
         is_small = source.path.stat().st_size <= _INLINE_BYTES_MAX

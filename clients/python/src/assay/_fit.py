@@ -1,0 +1,103 @@
+"""The comparison of predictions with the items and the metric of a suite, without answers.
+
+It has the verdicts of the platform's comparison, which the scorer contains.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+from ._documents import ERRORS_MAX, Entry, Problem
+from ._frames import is_type_of_metric
+
+_NAMED_MAX = 10
+# No item has a score of its own.
+_METRICS_OF_ALL_ITEMS = ("spearman", "auc")
+
+
+def compare(
+    rows: Iterable[Entry | Problem], item_ids: Iterable[str], metric: str
+) -> dict[str, Any]:
+    """Returns how predictions fit the items of a suite, in the form of the scorer's `check`."""
+    items: dict[str, str | None] = dict.fromkeys(item_ids)
+    unknown: dict[str, str] = {}
+    errors: list[dict[str, str]] = []
+    first_repeated_unknown: str | None = None
+    n_matched = 0
+    n_unmatched = 0
+
+    def add(field: str, message: str) -> None:
+        errors.append({"field": field, "message": message})
+
+    is_partial = False
+    for row in rows:
+        if isinstance(row, Problem):
+            add(row.field, row.message)
+        elif row.has_value:
+            place = row.place
+            if not is_type_of_metric(row.value, metric):
+                add(f"{place}.prediction", f"is no prediction for the suite's metric, {metric}")
+            if row.item_id not in items:
+                n_unmatched += 1
+                if row.item_id in unknown and first_repeated_unknown is None:
+                    first_repeated_unknown = place
+                unknown.setdefault(row.item_id, place)
+            elif (first := items[row.item_id]) is not None:
+                add(f"{place}.item_id", f"this item is already predicted by {first}")
+            else:
+                n_matched += 1
+                items[row.item_id] = place
+        if len(errors) >= ERRORS_MAX:
+            is_partial = True
+            break
+    missing = [item_id for item_id, place in items.items() if place is None]
+    warnings: list[str] = []
+    if not is_partial:
+        if first_repeated_unknown is not None:
+            add(f"{first_repeated_unknown}.item_id", "this item is already predicted")
+        if missing and metric in _METRICS_OF_ALL_ITEMS:
+            add("predictions", f"{metric} needs a prediction for each item of the suite")
+        warnings = _warnings(items, unknown, (n_matched, n_unmatched, len(missing)))
+    return {
+        "n_items": len(items),
+        "n_matched": n_matched,
+        "n_unmatched": n_unmatched,
+        "first_unmatched": list(unknown.items())[:_NAMED_MAX],
+        "first_missing": missing[:_NAMED_MAX],
+        "errors": errors,
+        "is_partial": is_partial,
+        "warnings": warnings,
+    }
+
+
+def _warnings(
+    items: Iterable[str], unknown: Iterable[str], counts: tuple[int, int, int]
+) -> list[str]:
+    n_matched, n_unmatched, n_missing = counts
+    n_values = n_matched + n_unmatched
+    n_items = n_matched + n_missing
+    if n_unmatched * 2 > n_values:
+        cause = ""
+        plain = {_plain(item): item for item in items}
+        for item_id in list(unknown)[:_NAMED_MAX]:
+            if (item := plain.get(_plain(item_id))) is not None:
+                cause = (
+                    f": {item_id!r} differs from {item!r} in case, white space or Unicode form only"
+                )
+                break
+        return [
+            f"{n_unmatched} of {n_values} predictions are for items that the suite does not "
+            f"have{cause}"
+        ]
+    if n_missing * 2 > n_items:
+        return [
+            f"{n_missing} of {n_items} items have no prediction, and count as the worst possible "
+            "one"
+        ]
+    return []
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text.strip().lower())
