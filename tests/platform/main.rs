@@ -33,6 +33,7 @@ mod events;
 mod external_engines;
 mod failover;
 mod feedback;
+mod files;
 mod floods;
 mod fuzz;
 mod grpc;
