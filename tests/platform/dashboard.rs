@@ -4,6 +4,7 @@ mod news;
 mod openid;
 mod routes;
 mod security;
+mod snippets;
 pub mod visitor;
 
 use std::fs;

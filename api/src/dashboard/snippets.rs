@@ -1,6 +1,25 @@
-//! The code that pages show, filled in with the address and the suite.
+//! The code that pages show, filled in with the address, the suite, and a valid prediction of one of its
+//! items.
 
+use assay_core::Result;
+use assay_core::model::permissions::SuiteReader;
 use assay_core::model::suite::Suite;
+use assay_eval::{Family, Metric};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::limits::request_memory::Reservation;
+use crate::ops::suites::{self, JSON_PAGE};
+
+/// Code in several languages, and the form of the predictions in it.
+pub struct Snippets {
+    /// The form of a prediction, for people.
+    pub form: &'static str,
+    /// A prediction of that form, as JSON.
+    pub example: String,
+    /// The code in each language.
+    pub all: Vec<Snippet>,
+}
 
 /// Code in one language.
 pub struct Snippet {
@@ -10,36 +29,106 @@ pub struct Snippet {
     pub code: String,
 }
 
-/// Returns the ways to submit predictions to a suite.
-pub fn submit(public_url: &str, suite: &Suite) -> Vec<Snippet> {
+/// Returns the ways to submit predictions to a suite. Reads its first item.
+pub async fn submit(
+    app: &App,
+    reader: &SuiteReader,
+    suite: &Suite,
+    room: &Reservation,
+) -> Result<Snippets> {
     let suite_id = suite.suite_id.as_str();
+    let page = suites::items(app, reader, suite_id, None, Some(1), JSON_PAGE, room).await?;
+    let (item_id, input) = match page.items.into_iter().next() {
+        Some(item) => (item.item_id, item.input.get().to_owned()),
+        None => return Err(assay_core::Error::internal("the suite has no items")),
+    };
+    let metric: Metric = suite.metric.parse().map_err(assay_core::Error::internal)?;
+    Ok(filled(
+        &app.settings.public_url,
+        suite_id,
+        metric,
+        &item_id,
+        &input,
+    ))
+}
+
+/// Fills the code in. `input` is the JSON of the item's input.
+fn filled(
+    public_url: &str,
+    suite_id: &str,
+    metric: Metric,
+    item_id: &str,
+    input: &str,
+) -> Snippets {
+    let label = first_option(input).unwrap_or_else(|| "yes".to_owned());
+    let (form, prediction, grpc_prediction) = match metric.family() {
+        Family::Rankings => (
+            "a ranking: an array of ids, the best first",
+            json!([label]),
+            json!({"ranking": {"ids": [label]}}),
+        ),
+        Family::Labels => ("a label: a string", json!(label), json!({"label": label})),
+        Family::Numbers => ("a number", json!(0), json!({"number": 0})),
+        Family::Probabilities => (
+            "an object of label → probability, with the sum 1",
+            json!({&label: 1}),
+            json!({"probabilities": {"by_label": {&label: 1}}}),
+        ),
+    };
+    let body = |prediction: &Value| {
+        let predictions = [json!({"item_id": item_id, "prediction": prediction})];
+        quoted(&json!({"suite_id": suite_id, "predictions": predictions}).to_string())
+    };
     let (tls, host) = match public_url.split_once("://") {
         Some(("https", host)) => ("", host),
         Some((_, host)) => ("-plaintext ", host),
         None => ("", public_url),
     };
-    vec![
+    let line = quoted(&json!({"item_id": item_id, "prediction": prediction}).to_string());
+    let all = vec![
         Snippet {
             name: "Python",
+            // The literals of JSON that occur here are those of Python.
             code: format!(
-                "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return …\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
+                "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return {prediction}\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
             ),
         },
         Snippet {
             name: "Command line",
-            code: format!("assay items {suite_id} | ./model | assay submit {suite_id} - --wait"),
+            code: format!(
+                "# assay items {suite_id} writes all items\nprintf '%s\\n' {line} |\n  assay submit {suite_id} - --wait"
+            ),
         },
         Snippet {
             name: "curl",
             code: format!(
-                "curl {public_url}/v1/evals \\\n  -H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"suite_id\": \"{suite_id}\", \"predictions\": [{{\"item_id\": \"…\", \"prediction\": …}}]}}'"
+                "curl {public_url}/v1/evals \\\n  -H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
+                body(&prediction)
             ),
         },
         Snippet {
             name: "grpcurl",
             code: format!(
-                "grpcurl {tls}-H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -d '{{\"suite_id\": \"{suite_id}\", \"predictions\": [{{\"item_id\": \"…\", \"prediction\": …}}]}}' \\\n  {host} assay.v1.EvalService/CreateEval"
+                "grpcurl {tls}-H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -d {} \\\n  {host} assay.v1.EvalService/CreateEval",
+                body(&grpc_prediction)
             ),
         },
-    ]
+    ];
+    Snippets {
+        form,
+        example: prediction.to_string(),
+        all,
+    }
+}
+
+/// Returns the first of the `options` of an input.
+fn first_option(input: &str) -> Option<String> {
+    let input: Value = serde_json::from_str(input).ok()?;
+    let option = input.get("options")?.get(0)?.as_str()?;
+    Some(option.to_owned())
+}
+
+/// Returns a text as one word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

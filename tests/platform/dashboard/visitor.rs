@@ -273,6 +273,16 @@ impl Page {
         fields
     }
 
+    /// Returns the code that the page shows for a language.
+    pub fn code(&self, language: &str) -> String {
+        let copied = format!("aria-label=\"Copy {language}\"");
+        let mut buttons = self.text.split("<button ").skip(1);
+        let tag =
+            buttons.find(|button| button.split("</button>").next().unwrap().contains(&copied));
+        let tag = tag.unwrap_or_else(|| panic!("no code {language}: {}", self.text));
+        attribute(tag, "data-copy").unwrap()
+    }
+
     /// Returns the value of a field of the form that is sent to `action`.
     pub fn value(&self, action: &str, name: &str) -> String {
         let fields = self.form(action, &[]);

@@ -21,7 +21,7 @@ use crate::dashboard::filters;
 use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, page, page_with, redirect, redirect_with_notice};
 use crate::dashboard::section::Section;
-use crate::dashboard::snippets::{self, Snippet};
+use crate::dashboard::snippets::{self, Snippets};
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::http::request_context::RequestContext;
 use crate::layers::memory;
@@ -52,7 +52,7 @@ struct SuiteSubmitPage {
     entry: Entry,
     suite: Suite,
     usage: Usage,
-    snippets: Vec<Snippet>,
+    snippets: Snippets,
 }
 
 #[derive(Template)]
@@ -118,15 +118,17 @@ pub async fn show(
 }
 
 async fn form(app: &App, visitor: Visitor, suite_id: &str, entry: Entry) -> PageResult {
-    let suite = suites::get(app, &visitor.proof()?, suite_id).await?;
+    let reader = visitor.proof()?;
+    let suite = suites::get(app, &reader, suite_id).await?;
     let status = entry.status();
+    let snippets = snippets::submit(app, &reader, &suite, visitor.room()).await?;
     let template = SuiteSubmitPage {
         usage: usage::get(app, &visitor.proof()?).await?,
         layout: visitor
             .layout(app, format!("Submit to {suite_id}"), Section::Suites)
             .await?,
         entry,
-        snippets: snippets::submit(&app.settings.public_url, &suite),
+        snippets,
         suite,
     };
     page_with(status, &template)

@@ -15,7 +15,7 @@ use crate::dashboard::filters;
 use crate::dashboard::response::{PageResult, page};
 use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
-use crate::dashboard::snippets;
+use crate::dashboard::snippets::{self, Snippets};
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::ops::jobs::Filter;
 use crate::ops::suites::JSON_PAGE;
@@ -58,7 +58,7 @@ struct SuitePage {
     suite: Suite,
     usage: Option<SuiteUsage>,
     best: Option<Job>,
-    snippets: Vec<snippets::Snippet>,
+    snippets: Snippets,
 }
 
 #[derive(Template)]
@@ -110,15 +110,16 @@ pub async fn show(
     visitor: Visitor,
     Path(suite_id): Path<String>,
 ) -> PageResult {
-    let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
+    let reader = visitor.proof()?;
+    let suite = suites::get(&app, &reader, &suite_id).await?;
     let used = usage::get(&app, &visitor.proof()?).await?;
     let usage = used.of_suite(&suite.suite_id).cloned();
     let jobs = scored_jobs(&app, &visitor, &suite).await?;
     let best = History::best(&suite, &jobs).cloned();
+    let snippets = snippets::submit(&app, &reader, &suite, visitor.room()).await?;
     let layout = visitor
         .layout(&app, suite_id.as_str(), Section::Suites)
         .await?;
-    let snippets = snippets::submit(&app.settings.public_url, &suite);
     page(&SuitePage {
         layout,
         suite,

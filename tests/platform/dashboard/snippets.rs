@@ -1,0 +1,166 @@
+//! Every snippet of the pages of a suite works as it stands there, for each form of predictions.
+
+use std::path::Path;
+
+use assay_proto::v1;
+use assay_proto::v1::eval_service_client::EvalServiceClient;
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, DynamicMessage};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::visitor::{Page, Visitor};
+use crate::clients::prepare;
+use crate::harness::{World, in_time, with_token, world};
+use crate::python_client;
+
+/// The id of the first item of each suite, with characters of HTML, of shells and of JSON.
+const ITEM_ID: &str = r#"it's <b>"1"\n</b> & $HOME"#;
+
+/// The suites, each with its metric, and its answers to three items.
+const SUITES: [(&str, &str, [&str; 3]); 4] = [
+    ("rankings", "hit_rate@3", [r#""a""#, r#""b""#, r#""a""#]),
+    ("labels", "exact_match", [r#""a""#, r#""b""#, r#""a""#]),
+    ("numbers", "rmse", ["1", "2", "3"]),
+    ("chances", "log_loss", [r#""a""#, r#""b""#, r#""a""#]),
+];
+
+async fn publish(world: &World, folder: &Path) {
+    for (name, metric, answers) in SUITES {
+        let suite = folder.join(name);
+        std::fs::create_dir_all(&suite).unwrap();
+        let head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{metric}\"\n");
+        std::fs::write(suite.join("suite.toml"), head).unwrap();
+        let ids = [ITEM_ID, "2", "3"];
+        let items = ids.map(|id| json!({"item_id": id, "input": {"options": ["it's $a", "b"]}}));
+        let answers = ids.into_iter().zip(answers).map(|(id, answer)| {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            json!({"item_id": id, "answer": answer})
+        });
+        let lines = |rows: Vec<Value>| {
+            rows.iter()
+                .map(|row| format!("{row}\n"))
+                .collect::<String>()
+        };
+        std::fs::write(suite.join("items.ndjson"), lines(items.to_vec())).unwrap();
+        std::fs::write(suite.join("answers.ndjson"), lines(answers.collect())).unwrap();
+        let published = ["suite", "publish", suite.to_str().unwrap()];
+        world.stack.operate(&published).await.unwrap();
+    }
+}
+
+/// Runs a program with a snippet, and returns its standard output.
+async fn output(world: &World, folder: &Path, mut command: Command) -> String {
+    let cli = world.stack.ground.binaries.cli.parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(cli).chain(std::env::split_paths(&path));
+    command
+        .current_dir(folder)
+        .env("PATH", std::env::join_paths(all).unwrap())
+        .env("HOME", folder)
+        .env("NO_PROXY", "127.0.0.1")
+        .env("ASSAY_BASE_URL", world.stack.url())
+        .env("ASSAY_API_KEY", &world.org.key)
+        .env("ASSAY_CACHE", folder.join("cache"));
+    let output = in_time("the end of the snippet", command.output())
+        .await
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {err}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn shell(code: &str) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", code]);
+    command
+}
+
+/// Sends the message that a snippet of grpcurl has, as grpcurl reads its command line.
+async fn send_as_grpcurl(world: &World, folder: &Path, code: &str) -> String {
+    let words = format!("grpcurl() {{ printf '%s\\0' \"$@\"; }}\n{code}");
+    let words = output(world, folder, shell(&words)).await;
+    let words: Vec<&str> = words.split_terminator('\0').collect();
+    let url = world.stack.url();
+    let address = url.strip_prefix("http://").unwrap();
+    let authorization = format!("Authorization: Bearer {}", world.org.key);
+    let [plain, header, authorized, data, message, host, method] = words[..] else {
+        panic!("{words:?}");
+    };
+    assert_eq!(
+        (plain, header, authorized, data, host, method),
+        (
+            "-plaintext",
+            "-H",
+            authorization.as_str(),
+            "-d",
+            address,
+            "assay.v1.EvalService/CreateEval"
+        )
+    );
+    let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
+    let of_request = pool
+        .get_message_by_name("assay.v1.CreateEvalRequest")
+        .unwrap();
+    let mut json = serde_json::Deserializer::from_str(message);
+    let request = DynamicMessage::deserialize(of_request, &mut json).unwrap();
+    let request = v1::CreateEvalRequest::decode(&*request.encode_to_vec()).unwrap();
+    let mut evals = EvalServiceClient::new(world.channel().await);
+    let created = evals.create_eval(with_token(request, &world.org.key)).await;
+    created.unwrap().into_inner().job.unwrap().id
+}
+
+/// Returns the id of the job that a program has printed.
+fn job_in(printed: &str) -> String {
+    let at = printed
+        .find("job_")
+        .unwrap_or_else(|| panic!("no job in {printed}"));
+    let id = printed[at..].chars();
+    id.take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_snippet_works_as_it_is_shown() {
+    let Some(python) = prepare(python_client::newest).await else {
+        return;
+    };
+    let world = world().await;
+    world.widen_plans().await;
+    let folder = world.stack.ground.servers.folder();
+    let folder = folder.join(assay_tests::databases::fresh_name("snippets"));
+    publish(&world, &folder).await;
+    let mut visitor = Visitor::signed_in(&world, &world.org.session);
+    for (name, _, _) in SUITES {
+        let pages = [
+            format!("/suites/suite:{name}"),
+            format!("/suites/suite:{name}/submit"),
+        ];
+        for path in pages {
+            let page: Page = visitor.open(&path).await;
+            page.assert_shows(200, "A prediction is a");
+            for language in ["Python", "Command line", "curl", "grpcurl"] {
+                let code = page.code(language);
+                assert!(!code.contains('…'), "{code}");
+                let job_id = match language {
+                    "grpcurl" => send_as_grpcurl(&world, &folder, &code).await,
+                    "Python" => {
+                        let mut command = python_client::command(&python);
+                        command.args(["-c", &code]);
+                        job_in(&output(&world, &folder, command).await)
+                    }
+                    _ => job_in(&output(&world, &folder, shell(&code)).await),
+                };
+                let job = world.wait_until_finished(&job_id).await;
+                assert_eq!(job["status"], "succeeded", "{path}: {code}: {job}");
+                assert_eq!(job["result"]["suite_id"], format!("suite:{name}"), "{code}");
+                let n_submitted = &job["result"]["n_submitted"];
+                assert_eq!(
+                    *n_submitted,
+                    if language == "Python" { 3 } else { 1 },
+                    "{code}"
+                );
+            }
+        }
+    }
+}
