@@ -9,6 +9,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row as _};
 
+use crate::cli::Cli;
+use crate::dashboard::visitor::Visitor;
 use crate::disclosure::publish_answers;
 use crate::harness::{
     Org, World, error_code, long_test, org, pause, retry_unavailable, shared_world, string,
@@ -506,6 +508,47 @@ async fn entries_are_refused_with_a_reason() {
             "board.entered"
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_and_program_mark_a_job_as_final_and_enter_it() {
+    let world = world().await;
+    let more = format!(
+        "release = \"sealed(0.5)\"\nseal_seed = \"s\"\nboard = \"at_close\"\n{}",
+        closing(3600)
+    );
+    let suite_id = publish_suite(&world, "board", &more).await;
+    let key = world.key();
+    let first = scored(&key, &suite_id, &rights(20, 0)).await;
+    let second = scored(&key, &suite_id, &rights(40, 0)).await;
+    let is_final = async |job_id: &str| {
+        let job = key.get(&format!("/v1/jobs/{job_id}")).await.unwrap().body;
+        job["final"] == true
+    };
+    let mut visitor = Visitor::signed_in(&world, &world.org.session);
+    let mut send = async |job_id: &str, typed: &[(&str, &str)]| {
+        let action = format!("/jobs/{job_id}/board");
+        let page = visitor.open(&action).await;
+        page.assert_shows(200, "Mark as final and enter");
+        visitor.submit(&page, &action, typed).await
+    };
+    let unmarked = send(&first, &[("name", "one")]).await;
+    unmarked.assert_shows(422, "Mark the job as final first");
+    let marked = [("name", "one"), ("final", "true")];
+    assert_eq!(send(&first, &marked).await.status, 303);
+    assert!(is_final(&first).await);
+    // The mark is lost if the job does not enter.
+    let taken = send(&second, &marked).await;
+    taken.assert_shows(422, "has this name");
+    assert!(!is_final(&second).await);
+    let cli = Cli::new(&world);
+    let enter = ["enter", &second, "--name", "two", "--final"];
+    let entry = cli.run(&enter).await.json();
+    assert_eq!(
+        (&entry["name"], &entry["job_id"]),
+        (&json!("two"), &json!(second))
+    );
+    assert!(is_final(&second).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ use crate::harness::{
 use crate::{clients, device, feedback};
 
 /// The program with the settings of one user.
-struct Cli<'w> {
+pub struct Cli<'w> {
     world: &'w World,
     /// The user's home.
     home: PathBuf,
@@ -31,7 +31,7 @@ struct Cli<'w> {
 }
 
 /// One run of the program that has ended.
-struct Run {
+pub struct Run {
     code: Option<i32>,
     out: String,
     err: String,
@@ -53,7 +53,7 @@ impl Run {
 
     /// Returns the output of a run that succeeded as JSON.
     #[track_caller]
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         self.assert(0);
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
     }
@@ -71,7 +71,7 @@ impl Run {
 
 impl<'w> Cli<'w> {
     /// Creates a user with the organization's API key in the environment.
-    fn new(world: &'w World) -> Self {
+    pub fn new(world: &'w World) -> Self {
         let name = assay_tests::databases::fresh_name("cli");
         let home = world.stack.ground.servers.folder().join(name);
         std::fs::create_dir(&home).unwrap();
@@ -135,7 +135,7 @@ impl<'w> Cli<'w> {
         command
     }
 
-    async fn run(&self, arguments: &[&str]) -> Run {
+    pub async fn run(&self, arguments: &[&str]) -> Run {
         self.run_with(arguments, "").await
     }
 

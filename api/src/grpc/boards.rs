@@ -6,7 +6,7 @@ use assay_proto::v1::leaderboard_service_server::LeaderboardService;
 use tonic::{Request, Response, Status};
 
 use super::service::Service;
-use crate::ops::boards::{self, BoardQuery};
+use crate::ops::boards::{self, BoardQuery, NewEntryFields};
 
 #[tonic::async_trait]
 impl LeaderboardService for Service {
@@ -16,7 +16,12 @@ impl LeaderboardService for Service {
     ) -> Result<Response<v1::CreateEntryResponse>, Status> {
         self.respond(request, |app, submitter: EvalSubmitter, input| async move {
             let v1::CreateEntryRequest { job_id, name, url } = input.message;
-            let entry = boards::enter(&app, &submitter, &job_id, &name, url.as_deref()).await?;
+            let new = NewEntryFields {
+                name: &name,
+                url: url.as_deref(),
+                marks_final: false,
+            };
+            let entry = boards::enter(&app, &submitter, &job_id, new).await?;
             Ok(v1::CreateEntryResponse {
                 entry: Some(entry.into()),
             })

@@ -14,16 +14,31 @@ use assay_core::model::validation;
 use assay_core::store::board::{BoardHead, Entered, NewEntry};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 
+use super::jobs;
 use crate::app::App;
+
+/// A request to enter a job, not validated yet.
+pub struct NewEntryFields<'a> {
+    /// The name on the board.
+    pub name: &'a str,
+    /// The address of a page about it.
+    pub url: Option<&'a str>,
+    /// Set to mark the job as final if it enters.
+    pub marks_final: bool,
+}
 
 /// Enters a succeeded job on the board of its suite.
 pub async fn enter(
     app: &App,
     submitter: &EvalSubmitter,
     job_id: &str,
-    name: &str,
-    url: Option<&str>,
+    fields: NewEntryFields<'_>,
 ) -> Result<Entry> {
+    let NewEntryFields {
+        name,
+        url,
+        marks_final,
+    } = fields;
     let caller = submitter.caller();
     let mut errors = Vec::new();
     let name = validation::ok_or_collect(&mut errors, entry_name(name));
@@ -46,6 +61,9 @@ pub async fn enter(
     };
     let org_id = caller.org_id();
     let mut transaction = app.db.get().begin().await?;
+    if marks_final {
+        jobs::finalize_in(&mut transaction, submitter, &job_id).await?;
+    }
     match store::board::enter(&mut transaction, org_id, new).await? {
         Entered::Done(entry) => {
             let entered = Change::entry(AuditType::BoardEntered, &entry.id)

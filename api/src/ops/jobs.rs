@@ -203,17 +203,27 @@ pub async fn cancel(app: &App, canceller: &JobCanceller, job_id: &str) -> Result
 pub async fn finalize(app: &App, submitter: &EvalSubmitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    let mut transaction = app.jobs_db.get().begin().await?;
+    finalize_in(&mut transaction, submitter, &job_id).await?;
+    transaction.commit().await?;
+    let job = find(app, caller, &job_id).await?;
+    Ok(represent(app, caller, job))
+}
+
+/// Marks a job as final, in a transaction that the caller commits.
+pub(super) async fn finalize_in(
+    db: &mut store::PgConnection,
+    submitter: &EvalSubmitter,
+    job_id: &JobId,
+) -> Result<()> {
     let cannot_finalize = |why: String| {
         Err(Error::invalid_state(
             Resource::Job,
             format!("The job cannot be marked as final: {why}."),
         ))
     };
-    match store::job::finalize(&app.jobs_db.get(), caller.org_id(), &job_id).await? {
-        Finalized::Done => {
-            let job = find(app, caller, &job_id).await?;
-            Ok(represent(app, caller, job))
-        }
+    match store::job::finalize(db, submitter.caller().org_id(), job_id).await? {
+        Finalized::Done => Ok(()),
         Finalized::Missing => Err(not_found()),
         Finalized::NotEval => cannot_finalize("it is no eval".into()),
         Finalized::NotSucceeded(status) => cannot_finalize(format!(

@@ -19,7 +19,7 @@ use super::extract::{Id, Permitted, SMALL_BODY_MAX, read_json_body};
 use super::input::{Fields, Query};
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::ops::boards::{self, BoardQuery};
+use crate::ops::boards::{self, BoardQuery, NewEntryFields};
 
 /// Enter a job on a board
 ///
@@ -63,7 +63,12 @@ pub(super) async fn enter(
     let name = fields.string("name");
     let url = fields.optional_string("url");
     fields.finish()?;
-    let entry = boards::enter(&app, &submitter, &job_id, &name, url.as_deref()).await?;
+    let new = NewEntryFields {
+        name: &name,
+        url: url.as_deref(),
+        marks_final: false,
+    };
+    let entry = boards::enter(&app, &submitter, &job_id, new).await?;
     Ok((StatusCode::CREATED, Json(entry)))
 }
 

@@ -183,6 +183,24 @@ pub enum Command {
         #[arg(long, value_name = "VERSION")]
         version: Option<String>,
     },
+    /// Enter a job on the board of its suite
+    ///
+    /// All users of the installation can read the entry. At most three jobs can enter a board, and
+    /// withdrawn entries count.
+    Enter {
+        /// The id of the job
+        id: String,
+        /// The name on the board
+        #[arg(long)]
+        name: String,
+        /// The address of a page about it, with https
+        #[arg(long)]
+        url: Option<String>,
+        /// Mark the job as final first, as suites with sealed items require; at most three jobs of a
+        /// version can be final, and a mark cannot be removed
+        #[arg(long = "final")]
+        marks_final: bool,
+    },
     /// Score predictions against answers of your own; needs no key and sends nothing
     Score {
         /// A file answers.ndjson, or the folder of a suite

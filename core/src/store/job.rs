@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sqlx::types::Json;
-use sqlx::{PgExecutor, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use super::allowance::{self, Use};
 use super::usage;
@@ -545,11 +545,11 @@ pub enum Finalized {
 }
 
 /// Marks a job as final: its sealed figures are disclosed after its suite has closed. Idempotent.
+/// `db` must be in a transaction, which the caller commits.
 ///
 /// The database's clock decides, read after all locks are held, so that no job is marked after the
 /// close.
-pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<Finalized> {
-    let mut transaction = pool.begin().await?;
+pub async fn finalize(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Result<Finalized> {
     let job = sqlx::query!(
         r#"
         select
@@ -569,7 +569,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         org_id.as_str(),
         job_id.as_str()
     )
-    .fetch_optional(&mut *transaction)
+    .fetch_optional(&mut *db)
     .await?;
     let Some(job) = job else {
         return Ok(Finalized::Missing);
@@ -594,8 +594,8 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     if job.status != JobStatus::Succeeded {
         return Ok(Finalized::NotSucceeded(job.status));
     }
-    let holders = allowance::holders_since_submission(&mut transaction, org_id, job_id).await?;
-    allowance::lock(&mut transaction, &holders, &suite_id, &suite_version).await?;
+    let holders = allowance::holders_since_submission(db, org_id, job_id).await?;
+    allowance::lock(db, &holders, &suite_id, &suite_version).await?;
     // A concurrent call may have marked the job before this one got the lock.
     let is_final = sqlx::query_scalar!(
         r#"
@@ -607,7 +607,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         org_id.as_str(),
         job_id.as_str()
     );
-    if is_final.fetch_one(&mut *transaction).await? {
+    if is_final.fetch_one(&mut *db).await? {
         return Ok(Finalized::Done);
     }
     let most = sqlx::query_scalar!(
@@ -629,7 +629,7 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         suite_id.as_str(),
         suite_version
     )
-    .fetch_optional(&mut *transaction)
+    .fetch_optional(&mut *db)
     .await?;
     if most.unwrap_or(0) >= FINAL_JOBS_MAX {
         return Ok(Finalized::Full);
@@ -651,14 +651,14 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         job_id.as_str(),
         closes_at as Timestamp
     )
-    .execute(&mut *transaction)
+    .execute(&mut *db)
     .await?;
     if done.rows_affected() == 1 {
         // The job counts for all holders, also if they came to share an allowance after its
         // submission.
-        let at = super::now(&mut *transaction).await?;
+        let at = super::now(&mut *db).await?;
         allowance::record(
-            &mut transaction,
+            db,
             org_id,
             &holders,
             Use::Final(job_id),
@@ -668,7 +668,6 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         )
         .await?;
     }
-    transaction.commit().await?;
     Ok(if done.rows_affected() == 1 {
         Finalized::Done
     } else {

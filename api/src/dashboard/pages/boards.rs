@@ -16,7 +16,7 @@ use crate::dashboard::response::{PageResult, page, page_with, redirect_with_noti
 use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
-use crate::ops::boards::BoardQuery;
+use crate::ops::boards::{BoardQuery, NewEntryFields};
 use crate::ops::{boards, jobs, suites};
 
 /// Number of entries on a page.
@@ -86,6 +86,8 @@ struct EnterPage {
     layout: Layout,
     entry: Entry,
     job: Job,
+    /// Set if only final jobs can enter, and this one is not final.
+    needs_final: bool,
 }
 
 #[derive(Template)]
@@ -152,9 +154,22 @@ pub async fn new(
 async fn enter_page(app: &App, visitor: Visitor, job_id: &str, entry: Entry) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let job = jobs::get(app, &reader, job_id, None).await?;
+    let needs_final = match &job.versions.suite_id {
+        Some(suite_id) if !job.r#final => {
+            let suite = suites::get(app, &visitor.proof()?, suite_id.as_str()).await?;
+            suite.n_sealed > 0
+        }
+        _ => false,
+    };
     let status = entry.status();
     let layout = visitor.layout(app, "Enter a board", Section::Jobs).await?;
-    page_with(status, &EnterPage { layout, entry, job })
+    let template = EnterPage {
+        layout,
+        entry,
+        job,
+        needs_final,
+    };
+    page_with(status, &template)
 }
 
 /// Enters a job on the board of its suite.
@@ -165,8 +180,12 @@ pub async fn enter(
     Submitted(fields): Submitted,
 ) -> PageResult {
     let submitter: EvalSubmitter = visitor.proof()?;
-    let (name, url) = (fields.get("name"), fields.given("url"));
-    match boards::enter(&app, &submitter, &job_id, name, url).await {
+    let new = NewEntryFields {
+        name: fields.get("name"),
+        url: fields.given("url"),
+        marks_final: fields.given("final").is_some(),
+    };
+    match boards::enter(&app, &submitter, &job_id, new).await {
         Ok(entry) => {
             let notice = format!("{} has entered the board.", entry.name);
             let path = format!("/suites/{}/board", entry.suite_id);

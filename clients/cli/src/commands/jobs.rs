@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::ProgressStyle;
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -34,6 +34,11 @@ pub const JOBS: View = View {
 const ITEM_SCORES: View = View {
     columns: &["item_id", "score"],
     id: "item_id",
+};
+
+const ENTRY: View = View {
+    columns: &["id", "name", "suite_id", "suite_version", "job_id"],
+    id: "id",
 };
 
 /// The longest wait of one request, in seconds.
@@ -315,6 +320,27 @@ pub fn cancel(context: &Context, ids: &[String]) -> Result<()> {
         Err(failure) if failure.exit == Exit::JobFailed => Ok(()),
         shown => shown,
     }
+}
+
+/// `assay enter`
+pub fn enter(
+    context: &Context,
+    id: &str,
+    name: &str,
+    url: Option<&str>,
+    marks_final: bool,
+) -> Result<()> {
+    let client = context.client()?;
+    if marks_final {
+        // A repeated mark changes nothing.
+        let request = client.request(&operations::FINALIZE_JOB);
+        request.path("job_id", id).send_json()?;
+    }
+    let request = client.request(&operations::CREATE_ENTRY).path("job_id", id);
+    let entry = request
+        .json(&json!({"name": name, "url": url}))
+        .send_json()?;
+    context.output.object(ENTRY, &entry)
 }
 
 /// `assay job-items`

@@ -83,6 +83,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::JobItems { id } => jobs::items(&context, &id),
         Command::Trace { id } => trace::show(&context, &id),
         Command::Board { suite, version } => suites::board(&context, &suite, version),
+        Command::Enter {
+            id,
+            name,
+            url,
+            marks_final,
+        } => jobs::enter(&context, &id, &name, url.as_deref(), marks_final),
         Command::Compare {
             a,
             b,
