@@ -60,6 +60,22 @@ def test_crash_resumes_from_cache(client: assay.Assay, label: str) -> None:
     assert again.calls == 400
 
 
+def test_trial_submits_nothing_and_is_reused(client: assay.Assay, label: str) -> None:
+    before = client.usage.get().totals.eval_items
+    tried = CountingPredict()
+    trial = client.evaluate("suite:lunch", tried, label=label, limit=20)
+    first = client.suites.items("suite:lunch")[:20]
+    assert trial.predictions == {item.id: habit(item.input) for item in first}
+    assert (tried.calls, trial.n_items, trial.n_skipped) == (20, 400, 0)
+    assert str(trial) == "20 of 400 items predicted, nothing submitted"
+    assert client.usage.get().totals.eval_items == before
+    whole = CountingPredict()
+    assert client.evaluate("suite:lunch", whole, label=label).n_missing == 0
+    assert whole.calls == 380
+    with pytest.raises(assay.AssayError, match="`limit` must be at least 1"):
+        client.evaluate("suite:lunch", whole, label=label, limit=0)
+
+
 def test_uncached_run_predicts_everything(client: assay.Assay, label: str) -> None:
     with pytest.raises(CrashError):
         client.evaluate("suite:lunch", CountingPredict(limit=10), label=label, cache=False)

@@ -38,7 +38,7 @@ from ._errors import (
 from ._items import Item, Items
 from ._progress import UploadProgress
 from ._raw import RawResponse
-from ._results import Check, Comparison
+from ._results import Check, Comparison, Trial
 from ._transport import __version__
 from .client import Assay, Evaluation, Job, Pages, Suite, evaluate
 
@@ -85,6 +85,7 @@ __all__ = [
     "SessionRequired",
     "Suite",
     "TermsNotAccepted",
+    "Trial",
     "Unauthenticated",
     "Unavailable",
     "UploadProgress",

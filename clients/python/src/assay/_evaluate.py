@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, TypedDict, cast
 
 from ._cache import Cache, PredictionLog
@@ -14,6 +15,7 @@ from ._frames import is_type_of_metric, open_predictions, prediction_line
 from ._identity import identity_of
 from ._items import Item, Items
 from ._progress import PredictionMeter, is_terminal_or_notebook, write_line
+from ._results import Trial
 from ._upload import Submission, submit
 
 Predict = Callable[[Any], Any]
@@ -47,12 +49,19 @@ class Predicted:
 
 
 def predict_items(
-    core: Core, items: Items, predict: Predict, cache: Cache, options: EvaluateArguments
+    core: Core,
+    items: Items,
+    predict: Predict,
+    cache: Cache,
+    options: EvaluateArguments,
+    limit: int | None = None,
 ) -> Steps[Predicted]:
-    """Predicts all items, except those that an earlier run has predicted and stored.
+    """Predicts all items, or the first `limit`, except those that an earlier run has stored.
 
     Raises `AssayError` for the first prediction that the metric does not accept.
     """
+    if limit is not None and limit < 1:
+        raise AssayError(f"`limit` must be at least 1, not {limit}.")
     if options.get("on_error", "raise") not in ("raise", "skip"):
         raise AssayError('`on_error` must be "raise" or "skip".')
     suite = yield from core.call("getSuite", path={"suite_id": items.suite_id})
@@ -68,13 +77,16 @@ def predict_items(
     n_stored: int = yield Block(log.load)
     if n_stored and is_shown:
         write_line(f"reading {n_stored:,} predictions of an interrupted run from the cache")
-    meter = PredictionMeter(is_shown, len(items), n_stored)
+    n_wanted = len(items) if limit is None else min(limit, len(items))
+    n_known = sum(item_id in log for item_id in islice(items.ids(), n_wanted))
+    meter = PredictionMeter(is_shown, n_wanted, n_known)
     skipped: list[str] = []
-    limit = options.get("max_concurrency") or (
+    n_at_once = options.get("max_concurrency") or (
         _ASYNC_CONCURRENCY if is_async_function(predict) else 1
     )
     batches = _batches(
-        (item for item in items if item.id not in log), options.get("batch_size") or 1
+        (item for item in islice(items, n_wanted) if item.id not in log),
+        options.get("batch_size") or 1,
     )
     calls = (
         _predict_batch(batch, predict, metric, log, options, meter, skipped) for batch in batches
@@ -84,13 +96,23 @@ def predict_items(
         first = next(calls, None)
         if first is not None:
             yield from first
-        yield Parallel(calls, limit)
+        yield Parallel(calls, n_at_once)
     except KeyboardInterrupt:
         write_line(f"interrupted; {log.kept()}")
         raise
     finally:
         meter.close()
     return Predicted(log, items, len(skipped))
+
+
+def trial_of(predicted: Predicted, limit: int) -> Trial:
+    """Returns the predictions of the first `limit` items."""
+    items = predicted.items
+    return Trial(
+        predictions=dict(predicted.log.in_order(islice(items.ids(), limit))),
+        n_items=len(items),
+        n_skipped=predicted.n_skipped,
+    )
 
 
 def submit_predicted(

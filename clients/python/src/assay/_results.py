@@ -57,6 +57,23 @@ def describe_job(job: models.Job) -> str:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """The predictions of `evaluate` with `limit`. Nothing was submitted."""
+
+    predictions: dict[str, Any]
+    """The prediction of each item, by item id, in the order of the suite."""
+    n_items: int
+    """The number of items of the suite."""
+    n_skipped: int
+    """The number of items whose prediction failed, with `on_error="skip"`."""
+
+    def __str__(self) -> str:
+        skipped = f", {self.n_skipped:,} skipped" if self.n_skipped else ""
+        n = len(self.predictions)
+        return f"{n:,} of {self.n_items:,} items predicted{skipped}, nothing submitted"
+
+
+@dataclass(frozen=True)
 class EvaluationFigures:
     """The figures of an evaluation."""
 

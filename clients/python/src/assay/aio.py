@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _async_resources as resources
 from . import _models as models
@@ -21,11 +21,11 @@ from ._async_objects import (
 from ._async_runner import AsyncRunner
 from ._cache import Cache
 from ._core import Core
-from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted
+from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted, trial_of
 from ._items import load_items
 from ._progress import write_line
 from ._raw import RawResponse, raw_request
-from ._results import Comparison
+from ._results import Comparison, Trial
 from ._retry import RetryPolicy
 from ._settings import cache_folder, load_settings
 from ._tables import RETRIES
@@ -141,12 +141,32 @@ class AsyncAssay:
             Comparison.from_dict, "createComparison", body={"job_a": job_a, "job_b": job_b}
         )
 
+    @overload
     async def evaluate(
         self,
         suite: str | models.Suite,
         predict: Predict,
+        *,
+        limit: None = None,
         **options: Unpack[EvaluateArguments],
-    ) -> AsyncEvaluation:
+    ) -> AsyncEvaluation: ...
+    @overload
+    async def evaluate(
+        self,
+        suite: str | models.Suite,
+        predict: Predict,
+        *,
+        limit: int,
+        **options: Unpack[EvaluateArguments],
+    ) -> Trial: ...
+    async def evaluate(
+        self,
+        suite: str | models.Suite,
+        predict: Predict,
+        *,
+        limit: int | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> AsyncEvaluation | Trial:
         """Predicts all items of a suite, submits the predictions, and waits for the score.
 
         `predict` is a sync or async function. It receives the `input` of one item and returns a
@@ -160,6 +180,9 @@ class AsyncAssay:
         from there. They are stored for this version of the suite, this label and this code of
         `predict`, and deleted once the job has succeeded. `cache` is a folder, or `False`.
 
+        With `limit`, it predicts only the first items, checks the form of their predictions, and
+        submits nothing; a later call without `limit` reads them from the disk.
+
         With `on_error="skip"`, an item whose prediction raises an exception stays without one.
         `timeout` limits the wait for the job, in seconds.
         """
@@ -171,7 +194,9 @@ class AsyncAssay:
         suite_id = suite if isinstance(suite, str) else suite.suite_id
         core, run = connection.core, connection.run
         items = await run(load_items(core, store, suite_id, None))
-        predicted = await run(predict_items(core, items, predict, store, options))
+        predicted = await run(predict_items(core, items, predict, store, options, limit))
+        if limit is not None:
+            return trial_of(predicted, limit)
         data = await run(submit_predicted(core, store, predicted, options))
         job = await connection.job(data).wait(options.get("timeout"))
         predicted.log.delete()
@@ -195,15 +220,37 @@ class AsyncAssay:
         return RawResponse(await self._connection.run(self._connection.core.send(request)))
 
 
+@overload
 async def aevaluate(
     suite: str | models.Suite,
     predict: Predict,
     *,
     client: AsyncAssay | None = None,
+    limit: None = None,
     **options: Unpack[EvaluateArguments],
-) -> AsyncEvaluation:
+) -> AsyncEvaluation: ...
+@overload
+async def aevaluate(
+    suite: str | models.Suite,
+    predict: Predict,
+    *,
+    client: AsyncAssay | None = None,
+    limit: int,
+    **options: Unpack[EvaluateArguments],
+) -> Trial: ...
+async def aevaluate(
+    suite: str | models.Suite,
+    predict: Predict,
+    *,
+    client: AsyncAssay | None = None,
+    limit: int | None = None,
+    **options: Unpack[EvaluateArguments],
+) -> AsyncEvaluation | Trial:
     """Evaluates a function on a suite, see `AsyncAssay.evaluate` for the options.
 
     Without a `client`, it creates one with the settings of the environment or the profile.
     """
-    return await (client or AsyncAssay()).evaluate(suite, predict, **options)
+    own = client or AsyncAssay()
+    if limit is None:
+        return await own.evaluate(suite, predict, **options)
+    return await own.evaluate(suite, predict, limit=limit, **options)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _models as models
 from . import _resources as resources
 from ._cache import Cache
 from ._core import Core
-from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted
+from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted, trial_of
 from ._items import load_items
 from ._objects import (
     Connection,
@@ -27,7 +27,7 @@ from ._objects import (
 )
 from ._progress import write_line
 from ._raw import RawResponse, raw_request
-from ._results import Comparison
+from ._results import Comparison, Trial
 from ._retry import RetryPolicy
 from ._settings import cache_folder, load_settings
 from ._sync_runner import SyncRunner
@@ -144,12 +144,32 @@ class Assay:
             Comparison.from_dict, "createComparison", body={"job_a": job_a, "job_b": job_b}
         )
 
+    @overload
     def evaluate(
         self,
         suite: str | models.Suite,
         predict: Predict,
+        *,
+        limit: None = None,
         **options: Unpack[EvaluateArguments],
-    ) -> Evaluation:
+    ) -> Evaluation: ...
+    @overload
+    def evaluate(
+        self,
+        suite: str | models.Suite,
+        predict: Predict,
+        *,
+        limit: int,
+        **options: Unpack[EvaluateArguments],
+    ) -> Trial: ...
+    def evaluate(
+        self,
+        suite: str | models.Suite,
+        predict: Predict,
+        *,
+        limit: int | None = None,
+        **options: Unpack[EvaluateArguments],
+    ) -> Evaluation | Trial:
         """Predicts all items of a suite, submits the predictions, and waits for the score.
 
         `predict` is a sync or async function. It receives the `input` of one item and returns a
@@ -163,6 +183,9 @@ class Assay:
         from there. They are stored for this version of the suite, this label and this code of
         `predict`, and deleted once the job has succeeded. `cache` is a folder, or `False`.
 
+        With `limit`, it predicts only the first items, checks the form of their predictions, and
+        submits nothing; a later call without `limit` reads them from the disk.
+
         With `on_error="skip"`, an item whose prediction raises an exception stays without one.
         `timeout` limits the wait for the job, in seconds.
         """
@@ -174,7 +197,9 @@ class Assay:
         suite_id = suite if isinstance(suite, str) else suite.suite_id
         core, run = connection.core, connection.run
         items = run(load_items(core, store, suite_id, None))
-        predicted = run(predict_items(core, items, predict, store, options))
+        predicted = run(predict_items(core, items, predict, store, options, limit))
+        if limit is not None:
+            return trial_of(predicted, limit)
         data = run(submit_predicted(core, store, predicted, options))
         job = connection.job(data).wait(options.get("timeout"))
         predicted.log.delete()
@@ -198,15 +223,37 @@ class Assay:
         return RawResponse(self._connection.run(self._connection.core.send(request)))
 
 
+@overload
 def evaluate(
     suite: str | models.Suite,
     predict: Predict,
     *,
     client: Assay | None = None,
+    limit: None = None,
     **options: Unpack[EvaluateArguments],
-) -> Evaluation:
+) -> Evaluation: ...
+@overload
+def evaluate(
+    suite: str | models.Suite,
+    predict: Predict,
+    *,
+    client: Assay | None = None,
+    limit: int,
+    **options: Unpack[EvaluateArguments],
+) -> Trial: ...
+def evaluate(
+    suite: str | models.Suite,
+    predict: Predict,
+    *,
+    client: Assay | None = None,
+    limit: int | None = None,
+    **options: Unpack[EvaluateArguments],
+) -> Evaluation | Trial:
     """Evaluates a function on a suite, see `Assay.evaluate` for the options.
 
     Without a `client`, it creates one with the settings of the environment or the profile.
     """
-    return (client or Assay()).evaluate(suite, predict, **options)
+    own = client or Assay()
+    if limit is None:
+        return own.evaluate(suite, predict, **options)
+    return own.evaluate(suite, predict, limit=limit, **options)
