@@ -85,35 +85,44 @@ fn filled(
         None => ("", public_url),
     };
     let line = quoted(&json!({"item_id": item_id, "prediction": prediction}).to_string());
-    let all = vec![
-        Snippet {
-            name: "Python",
-            // The literals of JSON that occur here are those of Python.
-            code: format!(
-                "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return {prediction}\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
-            ),
-        },
-        Snippet {
+    // The literals of JSON that occur here are those of Python. The rank of equal numbers is not defined.
+    let returned = match metric {
+        Metric::Spearman => String::from("len(str(question))"),
+        _ => prediction.to_string(),
+    };
+    let python = Snippet {
+        name: "Python",
+        code: format!(
+            "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return {returned}\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
+        ),
+    };
+    let mut all = vec![python];
+    // One prediction is no submission to a suite whose metric needs those of all items.
+    if metric.needs_all_predictions() {
+        all.push(Snippet {
             name: "Command line",
-            code: format!(
-                "# assay items {suite_id} writes all items\nprintf '%s\\n' {line} |\n  assay submit {suite_id} - --wait"
-            ),
-        },
-        Snippet {
+            code: format!("assay items {suite_id} | ./model | assay submit {suite_id} - --wait"),
+        });
+    } else {
+        all.push(Snippet {
+            name: "Command line",
+            code: format!("printf '%s\\n' {line} |\n  assay submit {suite_id} - --wait"),
+        });
+        all.push(Snippet {
             name: "curl",
             code: format!(
                 "curl {public_url}/v1/evals \\\n  -H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
                 body(&prediction)
             ),
-        },
-        Snippet {
+        });
+        all.push(Snippet {
             name: "grpcurl",
             code: format!(
                 "grpcurl {tls}-H \"Authorization: Bearer $ASSAY_API_KEY\" \\\n  -d {} \\\n  {host} assay.v1.EvalService/CreateEval",
                 body(&grpc_prediction)
             ),
-        },
-    ];
+        });
+    }
     Snippets {
         form,
         example: prediction.to_string(),

@@ -18,11 +18,13 @@ use crate::python_client;
 const ITEM_ID: &str = r#"it's <b>"1"\n</b> & $HOME"#;
 
 /// The suites, each with its metric, and its answers to three items.
-const SUITES: [(&str, &str, [&str; 3]); 4] = [
+const SUITES: [(&str, &str, [&str; 3]); 6] = [
     ("rankings", "hit_rate@3", [r#""a""#, r#""b""#, r#""a""#]),
     ("labels", "exact_match", [r#""a""#, r#""b""#, r#""a""#]),
     ("numbers", "rmse", ["1", "2", "3"]),
     ("chances", "log_loss", [r#""a""#, r#""b""#, r#""a""#]),
+    ("ranks", "spearman", ["1", "2", "3"]),
+    ("areas", "auc", [r#""a""#, r#""b""#, r#""a""#]),
 ];
 
 async fn publish(world: &World, folder: &Path) {
@@ -32,7 +34,10 @@ async fn publish(world: &World, folder: &Path) {
         let head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{metric}\"\n");
         std::fs::write(suite.join("suite.toml"), head).unwrap();
         let ids = [ITEM_ID, "2", "3"];
-        let items = ids.map(|id| json!({"item_id": id, "input": {"options": ["it's $a", "b"]}}));
+        let items = [1, 2, 3].map(|n: usize| {
+            let input = json!({"options": ["it's $a", "b"], "note": "x".repeat(n)});
+            json!({"item_id": ids[n - 1], "input": input})
+        });
         let answers = ids.into_iter().zip(answers).map(|(id, answer)| {
             let answer: Value = serde_json::from_str(answer).unwrap();
             json!({"item_id": id, "answer": answer})
@@ -131,7 +136,8 @@ async fn every_snippet_works_as_it_is_shown() {
     let folder = folder.join(assay_tests::databases::fresh_name("snippets"));
     publish(&world, &folder).await;
     let mut visitor = Visitor::signed_in(&world, &world.org.session);
-    for (name, _, _) in SUITES {
+    for (name, metric, _) in SUITES {
+        let needs_all = matches!(metric, "spearman" | "auc");
         let pages = [
             format!("/suites/suite:{name}"),
             format!("/suites/suite:{name}/submit"),
@@ -139,7 +145,16 @@ async fn every_snippet_works_as_it_is_shown() {
         for path in pages {
             let page: Page = visitor.open(&path).await;
             page.assert_shows(200, "A prediction is a");
-            for language in ["Python", "Command line", "curl", "grpcurl"] {
+            let languages: &[&str] = if needs_all {
+                &["Python"]
+            } else {
+                &["Python", "Command line", "curl", "grpcurl"]
+            };
+            if needs_all {
+                assert!(page.code("Command line").starts_with("assay items "));
+                assert!(!page.text.contains("/v1/evals"), "{}", page.text);
+            }
+            for language in languages.iter().copied() {
                 let code = page.code(language);
                 assert!(!code.contains('…'), "{code}");
                 let job_id = match language {
