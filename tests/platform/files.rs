@@ -152,6 +152,19 @@ fn json_files() -> Vec<File> {
         ("white.ndjson", b" \n\r\n".to_vec(), "predictions"),
         ("empty.json", b"[]".to_vec(), "predictions"),
         ("open.json", format!("[{a},{b}").into(), "predictions"),
+        ("start.json", b"[".to_vec(), "predictions"),
+        ("comma.json", format!("[{a},").into(), "predictions"),
+        (
+            "cut.json",
+            format!("[{a},{}", &b[..b.len() - 4]).into(),
+            "predictions",
+        ),
+        (
+            "crlf.json",
+            format!("[\r\n{{\"item_id\":}}]").into(),
+            "predictions[0]",
+        ),
+        ("inner.json", b"[[\"x\"]]".to_vec(), "predictions[0]"),
         ("more.json", format!("[{a}] {b}").into(), "predictions"),
         (
             "second.json",
@@ -183,6 +196,22 @@ fn json_files() -> Vec<File> {
         ("array-line.ndjson", second(r#"["b","y"]"#), "line 2"),
         ("no-id.ndjson", second(r#"{"prediction":"y"}"#), "line 2"),
         ("no-value.ndjson", second(r#"{"item_id":"b"}"#), "line 2"),
+        ("half-mark.ndjson", b"\xef\xbb".to_vec(), "line 1"),
+        (
+            "failed-scores.ndjson",
+            second(r#"{"item_id":"b","error":{},"scores":[]}"#),
+            "line 2",
+        ),
+        (
+            "half-character-ignored.ndjson",
+            second(r#"{"item_id":"b","prediction":"y","n":["\ud800",1e400]}"#),
+            "accepted",
+        ),
+        (
+            "zero-key.ndjson",
+            second(r#"{"item_id":"b","prediction":"y","\u0000repeated":1}"#),
+            "accepted",
+        ),
         ("null.ndjson", second(&row("b", "null")), "line 2"),
         ("true.ndjson", second(&row("b", "true")), "line 2"),
         ("number.ndjson", second(&row("b", "1")), "line 2"),
@@ -244,6 +273,7 @@ fn json_files() -> Vec<File> {
         ),
     ];
     let chances = [
+        ("edge.ndjson", r#"{"x":0.999999}"#, "accepted"),
         ("chances.ndjson", r#"{"x":0.25,"y":0.75}"#, "accepted"),
         ("no-chances.ndjson", "{}", "line 1"),
         ("sum.ndjson", r#"{"x":0.25,"y":0.65}"#, "line 1"),
@@ -462,6 +492,30 @@ fn tables() -> Vec<File> {
             "numbers",
             "item_id,prediction\na,1\nb,nan\n".into(),
             "line 3",
+        ),
+        (
+            "arabic.csv",
+            "numbers",
+            "item_id,prediction\na,\u{661}\n".into(),
+            "line 2",
+        ),
+        (
+            "nul-quoted.csv",
+            "labels",
+            "item_id,prediction\na,\"\0\n\"\n".into(),
+            "line 2",
+        ),
+        (
+            "nul-open.csv",
+            "labels",
+            "item_id,prediction\na,\"\n\0".into(),
+            "line 3",
+        ),
+        (
+            "cells.csv",
+            "labels",
+            format!("item_id,prediction\na,x{}\n", ",".repeat(20_000)).into(),
+            "line 2",
         ),
         (
             "comma.csv",

@@ -129,7 +129,8 @@ pub fn open<R: Read>(
 }
 
 /// Reads content from its bytes as they were sent, and passes each prediction to the sink, or its
-/// errors. `cells` is the form of the cells, if the text is CSV. Calls `check_stop` before each piece of at most 256 KiB, and stops when it breaks.
+/// errors. `cells` is the form of the cells, if the text is CSV. Calls `check_stop` before each piece of
+/// at most 256 KiB, and stops when it breaks.
 pub fn read_content<B>(
     sent: impl BufRead,
     format: ContentFormat,
@@ -173,11 +174,16 @@ pub fn read_pieces<B>(
             ref rest => each(rest),
         }
     };
-    match format.compression {
+    let end = match format.compression {
         Compression::None => read_decoded(sent, format, without_mark),
         Compression::Gzip => read_members::<_, GzDecoder<_>, _>(sent, format, without_mark),
         Compression::Zstd => read_members::<_, ZstdDecoder<_>, _>(sent, format, without_mark),
-    }
+    };
+    // The content may be no more than a part of the mark.
+    end.then(|| match of_mark {
+        Some(n @ 1..) => each(&BYTE_ORDER_MARK[..n]),
+        _ => ControlFlow::Continue(()),
+    })
 }
 
 fn read_members<R: BufRead, D: MemberDecoder<R>, B>(

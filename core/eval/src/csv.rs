@@ -6,8 +6,13 @@
 
 use std::ops::ControlFlow;
 
+use crate::error::quoted;
+
 /// The longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 1024 * 1024;
+
+/// The largest number of cells of a record.
+const CELLS_MAX: usize = 10_000;
 
 /// A record of a table.
 #[derive(Debug, Clone, Copy)]
@@ -232,10 +237,15 @@ impl CsvReader {
     }
 
     fn end_cell(&mut self) {
-        self.ends.push(CellEnd {
-            at: self.text.len(),
-            is_quoted: std::mem::take(&mut self.is_quoted),
-        });
+        let is_quoted = std::mem::take(&mut self.is_quoted);
+        // Cells of a record that is too long are dropped like its bytes.
+        if self.ends.len() == CELLS_MAX {
+            self.is_too_long = true;
+        }
+        if !self.is_too_long {
+            let at = self.text.len();
+            self.ends.push(CellEnd { at, is_quoted });
+        }
         // Cells are checked to be UTF-8 together. The separator keeps them apart.
         self.push(b",");
         self.place = Place::Start;
@@ -289,7 +299,7 @@ impl CsvReader {
     /// Returns the current record, or the reason why it is not valid.
     fn record(&self) -> Result<Record<'_>, String> {
         if self.is_too_long {
-            return Err("is longer than 1 MiB".into());
+            return Err("is longer than 1 MiB, or has more than 10,000 cells".into());
         }
         let text = str::from_utf8(&self.text).map_err(|_| {
             if is_utf16(&self.text) {
@@ -310,7 +320,7 @@ impl CsvReader {
             )),
             Some(_) => Ok(record),
             None => match repeated(record) {
-                Some(name) => Err(format!("names the column {name:?} twice")),
+                Some(name) => Err(format!("names the column {} twice", quoted(name))),
                 None => Ok(record),
             },
         }
@@ -464,7 +474,25 @@ mod tests {
         assert_eq!(rows(b"a,b\n1\n2,3\n", 4)[2], "3: 2|3");
         let long = format!("a,b\n{},2\n3,4\n", "x".repeat(RECORD_BYTES_MAX));
         let found = rows(long.as_bytes(), 1000);
-        assert_eq!(found[1..], ["2: error: is longer than 1 MiB", "3: 3|4"]);
+        assert_eq!(
+            found[1..],
+            [
+                "2: error: is longer than 1 MiB, or has more than 10,000 cells",
+                "3: 3|4"
+            ]
+        );
+    }
+
+    #[test]
+    fn record_of_many_cells_takes_bounded_memory() {
+        let mut reader = CsvReader::default();
+        let mut each = |_: Result<Record<'_>, CsvError>| ControlFlow::<()>::Continue(());
+        assert!(reader.feed(b"a,b\n", &mut each).is_continue());
+        for _ in 0..8 {
+            let commas = vec![b','; RECORD_BYTES_MAX / 2];
+            assert!(reader.feed(&commas, &mut each).is_continue());
+        }
+        assert!(reader.text.len() <= RECORD_BYTES_MAX && reader.ends.len() == CELLS_MAX);
     }
 
     #[test]

@@ -31,6 +31,15 @@ impl FieldError {
     }
 }
 
+/// Returns a text in quotes for a message. Of a long one, it has the first 100 characters.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN_MAX: usize = 100;
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
 /// Stored data that was checked when it was written and cannot be read now. The message is for the
 /// operator's log only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::set_interrupt_text;
 use crate::operations;
-use crate::predictions::{self, Inline, Predictions, STDIN};
+use crate::predictions::{self, Predictions, STDIN};
 use crate::retries::TABLE;
 use crate::upload::upload;
 
@@ -67,13 +67,14 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
                 "predictions",
                 &inline.json,
             )
-            .map_err(|failure| with_lines(failure, file, &inline))?
+            .map_err(|failure| with_lines(failure, file, &inline.lines))?
         }
         Predictions::Upload(content) => {
             set_interrupt_text(Some(
                 "Interrupted. Run the same command to continue.".into(),
             ));
-            let uploaded = upload(&client, content)?;
+            let uploaded = upload(&client, content);
+            let uploaded = uploaded.map_err(|failure| with_lines(failure, file, &[]))?;
             set_interrupt_text(None);
             let key = submission.key(&suite_version, &uploaded.digest);
             let reference = Value::from(uploaded.id).to_string();
@@ -179,17 +180,22 @@ fn needs_next_key(job: &Value) -> bool {
             && is_one_of(&job["error"]["code"], &rules.next_key_after_failure))
 }
 
-/// Replaces the indices of errors such as `predictions[3].item_id` with lines of the file.
-fn with_lines(mut failure: Box<Failure>, file: &str, inline: &Inline) -> Box<Failure> {
+/// Replaces the places of errors, such as `line 7.item_id` of an upload and `predictions[3].item_id`
+/// of inline predictions with these lines, with lines of the file.
+fn with_lines(mut failure: Box<Failure>, file: &str, lines: &[usize]) -> Box<Failure> {
     for field in &mut failure.fields {
-        let place = field
-            .field
-            .strip_prefix("predictions[")
-            .and_then(|rest| rest.split_once(']'))
-            .and_then(|(index, path)| Some((index.parse::<usize>().ok()?, path)));
-        if let Some((index, path)) = place
-            && let Some(line) = inline.lines.get(index)
-        {
+        let place = field.field.strip_prefix("predictions[").map_or_else(
+            || {
+                let rest = field.field.strip_prefix("line ")?;
+                let (line, path) = rest.split_once('.').unwrap_or((rest, ""));
+                Some((line.parse::<usize>().ok()?, path))
+            },
+            |rest| {
+                let (index, path) = rest.split_once(']')?;
+                Some((*lines.get(index.parse::<usize>().ok()?)?, path))
+            },
+        );
+        if let Some((line, path)) = place {
             let path = path.trim_start_matches('.');
             let separator = if path.is_empty() { "" } else { ": " };
             field.field = format!("{file}:{line}{separator}{path}");

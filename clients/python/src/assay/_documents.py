@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from math import isinf
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -30,13 +31,19 @@ _WHITE = b" \t\r\n"
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_FORMAT = 31
+_ZSTD_WINDOW_LOG_MAX = 23
+_DECIDED_AFTER = 64 * 1024
+_CELLS_MAX = 10_000
 # A cell with quotes, or without; and what ends it.
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 _PLAIN = re.compile(r'[^",\r\n]*')
 _CELL_END = re.compile(r",|\r?\n|\Z")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# What decides where a value of JSON ends.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 _OPEN_QUOTE = "has a line break; is a quote left open?"
 _TOO_LONG = "is longer than 1 MiB"
+_TOO_LARGE = "the number is too large"
 
 
 @dataclass(frozen=True)
@@ -117,18 +124,10 @@ def read_file(path: Path) -> bytes:
 
 
 def _gunzip(path: Path, content: bytes) -> bytes:
-    """Decompresses all members. Zeros and white space after a member are no content."""
-    text = BytesIO()
-    while content:
-        member = zlib.decompressobj(_GZIP_FORMAT)
-        try:
-            text.write(member.decompress(content))
-        except zlib.error:
-            _refuse_compression(path)
-        if not member.eof:
-            _refuse_compression(path)
-        content = member.unused_data.lstrip(b"\0" + _WHITE)
-    return text.getvalue()
+    try:
+        return _decompress(path, content, lambda: zlib.decompressobj(_GZIP_FORMAT))
+    except zlib.error:
+        _refuse_compression(path)
 
 
 def _unzstd(path: Path, content: bytes) -> bytes:
@@ -141,14 +140,38 @@ def _unzstd(path: Path, content: bytes) -> bytes:
             f"{path}: reading zstd here needs Python 3.14, or the scorer: "
             "pip install 'assay-client[score]'."
         ) from None
-    text = BytesIO()
-    content = content.rstrip(b"\0" + _WHITE)
+    options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
     try:
-        with zstd.open(BytesIO(content), "rb") as file:
-            text.write(file.read())
-    except (zstd.ZstdError, EOFError):
+        return _decompress(path, content, lambda: zstd.ZstdDecompressor(options=options))
+    except zstd.ZstdError:
         _refuse_compression(path)
-    return text.getvalue()
+
+
+def _decompress(path: Path, content: bytes, start: Callable[[], Any]) -> bytes:
+    """Decompresses all members. Zeros and white space after a member are no content.
+
+    `start` creates the decompressor of a member.
+    """
+    text = BytesIO()
+    at = 0
+    rest = b""
+    while True:
+        member = start()
+        while not member.eof:
+            # In pieces, so that the bytes after a member are not copied again for each one.
+            if not rest:
+                rest = content[at : at + _READ_BYTES]
+                at += len(rest)
+            if not rest:
+                _refuse_compression(path)
+            text.write(member.decompress(rest))
+            rest = b""
+        rest = member.unused_data.lstrip(b"\0" + _WHITE)
+        while not rest and at < len(content):
+            rest = content[at : at + _READ_BYTES].lstrip(b"\0" + _WHITE)
+            at += _READ_BYTES
+        if not rest:
+            return text.getvalue()
 
 
 def _refuse_compression(path: Path) -> NoReturn:
@@ -164,12 +187,14 @@ def read_document(
     with the cell `item_id` starts CSV. With `numbers`, the cells of CSV are numbers.
     `column` is the name of the value next to `item_id`.
     """
-    start = text.lstrip(_WHITE)
+    start = text[:_DECIDED_AFTER].lstrip(_WHITE)
+    line, end, _ = start.partition(b"\n")
+    is_whole_line = bool(end) or len(text) < _DECIDED_AFTER
     if start.startswith(b"["):
         found = _read_array(text, column)
     elif start.startswith(b"{"):
         found = _read_lines(text, column)
-    elif _names_items(start) or _is_named_csv(name):
+    elif (is_whole_line and _names_items(line)) or _is_named_csv(name):
         found = _read_table(text, column, numbers=numbers)
     else:
         found = _read_lines(text, column)
@@ -181,9 +206,8 @@ def read_document(
         yield Problem("predictions", "there must be at least one prediction")
 
 
-def _names_items(start: bytes) -> bool:
-    line = start.split(b"\n", 1)[0].removesuffix(b"\r")
-    header = next(_records(line), None)
+def _names_items(line: bytes) -> bool:
+    header = next(_records(line.removesuffix(b"\r")), None)
     return isinstance(header, _Record) and "item_id" in [cell for cell, _ in header.cells]
 
 
@@ -191,39 +215,33 @@ class _InvalidError(ValueError):
     """A document that is JSON, but not of the platform."""
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
+class _Object(dict[str, Any]):
+    """An object of JSON."""
+
+    repeated: str | None = None
+    """A name that it has twice."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> _Object:
+    found = _Object(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        found[_REPEATED] = repeated
+        found.repeated = next(name for name in names if names.count(name) > 1)
     return found
-
-
-_REPEATED = "\0repeated"
-"""The key under which an object has the name that it has twice."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _InvalidError("NaN and infinity are not numbers")
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise _InvalidError("the number is too large")
-    return number
-
-
 def _integer(text: str) -> int | float:
     # Python refuses to read integers of more than 4,300 digits.
-    return int(text) if len(text) < 300 else _finite(text)
+    return int(text) if len(text) < 300 else float(text)
 
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_pairs,
     parse_constant=_refuse_constant,
-    parse_float=_finite,
     parse_int=_integer,
 )
 
@@ -236,20 +254,25 @@ def _syntax(error: Exception) -> str:
     return f"is not valid JSON: {error}"
 
 
-def _decode(text: str) -> Any:
+def _decode(text: str, column: str) -> Any:
     """Reads one value. Raises `ValueError` or `RecursionError`."""
     if text.startswith("\ufeff"):
         raise _InvalidError("there is a byte order mark")
     value = _DECODER.decode(text.strip(" \t\r\n"))
-    _refuse_surrogates(text)
+    _refuse_surrogates(text, value, column)
     return value
 
 
-def _refuse_surrogates(text: str) -> None:
+def _refuse_surrogates(text: str, value: Any, column: str) -> None:
     # Half of a character, which UTF-8 cannot express, comes from an escape.
     if "\\u" in text and re.search(r"\\u[dD][89a-fA-F]", text):
+        read = value
+        if isinstance(value, _Object):
+            # The platform reads no more of the fields that it ignores.
+            texts = [one for one in value.values() if isinstance(one, str)]
+            read = [*value, *texts, value.get(column)]
         try:
-            json.dumps(_DECODER.decode(text), ensure_ascii=False).encode()
+            json.dumps(read, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise _InvalidError("an escape is half of a character") from None
 
@@ -275,7 +298,7 @@ def _read_lines(text: bytes, column: str) -> Iterator[Entry | Problem]:
             yield Problem(place, problem)
         else:
             try:
-                value = _decode(raw.decode())
+                value = _decode(raw.decode(), column)
             except (ValueError, RecursionError) as error:
                 yield Problem(place, _syntax(error))
             else:
@@ -301,9 +324,12 @@ def _read_array(text: bytes, column: str) -> Iterator[Entry | Problem]:
             start = at
             try:
                 value, at = _DECODER.raw_decode(document, at)
-                _refuse_surrogates(document[start:at])
+                _refuse_surrogates(document[start:at], value, column)
             except (ValueError, RecursionError) as error:
-                yield Problem(place_of(index, None), _syntax(error))
+                if _is_cut(document, start):
+                    yield _cut(index)
+                else:
+                    yield Problem(place_of(index, None), _syntax(error))
                 return
             raw = document[start:at].encode(errors="surrogateescape")
             if problem := _text_problem(raw):
@@ -320,8 +346,7 @@ def _read_array(text: bytes, column: str) -> Iterator[Entry | Problem]:
             if mark == "]":
                 break
             if mark == "":
-                message = f"the array ends in the middle, after {index - 1} predictions"
-                yield Problem("predictions", message)
+                yield _cut(index)
                 return
             if mark != ",":
                 yield Problem(place_of(index - 1, None), "is not valid JSON")
@@ -330,18 +355,39 @@ def _read_array(text: bytes, column: str) -> Iterator[Entry | Problem]:
         yield Problem("predictions", "there is something after the end of the array")
 
 
+def _cut(n_predictions: int) -> Problem:
+    message = f"the array ends in the middle, after {n_predictions} predictions"
+    return Problem("predictions", message)
+
+
+def _is_cut(document: str, at: int) -> bool:
+    """Returns whether the document ends within the value that starts at a place."""
+    depth = 0
+    for token in _TOKEN.finditer(document, at):
+        mark = token[0][0]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+            if depth <= 0:
+                return False
+        elif mark == "," and depth == 0:
+            return False
+    return True
+
+
 def _entry(index: int, line: int | None, row: Any, column: str) -> Iterator[Entry | Problem]:
     """Yields the prediction in one JSON value, or its errors."""
     place = place_of(index, line)
-    if not isinstance(row, dict):
+    if not isinstance(row, _Object):
         yield Problem(place, f"must be an object with item_id and {column}")
         return
-    fields = cast("dict[str, Any]", row)
+    fields = row
     problems: list[Problem] = []
-    if (repeated := fields.pop(_REPEATED, None)) is not None:
-        problems.append(Problem(f"{place}.{repeated}", "is given twice"))
+    if fields.repeated is not None:
+        problems.append(Problem(f"{place}.{fields.repeated}", "is given twice"))
     is_failed = column not in fields and isinstance(fields.get("error"), dict)
-    is_failed = is_failed and set(fields) <= {"item_id", "error", "scores"}
+    is_failed = is_failed and set(fields) <= {"item_id", "error"}
     if "item_id" not in fields:
         problems.append(Problem(f"{place}.item_id", "this field is required"))
     elif problem := _id_problem(fields["item_id"]):
@@ -374,11 +420,13 @@ def _value_problem(value: Any) -> str | None:
         entries = list(cast("Iterable[Any]", value))
         if isinstance(value, dict):
             numbers = cast("dict[str, Any]", value)
-            if _REPEATED in numbers:
-                return f"{numbers[_REPEATED]!r} is given twice"
+            if isinstance(value, _Object) and value.repeated is not None:
+                return f"{value.repeated!r} is given twice"
             for label, number in numbers.items():
                 if isinstance(number, bool) or not isinstance(number, (int, float)):
                     return f"the probability of {label!r} must be a number"
+                if isinf(number):
+                    return _TOO_LARGE
         elif not all(isinstance(entry, str) for entry in entries):
             return "must have strings only"
         return "must not have a NUL character" if any("\0" in text for text in entries) else None
@@ -388,7 +436,7 @@ def _value_problem(value: Any) -> str | None:
         return (
             "must be a string, an array of strings, a number, or an object of label → probability"
         )
-    return None
+    return _TOO_LARGE if isinf(value) else None
 
 
 @dataclass(frozen=True)
@@ -414,13 +462,14 @@ def _records(content: bytes) -> Iterator[_Record | tuple[int, str, bool]]:
         while True:
             is_quoted = text.startswith('"', at)
             cell = (_QUOTED if is_quoted else _PLAIN).match(text, at)
+            nul = text.find("\0", at, cell.end() if cell else len(text))
+            if nul >= 0:
+                yield line + text.count("\n", at, nul), "there is a NUL character", True
+                return
             if cell is None:
                 yield line, "the quote is not closed", True
                 return
             line += cell[0].count("\n")
-            if "\0" in cell[0]:
-                yield line, "there is a NUL character", True
-                return
             end = _CELL_END.match(text, cell.end())
             if end is None:
                 yield line, _cell_problem(text[cell.end()], is_quoted=is_quoted), True
@@ -435,8 +484,11 @@ def _records(content: bytes) -> Iterator[_Record | tuple[int, str, bool]]:
         raw = text[start:at].encode(errors="surrogateescape")
         if problem := _text_problem(raw):
             yield first_line, problem, False
-        elif len(raw) > ELEMENT_BYTES_MAX:
-            yield first_line, _TOO_LONG, False
+        elif (
+            len(cells) > _CELLS_MAX
+            or sum(len(cell.encode()) + 1 for cell, _ in cells) > ELEMENT_BYTES_MAX
+        ):
+            yield first_line, f"{_TOO_LONG}, or has more than 10,000 cells", False
         else:
             yield _Record(first_line, cells)
 
@@ -475,15 +527,15 @@ def _read_table(text: bytes, column: str, *, numbers: bool) -> Iterator[Entry | 
         if len(names) != width:
             yield Problem(place, f"has {len(names)} cells, and the first line has {width}")
         else:
-            yield from _row(index, record, columns, numbers=numbers)
+            yield from _row(index, record, columns, column, numbers=numbers)
         index += 1
 
 
 def _row(
-    index: int, record: _Record, columns: tuple[int, int], *, numbers: bool
+    index: int, record: _Record, columns: tuple[int, int], column: str, *, numbers: bool
 ) -> Iterator[Entry | Problem]:
     place = place_of(index, record.line)
-    (item_id, _), (cell, is_quoted) = (record.cells[column] for column in columns)
+    (item_id, _), (cell, is_quoted) = (record.cells[number] for number in columns)
     problems: list[Problem] = []
     id_problem = _OPEN_QUOTE if "\n" in item_id else _id_problem(item_id)
     if id_problem:
@@ -492,28 +544,28 @@ def _row(
     has_value = bool(cell) or is_quoted
     try:
         if has_value:
-            value = _cell_value(cell, numbers=numbers)
+            value = _cell_value(cell, column, numbers=numbers)
             if problem := _value_problem(value):
                 raise _InvalidError(problem)
     except (ValueError, RecursionError) as error:
         message = (
             str(error) if isinstance(error, _InvalidError) else "is not valid JSON in the cell"
         )
-        problems.append(Problem(f"{place}.prediction", message))
+        problems.append(Problem(f"{place}.{column}", message))
     if problems:
         yield from problems
     else:
         yield Entry(index, record.line, item_id, value, has_value=has_value)
 
 
-def _cell_value(cell: str, *, numbers: bool) -> Any:
+def _cell_value(cell: str, column: str, *, numbers: bool) -> Any:
     # A ranking or probabilities are JSON in the cell.
     if cell.startswith(("[", "{")):
-        return _decode(cell)
+        return _decode(cell, column)
     if "\n" in cell:
         raise _InvalidError(_OPEN_QUOTE)
     if not numbers:
         return cell
     if not _NUMBER.fullmatch(cell.strip(" \t")):
         raise _InvalidError(f"must be a number, not {cell!r}")
-    return _finite(cell.strip(" \t"))
+    return float(cell)

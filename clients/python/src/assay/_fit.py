@@ -6,8 +6,8 @@ It has the verdicts of the platform's comparison, which the scorer contains.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from ._documents import ERRORS_MAX, Entry, Problem
 from ._frames import is_type_of_metric
@@ -15,6 +15,7 @@ from ._frames import is_type_of_metric
 _NAMED_MAX = 10
 # No item has a score of its own.
 _METRICS_OF_ALL_ITEMS = ("spearman", "auc")
+_METRICS_OF_LISTS = ("hit_rate", "recall", "precision", "ndcg", "mrr", "map")
 
 
 def compare(
@@ -27,6 +28,8 @@ def compare(
     first_repeated_unknown: str | None = None
     n_matched = 0
     n_unmatched = 0
+    padded: list[str] = []
+    separated: list[str] = []
 
     def add(field: str, message: str) -> None:
         errors.append({"field": field, "message": message})
@@ -37,6 +40,9 @@ def compare(
             add(row.field, row.message)
         elif row.has_value:
             place = row.place
+            padded += _first(_texts(row.value), lambda text: text.strip() != text)
+            if metric.partition("@")[0] in _METRICS_OF_LISTS and isinstance(row.value, str):
+                separated += _first((row.value,), _is_separated)
             if not is_type_of_metric(row.value, metric):
                 add(f"{place}.prediction", f"is no prediction for the suite's metric, {metric}")
             if row.item_id not in items:
@@ -60,6 +66,14 @@ def compare(
         if missing and metric in _METRICS_OF_ALL_ITEMS:
             add("predictions", f"{metric} needs a prediction for each item of the suite")
         warnings = _warnings(items, unknown, (n_matched, n_unmatched, len(missing)))
+        if len(separated) * 2 > n_matched + n_unmatched:
+            first = separated[0]
+            warnings.append(f"{first!r} is one id; write a ranking of several as an array of texts")
+        if padded:
+            warnings.append(
+                f"{len(padded)} predictions have white space around an id or a label, such as "
+                f"{padded[0]!r}; it counts as a part"
+            )
     return {
         "n_items": len(items),
         "n_matched": n_matched,
@@ -97,6 +111,25 @@ def _warnings(
             "one"
         ]
     return []
+
+
+def _texts(value: Any) -> Iterable[str]:
+    """Returns the ids or labels of a prediction."""
+    if isinstance(value, str):
+        return (value,)
+    return cast("Iterable[str]", value) if isinstance(value, (list, dict)) else ()
+
+
+def _first(texts: Iterable[str], is_mistake: Callable[[str], bool]) -> list[str]:
+    """Returns the first text that is a mistake, or none."""
+    for text in texts:
+        if is_mistake(text):
+            return [text]
+    return []
+
+
+def _is_separated(text: str) -> bool:
+    return any(mark in text.strip() for mark in " |,;\t")
 
 
 def _plain(text: str) -> str:

@@ -29,7 +29,8 @@ _NUMBER_METRICS = ("rmse", "mae", "spearman")
 _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro")
 _PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
 _RANKING_METRICS = ("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map")
-_PROBABILITY_TOLERANCE = 1e-6
+# With a margin for the rounding of the sum, as on the platform.
+_PROBABILITY_TOLERANCE = 1e-6 + 1e-12
 _PARQUET = b"PAR1"
 _OTHER_TABLES = (".arrow", ".feather", ".xlsx", ".xls", ".pkl", ".npy", ".npz", ".h5")
 _NUMBER_MAX = 1e50
@@ -353,4 +354,10 @@ def _are_probabilities(values: list[Any]) -> bool:
     are_numbers = all(
         isinstance(p, (int, float)) and not isinstance(p, bool) and 0 <= p <= 1 for p in values
     )
-    return are_numbers and abs(sum(values) - 1) <= _PROBABILITY_TOLERANCE
+    if not are_numbers:
+        return False
+    total = 0.0
+    for value in values:
+        # Not `sum`, which rounds in another way than the platform from Python 3.12 on.
+        total += value
+    return abs(total - 1) <= _PROBABILITY_TOLERANCE

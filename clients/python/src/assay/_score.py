@@ -117,7 +117,15 @@ def _folder(answers: Any) -> Path | None:
 def _answers(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:
     if isinstance(source, Rows):
         return source.chunks(), {}
-    return read_lines(source), {"answers_name": str(source.path)}
+    # Lines keep their numbers only if they are passed on as they are.
+    lines = chunks(source) if _is_plain_lines(source) else read_lines(source)
+    return lines, {"answers_name": str(source.path)}
+
+
+def _is_plain_lines(source: PredictionFile) -> bool:
+    with source.path.open("rb") as file:
+        start = file.read(64 * 1024)
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 def _row_of_line(location: re.Match[str]) -> str:

@@ -118,18 +118,29 @@ def submit(
     try:
         return (yield from steps)
     except ValidationFailed as error:
-        raise _in_file(error, source) from None
+        failure = error
+    places: dict[int, str] = yield Block(lambda: _places(source))
+    raise _in_file(failure, source, places)
 
 
-def _in_file(error: ValidationFailed, source: PredictionFile) -> ValidationFailed:
+def _places(source: PredictionFile) -> dict[int, str]:
+    """Returns the place of each prediction of a file by its index; of none if it cannot be read."""
+    try:
+        text = read_file(source.path)
+    except (AssayError, OSError):
+        # The file was sent as it is, so its places are those of the platform.
+        return {}
+    document = read_document(text, source.path.name, numbers=source.numbers)
+    return {row.index: row.place for row in document if isinstance(row, Entry)}
+
+
+def _in_file(
+    error: ValidationFailed, source: PredictionFile, places: Mapping[int, str]
+) -> ValidationFailed:
     """Returns an error with places in a file instead of those in the request."""
     of_predictions = ("predictions", "line ")
     if not any(found.field.startswith(of_predictions) for found in error.fields):
         return error
-    places: list[str] = []
-    if any(found.field.startswith("predictions[") for found in error.fields):
-        document = read_document(read_file(source.path), source.path.name, numbers=source.numbers)
-        places = [row.place for row in document if isinstance(row, Entry)]
     fields: list[Json] = []
     for found in error.fields:
         if not found.field.startswith(of_predictions):
@@ -137,7 +148,7 @@ def _in_file(error: ValidationFailed, source: PredictionFile) -> ValidationFaile
             continue
         index = re.match(r"predictions\[(\d+)\]", found.field)
         place = found.field
-        if index and int(index[1]) < len(places):
+        if index and int(index[1]) in places:
             place = places[int(index[1])] + place[index.end() :]
         text = describe(str(source.path), Problem(place, found.message))
         fields.append({"field": place, "reason": found.reason, "message": text})
@@ -174,10 +185,12 @@ def _submit(
         digest = yield Block(lambda: inline_digest(lines))
         content_parts = (b',"predictions":[', b",".join(lines), b"]")
         return (yield from create_job(core, submission, digest, content_parts))
-    if isinstance(source, Rows) and not source.is_replayable:
-        content = _RowContent(chain(head, chunks))
-    else:
+    if isinstance(source, PredictionFile):
+        content = _FileContent(source)
+    elif source.is_replayable:
         content = _RowContent(None, source)
+    else:
+        content = _RowContent(chain(head, chunks))
     return (yield from _submit_upload(core, cache, content, submission, progress))
 
 
@@ -251,9 +264,7 @@ class _FileContent(_Content):
 class _RowContent(_Content):
     """Rows that are compressed as they are read."""
 
-    def __init__(
-        self, once: Iterator[bytes] | None, source: Rows | PredictionFile | None = None
-    ) -> None:
+    def __init__(self, once: Iterator[bytes] | None, source: Rows | None = None) -> None:
         super().__init__()
         self._once = once
         self._source = source

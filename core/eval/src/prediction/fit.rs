@@ -9,7 +9,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use super::sink::PredictionSink;
 use super::unmatched::Unmatched;
 use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value, location};
-use crate::error::FieldError;
+use crate::error::{FieldError, quoted};
 use crate::metric::{Family, Metric};
 
 /// Largest number of unmatched predictions and of missing items that a [`Fit`] names.
@@ -53,7 +53,7 @@ pub struct FitCheck {
     n_values: i64,
     /// The first text with a separator in a place for one id, and the number of such texts.
     separated: (Option<String>, i64),
-    /// The first id or label with white space around it, and the number of them.
+    /// The first id or label with white space around it, and the number of predictions with one.
     padded: (Option<String>, i64),
     fit: Fit,
 }
@@ -135,7 +135,9 @@ impl FitCheck {
         if fit.n_unmatched * 2 > self.n_values {
             let cause = self.similar_id().map_or_else(String::new, |(found, item)| {
                 format!(
-                    ": {found:?} differs from {item:?} in case, white space or Unicode form only"
+                    ": {} differs from {} in case, white space or Unicode form only",
+                    quoted(found),
+                    quoted(item)
                 )
             });
             warnings.push(format!(
@@ -153,12 +155,13 @@ impl FitCheck {
             && n * 2 > self.n_values
         {
             warnings.push(format!(
-                "{text:?} is one id; write a ranking of several as an array of texts"
+                "{} is one id; write a ranking of several as an array of texts",
+                quoted(text)
             ));
         }
         if let (Some(text), n) = &self.padded {
             warnings.push(format!(
-                "{n} predictions have white space around an id or a label, such as {text:?}; it counts as a part"
+                "{n} predictions have white space around an id or a label, such as {}; it counts as a part", quoted(text)
             ));
         }
         warnings
@@ -179,24 +182,27 @@ impl FitCheck {
 
     /// Counts texts that are probably mistakes.
     fn count_mistakes(&mut self, value: Value<'_, '_>) {
-        let mut note = |text: &str| {
-            if text.trim() != text {
-                self.padded.1 += 1;
-                self.padded.0.get_or_insert_with(|| text.into());
-            }
-        };
-        match value {
+        let is_padded = |text: &&str| text.trim() != *text;
+        let padded = match value {
             Value::Label(label) => {
-                note(label);
-                let is_id = self.metric.family() == Family::Rankings;
+                // The one answer of `accuracy` may well be several words.
+                let is_id =
+                    self.metric.family() == Family::Rankings && self.metric != Metric::Accuracy;
                 if is_id && label.trim().contains([' ', '|', ',', ';', '\t']) {
                     self.separated.1 += 1;
                     self.separated.0.get_or_insert_with(|| label.to_string());
                 }
+                Some(label.as_ref()).filter(is_padded)
             }
-            Value::Ranking(ids) => ids.iter().for_each(|id| note(id)),
-            Value::Probabilities(all) => all.iter().for_each(|(label, _)| note(label)),
-            Value::Number(_) | Value::Failed => {}
+            Value::Ranking(ids) => ids.iter().map(AsRef::as_ref).find(is_padded),
+            Value::Probabilities(all) => {
+                all.iter().map(|(label, _)| label.as_ref()).find(is_padded)
+            }
+            Value::Number(_) | Value::Failed => None,
+        };
+        if let Some(text) = padded {
+            self.padded.1 += 1;
+            self.padded.0.get_or_insert_with(|| text.into());
         }
     }
 }

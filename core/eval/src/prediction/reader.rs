@@ -14,7 +14,7 @@ use super::element::{Element, Form, has_nul};
 use super::scan;
 use super::sink::PredictionSink;
 use super::value::{ELEMENT_BYTES_MAX, TOO_LONG};
-use crate::error::FieldError;
+use crate::error::{FieldError, quoted};
 use crate::json::skip_value;
 
 /// A document that is not JSON in UTF-8. The message is for the caller, and names the line and
@@ -115,10 +115,13 @@ fn too_long_elements(text: &str) -> Vec<usize> {
     let between = |at: usize| {
         let separators = text.as_bytes()[at..]
             .iter()
-            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'['));
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b','));
         at + separators.count()
     };
     let mut at = between(0);
+    if text[at..].starts_with('[') {
+        at = between(at + 1);
+    }
     for index in 0.. {
         let Some(skipped) = skip_value(text, at).filter(|skipped| skipped.end > at) else {
             break;
@@ -317,7 +320,7 @@ impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
                 None => self.0.add_error(
                     ".prediction",
                     "type",
-                    &format!("the probability of {label:?} must be a number"),
+                    &format!("the probability of {} must be a number", quoted(&label)),
                 ),
                 Some(_) if has_nul(&label) => {
                     self.0

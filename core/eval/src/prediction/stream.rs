@@ -442,7 +442,7 @@ fn syntax_reason(text: &str, error: &serde_json::Error) -> &'static str {
         ": NaN and infinity are not numbers"
     } else if error.to_string().starts_with("number out of range") {
         ": the number is too large"
-    } else if text.trim_end().contains('\r') {
+    } else if text.replace("\r\n", "\n").trim_end().contains('\r') {
         ": lines must end in LF or CRLF, not in CR alone"
     } else {
         ""

@@ -13,7 +13,7 @@ use super::reader::read_value;
 use super::sink::PredictionSink;
 use super::value::location;
 use crate::csv::{CsvError, CsvReader, Record};
-use crate::error::FieldError;
+use crate::error::{FieldError, quoted};
 use crate::metric::{Family, Metric};
 
 /// The value of a cell that is neither an array nor an object in JSON.
@@ -144,11 +144,7 @@ impl Rows {
             return ControlFlow::Continue(());
         }
         self.is_invalid = true;
-        let names: Vec<_> = header
-            .cells()
-            .take(8)
-            .map(|name| format!("{name:?}"))
-            .collect();
+        let names: Vec<_> = header.cells().take(8).map(quoted).collect();
         let message = format!(
             "must name the columns item_id and prediction, with commas between; it has {}",
             names.join(", ")
@@ -176,7 +172,7 @@ impl Rows {
             match number(cell) {
                 Some(number) => element.form = Form::Number(number),
                 None => {
-                    let message = format!("must be a number, not {cell:?}");
+                    let message = format!("must be a number, not {}", quoted(cell));
                     element.add_error(".prediction", "type", &message);
                 }
             }

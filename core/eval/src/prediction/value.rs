@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use crate::error::quoted;
 use crate::metric::{Family, Metric};
 
 /// The largest number of field errors that are collected before reading stops.
@@ -107,7 +108,10 @@ fn check_probabilities(
     {
         return Err((
             "range",
-            format!("the probability of {label:?} is {probability}, but must be from 0 to 1"),
+            format!(
+                "the probability of {} is {probability}, but must be from 0 to 1",
+                quoted(label)
+            ),
         ));
     }
     let sum: f64 = probabilities
@@ -122,7 +126,7 @@ fn check_probabilities(
     }
     let repeated = first_duplicate(probabilities.iter().map(|(label, _)| label.as_ref()));
     repeated.map_or(Ok(()), |label| {
-        Err(("duplicate", format!("{label:?} is given twice")))
+        Err(("duplicate", format!("{} is given twice", quoted(label))))
     })
 }
 
