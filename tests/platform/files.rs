@@ -159,11 +159,7 @@ fn json_files() -> Vec<File> {
             format!("[{a},{}", &b[..b.len() - 4]).into(),
             "predictions",
         ),
-        (
-            "crlf.json",
-            format!("[\r\n{{\"item_id\":}}]").into(),
-            "predictions[0]",
-        ),
+        ("crlf.json", "[\r\n{\"item_id\":}]".into(), "predictions[0]"),
         ("inner.json", b"[[\"x\"]]".to_vec(), "predictions[0]"),
         ("more.json", format!("[{a}] {b}").into(), "predictions"),
         (
