@@ -31,6 +31,14 @@ fn closing(seconds: i64) -> String {
     format!("closes_at = {at}\n")
 }
 
+/// Returns the fields of a suite with sealed items and a board, which closes that many seconds from now.
+fn sealed_until(seconds: i64) -> String {
+    format!(
+        "release = \"sealed(0.5)\"\nseal_seed = \"s\"\nboard = \"at_close\"\n{}",
+        closing(seconds)
+    )
+}
+
 async fn publish_suite(world: &World, name: &str, more: &str) -> String {
     let answers: Vec<Value> = (0..N).map(|_| json!("yes")).collect();
     publish_answers(world, name, &suite_toml(name, more), &answers)
@@ -513,10 +521,7 @@ async fn entries_are_refused_with_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn page_and_program_mark_a_job_as_final_and_enter_it() {
     let world = world().await;
-    let more = format!(
-        "release = \"sealed(0.5)\"\nseal_seed = \"s\"\nboard = \"at_close\"\n{}",
-        closing(3600)
-    );
+    let more = sealed_until(3600);
     let suite_id = publish_suite(&world, "board", &more).await;
     let key = world.key();
     let first = scored(&key, &suite_id, &rights(20, 0)).await;
@@ -554,10 +559,7 @@ async fn page_and_program_mark_a_job_as_final_and_enter_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn board_at_close_shows_figures_once_it_has_closed() {
     let world = world().await;
-    let more = format!(
-        "release = \"sealed(0.5)\"\nseal_seed = \"s\"\nboard = \"at_close\"\n{}",
-        closing(3600)
-    );
+    let more = sealed_until(3600);
     let suite_id = publish_suite(&world, "board", &more).await;
     let orgs = orgs(&world, 3).await;
     let clients: Vec<Client> = orgs.iter().map(|org| world.client(&org.key)).collect();

@@ -2,7 +2,7 @@
 //! answers from scores.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
@@ -53,13 +53,8 @@ pub async fn publish_answers(
     answers: &[Value],
 ) -> Result<String, String> {
     let folder = write_suite(world, name, suite_toml, answers);
-    let published = world
-        .stack
-        .operate(&["suite", "publish", folder.to_str().unwrap()])
-        .await;
-    published
-        .map(|_| format!("suite:{name}"))
-        .map_err(|refused| refused.to_string())
+    publish_folder(world, &folder).await?;
+    Ok(format!("suite:{name}"))
 }
 
 /// Writes the folder of a suite.
@@ -70,7 +65,6 @@ pub fn write_suite(world: &World, name: &str, suite_toml: &str, answers: &[Value
         .servers
         .folder()
         .join(format!("{}-{name}", world.stack.database.name));
-    std::fs::create_dir_all(&folder).unwrap();
     let line = |at: usize, field: &str, value: &Value| {
         format!("{}\n", json!({"item_id": format!("i{at}"), field: value}))
     };
@@ -82,14 +76,27 @@ pub fn write_suite(world: &World, name: &str, suite_toml: &str, answers: &[Value
         .enumerate()
         .map(|(at, answer)| line(at, "answer", answer))
         .collect();
+    write_files(&folder, suite_toml, &items, &answers);
+    folder
+}
+
+/// Writes the files of a suite with these contents.
+pub fn write_files(folder: &Path, suite_toml: &str, items: &str, answers: &str) {
+    std::fs::create_dir_all(folder).unwrap();
     for (file, text) in [
         ("suite.toml", suite_toml),
-        ("items.ndjson", &items),
-        ("answers.ndjson", &answers),
+        ("items.ndjson", items),
+        ("answers.ndjson", answers),
     ] {
         std::fs::write(folder.join(file), text).unwrap();
     }
-    folder
+}
+
+/// Publishes the suite in a folder.
+pub async fn publish_folder(world: &World, folder: &Path) -> Result<(), String> {
+    let published = ["suite", "publish", folder.to_str().unwrap()];
+    let published = world.stack.operate(&published).await;
+    published.map(drop).map_err(|refused| refused.to_string())
 }
 
 /// Returns item ids and labels, of which the first `right` are correct.

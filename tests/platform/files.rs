@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::clients::prepare;
 use crate::dashboard::visitor::Visitor;
+use crate::disclosure::{publish_folder, write_files};
 use crate::harness::{World, long_test, string, world};
 use crate::{python_client, uploads};
 
@@ -604,23 +605,19 @@ fn place_in(text: &str, file: &str) -> String {
 
 async fn publish(world: &World, folder: &Path) {
     for (name, metric, answers) in SUITES {
-        let suite = folder.join(name);
-        std::fs::create_dir_all(&suite).unwrap();
         let head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{metric}\"\n");
-        std::fs::write(suite.join("suite.toml"), head).unwrap();
         // A byte order mark and CRLF, as programs on Windows write them.
-        let write = |file: &str, field: &str, values: [&str; 3]| {
+        let lines = |field: &str, values: [&str; 3]| {
             let lines = ["a", "b", "c"].into_iter().zip(values);
             let lines = lines.map(|(item_id, value)| {
                 format!("{{\"item_id\":\"{item_id}\",\"{field}\":{value}}}\r\n")
             });
-            let text = String::from("\u{feff}") + &lines.collect::<String>();
-            std::fs::write(suite.join(file), text).unwrap();
+            String::from("\u{feff}") + &lines.collect::<String>()
         };
-        write("items.ndjson", "input", ["{}"; 3]);
-        write("answers.ndjson", "answer", answers);
-        let published = ["suite", "publish", suite.to_str().unwrap()];
-        world.stack.operate(&published).await.unwrap();
+        let suite = folder.join(name);
+        let (items, answers) = (lines("input", ["{}"; 3]), lines("answer", answers));
+        write_files(&suite, &head, &items, &answers);
+        publish_folder(world, &suite).await.unwrap();
     }
 }
 

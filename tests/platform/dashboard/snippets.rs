@@ -1,4 +1,4 @@
-//! Every snippet of the pages of a suite works as it stands there, for each form of predictions.
+//! Every snippet on the pages about a suite works as it stands there, for each form of predictions.
 
 use std::path::Path;
 
@@ -11,10 +11,11 @@ use tokio::process::Command;
 
 use super::visitor::{Page, Visitor};
 use crate::clients::prepare;
+use crate::disclosure::{publish_folder, write_files};
 use crate::harness::{World, in_time, with_token, world};
 use crate::python_client;
 
-/// The id of the first item of each suite, with characters of HTML, of shells and of JSON.
+/// The first item's id in each suite, with characters that HTML, shells and JSON escape.
 const ITEM_ID: &str = r#"it's <b>"1"\n</b> & $HOME"#;
 
 /// The suites, each with its metric, and its answers to three items.
@@ -29,10 +30,7 @@ const SUITES: [(&str, &str, [&str; 3]); 6] = [
 
 async fn publish(world: &World, folder: &Path) {
     for (name, metric, answers) in SUITES {
-        let suite = folder.join(name);
-        std::fs::create_dir_all(&suite).unwrap();
         let head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{metric}\"\n");
-        std::fs::write(suite.join("suite.toml"), head).unwrap();
         let ids = [ITEM_ID, "2", "3"];
         let items = [1, 2, 3].map(|n: usize| {
             let input = json!({"options": ["it's $a", "b"], "note": "x".repeat(n)});
@@ -47,10 +45,10 @@ async fn publish(world: &World, folder: &Path) {
                 .map(|row| format!("{row}\n"))
                 .collect::<String>()
         };
-        std::fs::write(suite.join("items.ndjson"), lines(items.to_vec())).unwrap();
-        std::fs::write(suite.join("answers.ndjson"), lines(answers.collect())).unwrap();
-        let published = ["suite", "publish", suite.to_str().unwrap()];
-        world.stack.operate(&published).await.unwrap();
+        let suite = folder.join(name);
+        let (items, answers) = (lines(items.to_vec()), lines(answers.collect()));
+        write_files(&suite, &head, &items, &answers);
+        publish_folder(world, &suite).await.unwrap();
     }
 }
 
