@@ -210,7 +210,7 @@ fn inline(name: &str, bytes: &[u8], format: ContentFormat, metric: Metric) -> Re
 pub fn invalid(name: &str, errors: &[FieldError]) -> Box<Failure> {
     let details = errors
         .iter()
-        .map(|error| describe(name, &error.field, &error.message));
+        .map(|error| format!("{}: {}", place(name, &error.field), error.message));
     Failure::new(
         Exit::InvalidInput,
         "a job with these predictions would fail",
@@ -218,15 +218,15 @@ pub fn invalid(name: &str, errors: &[FieldError]) -> Box<Failure> {
     .with_details(details)
 }
 
-/// Returns an error with its place in a file, `FILE:LINE: MESSAGE`, for a field such as
-/// `line 7.prediction` or `predictions[6].prediction`.
-pub fn describe(name: &str, field: &str, message: &str) -> String {
+/// Returns a place in a file, such as `FILE:7: prediction` for `line 7.prediction`, and `FILE: FIELD` for
+/// a field without a line.
+pub fn place(name: &str, field: &str) -> String {
     let Some(rest) = field.strip_prefix("line ") else {
-        return format!("{name}: {field}: {message}");
+        return format!("{name}: {field}");
     };
     match rest.split_once('.') {
-        Some((line, path)) => format!("{name}:{line}: {path}: {message}"),
-        None => format!("{name}:{rest}: {message}"),
+        Some((line, path)) => format!("{name}:{line}: {path}"),
+        None => format!("{name}:{rest}"),
     }
 }
 

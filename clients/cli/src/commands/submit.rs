@@ -180,25 +180,22 @@ fn needs_next_key(job: &Value) -> bool {
             && is_one_of(&job["error"]["code"], &rules.next_key_after_failure))
 }
 
-/// Replaces the places of errors, such as `line 7.item_id` of an upload and `predictions[3].item_id`
-/// of inline predictions with these lines, with lines of the file.
+/// Replaces places such as `line 7.item_id` with those in the file. `lines` has the line for each index
+/// of inline predictions, whose places are such as `predictions[3].item_id`.
 fn with_lines(mut failure: Box<Failure>, file: &str, lines: &[usize]) -> Box<Failure> {
     for field in &mut failure.fields {
-        let place = field.field.strip_prefix("predictions[").map_or_else(
-            || {
-                let rest = field.field.strip_prefix("line ")?;
-                let (line, path) = rest.split_once('.').unwrap_or((rest, ""));
-                Some((line.parse::<usize>().ok()?, path))
-            },
-            |rest| {
-                let (index, path) = rest.split_once(']')?;
-                Some((*lines.get(index.parse::<usize>().ok()?)?, path))
-            },
-        );
-        if let Some((line, path)) = place {
-            let path = path.trim_start_matches('.');
-            let separator = if path.is_empty() { "" } else { ": " };
-            field.field = format!("{file}:{line}{separator}{path}");
+        let index = field
+            .field
+            .strip_prefix("predictions[")
+            .and_then(|rest| rest.split_once(']'))
+            .and_then(|(index, path)| Some((index.parse::<usize>().ok()?, path)));
+        if let Some((index, path)) = index
+            && let Some(line) = lines.get(index)
+        {
+            field.field = format!("line {line}{path}");
+        }
+        if field.field.starts_with("line ") {
+            field.field = predictions::place(file, &field.field);
         }
     }
     failure
