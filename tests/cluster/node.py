@@ -30,7 +30,7 @@ def is_ready(thing):
 
 
 def is_ending(pod):
-    """Whether a pod has been told to end."""
+    """Whether a pod is about to end."""
     return "deletionTimestamp" in pod["metadata"]
 
 

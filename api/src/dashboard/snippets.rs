@@ -1,5 +1,4 @@
-//! The code that pages show, filled in with the address, the suite, and a valid prediction of one of its
-//! items.
+//! The code that pages show, filled in with the address, the suite, and a valid prediction for one item.
 
 use assay_core::Result;
 use assay_core::model::permissions::SuiteReader;
@@ -130,7 +129,7 @@ fn filled(
     }
 }
 
-/// Returns the first of the `options` of an input.
+/// Returns the first entry in the `options` that an input offers.
 fn first_option(input: &str) -> Option<String> {
     let input: Value = serde_json::from_str(input).ok()?;
     let option = input.get("options")?.get(0)?.as_str()?;

@@ -21,11 +21,11 @@ use super::request_context::RequestContext;
 /// The value of `domain` in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
 
-/// The size of the field errors of a gRPC status, in bytes. Many clients accept 8 KiB of metadata; the
+/// The largest size that field errors have together in a gRPC status, in bytes. Many clients accept 8 KiB of metadata; the
 /// encoding of a status in base64 needs a third more.
 const VIOLATIONS_BYTES_MAX: usize = 4 * 1024;
 
-/// The size of the message of a gRPC status, in bytes. Percent encoding can triple it.
+/// The longest message in a gRPC status, in bytes. Percent encoding can triple it.
 const MESSAGE_BYTES_MAX: usize = 512;
 
 /// An error as handlers and layers return it. The outermost layer renders it.

@@ -153,7 +153,7 @@ pub fn read_pieces<B>(
     format: ContentFormat,
     mut each: impl FnMut(&[u8]) -> ControlFlow<B>,
 ) -> ReadEnd<B> {
-    // Number of bytes of the mark that were read, while only they were.
+    // The number of bytes that were read, while they are only a part of the mark.
     let mut of_mark = Some(0);
     let without_mark = |piece: &[u8]| {
         let Some(n_before) = of_mark else {

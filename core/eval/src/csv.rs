@@ -11,7 +11,7 @@ use crate::error::quoted;
 /// The longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 1024 * 1024;
 
-/// The largest number of cells of a record.
+/// The largest number of cells in a record.
 const CELLS_MAX: usize = 10_000;
 
 /// A record of a table.
@@ -98,7 +98,7 @@ pub struct CsvReader {
     is_too_long: bool,
     /// The number of the current line.
     line: usize,
-    /// The number of the bytes of the current line before the next one.
+    /// The number of bytes before the next one in the current line.
     column: usize,
     /// The number of the first line of the current record.
     first_line: usize,

@@ -1,4 +1,4 @@
-//! The reader of a document of predictions in any of its forms.
+//! Reads a document with predictions in any form.
 
 use std::ops::ControlFlow;
 
@@ -86,8 +86,8 @@ impl Document {
         mut self,
         sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        if let State::Start(first) = &self.state {
-            let first = first.clone();
+        if let State::Start(first) = &mut self.state {
+            let first = std::mem::take(first);
             if let Some(state) = self.decide(&first, true) {
                 self.state = state;
             }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::error::FieldError;
 
-    /// Returns the number of predictions of a document, or the first error.
+    /// Returns the number of predictions in a document, or the first error.
     fn read(declared: TextForm, document: &[u8], size: usize) -> Result<usize, String> {
         let (mut n, mut errors) = (0, Vec::new());
         let mut sink = sink_fn(|row: Result<Prediction<'_, '_>, FieldError>| {

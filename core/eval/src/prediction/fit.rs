@@ -174,10 +174,8 @@ impl FitCheck {
             .keys()
             .map(|item| (plain(item), item.as_str()))
             .collect();
-        let first = self.fit.first_unmatched.iter();
-        first
-            .filter_map(|(found, _)| Some((found.as_str(), *items.get(&plain(found))?)))
-            .next()
+        let mut first = self.fit.first_unmatched.iter();
+        first.find_map(|(found, _)| Some((found.as_str(), *items.get(&plain(found))?)))
     }
 
     /// Counts texts that are probably mistakes.
