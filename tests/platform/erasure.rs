@@ -842,3 +842,142 @@ async fn deleted_org_leaves_no_canary_in_any_column() {
         .collect();
     assert_eq!((left, without_rows), (kept, listed));
 }
+
+/// Columns that keep what they had after their user was erased, and why.
+const KEPT_OF_USERS: [(&str, &str); 2] = [
+    ("audit_entries.target_type", "a value of a closed set"),
+    ("audit_entries.type", "a value of a closed set"),
+];
+
+/// Tables that can hold a user's rows and have none in the test below, and why.
+const WITHOUT_ROWS_OF_USERS: [(&str, &str); 4] = [
+    ("identities", "accounts of providers; deleted"),
+    ("mail_preferences", "switches; deleted"),
+    ("offboardings", "which organizations a user left; deleted"),
+    (
+        "webhook_payloads",
+        "bodies of deliveries about a member; deleted",
+    ),
+];
+
+/// The tables with rows about a user or an address, as the schema lists them. Rows that users have created,
+/// such as keys, belong to organizations and keep the user's id.
+async fn tables_of_users(world: &World) -> Vec<String> {
+    sqlx::query_scalar(
+        "select distinct c.table_name::text
+         from information_schema.columns c
+         join information_schema.tables t using (table_schema, table_name)
+         where table_schema = 'public'
+           and t.table_type = 'BASE TABLE'
+           and c.column_name in ('email', 'user_id', 'approved_by')
+         order by 1",
+    )
+    .fetch_all(&mut world.database().await)
+    .await
+    .unwrap()
+}
+
+/// The text, JSON and binary columns of a table, and their types.
+async fn texts_of(db: &mut sqlx::PgConnection, table: &str) -> Vec<(String, String)> {
+    sqlx::query_as(
+        "select column_name::text, data_type::text from information_schema.columns
+         where table_schema = 'public' and table_name = $1 and is_generated = 'NEVER'
+           and data_type in ('text', 'jsonb', 'json', 'bytea', 'ARRAY')
+         order by 1",
+    )
+    .bind(table)
+    .fetch_all(db)
+    .await
+    .unwrap()
+}
+
+/// A canary in every text and binary column of every row that names a user, beside the address, which is one
+/// itself: whatever column is added, the erasure of a user must erase it, or a list says why not.
+#[tokio::test(flavor = "multi_thread")]
+async fn erased_user_leaves_no_canary_in_any_column() {
+    let mut world = world_with(Plan::default()).await;
+    let email = "canary@example.org";
+    let invite = json!({"email": email, "role": "owner"});
+    let invited = world.owner().post("/v1/invites", &invite).await.unwrap();
+    assert_eq!(invited.status, 201, "{}", invited.body);
+    world.org.session = world.sign_in(email).await;
+    world.org.email = email.into();
+    use_the_product(&world).await;
+    world.sign_in_link(email).await;
+    let mut db = world.database().await;
+    let user_id: String = sqlx::query_scalar("select id from users where email = $1")
+        .bind(email)
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    let (mut without_rows, mut columns) = (Vec::new(), Vec::new());
+    for table in tables_of_users(&world).await {
+        let names = ["email", "user_id", "approved_by", "id"].map(|column| {
+            format!("coalesce(to_jsonb(t) ->> '{column}' in ('{user_id}', '{email}'), false)")
+        });
+        let of_user = names.join(" or ");
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+            "select count(*) from {table} t where {of_user}"
+        )))
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+        if rows == 0 {
+            without_rows.push(table);
+            continue;
+        }
+        for (column, kind) in texts_of(&mut db, &table).await {
+            columns.push((table.clone(), column.clone()));
+            let value = match kind.as_str() {
+                "text" => "'canary'",
+                "bytea" => "convert_to('canary', 'UTF8')",
+                _ => continue,
+            };
+            if is_identifier(&column) || column.ends_with("_by") {
+                continue;
+            }
+            // Triggers and references guard what the product must not change; here only the erasure counts.
+            let update = format!(
+                "set session_replication_role = replica;
+                 update {table} t set {column} = {value}
+                 where ({of_user}) and position('{email}' in {column}::text) = 0"
+            );
+            if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(update))
+                .execute(&mut db)
+                .await
+            {
+                eprintln!("not planted in {table}.{column}: {error}");
+            }
+        }
+    }
+    let erased = world
+        .stack
+        .operate(&["user", "erase", "--email", email])
+        .await
+        .unwrap();
+    assert_eq!(erased["user_id"], user_id);
+    let mut left = Vec::new();
+    for (table, column) in columns {
+        let sql = format!(
+            "select count(*) from {table} where position('canary' in {column}::text) > 0
+             or position('63616e617279' in {column}::text) > 0"
+        );
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
+        if rows > 0 {
+            left.push(format!("{table}.{column}"));
+        }
+    }
+    assert_eq!(tables_with(&world, email).await, Vec::<String>::new());
+    let names = |list: &[(&'static str, &str)]| {
+        list.iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (left, without_rows),
+        (names(&KEPT_OF_USERS), names(&WITHOUT_ROWS_OF_USERS))
+    );
+}
