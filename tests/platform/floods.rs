@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use assay_tests::client::Client;
 use assay_tests::stack::Process;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -280,12 +281,11 @@ async fn send_parts(target: Target, number: usize) {
     }
 }
 
-/// Acts as an honest caller: reads and submits in a loop, and retries after 503. Returns the sorted
-/// times until each request succeeded.
-async fn honest(world: &World, until: Instant) -> Vec<Duration> {
-    let client = world.key();
+/// Acts as an honest caller: reads and submits in a loop until `ends`, and retries after 503.
+/// Returns the sorted times until each request succeeded.
+pub async fn honest(client: &Client, ends: impl Fn() -> bool) -> Vec<Duration> {
     let mut took = Vec::new();
-    while Instant::now() < until {
+    while !ends() {
         for at in 0..10 {
             let start = Instant::now();
             let send = async || match at {
@@ -318,6 +318,11 @@ async fn honest(world: &World, until: Instant) -> Vec<Duration> {
     took
 }
 
+/// Returns the 99th percentile of sorted times.
+pub fn p99(sorted: &[Duration]) -> Duration {
+    sorted[sorted.len() * 99 / 100]
+}
+
 /// Runs one kind of attack while an honest caller works, and checks the process's memory.
 async fn flood<F: Future<Output = ()> + Send + 'static>(
     world: &World,
@@ -348,7 +353,8 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         }
         highest
     };
-    let (highest, took) = tokio::join!(highest, honest(world, until));
+    let key = world.key();
+    let (highest, took) = tokio::join!(highest, honest(&key, || until <= Instant::now()));
     attackers.shutdown().await;
     machine.shutdown_background();
     let left = Instant::now();
@@ -360,7 +366,6 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         sleep(Duration::from_millis(100)).await;
         after = resident(api);
     }
-    let p99 = took[took.len() * 99 / 100];
     let mib = |bytes: u64| bytes >> 20;
     println!(
         "{attack_name}: {} MiB before, {} at most, {} after {:.1} s; {} honest requests, p99 {} ms",
@@ -369,7 +374,7 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         mib(after),
         left.elapsed().as_secs_f64(),
         took.len(),
-        p99.as_millis()
+        p99(&took).as_millis()
     );
     assert!(highest < MEMORY_MAX, "{attack_name}: {} MiB", mib(highest));
     assert!(
@@ -382,7 +387,8 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
 /// Runs a few connections of each attack, so that the code and the files that they touch count as
 /// memory of the idle process.
 async fn warm_up(world: &World, target: &Target) {
-    honest(world, Instant::now() + Duration::from_secs(1)).await;
+    let until = Instant::now() + Duration::from_secs(1);
+    honest(&world.key(), || until <= Instant::now()).await;
     let mut attackers = JoinSet::new();
     for number in 0..5 {
         attackers.spawn(docs(target.clone(), number));

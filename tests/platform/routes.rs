@@ -3,6 +3,7 @@
 
 use assay_core::model::scope::Scope;
 use assay_tests::client::Client;
+use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -851,6 +852,11 @@ pub const MAILS: u64 = 1_000;
 /// Starts a world in which every route can succeed: it has accepted terms, a name server, models, an
 /// engine, and a suite with per-item feedback.
 pub async fn world_for_routes() -> (World, NameServer) {
+    world_for_routes_from(world_with).await
+}
+
+/// As [`world_for_routes`], in the world that `start` returns for a plan.
+pub async fn world_for_routes_from(start: impl AsyncFnOnce(Plan) -> World) -> (World, NameServer) {
     let name_server = NameServer::start().await;
     let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
     let further = [
@@ -867,7 +873,7 @@ pub async fn world_for_routes() -> (World, NameServer) {
     plan.env
         .extend(further.map(|(name, value)| (name.to_owned(), value)));
     plan.engines = 1;
-    let world = world_with(plan).await;
+    let world = start(plan).await;
     let plans = format!(
         "update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'"
     );
