@@ -19,6 +19,8 @@ await play(async ({ open, input }) => {
     await shows(page, "assay on node-7");
     assert.equal((await ask("poll")).status, "pending");
     await page.getByLabel("Name of the key").fill("node-7");
+    await page.getByText("Restrict what the key may do").click();
+    await page.getByLabel("jobs:read").check();
     await page.getByRole("button", { name: "Allow" }).click();
     await heading(page, "The program is connected");
     await assertAccessible(page);
@@ -29,6 +31,8 @@ await play(async ({ open, input }) => {
     assert.equal(status, "granted");
     const me = await call("/v1/me", key.key);
     assert.deepEqual([me.status, me.body.org_id], [200, input.org]);
+    assert.deepEqual(key.scopes, ["jobs:read"], "the user has restricted the key");
+    assert.equal((await call("/v1/suites", key.key)).status, 403);
     await page.goto("/keys");
     await page.getByRole("row", { name: /node-7/ }).getByText(key.id).waitFor();
   });

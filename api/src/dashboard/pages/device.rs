@@ -2,6 +2,7 @@
 
 use askama::Template;
 use assay_core::model::device::DeviceRequest;
+use assay_core::model::scope::Scope;
 use axum::extract::State;
 
 use crate::app::App;
@@ -11,7 +12,6 @@ use crate::dashboard::response::{PageResult, page, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::ops::device;
-use crate::ops::keys::KeyFields;
 
 #[derive(Template)]
 #[template(path = "pages/device.html")]
@@ -77,13 +77,7 @@ pub async fn decide(
     let is_approved = fields.get("decision") == "approve";
     let decided = async {
         if is_approved {
-            let expires_at = fields.given("expires_at");
-            let key = KeyFields {
-                name: Some(fields.get("name").to_owned()),
-                scopes: None,
-                expires_at: expires_at.map(super::keys::end_of_day),
-            };
-            device::approve(&app, &visitor.proof()?, code, key).await
+            device::approve(&app, &visitor.proof()?, code, super::keys::fields(&fields)).await
         } else {
             device::deny(&app, &visitor.proof()?, code).await
         }

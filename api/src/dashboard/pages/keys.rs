@@ -119,13 +119,7 @@ pub async fn create(
     visitor: Visitor,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    let scopes: Vec<String> = fields.values("scopes").map(str::to_owned).collect();
-    let new = keys::KeyFields {
-        name: Some(fields.get("name").to_owned()),
-        scopes: Some(scopes).filter(|scopes| !scopes.is_empty()),
-        expires_at: fields.given("expires_at").map(end_of_day),
-    };
-    match keys::create(&app, &visitor.proof()?, new).await {
+    match keys::create(&app, &visitor.proof()?, self::fields(&fields)).await {
         Ok(created) => Ok(show_once(created)),
         Err(error) => {
             let entry = Entry::rejected(&fields, error)?;
@@ -134,8 +128,18 @@ pub async fn create(
     }
 }
 
+/// Returns the fields of a new key that a form has.
+pub fn fields(form: &Form) -> keys::KeyFields {
+    let scopes: Vec<String> = form.values("scopes").map(str::to_owned).collect();
+    keys::KeyFields {
+        name: Some(form.get("name").to_owned()),
+        scopes: Some(scopes).filter(|scopes| !scopes.is_empty()),
+        expires_at: form.given("expires_at").map(end_of_day),
+    }
+}
+
 /// Returns the end of a day in UTC, in the form of the API.
-pub fn end_of_day(date: &str) -> String {
+fn end_of_day(date: &str) -> String {
     format!("{date}T23:59:59Z")
 }
 
