@@ -583,6 +583,40 @@ async fn flood_of_requests_leaves_live_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sub_addresses_share_the_sign_in_emails_of_their_mailbox() {
+    let world = world().await;
+    let anonymous = world.anonymous();
+    let addresses: Vec<_> = (0..7).map(|at| format!("ada+{at}@example.org")).collect();
+    let sent = |world: &World| {
+        let links = addresses
+            .iter()
+            .map(|address| mail::links(world, address).len());
+        links.sum::<usize>()
+    };
+    for expected in 1..=5 {
+        let requests = addresses
+            .iter()
+            .map(|address| request_link(&anonymous, address));
+        for response in join_all(requests).await {
+            assert_eq!(response.status, 202, "{}", response.body);
+        }
+        wait_until("an email", async || sent(&world) >= expected).await;
+        assert_eq!(sent(&world), expected);
+        advance_31_seconds(&world).await;
+    }
+    for address in &addresses {
+        assert_eq!(request_link(&anonymous, address).await.status, 202);
+    }
+    // Another mailbox has its own limit, and its email comes after any of the others.
+    request_link(&anonymous, "adam@example.org").await;
+    wait_until("the email to Adam", async || {
+        !mail::links(&world, "adam@example.org").is_empty()
+    })
+    .await;
+    assert_eq!(sent(&world), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invites_do_not_consume_sign_in_emails() {
     let world = shared_world_without_workers().await;
     let address = &fresh_email("ada");

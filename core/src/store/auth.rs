@@ -96,11 +96,12 @@ pub async fn may_sign_in(
 }
 
 fn lock_name(email: &str) -> String {
-    format!("sign-in:{email}")
+    format!("sign-in:{}", mailbox(email))
 }
 
-/// Stores a link for an address, to be sent if the address may sign in. A link that is not sent is
-/// stored as expired, so that the request does the same work for known and unknown addresses.
+/// Stores a link for an address, to be sent if the address may sign in and its mailbox has not had too many.
+/// A link that is not sent is stored as expired, so that the request does the same work for known and
+/// unknown addresses.
 pub async fn insert_link(
     db: &mut PgConnection,
     email: &str,
@@ -117,7 +118,7 @@ pub async fn insert_link(
                 max(created_at) as newest,
                 min(expires_at) as first_expiry
             from sign_in_links
-            where email = $2
+            where mailbox = $9
               and used_at is null
               and expires_at > clock_timestamp()
         ), decision as (
@@ -131,14 +132,15 @@ pub async fn insert_link(
                     as sends
             from live
         ), link as (
-            insert into sign_in_links (token_hash, email, created_at, expires_at, address, user_agent)
+            insert into sign_in_links (token_hash, email, created_at, expires_at, address, user_agent, mailbox)
             select
                 $1,
                 $2,
                 at,
                 case when sends then at + $6::float8 * interval '1 second' else at end,
                 $7,
-                $8
+                $8,
+                $9
             from decision
         )
         select
@@ -154,7 +156,8 @@ pub async fn insert_link(
         LINK_INTERVAL.as_secs_f64(),
         LINK_LIFETIME.as_secs_f64(),
         origin.address,
-        origin.user_agent
+        origin.user_agent,
+        mailbox(email)
     )
     .fetch_one(db)
     .await?;

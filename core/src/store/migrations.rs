@@ -56,7 +56,7 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. Without
 /// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 10] = [
+const INDEXES: [(&str, &str); 11] = [
     (
         "jobs_waiting_idx",
         "create index concurrently if not exists jobs_waiting_idx on jobs (org_id, created_at) where status = 'queued' and dispatched_at is null",
@@ -96,6 +96,10 @@ const INDEXES: [(&str, &str); 10] = [
     (
         "api_keys_expires_at_idx",
         "create index concurrently if not exists api_keys_expires_at_idx on api_keys (expires_at) where expires_at is not null",
+    ),
+    (
+        "sign_in_links_mailbox_idx",
+        "create index concurrently if not exists sign_in_links_mailbox_idx on sign_in_links (mailbox) where used_at is null",
     ),
 ];
 
