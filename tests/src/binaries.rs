@@ -201,6 +201,17 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     command
         .current_dir(&sources)
         .args(["build", "--locked", "--profile", "test"]);
+    // This build scores a few predictions, so optimizations would only take time.
+    for setting in [
+        "debug",
+        "package.assay-adversary.opt-level",
+        "package.assay-engine.opt-level",
+        "package.assay-eval.opt-level",
+    ] {
+        command
+            .arg("--config")
+            .arg(format!("profile.test.{setting}=0"));
+    }
     // Commits before the command-line program lack the last binary.
     let has_clients = sources.join("clients/cli").exists();
     command.args(&WITH_FEATURES_OF_TESTS[..if has_clients { 10 } else { 8 }]);
