@@ -891,7 +891,7 @@ async fn texts_of(db: &mut sqlx::PgConnection, table: &str) -> Vec<(String, Stri
     .unwrap()
 }
 
-/// A canary in every text and binary column of every row that names a user, beside the address, which is one
+/// A canary in every text and binary column of every row that names a user, in addition to the address, which is one
 /// itself: whatever column is added, the erasure of a user must erase it, or a list says why not.
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_user_leaves_no_canary_in_any_column() {

@@ -2,7 +2,7 @@
 //! protocols: the memory of the API process stays within twice its budget.
 //!
 //! With `TEST_UNREAD_HONEST=1`, the binaries are optimized, and an honest caller works meanwhile: its
-//! response times are printed beside those without a flood.
+//! response times are printed next to those without a flood.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
