@@ -12,10 +12,12 @@ use sqlx::{AssertSqlSafe, Row as _};
 use crate::cli::Cli;
 use crate::dashboard::visitor::Visitor;
 use crate::disclosure::publish_answers;
+use crate::domains::claim_verified;
 use crate::harness::{
     Org, World, error_code, long_test, org, pause, retry_unavailable, shared_world, string,
-    submit_until_succeeded, wait_until, world, world_with,
+    submit_until_succeeded, wait_until, with_setting, world, world_with,
 };
+use crate::name_server::NameServer;
 
 /// Number of items of the suites in these tests.
 const N: usize = 200;
@@ -685,6 +687,53 @@ async fn ladder_board_shows_the_jobs_own_value_on_the_grid() {
     assert_eq!(column(&full, "value"), [0.8, 0.6]);
     assert_eq!(column(&full, "ci95"), [Value::Null, Value::Null]);
     assert_eq!(column(&full, "tier"), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_show_the_verified_domain_of_the_organization() {
+    let name_server = NameServer::start().await;
+    let address = name_server.address.to_string();
+    let world = world_with(with_setting("ASSAY_DNS_SERVER", &address)).await;
+    world.widen_plans().await;
+    let suite_id = publish_suite(&world, "board", "board = \"live\"").await;
+    let orgs = orgs(&world, 3).await;
+    for (org, right) in orgs.iter().zip([150, 120, 90]) {
+        let name = right.to_string();
+        enter_scored(&world.client(&org.key), &suite_id, right, &name).await;
+    }
+    let domains = ["first.example", "second.example", "gone.example"];
+    for (org, domain) in [(0, domains[0]), (0, domains[1]), (1, domains[2])] {
+        let owner = world.client(&orgs[org].session);
+        claim_verified(&owner, &name_server, domain).await;
+    }
+    let gone = "update domain_claims set misses = 3 where domain = 'gone.example'";
+    sqlx::query(gone)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let shown = live_board_when(&world, &world.key(), &suite_id, "three entries", |board| {
+        board["n_entries"] == 3
+    })
+    .await;
+    assert_eq!(
+        column(&shown, "org_domain"),
+        [json!("first.example"), Value::Null, Value::Null],
+        "the domain verified first, and none whose record is gone"
+    );
+    let mut visitor = Visitor::signed_in(&world, &world.org.session);
+    let page = visitor.open(&format!("/suites/{suite_id}/board")).await;
+    assert_eq!(
+        page.text.matches("first.example").count(),
+        1,
+        "{}",
+        page.text
+    );
+    assert_eq!(
+        page.text.matches(">unverified<").count(),
+        2,
+        "{}",
+        page.text
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -176,6 +176,10 @@ pub struct BoardRow {
     pub name: Option<String>,
     /// The name of the organization. Null after the entry was withdrawn.
     pub org_name: Option<String>,
+    /// The domain that the organization has verified, of several the first one. Null if it has verified
+    /// none, so that its name is unverified, and after the entry was withdrawn.
+    #[schema(max_length = 253)]
+    pub org_domain: Option<String>,
     /// A page about the entry. Null if there is none, and after the entry was withdrawn.
     #[schema(max_length = 512, format = "uri")]
     pub url: Option<String>,

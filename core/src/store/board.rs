@@ -8,6 +8,7 @@ use sqlx::PgExecutor;
 
 use super::{PgConnection, allowance};
 use crate::model::board::{BoardRow, BoardStatus, BoardVisibility, ENTRIES_MAX, Entry};
+use crate::model::email_domain::MISSES_MAX;
 use crate::model::error::Result;
 use crate::model::error_details::EntryRefusal;
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId};
@@ -502,6 +503,15 @@ pub async fn rows(
             r.entry_id as "entry_id: EntryId",
             e.name,
             o.name as org_name,
+            (
+                select c.domain
+                from domain_claims c
+                where c.org_id = o.id
+                  and c.verified_at is not null
+                  and c.misses < $6
+                order by c.verified_at, c.domain
+                limit 1
+            ) as org_domain,
             e.url,
             r.tier,
             r.rank_low,
@@ -533,7 +543,8 @@ pub async fn rows(
         version,
         computation,
         after,
-        i64::from(limit)
+        i64::from(limit),
+        MISSES_MAX
     )
     .fetch_all(db)
     .await?;
@@ -546,6 +557,7 @@ pub async fn rows(
                 entry_id: row.entry_id,
                 name: is_named.then_some(row.name),
                 org_name: is_named.then_some(row.org_name),
+                org_domain: row.org_domain.filter(|_| is_named),
                 url: row.url.filter(|_| is_named),
                 tier: row.tier.into(),
                 rank_low: row.rank_low.into(),

@@ -40,6 +40,7 @@ const BOARD: View = View {
         "tier",
         "name",
         "org_name",
+        "org_domain",
         "value",
         "rank_low",
         "rank_high",

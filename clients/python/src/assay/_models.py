@@ -256,6 +256,7 @@ class BoardRow(Record):
     entry_id: str
     name: str | None = None
     org_name: str | None = None
+    org_domain: str | None = None
     url: str | None = None
     tier: int
     rank_low: int
