@@ -16,7 +16,7 @@ SLOW_BY_DESIGN = (
 )
 NOT_PROBES = 'operation!~"unknown|GET /health|assay.v1.HealthService/GetHealth"'
 # The same outcomes as in the alerts AssayEngineDown and AssayEngineSaturated.
-ENGINE_FAILED, ENGINE_REFUSED = 'outcome=~"circuit_open|timeout|unavailable|invalid"', 'outcome=~"saturated|exhausted"'
+ENGINE_FAILED, ENGINE_REFUSED = 'outcome=~"circuit_open|timeout|unavailable|error|invalid"', 'outcome=~"saturated|exhausted"'
 PLATFORM_FAILURES = 'outcome=~"internal|timeout|input_unavailable"'
 SERVER_ERRORS = 'outcome="server_error"'
 FAST_OPERATIONS = f'operation!~"{SLOW_BY_DESIGN}"'
@@ -218,7 +218,7 @@ ENGINES = [
           "refused because of earlier failures.",
           {"{{engine}} {{outcome}}": rate("assay_engine_client_calls_total", by="engine, outcome")},
           alerts=["AssayEngineDown", "AssayEngineSaturated"]),
-    lines("Failed and refused calls", "Share of the calls of each engine. Failed: it does not respond, or its results are invalid. "
+    lines("Failed and refused calls", "Share of the calls of each engine. Failed: it does not respond, returns an error, or its results are invalid. "
           "Refused: it has too many calls.",
           {"{{engine}} failed": share_of_engine_calls(ENGINE_FAILED), "{{engine}} refused": share_of_engine_calls(ENGINE_REFUSED)},
           unit="percentunit", bounds=(0.01, 0.5), alerts=["AssayEngineDown", "AssayEngineSaturated"]),

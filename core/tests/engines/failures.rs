@@ -179,10 +179,27 @@ async fn invalid_results_open_circuit() {
     assert!(is_open(&client));
 }
 
+/// Returns the status of an engine that has too many calls.
+fn shed() -> Status {
+    let mut status = Status::resource_exhausted("text");
+    let value = ids::RETRY_PUSHBACK.parse().unwrap();
+    status
+        .metadata_mut()
+        .insert(ids::RETRY_PUSHBACK_HEADER, value);
+    status
+}
+
 #[tokio::test]
-async fn rejected_calls_do_not_open_circuit() {
-    for status in [tonic::Code::ResourceExhausted, tonic::Code::NotFound] {
-        let engine = FakeEngine::start(move |_| Reply::Now(Err(Status::new(status, "text"))));
+async fn rejected_and_shed_calls_do_not_open_circuit() {
+    for status in [
+        shed(),
+        Status::not_found("text"),
+        Status::invalid_argument("text"),
+    ] {
+        let engine = FakeEngine::start({
+            let status = status.clone();
+            move |_| Reply::Now(Err(status.clone()))
+        });
         let client = engine.client(1).await;
         for _ in 0..30 {
             call(&client, CALL).await.unwrap_err();
@@ -193,6 +210,42 @@ async fn rejected_calls_do_not_open_circuit() {
 }
 
 #[tokio::test]
+async fn failed_calls_open_circuit() {
+    for code in [
+        tonic::Code::Unknown,
+        tonic::Code::ResourceExhausted,
+        tonic::Code::Aborted,
+        tonic::Code::Unimplemented,
+        tonic::Code::Internal,
+        tonic::Code::DataLoss,
+    ] {
+        let engine = FakeEngine::start(move |_| Reply::Now(Err(Status::new(code, "text"))));
+        let client = engine.client(1).await;
+        for _ in 0..5 {
+            assert!(!is_open(&client), "{code:?}");
+            call(&client, CALL).await.unwrap_err();
+        }
+        assert!(is_open(&client), "{code:?}");
+        call(&client, CALL).await.unwrap_err();
+        assert_eq!(engine.requests().len(), 5, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn job_opens_circuit_of_exhausted_engine() {
+    let engine = FakeEngine::start(|_| Reply::Now(Err(Status::resource_exhausted("text"))));
+    let client = engine.client(1).await;
+    let job = CallOptions {
+        priority: Priority::Job,
+        ..CALL
+    };
+    let error = call(&client, job).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(is_open(&client));
+    assert_eq!(engine.requests().len(), 5);
+}
+
+#[tokio::test]
 async fn jobs_wait_for_a_saturated_engine() {
     let refusals = Arc::new(AtomicUsize::new(2));
     let engine = FakeEngine::start({
@@ -200,7 +253,7 @@ async fn jobs_wait_for_a_saturated_engine() {
         move |request| {
             let less = |left: usize| left.checked_sub(1);
             match refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
-                Ok(_) => Reply::Now(Err(Status::resource_exhausted("text"))),
+                Ok(_) => Reply::Now(Err(shed())),
                 Err(_) => Reply::Now(Ok(one_row(request))),
             }
         }
@@ -239,7 +292,7 @@ async fn waiting_job_does_not_keep_circuit_open() {
         let state = Arc::clone(&state);
         move |request| match state.load(Ordering::SeqCst) {
             FAILS => Reply::Now(Ok(response(request, |_| {}))),
-            EXHAUSTED => Reply::Now(Err(Status::resource_exhausted("text"))),
+            EXHAUSTED => Reply::Now(Err(shed())),
             _ => Reply::Now(Ok(one_row(request))),
         }
     });

@@ -12,6 +12,15 @@ pub const PRIORITY_HEADER: &str = "assay-priority";
 /// See [`PRIORITY_HEADER`].
 pub const PRIORITY_JOB: &str = "job";
 
+/// Trailer of a call that ended with `RESOURCE_EXHAUSTED` because the engine has too many calls: the
+/// milliseconds after which to send it again. An engine that sends it works.
+///
+/// Source: gRPC proposal A6, "Pushback".
+pub const RETRY_PUSHBACK_HEADER: &str = "grpc-retry-pushback-ms";
+
+/// The value of [`RETRY_PUSHBACK_HEADER`] that the embedded engine sends.
+pub const RETRY_PUSHBACK: &str = "250";
+
 /// Input `BYTES` [B, T]: the item ids of the events, from the oldest to the latest. Padding is
 /// empty. Output: the item ids that were ranked (`BYTES` [B, K]) or generated (`BYTES` [B, S, N]).
 pub const ITEM_IDS: &str = "item_ids";

@@ -2,8 +2,10 @@
 
 use assay_core::runtime::prometheus;
 use assay_engine::Refusal;
+use assay_inference::ids;
 use assay_inference::tensors::InvalidMessage;
 use tonic::Status;
+use tonic::metadata::MetadataValue;
 
 use crate::serve::package::LoadError;
 use crate::serve::pool::NotAdmitted;
@@ -60,7 +62,7 @@ impl Failure {
                     LoadError::Invalid { .. } | LoadError::TooLarge { .. } => {
                         Status::failed_precondition(text)
                     }
-                    LoadError::NoMemory => Status::resource_exhausted(text),
+                    LoadError::NoMemory => shed(&text),
                     LoadError::Unavailable(_) => Status::unavailable(text),
                     LoadError::Internal => Status::internal(text),
                 }
@@ -69,10 +71,11 @@ impl Failure {
                 Status::invalid_argument("The call is too large. Send fewer sequences.")
             }
             Self::NotAdmitted(NotAdmitted::Saturated) => {
-                Status::resource_exhausted("The engine is saturated. Retry with backoff.")
+                shed("The engine is saturated. Retry with backoff.")
             }
             Self::Late => Status::deadline_exceeded("The deadline is exceeded."),
-            Self::Failed(refusal @ Refusal::NoItemTable) => {
+            // They are properties of the package: the engine computes other packages.
+            Self::Failed(refusal @ (Refusal::NoItemTable | Refusal::NotFinite)) => {
                 Status::failed_precondition(refusal.to_string())
             }
             Self::Failed(refusal) => Status::internal(refusal.to_string()),
@@ -97,6 +100,17 @@ impl Failure {
             }
         }
     }
+}
+
+/// Returns the status of a call that the engine could compute later. The trailer shows clients that
+/// the engine works.
+fn shed(text: &str) -> Status {
+    let mut status = Status::resource_exhausted(text);
+    status.metadata_mut().insert(
+        ids::RETRY_PUSHBACK_HEADER,
+        MetadataValue::from_static(ids::RETRY_PUSHBACK),
+    );
+    status
 }
 
 /// Counts a call when it is dropped: also if its caller is gone.

@@ -13,19 +13,20 @@ use tonic::{Request, Status};
 
 use crate::model::error::{Error, Result};
 use crate::runtime::engine::breaker::{Breaker, Pass};
-use crate::runtime::engine::failure::{Failure, is_unsent};
+use crate::runtime::engine::failure::{Effect, Failure, is_unsent};
 use crate::runtime::engine::permits::{Permit, Permits};
 use crate::runtime::engine::replicas::{Replica, Replicas};
 use crate::runtime::prometheus;
 
 /// The values of the label `outcome`.
-const OUTCOMES: [&str; 9] = [
+const OUTCOMES: [&str; 10] = [
     "ok",
     "saturated",
     "circuit_open",
     "timeout",
     "unavailable",
     "exhausted",
+    "rejected",
     "error",
     "invalid",
     "cancelled",
@@ -204,6 +205,26 @@ impl Engine {
         self.failed.notify_one();
     }
 
+    /// Records the effect of a call on the circuit breaker.
+    fn record_effect(&self, pass: Pass, effect: Effect) {
+        let now = Instant::now();
+        let (mut has_opened, mut has_closed) = (false, false);
+        match effect {
+            Effect::Success => has_closed = self.breaker().succeed(pass),
+            Effect::Failure => has_opened = self.breaker().fail(pass, now),
+            Effect::None => self.breaker().release(pass, now),
+        }
+        if has_opened {
+            tracing::warn!(engine = %self.name, "circuit breaker opened");
+        }
+        if has_closed {
+            tracing::info!(engine = %self.name, "circuit breaker closed");
+        }
+        if has_opened || has_closed {
+            self.record_circuit(has_opened);
+        }
+    }
+
     fn refuse(&self, failure: Failure) -> Error {
         self.count(failure.outcome(), 1);
         failure.into_error(&self.name)
@@ -276,11 +297,11 @@ impl Admitted {
             let is_late = (self.deadline - started) * 2 < self.whole;
             let sent = engine.send(request, self.priority, self.deadline, is_late);
             match (sent.await, &waiting) {
-                (Err(Failure::Exhausted(_)), Some(again))
+                (Err(failure @ (Failure::Shed(_) | Failure::Exhausted(_))), Some(again))
                     if Instant::now() + JOB_RETRY_DELAY < self.deadline =>
                 {
                     // Not during the wait: other calls may try the circuit.
-                    in_progress.pause();
+                    in_progress.pause(&failure);
                     tokio::time::sleep(JOB_RETRY_DELAY).await;
                     started = Instant::now();
                     let pass = engine.breaker().admit(started);
@@ -337,36 +358,16 @@ struct InProgress<'e> {
 
 impl InProgress<'_> {
     /// Ends the call without an outcome, because it will be sent again.
-    fn pause(self) {
-        self.engine.breaker().release(self.pass, Instant::now());
+    fn pause(self, failure: &Failure) {
+        self.engine.record_effect(self.pass, failure.effect(false));
         std::mem::forget(self);
     }
 
     fn finish(self, failure: Option<&Failure>, is_late: bool, time: Duration) {
         let Self { engine, pass } = self;
         std::mem::forget(self);
-        let now = Instant::now();
-        let (mut has_opened, mut has_closed) = (false, false);
-        match failure {
-            Some(Failure::Timeout(_)) if is_late => engine.breaker().release(pass, now),
-            Some(Failure::Timeout(_) | Failure::Unavailable(_) | Failure::Invalid(_)) => {
-                has_opened = engine.breaker().fail(pass, now);
-            }
-            // An engine with too many calls protects itself. An open circuit would waste the
-            // capacity that it has.
-            Some(Failure::Exhausted(_)) => engine.breaker().release(pass, now),
-            // An engine that rejects a call works: other models are not affected.
-            _ => has_closed = engine.breaker().succeed(pass),
-        }
-        if has_opened {
-            tracing::warn!(engine = %engine.name, "circuit breaker opened");
-        }
-        if has_closed {
-            tracing::info!(engine = %engine.name, "circuit breaker closed");
-        }
-        if has_opened || has_closed {
-            engine.record_circuit(has_opened);
-        }
+        let effect = failure.map_or(Effect::Success, |failure| failure.effect(is_late));
+        engine.record_effect(pass, effect);
         engine.count(failure.map_or("ok", Failure::outcome), 1);
         metrics::histogram!(prometheus::ENGINE_CLIENT_CALL_SECONDS, "engine" => Arc::clone(&engine.name))
             .record(time);

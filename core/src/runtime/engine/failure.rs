@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use assay_inference::ids;
 use assay_inference::tensors::InvalidMessage;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
@@ -9,6 +10,17 @@ use crate::model::error::Error;
 
 /// Maximum length of an engine's text in a cause, in characters.
 const TEXT_MAX: usize = 500;
+
+/// The effect of a call on the circuit breaker of its engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The engine works.
+    Success,
+    /// The engine failed.
+    Failure,
+    /// The call says nothing about the engine.
+    None,
+}
 
 /// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +33,12 @@ pub enum Failure {
     Timeout(String),
     /// The engine could not be reached, or reported that it is unavailable.
     Unavailable(String),
-    /// The engine has too many calls.
+    /// The engine has too many calls, and said when to send the call again: it works.
+    Shed(String),
+    /// The engine lacks a resource.
     Exhausted(String),
+    /// The engine rejected the call because of its content.
+    Rejected(String),
     /// The engine responded with another status.
     Status(String),
     /// The engine returned a result that is not one.
@@ -44,11 +60,34 @@ impl Failure {
             // A status with a source is not the engine's: the connection failed.
             _ if status.source().is_some() => Self::Unavailable(text()),
             Code::Unavailable => Self::Unavailable(text()),
+            Code::ResourceExhausted if sheds_load(status) => Self::Shed(text()),
             Code::ResourceExhausted => Self::Exhausted(text()),
             // Engines that end a call at its deadline report one or the other. This client does not cancel
             // calls whose status it reads.
             Code::DeadlineExceeded | Code::Cancelled => Self::Timeout(text()),
+            Code::InvalidArgument
+            | Code::OutOfRange
+            | Code::FailedPrecondition
+            | Code::NotFound
+            | Code::AlreadyExists => Self::Rejected(text()),
             _ => Self::Status(text()),
+        }
+    }
+
+    /// Returns the effect on the circuit breaker of the engine. `is_late` if the call had little of
+    /// its time left when it was sent.
+    pub fn effect(&self, is_late: bool) -> Effect {
+        match self {
+            // The circuit would waste the capacity that an engine with too many calls has.
+            Self::Shed(_) | Self::Saturated | Self::CircuitOpen => Effect::None,
+            Self::Timeout(_) if is_late => Effect::None,
+            // Other models of the engine are not affected.
+            Self::Rejected(_) => Effect::Success,
+            Self::Timeout(_)
+            | Self::Unavailable(_)
+            | Self::Exhausted(_)
+            | Self::Status(_)
+            | Self::Invalid(_) => Effect::Failure,
         }
     }
 
@@ -59,7 +98,8 @@ impl Failure {
             Self::CircuitOpen => "circuit_open",
             Self::Timeout(_) => "timeout",
             Self::Unavailable(_) => "unavailable",
-            Self::Exhausted(_) => "exhausted",
+            Self::Shed(_) | Self::Exhausted(_) => "exhausted",
+            Self::Rejected(_) => "rejected",
             Self::Status(_) => "error",
             Self::Invalid(_) => "invalid",
         }
@@ -75,10 +115,13 @@ impl Failure {
             Self::CircuitOpen => {
                 Error::overloaded("The model is temporarily unavailable. Retry with backoff.")
             }
-            Self::Timeout(text) | Self::Unavailable(text) | Self::Exhausted(text) => {
-                Error::unavailable(format!("engine {engine}: {text}"))
+            Self::Timeout(text)
+            | Self::Unavailable(text)
+            | Self::Shed(text)
+            | Self::Exhausted(text) => Error::unavailable(format!("engine {engine}: {text}")),
+            Self::Rejected(text) | Self::Status(text) => {
+                Error::internal(format!("engine {engine}: {text}"))
             }
-            Self::Status(text) => Error::internal(format!("engine {engine}: {text}")),
             Self::Invalid(text) => {
                 Error::internal(format!("engine {engine}: invalid result: {text}"))
             }
@@ -95,6 +138,14 @@ impl From<InvalidMessage> for Failure {
 /// Returns `true` if the call was never sent, because no connection could be opened.
 pub fn is_unsent(status: &Status) -> bool {
     has_source::<ConnectError>(status)
+}
+
+/// Returns `true` if the status says when to send the call again.
+fn sheds_load(status: &Status) -> bool {
+    let value = status.metadata().get(ids::RETRY_PUSHBACK_HEADER);
+    value
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|milliseconds| milliseconds.parse::<u32>().is_ok())
 }
 
 fn has_source<E: std::error::Error + 'static>(status: &Status) -> bool {
@@ -139,6 +190,57 @@ mod tests {
             assert!(error.cause_or_message().contains("engine text"));
             let retry_after = (expected == ErrorCode::Unavailable).then_some(1);
             assert_eq!(error.retry_after, retry_after);
+        }
+    }
+
+    /// Returns all statuses, and the effect of each on the circuit breaker.
+    fn effects() -> [(Code, Effect); 17] {
+        [
+            (Code::Ok, Effect::Failure),
+            (Code::Cancelled, Effect::Failure),
+            (Code::Unknown, Effect::Failure),
+            (Code::InvalidArgument, Effect::Success),
+            (Code::DeadlineExceeded, Effect::Failure),
+            (Code::NotFound, Effect::Success),
+            (Code::AlreadyExists, Effect::Success),
+            (Code::PermissionDenied, Effect::Failure),
+            (Code::ResourceExhausted, Effect::Failure),
+            (Code::FailedPrecondition, Effect::Success),
+            (Code::Aborted, Effect::Failure),
+            (Code::OutOfRange, Effect::Success),
+            (Code::Unimplemented, Effect::Failure),
+            (Code::Internal, Effect::Failure),
+            (Code::Unavailable, Effect::Failure),
+            (Code::DataLoss, Effect::Failure),
+            (Code::Unauthenticated, Effect::Failure),
+        ]
+    }
+
+    #[test]
+    fn every_status_has_its_effect() {
+        for (number, (code, effect)) in effects().into_iter().enumerate() {
+            assert_eq!(code as usize, number);
+            let failure = Failure::of_status(&Status::new(code, "text"));
+            assert_eq!(failure.effect(false), effect, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn late_timeout_and_shed_call_have_no_effect() {
+        let late = Failure::of_status(&Status::deadline_exceeded("text"));
+        assert_eq!(late.effect(true), Effect::None);
+        for (value, effect) in [
+            ("250", Effect::None),
+            ("0", Effect::None),
+            ("-1", Effect::Failure),
+            ("soon", Effect::Failure),
+        ] {
+            let mut status = Status::resource_exhausted("text");
+            let value = value.parse().unwrap();
+            status
+                .metadata_mut()
+                .insert(ids::RETRY_PUSHBACK_HEADER, value);
+            assert_eq!(Failure::of_status(&status).effect(false), effect);
         }
     }
 
