@@ -208,6 +208,41 @@ async fn queued_job_has_its_place_and_estimates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unclaimed_jobs_are_counted_as_ahead() {
+    let world = world().await;
+    world.widen_plans().await;
+    let mut submitted = Vec::new();
+    for _ in 0..12 {
+        submitted.push(string(&world.submit(&one_prediction()).await.body["id"]));
+    }
+    let places = async || {
+        let mut places = Vec::new();
+        for job_id in &submitted {
+            let job = world.key().get(&format!("/v1/jobs/{job_id}")).await;
+            places.push(job.unwrap().body["queue"]["ahead"].as_i64().unwrap());
+        }
+        places
+    };
+    let in_order: Vec<i64> = (0..12).collect();
+    wait_until("the places of all jobs", async || {
+        places().await == in_order
+    })
+    .await;
+    // Small jobs carry their notification, so it was sent for each of them.
+    let notified: i64 = sqlx::query_scalar(
+        "select count(*) from jobs where status = 'queued' and dispatched_at is not null",
+    )
+    .fetch_one(&mut world.database().await)
+    .await
+    .unwrap();
+    assert_eq!(notified, 12);
+    let _worker = world.stack.launch_worker().unwrap();
+    for job_id in &submitted {
+        world.wait_until_finished(job_id).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn totals_cover_all_organizations() {
     let world = world().await;
     world.widen_plans().await;

@@ -139,7 +139,7 @@ const TENANTS: [&str; 36] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 92] = [
+const ALL_TENANTS: [&str; 93] = [
     "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
@@ -207,6 +207,7 @@ const ALL_TENANTS: [&str; 92] = [
     "queue::waiting",
     "queue_depth::measure",
     "queue_snapshot::measured_attempts",
+    "queue_snapshot::notified_jobs",
     "queue_snapshot::waiting_costs",
     "receipt::find",
     "receipt_log::append_statements",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use assay_core::model::queue::Speed;
-use assay_core::store::queue_snapshot::{self, Measured, Place, Snapshot};
+use assay_core::store::queue_snapshot::{self, Measured, NOTIFIED_SORT_KEY, Place, Snapshot};
 use assay_core::store::{
     Connection as _, PgConnection, queue, queue_depth, within_response_timeout,
 };
@@ -97,11 +97,17 @@ async fn take(db: &mut PgConnection, finished: &Finished) -> Result<Snapshot> {
     for (org_id, cost) in queue_snapshot::waiting_costs(&mut *db).await? {
         *costs.entry(org_id).or_default() += cost;
     }
+    let notified = queue_snapshot::notified_jobs(&mut *db, ORDERED_MAX).await?;
     let waiting = queue::waiting(db, &active, ORDERED_MAX, i64::MAX).await?;
     let mut order = Order::new(waiting, speed, ChoiceCounts::default());
+    // Their run time is a part of the busy time.
+    let notified = notified.into_iter().map(|job_id| Place {
+        job_id,
+        sort_key: NOTIFIED_SORT_KEY,
+        seconds_through: 0.0,
+    });
     let mut seconds_through = 0.0;
-    let places = std::iter::from_fn(|| order.take()).take(ORDERED_MAX);
-    let places = places.map(|(job, sort_key)| {
+    let waiting = std::iter::from_fn(|| order.take()).map(|(job, sort_key)| {
         seconds_through += speed.seconds(1, job.cost);
         Place {
             job_id: job.job_id,
@@ -116,7 +122,7 @@ async fn take(db: &mut PgConnection, finished: &Finished) -> Result<Snapshot> {
         oldest_seconds: depth.queued_seconds,
         measured: *measured,
         busy_seconds,
-        order: places.collect(),
+        order: notified.chain(waiting).take(ORDERED_MAX).collect(),
         costs: costs.into_iter().collect(),
     })
 }

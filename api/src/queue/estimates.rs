@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use assay_core::model::job::{JobRow, JobStatus};
 use assay_core::model::queue::{FirstEstimate, JobQueue, Queue, Speed};
-use assay_core::store::queue_snapshot::{Snapshot, StoredSnapshot};
+use assay_core::store::queue_snapshot::{NOTIFIED_SORT_KEY, Snapshot, StoredSnapshot};
 use assay_core::{Error, JobId, OrgId, Result, Timestamp};
 
 /// The largest number of jobs that are ordered. A job behind them has at least as many ahead.
@@ -22,6 +22,8 @@ struct Known {
     as_of: Timestamp,
     /// The index of each job in the order.
     places: HashMap<JobId, usize>,
+    /// The number of jobs in the order that workers were notified of: the first ones.
+    notified: usize,
     costs: HashMap<OrgId, i64>,
     /// The database's time when the snapshot was read, and the time of the process's clock.
     read_at: (Timestamp, Instant),
@@ -49,6 +51,9 @@ impl QueueEstimates {
             places: places
                 .map(|(index, place)| (place.job_id.clone(), index))
                 .collect(),
+            notified: snapshot
+                .order
+                .partition_point(|place| place.sort_key == NOTIFIED_SORT_KEY),
             costs: snapshot.costs.iter().cloned().collect(),
             read_at: (stored.read_at, Instant::now()),
             snapshot,
@@ -95,9 +100,12 @@ impl QueueEstimates {
             JobStatus::Running => known.of_running(job),
             // Nothing is known about the end of the job that it waits for.
             _ if job.waits_for_job => JobQueue::default(),
-            _ if job.is_notified => known.estimate((0, 0.0), known.as_of, job.cost),
             _ => match known.places.get(&job.id) {
                 Some(index) => known.estimate(known.before(*index), known.as_of, job.cost),
+                // Workers were notified of it after the snapshot.
+                None if job.is_notified => {
+                    known.estimate((known.notified, 0.0), known.as_of, job.cost)
+                }
                 // It was submitted after the snapshot, or is not ordered.
                 None => known.estimate_new(&job.org_id, weight, job.cost),
             },
@@ -139,7 +147,8 @@ impl Known {
         }
     }
 
-    /// Returns the number of jobs before a job that is in the order, and their run time.
+    /// Returns the number of jobs before a job that is in the order, and the run time of those that
+    /// wait for a notification.
     fn before(&self, index: usize) -> (usize, f64) {
         let last = index
             .checked_sub(1)
@@ -147,7 +156,8 @@ impl Known {
         (index, last.map_or(0.0, |last| last.seconds_through))
     }
 
-    /// Returns the number of jobs before a job that is submitted now, and their run time.
+    /// Returns the number of jobs before a job that is submitted now, and the run time of those that
+    /// wait for a notification.
     fn before_new(&self, org_id: &OrgId, weight: u32, cost: i64) -> (usize, f64) {
         let own = self.costs.get(org_id).copied().unwrap_or(0);
         let sort_key = own.saturating_add(cost) as f64 / f64::from(weight.max(1));
@@ -171,7 +181,8 @@ impl Known {
         self.estimate(self.before_new(org_id, weight, cost), self.now(), cost)
     }
 
-    /// Estimates a waiting job that has these jobs before it, `from` a time on.
+    /// Estimates a waiting job, `from` a time on. `ahead` jobs are before it; `seconds` is the run time
+    /// of those that wait for a notification.
     fn estimate(&self, (ahead, seconds): (usize, f64), from: Timestamp, cost: i64) -> JobQueue {
         let now = self.now();
         let snapshot = &self.snapshot;
@@ -182,8 +193,8 @@ impl Known {
             .map(|speed| {
                 let slots = snapshot.slots as f64;
                 let free_slots = (snapshot.slots - snapshot.running).max(0) as f64;
-                // A job with a free slot and nobody ahead starts when its notification arrives.
-                let wait = if free_slots > 0.0 && ahead == 0 {
+                // With a free slot, the first jobs start when their notifications arrive.
+                let wait = if free_slots > 0.0 && seconds == 0.0 {
                     0.0
                 } else {
                     (snapshot.busy_seconds + seconds) / slots

@@ -17,7 +17,8 @@ pub const CHOICES_PER_OLDEST: u32 = 8;
 /// The place of a job in the queue, and the estimate of its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct JobQueue {
-    /// The number of waiting jobs before this one, counted up to 5,000. Zero for a running job.
+    /// The number of jobs before this one that no worker has claimed, counted up to 5,000. Zero for a
+    /// running job.
     #[schema(minimum = 0, maximum = 5000)]
     pub ahead: i64,
     /// The median estimate of the start. Null for a running job, and if nothing is known.

@@ -23,6 +23,10 @@ const MEASURED_MAX: i64 = 2_000;
 /// The advisory lock of the process that stores a snapshot: the letters "queue".
 const STORING: i64 = 0x71_75_65_75_65;
 
+/// The sort key of a job that workers were notified of: it is before all jobs that wait for a
+/// notification.
+pub const NOTIFIED_SORT_KEY: f64 = f64::NEG_INFINITY;
+
 /// The queue at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
@@ -38,7 +42,8 @@ pub struct Snapshot {
     pub measured: Measured,
     /// The remaining run time of the jobs that workers run or were notified of, in seconds.
     pub busy_seconds: f64,
-    /// The first waiting jobs, in the order of the queue.
+    /// The first jobs that wait for a worker, in the order of the queue: those that workers were notified
+    /// of, then the others.
     pub order: Vec<Place>,
     /// The cost of the active and waiting jobs of each organization that has any.
     pub costs: Vec<(OrgId, i64)>,
@@ -49,9 +54,9 @@ pub struct Snapshot {
 pub struct Place {
     /// The job's id.
     pub job_id: JobId,
-    /// The sort key of the job, in items for each unit of weight.
+    /// The sort key of the job, in items for each unit of weight, or [`NOTIFIED_SORT_KEY`].
     pub sort_key: f64,
-    /// The run time of the waiting jobs until this one, in seconds.
+    /// The run time of the jobs until this one that wait for a notification, in seconds.
     pub seconds_through: f64,
 }
 
@@ -161,6 +166,25 @@ pub async fn waiting_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>>
         .into_iter()
         .map(|row| (row.org_id, row.cost))
         .collect())
+}
+
+/// Returns the first jobs that workers were notified of and have not claimed, at most `limit`.
+pub async fn notified_jobs(db: impl PgExecutor<'_>, limit: usize) -> Result<Vec<JobId>> {
+    let ids = sqlx::query_scalar!(
+        r#"
+        /* all tenants: the queue holds jobs of every organization */
+        select id as "id: JobId"
+        from jobs
+        where status = 'queued'
+          and dispatched_at > '-infinity'
+        order by dispatched_at, created_at, id
+        limit $1
+        "#,
+        i64::try_from(limit).unwrap_or(i64::MAX)
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(ids)
 }
 
 /// Stores a snapshot, with the time of this statement.
