@@ -4,7 +4,7 @@
     python figures.py
 
 `figures.json` has the figures of the model and of the baselines for suite:playlist and for 1,000 other listeners, who were
-not in the training either. The model predicts by the beam search of the specification with `top_k` 10. The baselines:
+not in the training either. The model predicts the ten most probable songs. The baselines:
 
 - `popularity`, `last_song`: counted over the public `past` lists of the suite, as tests/src/playlist_suite.rs does
 - `popularity_of_training`, `last_song_of_training`: counted over the listeners that the model was trained with
@@ -60,10 +60,8 @@ def compare(package, public, training, listeners):
     pasts = [songs[:-1] for songs in listeners]
     number = {world.song_id(song): song for song in range(world.SONGS)}
     states = [package.states(events(past))[0][-1] for past in pasts]
-    beams = [[item_id for item_id, _ in package.beam(h, 10)] for h in states]
-    exact = [[item_id for item_id, _ in package.rank(h, package.catalog)[:10]] for h in states]
     rankings = {
-        "model": [[number[item_id] for item_id in beam] for beam in beams],
+        "model": [[number[item_id] for item_id, _ in package.rank(h, package.catalog)[:10]] for h in states],
         "popularity": map(public.by_popularity, pasts),
         "last_song": map(public.by_last_song, pasts),
         "popularity_of_training": map(training.by_popularity, pasts),
@@ -75,7 +73,6 @@ def compare(package, public, training, listeners):
         "n": len(listeners),
         **{name: summary(ranks) for name, ranks in reciprocal.items()},
         "p_values": {name: sign_flip_p(rng, reciprocal["model"] - ranks) for name, ranks in reciprocal.items() if name != "model"},
-        "beams_with_the_exact_ten": sum(beam == ten for beam, ten in zip(beams, exact)),
     }
 
 
@@ -90,7 +87,7 @@ def predict(package, sequence):
     h = package.states(sequence["events"])[0][-1]
     options = sequence.get("options")
     if options is None:
-        ranked = package.beam(h, 10)
+        ranked = package.rank(h, package.catalog)[:10]
     else:
         ranked = package.rank(h, [one for one in options if package.code_of(one)])
         ranked += [[one, None] for one in options if not package.code_of(one)]

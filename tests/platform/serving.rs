@@ -203,6 +203,7 @@ async fn sequence_has_same_result_in_any_request() {
             (&rest["prediction"], &rest["scores"]),
             (&json!(ids), &json!(scores))
         );
+        assert_eq!((&rest["exact"], grpc.exact), (&json!(true), Some(true)));
     }
 }
 

@@ -224,6 +224,7 @@ mod tests {
             },
             item_ids: vec!["a".into(), "b".into()],
             scores: vec![Some(-0.5), None],
+            is_exact: Some(true),
         };
         let mut output = Vec::new();
         OutputId::Item

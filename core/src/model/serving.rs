@@ -208,6 +208,9 @@ pub struct Ranking {
     pub item_ids: Vec<String>,
     /// The natural-log probability of each item. Unknown options have none, and are at the end.
     pub scores: Vec<Option<f64>>,
+    /// `true` if no item is missing that is more probable than one of these. `None` if the engine does
+    /// not say so.
+    pub is_exact: Option<bool>,
 }
 
 /// The continuations of one sequence, the best first.
@@ -269,6 +272,10 @@ pub struct PredictData {
     /// does not know.
     #[schema(max_items = 1000)]
     pub scores: Vec<Option<f64>>,
+    /// `true` if no item is missing that is more probable than one of `prediction`: always with
+    /// options, and in a catalog of up to 200,000 items. In a larger one, a beam search can miss
+    /// items. Null if the model runs on an external engine that does not say so.
+    pub exact: Option<bool>,
     /// The number of events in the request.
     #[schema(minimum = 0, maximum = 10000)]
     pub n_events: i64,
@@ -505,12 +512,14 @@ impl PredictData {
             counts,
             item_ids,
             scores,
+            is_exact,
         } = ranking;
         let (n_events, n_used, n_unknown, cold) = reported(sequence, counts);
         Self {
             sequence_id: sequence.sequence_id.to_string(),
             prediction: item_ids,
             scores,
+            exact: is_exact,
             n_events,
             n_used,
             n_unknown,

@@ -69,6 +69,7 @@ fn rankings(request: &ModelInferRequest) -> ModelInferResponse {
         );
         column(tensors, ids::COUNTS, &[2, 3]);
         column(tensors, ids::N_SCORED, &[2, 2]);
+        column(tensors, ids::EXACT, &[0, 1]);
         counts(tensors, &[2, 0], &[1, 0], &[0, 0]);
     })
 }
@@ -96,6 +97,7 @@ async fn rankings_are_read_in_both_forms() {
         let (first, second) = (first.unwrap(), second.unwrap());
         assert_eq!(first.item_ids, ["ramen", "curry"]);
         assert_eq!(first.scores, [Some(-0.5), Some(-1.5)]);
+        assert_eq!((first.is_exact, second.is_exact), (Some(false), Some(true)));
         let counts = EventCounts {
             n_used: 2,
             n_unknown: 1,
@@ -252,6 +254,15 @@ const DAMAGES: &[(&str, Outputs)] = &[
         tensors.push(ids::SCORES, &[2, 3], [-1.0_f32; 6]);
         column(tensors, ids::N_USED, &[3, 1]);
     }),
+    ("two values of `exact` in a row", |tensors| {
+        tensors.push(
+            ids::ITEM_IDS,
+            &[2, 3],
+            ["a", "b", "c", "salad", "ramen", "haggis"],
+        );
+        tensors.push(ids::SCORES, &[2, 3], [-1.0_f32; 6]);
+        tensors.push(ids::EXACT, &[2, 2], [1_i64; 4]);
+    }),
     ("a refusal that was not requested", |tensors| {
         tensors.push(
             ids::ITEM_IDS,
@@ -352,6 +363,7 @@ async fn external_engine_returns_required_outputs_only() {
     let [first, second] = computed.results.try_into().unwrap();
     let first = first.unwrap();
     assert_eq!(first.item_ids.len(), 10, "cut to the default");
+    assert_eq!(first.is_exact, None);
     assert_eq!(
         first.counts,
         EventCounts {

@@ -57,6 +57,10 @@ pub const COUNTS: &str = "counts";
 /// options at the end of the row.
 pub const N_SCORED: &str = "n_scored";
 
+/// Output `INT64` [B, 1] of `predict`: 1 if no item is missing that is more probable than a returned
+/// one, otherwise 0. Engines may leave it out.
+pub const EXACT: &str = "exact";
+
 /// Output `INT64` [B, S] of `generate`: the number of items of each continuation.
 pub const CONTINUATION_LENGTHS: &str = "continuation_lengths";
 

@@ -95,6 +95,7 @@ impl From<PredictData> for v1::PredictData {
             sequence_id,
             prediction,
             scores,
+            exact,
             n_events,
             n_used,
             n_unknown,
@@ -104,6 +105,7 @@ impl From<PredictData> for v1::PredictData {
         Self {
             sequence_id,
             prediction: prediction.into_iter().zip(scores).map(scored).collect(),
+            exact,
             n_events,
             n_used,
             n_unknown,

@@ -1,4 +1,4 @@
-//! The most probable next items, by a beam search over the trie of item codes.
+//! Probable next items, by a beam search over the trie of item codes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,6 +12,19 @@ use crate::network::Network;
 /// Narrowest beam.
 const WIDTH_MIN: usize = 20;
 
+/// The items that a search looks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Query<'q> {
+    pub(crate) network: &'q Network,
+    pub(crate) items: &'q ItemTable,
+    /// The state of the sequence.
+    pub(crate) state: &'q [f32],
+    /// The number of items.
+    pub(crate) top_k: usize,
+    /// The items that are not found.
+    pub(crate) excluded: &'q Excluded,
+}
+
 /// A prefix of codes with its score.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
@@ -22,6 +35,18 @@ pub(crate) struct Candidate {
     /// The index of the shorter prefix among those of the previous level.
     parent: usize,
     code: u32,
+}
+
+impl Candidate {
+    /// Returns the prefix of a node.
+    pub(crate) fn new(node: usize, score: f32, code: u32) -> Self {
+        Self {
+            node,
+            score,
+            parent: 0,
+            code,
+        }
+    }
 }
 
 /// The order of results: by descending score, equal scores by position in the trie.
@@ -54,26 +79,77 @@ pub(crate) struct BeamBuffers {
     pub(crate) levels: LevelBuffers,
     states: Vec<f32>,
     next_states: Vec<f32>,
-    /// The best candidates so far; the worst of them is on top.
-    best: BinaryHeap<Candidate>,
+    best: Best,
     prefixes: Vec<Candidate>,
 }
 
-/// Returns the `top_k` most probable items that the beam search finds, in order, and fewer only if
-/// fewer are allowed. `state` is that of the sequence.
+impl BeamBuffers {
+    /// Returns the items that the last beam search has found, in order.
+    pub(crate) fn items(&self) -> &[Candidate] {
+        &self.prefixes
+    }
+}
+
+/// The best of many candidates.
+#[derive(Debug, Default)]
+pub(crate) struct Best {
+    /// The worst of them is on top.
+    candidates: BinaryHeap<Candidate>,
+    capacity: usize,
+    least_score: f32,
+}
+
+impl Best {
+    /// Removes all candidates. At most `capacity` are held, and none with less than `least_score`.
+    pub(crate) fn reset(&mut self, capacity: usize, least_score: f32) {
+        self.candidates.clear();
+        self.capacity = capacity;
+        self.least_score = least_score;
+    }
+
+    /// Returns the score below which no candidate is held.
+    pub(crate) fn least_score(&self) -> f32 {
+        self.least_score
+    }
+
+    /// Adds a candidate that has at least [`Best::least_score`], if it is among the best.
+    pub(crate) fn offer(&mut self, candidate: Candidate) {
+        if self.candidates.len() < self.capacity {
+            self.candidates.push(candidate);
+        } else if let Some(mut worst) = self.candidates.peek_mut()
+            && candidate < *worst
+        {
+            *worst = candidate;
+        }
+        if self.candidates.len() == self.capacity {
+            let worst = self.candidates.peek();
+            self.least_score = worst.map_or(self.least_score, |worst| worst.score);
+        }
+    }
+
+    /// Moves the candidates to `to`, in order.
+    pub(crate) fn take(&mut self, to: &mut Vec<Candidate>) {
+        to.clear();
+        to.extend(self.candidates.drain());
+        to.sort_unstable();
+    }
+}
+
+/// Finds probable items, which [`BeamBuffers::items`] returns: as many as are wanted, unless fewer are
+/// allowed. No other item has a higher score than the returned one.
 ///
 /// Every prefix in the trie leads to an allowed item, so a beam of `top_k` prefixes never loses the
 /// last of `top_k` items.
-pub(crate) fn best_items<'b>(
-    network: &Network,
-    items: &ItemTable,
-    state: &[f32],
-    top_k: usize,
-    excluded: &Excluded,
-    buffers: &'b mut BeamBuffers,
-) -> Result<&'b [Candidate], Refusal> {
+pub(crate) fn best_items(query: Query<'_>, buffers: &mut BeamBuffers) -> Result<f32, Refusal> {
+    let Query {
+        network,
+        items,
+        state,
+        excluded,
+        ..
+    } = query;
     let trie = items.trie();
-    let top_k = top_k.min(items.len());
+    let top_k = query.top_k.min(items.len());
     let width = (2 * top_k).max(WIDTH_MIN);
     let BeamBuffers {
         levels,
@@ -82,48 +158,34 @@ pub(crate) fn best_items<'b>(
         best,
         prefixes,
     } = buffers;
+    let mut missed_score = f32::NEG_INFINITY;
     states.clear();
     states.extend_from_slice(state);
     prefixes.clear();
     for level in 0..network.levels.len() {
-        best.clear();
+        best.reset(width, f32::NEG_INFINITY);
         score_codes(network, level, states, levels, |row, logits, normalizer| {
             let (nodes, score) = match prefixes.get(row) {
                 Some(prefix) if level > 0 => (trie.children(level - 1, prefix.node), prefix.score),
                 _ => (trie.roots(), 0.0),
             };
-            // Most candidates are worse than all of a full beam, and end at the first comparison.
-            let mut worst_score = match best.len() < width {
-                true => f32::NEG_INFINITY,
-                false => best.peek().map_or(f32::NEG_INFINITY, |worst| worst.score),
-            };
             excluded.for_each_allowed(trie, level, nodes, |node, code| {
                 let score = extended_score(score, logits[code as usize], normalizer);
-                if score < worst_score {
-                    return;
-                }
-                let candidate = Candidate {
-                    node,
-                    score,
-                    parent: row,
-                    code,
-                };
-                if best.len() < width {
-                    best.push(candidate);
-                } else if let Some(mut worst) = best.peek_mut()
-                    && candidate < *worst
-                {
-                    *worst = candidate;
-                }
-                if best.len() == width {
-                    worst_score = best.peek().map_or(worst_score, |worst| worst.score);
+                // Most candidates are worse than all of a full beam, and end at this comparison.
+                if score >= best.least_score() {
+                    best.offer(Candidate {
+                        parent: row,
+                        ..Candidate::new(node, score, code)
+                    });
                 }
             });
         })?;
-        prefixes.clear();
-        prefixes.extend(best.drain());
-        prefixes.sort_unstable();
+        let dropped_score = best.least_score();
+        best.take(prefixes);
         if level + 1 < network.levels.len() {
+            // The score of an item is at most that of each of its prefixes, also after rounding: no
+            // logit is above the logarithm of the sum.
+            missed_score = missed_score.max(dropped_score);
             next_states.clear();
             for prefix in prefixes.iter() {
                 let state = &states[prefix.parent * network.spec.dim..][..network.spec.dim];
@@ -134,7 +196,7 @@ pub(crate) fn best_items<'b>(
     }
     prefixes.truncate(top_k);
     match prefixes.iter().all(|prefix| prefix.score.is_finite()) {
-        true => Ok(prefixes),
+        true => Ok(missed_score),
         false => Err(Refusal::NotFinite),
     }
 }

@@ -1,6 +1,6 @@
 //! Continuations of a sequence: the most probable ones, or drawn ones.
 
-use crate::beam::{BeamBuffers, best_items};
+use crate::beam::{BeamBuffers, Query, best_items};
 use crate::encode::{EncodeBuffers, encode};
 use crate::error::Refusal;
 use crate::excluded::Excluded;
@@ -61,17 +61,18 @@ impl Generator<'_> {
             let mut longer = Vec::new();
             for path in &paths {
                 let state = self.state_after(path)?.to_vec();
-                let found = best_items(
-                    self.network,
-                    self.items,
-                    &state,
-                    BEAM_WIDTH,
-                    &path.excluded,
-                    self.beam,
-                )?;
+                let query = Query {
+                    network: self.network,
+                    items: self.items,
+                    state: &state,
+                    top_k: BEAM_WIDTH,
+                    excluded: &path.excluded,
+                };
+                best_items(query, self.beam)?;
                 let is_distinct = self.is_distinct;
+                let found = self.beam.items().iter();
                 longer.extend(
-                    found.iter().map(|item| {
+                    found.map(|item| {
                         path.continued(item.node, path.score + item.score, is_distinct)
                     }),
                 );

@@ -29,7 +29,7 @@ pub(crate) fn score_codes(
 ) -> Result<(), Refusal> {
     let dim = network.spec.dim;
     let n_codes = network.levels[level].head.n_out();
-    let group = (LOGITS_MAX / n_codes).max(1);
+    let group = group_rows(network, level);
     for (states, first) in states.chunks(group * dim).zip((0..).step_by(group)) {
         let logits = level_logits(network, level, states, buffers);
         for (row, logits) in logits.chunks_exact(n_codes).enumerate() {
@@ -41,6 +41,11 @@ pub(crate) fn score_codes(
         }
     }
     Ok(())
+}
+
+/// Returns the number of states whose logits are computed together.
+pub(crate) fn group_rows(network: &Network, level: usize) -> usize {
+    (LOGITS_MAX / network.levels[level].head.n_out()).max(1)
 }
 
 /// Returns the logits of a level for each state.

@@ -23,6 +23,7 @@ mod network;
 mod random;
 mod request;
 mod spec;
+mod top;
 mod trie;
 mod weights;
 
@@ -30,7 +31,7 @@ pub use code::read_code;
 pub use error::{PackageError, PackageFile, Refusal};
 pub use generate::draw;
 pub use items::{ItemTable, item_table_bytes_max};
-pub use model::{Model, PackageFiles, Scratch};
+pub use model::{EXACT_ITEMS_MAX, Model, PackageFiles, Scratch};
 pub use random::Random;
 pub use request::{
     Continuation, Counts, EmbedOptions, Embedding, Event, GenerateMode, GenerateOptions,

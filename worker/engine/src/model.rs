@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::beam::{BeamBuffers, best_items};
+use crate::beam::{BeamBuffers, Query, best_items};
 use crate::encode::{EncodeBuffers, encode};
 use crate::error::{PackageError, Refusal};
 use crate::exact::score_items;
@@ -19,10 +19,15 @@ use crate::request::{
     Logits, Pooling, PredictOptions, RankedItem, Ranking, Sequence,
 };
 use crate::spec::ModelSpec;
+use crate::top::{TopBuffers, top_items};
 use crate::weights::Weights;
 
 /// Number of catalog items that `predict` returns by default.
 const TOP_K_DEFAULT: usize = 10;
+
+/// Largest number of catalog items among which `predict` finds exactly the most probable ones. The
+/// search visits all items at worst, if their probabilities hardly differ.
+pub const EXACT_ITEMS_MAX: usize = 200_000;
 
 /// The files of a package, as far as the engine reads them.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +48,7 @@ pub struct Scratch {
     longer: History,
     encode: EncodeBuffers,
     beam: BeamBuffers,
+    top: TopBuffers,
 }
 
 /// A loaded package. Threads share it, each with its own [`Scratch`].
@@ -87,8 +93,9 @@ impl Model {
 
     /// Ranks the options of a sequence, or all catalog items, by their probability of being next.
     ///
-    /// Options have exact scores. Without options, a beam search finds catalog items, and
-    /// min(`top_k`, allowed items) items are returned. An item has the same score in both cases.
+    /// Options have exact scores. Without options, the min(`top_k`, allowed items) most probable items
+    /// are returned; in a catalog of several levels and more than [`EXACT_ITEMS_MAX`] items, as many
+    /// that a beam search finds. An item has the same score in all cases.
     pub fn predict<'a>(
         &'a self,
         scratch: &mut Scratch,
@@ -112,14 +119,21 @@ impl Model {
             Pooling::Last,
             should_stop,
         )?;
-        let found = best_items(
-            &self.network,
+        let query = Query {
+            network: &self.network,
             items,
             state,
-            options.top_k.unwrap_or(TOP_K_DEFAULT),
-            &excluded,
-            &mut scratch.beam,
-        )?;
+            top_k: options.top_k.unwrap_or(TOP_K_DEFAULT),
+            excluded: &excluded,
+        };
+        let Scratch { beam, top, .. } = scratch;
+        let is_exact = self.network.levels.len() == 1 || items.len() <= EXACT_ITEMS_MAX;
+        let found = if is_exact {
+            top_items(query, beam, top, should_stop)?
+        } else {
+            best_items(query, beam)?;
+            beam.items()
+        };
         let ranked = found.iter().filter_map(|item| {
             Some(RankedItem {
                 item_id: items.item_at(item.node)?,
@@ -129,6 +143,7 @@ impl Model {
         Ok(Ranking {
             items: ranked.collect(),
             counts,
+            is_exact,
         })
     }
 
@@ -184,7 +199,11 @@ impl Model {
             score: None,
         }));
         items.truncate(options.top_k.unwrap_or(usize::MAX));
-        Ok(Ranking { items, counts })
+        Ok(Ranking {
+            items,
+            counts,
+            is_exact: true,
+        })
     }
 
     /// Continues a sequence with catalog items. `sequence_id` only selects the random numbers.

@@ -134,6 +134,8 @@ pub struct Ranking<'a> {
     pub items: Vec<RankedItem<'a>>,
     /// The numbers of events of the sequence.
     pub counts: Counts,
+    /// `true` if no item is missing that is more probable than one of these.
+    pub is_exact: bool,
 }
 
 /// One continuation of a sequence.

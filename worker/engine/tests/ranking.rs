@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use assay_engine::{Event, Model, PredictOptions, RankedItem, Ranking, Refusal, Scratch, Sequence};
+use assay_engine::{
+    EXACT_ITEMS_MAX, Event, Model, PredictOptions, RankedItem, Ranking, Refusal, Scratch, Sequence,
+};
 
 use crate::support::{
     ONE_LEVEL, Package, Rng, SMALL, Sizes, THREE_LEVELS, events, random_ids, sequence,
@@ -50,7 +52,7 @@ fn ids<'a>(ranking: &Ranking<'a>) -> Vec<&'a str> {
 }
 
 #[test]
-fn beam_items_have_their_exact_scores() {
+fn top_items_equal_the_exact_ranking() {
     let shapes = [
         (1, 60, 50),
         (2, 12, 100),
@@ -73,24 +75,10 @@ fn beam_items_have_their_exact_scores() {
             let history = random_ids(&sizes, n_events, &mut rng);
             let events = events(&history);
             let exact = exact(&model, &events, &all);
-            let exact_bits: HashSet<_> = exact.items.iter().map(bits).collect();
             for top_k in [1, 10, n_items] {
                 let found = predict(&model, &sequence(&events), Some(top_k), false);
-                assert_eq!(found.items.len(), top_k);
-                assert!(
-                    found
-                        .items
-                        .iter()
-                        .all(|item| exact_bits.contains(&bits(item)))
-                );
-                assert!(
-                    found
-                        .items
-                        .is_sorted_by(|one, other| one.score >= other.score)
-                );
-                if levels == 1 || top_k == n_items {
-                    assert_eq!(found.items, exact.items[..top_k]);
-                }
+                assert!(found.is_exact);
+                assert_eq!(found.items, exact.items[..top_k]);
             }
         }
     }
@@ -105,15 +93,8 @@ fn large_models_rank_as_exactly() {
         let history = random_ids(&sizes, 50, &mut Rng(3));
         let events = events(&history);
         let exact = exact(&model, &events, &all);
-        let exact_bits: HashSet<_> = exact.items.iter().map(bits).collect();
         let found = predict(&model, &sequence(&events), Some(500), false);
-        assert_eq!(found.items.len(), 500);
-        assert!(
-            found
-                .items
-                .iter()
-                .all(|item| exact_bits.contains(&bits(item)))
-        );
+        assert_eq!(found.items, exact.items[..500]);
         let total: f64 = exact
             .items
             .iter()
@@ -124,6 +105,44 @@ fn large_models_rank_as_exactly() {
             total < 1.001 && (sizes.levels > 1 || total > 0.999),
             "{total}"
         );
+    }
+}
+
+/// A larger catalog is searched by a beam: each item has its exact score, and a better one may be
+/// missing.
+#[test]
+fn ranking_of_a_larger_catalog_is_not_exact() {
+    for (n_items, is_exact) in [(EXACT_ITEMS_MAX, true), (EXACT_ITEMS_MAX + 1, false)] {
+        let sizes = Sizes {
+            base_size: 64,
+            n_items,
+            ..SMALL
+        };
+        let model = Package::random(&sizes, 2).load().unwrap();
+        let all = all_items(&model);
+        let mut misses = 0;
+        for seed in 0..10 {
+            let history = random_ids(&sizes, 10, &mut Rng(seed));
+            let events = events(&history);
+            let exact = exact(&model, &events, &all);
+            let found = predict(&model, &sequence(&events), Some(10), false);
+            assert_eq!((found.items.len(), found.is_exact), (10, is_exact));
+            misses += usize::from(found.items != exact.items[..10]);
+            let exact_bits: HashSet<_> = exact.items.iter().map(bits).collect();
+            let has_its_score = |item: &RankedItem<'_>| exact_bits.contains(&bits(item));
+            assert!(found.items.iter().all(has_its_score));
+            assert!(
+                found
+                    .items
+                    .is_sorted_by(|one, other| one.score >= other.score)
+            );
+            let options = Sequence {
+                options: Some(&all[..3]),
+                ..sequence(&events)
+            };
+            assert!(predict(&model, &options, None, false).is_exact);
+        }
+        assert_eq!(misses == 0, is_exact, "{misses}");
     }
 }
 

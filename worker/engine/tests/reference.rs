@@ -1,25 +1,35 @@
-//! A plain implementation of the transformer in 64-bit floats, for histories that are longer than
-//! those of the golden packages: the engine computes long histories in parts.
+//! A plain implementation of the network in 64-bit floats. It computes each item by itself, and long
+//! histories at once, which the engine computes in parts.
 
-use assay_engine::{EmbedOptions, Pooling, Scratch};
+use std::collections::HashMap;
+
+use assay_engine::{EmbedOptions, Model, Pooling, PredictOptions, Ranking, Scratch, Sequence};
 
 use crate::support::{Package, Rng, SMALL, Sizes, events, random_ids, sequence};
 
 type Matrix = Vec<Vec<f64>>;
 
-/// The parameters by name.
-struct Parameters<'p>(&'p Package);
+/// The largest difference between a score and its reference.
+const SCORE_TOLERANCE: f64 = 5e-5;
 
-impl Parameters<'_> {
-    fn matrix(&self, name: &str) -> Matrix {
-        let mut named = self.0.tensors.iter().filter(|tensor| tensor.name == name);
-        let tensor = named.next().unwrap();
-        let row = |row: &[f32]| row.iter().map(|value| f64::from(*value)).collect();
-        tensor
-            .values
-            .chunks(*tensor.shape.last().unwrap())
-            .map(row)
-            .collect()
+/// The parameters by name.
+struct Parameters(HashMap<String, Matrix>);
+
+impl Parameters {
+    fn new(package: &Package) -> Self {
+        let matrix = |values: &[f32], width: usize| {
+            let row = |row: &[f32]| row.iter().map(|value| f64::from(*value)).collect();
+            values.chunks(width).map(row).collect()
+        };
+        let tensors = package.tensors.iter().map(|tensor| {
+            let width = *tensor.shape.last().unwrap();
+            (tensor.name.clone(), matrix(&tensor.values, width))
+        });
+        Self(tensors.collect())
+    }
+
+    fn matrix(&self, name: &str) -> &Matrix {
+        &self.0[name]
     }
 
     fn vector(&self, name: &str) -> Vec<f64> {
@@ -64,12 +74,11 @@ fn add(to: &mut [f64], vector: &[f64]) {
 }
 
 /// Returns the states of all positions after the final layer norm.
-fn states(package: &Package, sizes: &Sizes, codes: &[Vec<usize>]) -> Matrix {
-    let parameters = Parameters(package);
+fn states(parameters: &Parameters, sizes: &Sizes, codes: &[Vec<usize>]) -> Matrix {
     let positions = parameters.matrix("position_embedding");
     let mut x = vec![parameters.vector("start")];
     for (code, position) in codes.iter().zip(positions) {
-        let mut row = position;
+        let mut row = position.clone();
         for (level, code) in code.iter().enumerate() {
             add(
                 &mut row,
@@ -112,11 +121,120 @@ fn states(package: &Package, sizes: &Sizes, codes: &[Vec<usize>]) -> Matrix {
             }
             add(x, &parameters.linear(&name("attention.output"), &attended));
             let hidden = parameters.linear(&name("up"), &parameters.norm(&name("norm2"), x));
-            let active: Vec<f64> = hidden.iter().map(|value| value.max(0.0)).collect();
+            let active: Vec<f64> = hidden
+                .iter()
+                .map(|value| activated(*value, sizes.activation))
+                .collect();
             add(x, &parameters.linear(&name("down"), &active));
         }
     }
     x.iter().map(|row| parameters.norm("norm", row)).collect()
+}
+
+/// Returns the activation function of a value.
+fn activated(value: f64, activation: &str) -> f64 {
+    match activation {
+        "relu" => value.max(0.0),
+        "silu" => value / (1.0 + (-value).exp()),
+        "gelu_tanh" => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (value + 0.044715 * value.powi(3));
+            0.5 * value * (1.0 + inner.tanh())
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Returns the log-probability of each code, by computing every softmax on its way.
+fn scores(parameters: &Parameters, state: &[f64], codes: &[Vec<usize>]) -> Vec<f64> {
+    let mut of_prefix: HashMap<&[usize], Vec<f64>> = HashMap::new();
+    let mut score = |prefix, code: usize| {
+        let of_codes = of_prefix
+            .entry(prefix)
+            .or_insert_with(|| log_softmax(parameters, state, prefix));
+        of_codes[code]
+    };
+    let code_scores = codes.iter().map(|code| {
+        let levels = (0..code.len()).map(|level| score(&code[..level], code[level]));
+        levels.sum()
+    });
+    code_scores.collect()
+}
+
+/// Returns the log-probabilities of the codes that follow a prefix.
+fn log_softmax(parameters: &Parameters, state: &[f64], prefix: &[usize]) -> Vec<f64> {
+    let mut state = state.to_vec();
+    for (level, code) in prefix.iter().enumerate() {
+        let embedding = parameters.matrix(&format!("item_embedding.{level}"));
+        add(&mut state, &embedding[*code]);
+    }
+    let level = prefix.len();
+    let mixed = parameters.linear(&format!("mixers.{level}"), &state);
+    let mixed: Vec<f64> = mixed.iter().map(|value| value.max(0.0)).collect();
+    add(&mut state, &mixed);
+    let head = parameters.matrix(&format!("heads.{level}.weight"));
+    let logits: Vec<f64> = head.iter().map(|row| dot(row, &state)).collect();
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - max).exp()).sum();
+    logits.iter().map(|logit| logit - max - sum.ln()).collect()
+}
+
+/// Returns the codes of all catalog items by position.
+fn catalog(model: &Model) -> Vec<Vec<usize>> {
+    let items = model.items().unwrap();
+    let code = |at| items.code_at(at).unwrap().iter().map(|code| *code as usize);
+    (0..items.len()).map(|at| code(at).collect()).collect()
+}
+
+/// Returns the codes of a history.
+fn codes_of(model: &Model, history: &[String]) -> Vec<Vec<usize>> {
+    let items = model.items().unwrap();
+    let code = |item_id: &String| items.code_of(item_id).unwrap().iter();
+    let code = |item_id| code(item_id).map(|code| *code as usize).collect();
+    history.iter().map(code).collect()
+}
+
+fn top<'m>(model: &'m Model, sequence: &Sequence<'m>, top_k: usize) -> Ranking<'m> {
+    let options = PredictOptions {
+        top_k: Some(top_k),
+        exclude_seen: false,
+    };
+    let mut scratch = Scratch::default();
+    model
+        .predict(&mut scratch, sequence, &options, &|| false)
+        .unwrap()
+}
+
+#[test]
+fn top_items_are_those_of_the_reference() {
+    let sizes = Sizes {
+        dim: 24,
+        base_size: 24,
+        n_items: 1_500,
+        ..SMALL
+    };
+    let package = Package::random(&sizes, 3);
+    let model = package.load().unwrap();
+    let parameters = Parameters::new(&package);
+    let (items, catalog) = (model.items().unwrap(), catalog(&model));
+    let mut rng = Rng(4);
+    for _ in 0..300 {
+        let n_events = rng.below(13);
+        let history = random_ids(&sizes, n_events, &mut rng);
+        let state = states(&parameters, &sizes, &codes_of(&model, &history));
+        let expected = scores(&parameters, state.last().unwrap(), &catalog);
+        let events = events(&history);
+        for top_k in [1, 10, 100] {
+            let found = top(&model, &sequence(&events), top_k);
+            assert!(found.is_exact);
+            let mut best = expected.clone();
+            best.sort_by(|one, other| other.total_cmp(one));
+            for (item, best) in found.items.iter().zip(&best) {
+                let score = expected[items.position_of(item.item_id).unwrap()];
+                // Items whose scores are that close may have another order.
+                assert!((score - best).abs() < SCORE_TOLERANCE, "{score} {best}");
+            }
+        }
+    }
 }
 
 fn assert_close(found: &[f32], expected: &[f64]) {
@@ -137,13 +255,8 @@ fn long_histories_equal_the_reference() {
     let model = package.load().unwrap();
     let mut rng = Rng(2);
     let history = random_ids(&sizes, 300, &mut rng);
-    let items = model.items().unwrap();
-    let code = |item_id: &String| {
-        let code = items.code_of(item_id).unwrap();
-        code.iter().map(|code| *code as usize).collect()
-    };
-    let codes: Vec<Vec<usize>> = history.iter().map(code).collect();
-    let states = states(&package, &sizes, &codes);
+    let codes = codes_of(&model, &history);
+    let states = states(&Parameters::new(&package), &sizes, &codes);
     // Around the sizes at which the engine begins another part.
     for n in [
         0, 1, 30, 31, 32, 63, 64, 126, 127, 128, 129, 159, 160, 255, 256, 300,

@@ -32,6 +32,8 @@ pub enum Output {
         item_ids: Texts,
         /// The scores of the first items. The others are unknown options.
         scores: Vec<f32>,
+        /// `true` if no item is missing that is more probable than one of these.
+        is_exact: bool,
     },
     /// Continuations, each in a row.
     Continuations {
@@ -156,7 +158,15 @@ impl Call {
                     let mut item_ids = Texts::default();
                     item_ids.push_row(ranking.items.iter().map(|item| item.item_id));
                     let scores = ranking.items.iter().map_while(|item| item.score).collect();
-                    (ranking.counts, Output::Ranking { item_ids, scores })
+                    let is_exact = ranking.is_exact;
+                    (
+                        ranking.counts,
+                        Output::Ranking {
+                            item_ids,
+                            scores,
+                            is_exact,
+                        },
+                    )
                 }),
             Operation::Generate {
                 sequence_ids,

@@ -34,6 +34,7 @@ pub fn metadata(name: &PackageName, model: &Model) -> ModelMetadataResponse {
             tensor(ids::SCORES, "FP32", &[ANY, ANY]),
             tensor(ids::COUNTS, "INT64", &[ANY, 1]),
             tensor(ids::N_SCORED, "INT64", &[ANY, 1]),
+            tensor(ids::EXACT, "INT64", &[ANY, 1]),
             tensor(ids::CONTINUATION_LENGTHS, "INT64", &[ANY, ANY]),
             tensor(ids::EMBEDDING, "FP32", &[ANY, dim]),
             tensor(ids::N_USED, "INT64", &[ANY, 1]),

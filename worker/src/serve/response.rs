@@ -20,7 +20,13 @@ pub fn check_requested(
     operation: &Operation,
 ) -> Result<(), InvalidMessage> {
     let own: &[&str] = match operation {
-        Operation::Predict { .. } => &[ids::ITEM_IDS, ids::SCORES, ids::COUNTS, ids::N_SCORED],
+        Operation::Predict { .. } => &[
+            ids::ITEM_IDS,
+            ids::SCORES,
+            ids::COUNTS,
+            ids::N_SCORED,
+            ids::EXACT,
+        ],
         Operation::Generate { .. } => &[
             ids::ITEM_IDS,
             ids::SCORES,
@@ -100,6 +106,12 @@ fn push_rankings(tensors: &mut TensorsBuilder, results: &[&RowResult]) {
     });
     push_column(tensors, ids::N_SCORED, results, |result| {
         integer(scores(result).len())
+    });
+    push_column(tensors, ids::EXACT, results, |result| {
+        i64::from(matches!(
+            result.output,
+            Some(Output::Ranking { is_exact: true, .. })
+        ))
     });
 }
 

@@ -790,6 +790,7 @@ class PredictData(Record):
     sequence_id: str
     prediction: tuple[str, ...]
     scores: tuple[float | None, ...]
+    exact: bool | None = None
     n_events: int
     n_used: int
     n_unknown: int

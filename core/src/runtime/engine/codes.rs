@@ -63,6 +63,7 @@ impl Codes<'_> {
                         counts: row.counts,
                         item_ids,
                         scores: scores.into_iter().map(Some).collect(),
+                        is_exact: None,
                     })
                 })
                 .await
@@ -286,6 +287,7 @@ impl Codes<'_> {
                 counts: row.counts,
                 item_ids,
                 scores,
+                is_exact: Some(true),
             });
         };
         let seen = seen_ids(row.sequence, options.exclude_seen);
@@ -321,6 +323,7 @@ impl Codes<'_> {
             counts: row.counts,
             item_ids,
             scores,
+            is_exact: Some(true),
         })
     }
 }

@@ -32,6 +32,11 @@ pub fn read_rankings(
     let n_scored = response.column(ids::N_SCORED, |row| {
         n_returned.get(row).copied().unwrap_or(0)
     })?;
+    // An engine of the previous release does not return it.
+    let exact = response.tensors.read::<i64, 2>(ids::EXACT)?;
+    if exact.as_ref().is_some_and(|exact| exact.shape[1] != 1) {
+        return Err(invalid("`exact` has more than one value per row"));
+    }
     response.rows(|row, sequence, counts| {
         let n = size(n_returned[row], items.shape[1], ids::COUNTS)?;
         let n_scored = size(n_scored[row], n, ids::N_SCORED)?;
@@ -59,6 +64,7 @@ pub fn read_rankings(
                 .map(|score| Some(f64::from(*score)))
                 .chain(unscored)
                 .collect(),
+            is_exact: exact.as_ref().map(|exact| exact.elements[row] != 0),
         })
     })
 }

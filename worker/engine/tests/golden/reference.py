@@ -126,8 +126,6 @@ class Package:
         self.network.load_state_dict({name: tensor.to(dtype) for name, tensor in weights.items()})
         items = folder / "items.ndjson"
         self.table = None
-        # The smallest difference between the last prefix that a beam has kept and the first that it has dropped.
-        self.narrowest_cut = float("inf")
         if items.exists():
             lines = [json.loads(line) for line in items.read_text().splitlines()]
             self.table = {line["item_id"]: tuple(map(int, line["code"].split("-"))) for line in lines}
@@ -185,8 +183,6 @@ class Package:
                 log_probs = F.log_softmax(logits, dim=-1)
                 wider += [(prefix + (child,), score + log_probs[child].item()) for child in children]
             wider.sort(key=lambda one: (-one[1], one[0]))
-            if len(wider) > width:
-                self.narrowest_cut = min(self.narrowest_cut, wider[width - 1][1] - wider[width][1])
             beam = wider[:width]
         return [[allowed[code], score] for code, score in beam[:top_k]]
 

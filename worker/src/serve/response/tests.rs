@@ -52,6 +52,7 @@ fn rankings_are_padded() {
     let ranking = |item_ids: &[&str], scores: &[f32]| Output::Ranking {
         item_ids: texts(&[item_ids]),
         scores: scores.to_vec(),
+        is_exact: scores.len() == 2,
     };
     let results = [
         row(0, Some(ranking(&["a", "b", "x"], &[-1.0, -2.0]))),
@@ -71,6 +72,7 @@ fn rankings_are_padded() {
     let column = |name: &str| tensors.read_required::<i64, 2>(name).unwrap().elements;
     assert_eq!(column(ids::COUNTS), [3, 0, 1]);
     assert_eq!(column(ids::N_SCORED), [2, 0, 1]);
+    assert_eq!(column(ids::EXACT), [1, 0, 0]);
     assert_eq!(column(ids::REFUSALS), [0, -1, 0]);
     assert_eq!(
         (column(ids::N_USED), column(ids::N_UNKNOWN)),
@@ -145,6 +147,7 @@ fn empty_rankings_have_one_column() {
     let empty = Output::Ranking {
         item_ids: texts(&[&[]]),
         scores: Vec::new(),
+        is_exact: true,
     };
     let response = response(&predict(), &[row(0, Some(empty))], &[ids::ITEM_IDS]);
     let tensors = Tensors::of_response(&response).unwrap();
