@@ -197,6 +197,50 @@ async fn published_suite_is_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn event_of_all_organizations_is_stored_once() {
+    let world = world().await;
+    let others = [
+        world.client(&org(&world.stack, "team").await.key),
+        world.client(&org(&world.stack, "free").await.key),
+    ];
+    let mut database = world.database().await;
+    let count = "select (select count(*) from shared_events), (select count(*) from events where suite_id is not null)";
+    let mut rows = async || -> (i64, i64) {
+        sqlx::query_as(count)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+    };
+    let before = rows().await;
+    feedback::publish(&world, "1").await;
+    let of_world = wait_for_events(&world.key(), "suite.published", 1).await;
+    for other in &others {
+        let found = wait_for_events(other, "suite.published", 1).await;
+        assert_eq!(found[0]["id"], of_world[0]["id"]);
+        assert_ne!(found[0]["org_id"], of_world[0]["org_id"]);
+    }
+    assert_eq!(rows().await, (before.0 + 1, before.1));
+    // An organization has the events since it was created.
+    let later = world.client(&org(&world.stack, "free").await.key);
+    feedback::publish(&world, "2").await;
+    let found = wait_for_events(&later, "suite.published", 1).await;
+    assert_eq!(found[0]["data"]["version"], "2");
+    // They are in one order with its own events, whatever the size of a page.
+    let all = others[0].get("/v1/events?limit=200").await.unwrap().body;
+    let all = all["events"].as_array().unwrap();
+    assert!(all.len() > 1, "{all:?}");
+    let mut paged = Vec::new();
+    let mut cursor = String::new();
+    while paged.len() < all.len() {
+        let page = format!("/v1/events?limit=1{cursor}");
+        let page = others[0].get(&page).await.unwrap().body;
+        paged.extend(page["events"].as_array().unwrap().clone());
+        cursor = format!("&cursor={}", page["next_cursor"].as_str().unwrap());
+    }
+    assert_eq!(paged, *all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn event_of_an_open_transaction_is_not_skipped() {
     let world = shared_world().await;
     let key = world.key();

@@ -296,6 +296,7 @@ impl Cleaner<'_> {
             (OldRows::Uploads, upload_days),
             (OldRows::AuditEntries, audit::RETENTION_DAYS),
             (OldRows::Events, event::RETENTION_DAYS),
+            (OldRows::SharedEvents, event::RETENTION_DAYS),
             (OldRows::WebhookPayloads, event::RETENTION_DAYS),
         ] {
             self.delete_old(rows, days)

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::store::job_notifications::CHANGED_CHANNEL;
+use assay_core::store::job_notifications::{ALL_ORGS, CHANGED_CHANNEL};
 use assay_core::store::{PrimaryPool, notifications::Notifications};
 use assay_core::{JobId, OrgId};
 use tokio::sync::{Notify, watch};
@@ -100,6 +100,8 @@ impl JobUpdates {
 
     /// Forwards a notification, or `None` if some may have been missed.
     fn forward(&self, changed: Option<&str>) {
+        // A new event of all organizations may be one for each waiting request.
+        let changed = changed.filter(|changed| *changed != ALL_ORGS);
         self.announced.add(changed);
         let awaited = lock(&self.awaited);
         if changed.is_none_or(|changed| !changed.contains(' ')) {
@@ -279,9 +281,11 @@ mod tests {
         assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Some(both));
         let none = tokio::time::timeout(SOON, updates.orgs_with_events()).await;
         assert!(none.is_err(), "{none:?}");
-        updates.forward(None);
-        updates.forward(Some("org_1"));
-        assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Any);
+        for changed in [None, Some(ALL_ORGS)] {
+            updates.forward(changed);
+            updates.forward(Some("org_1"));
+            assert_eq!(updates.orgs_with_events().await, OrgsWithEvents::Any);
+        }
     }
 
     #[tokio::test]

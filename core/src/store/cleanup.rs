@@ -586,8 +586,10 @@ pub enum OldRows {
     Uploads,
     /// Entries of the audit log.
     AuditEntries,
-    /// Events.
+    /// Events of one organization.
     Events,
+    /// Events that all organizations have.
+    SharedEvents,
     /// Events as they are sent to webhooks, with their deliveries.
     WebhookPayloads,
     /// Requests of a day.
@@ -605,6 +607,7 @@ impl OldRows {
             Self::Uploads => "uploads",
             Self::AuditEntries => "audit_entries",
             Self::Events => "events",
+            Self::SharedEvents => "shared_events",
             Self::WebhookPayloads => "webhook_payloads",
             Self::UsageDays => "usage_days",
         }
@@ -620,6 +623,7 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
         OldRows::DomainClaims => delete_domain_claims(db, days).await,
         OldRows::Uploads => delete_uploads(db, days).await,
         OldRows::Events => super::event::delete_old(db, days, BATCH as i64).await,
+        OldRows::SharedEvents => super::event::delete_old_shared(db, days, BATCH as i64).await,
         OldRows::WebhookPayloads => super::delivery::delete_old(db, days, BATCH as i64).await,
         OldRows::AuditEntries => super::audit::delete_old(db, days, BATCH as i64).await,
         OldRows::UsageDays => super::usage::delete_old_days(db, days, BATCH as i64).await,

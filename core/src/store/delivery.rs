@@ -219,7 +219,7 @@ pub async fn retry_failed(
           and id in (
               select d.id
               from webhook_deliveries d
-              join events e on e.org_id = d.org_id and e.id = d.event_id
+              join org_events e on e.org_id = d.org_id and e.id = d.event_id
               where d.org_id = $1
                 and d.webhook_id = $2
                 and d.status = 'failed'

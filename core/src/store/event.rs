@@ -80,34 +80,22 @@ pub async fn insert_member(
     }
 }
 
-/// Inserts the event of a published version of a suite for every organization.
+/// Inserts the event of a published version of a suite, which every organization has.
 pub async fn insert_suite_published(
-    db: &mut PgConnection,
+    db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,
 ) -> Result<()> {
-    let orgs = sqlx::query_scalar!("select id from orgs where deleted_at is null")
-        .fetch_all(&mut *db)
-        .await?;
-    let ids = orgs.iter().map(|_| Ok(EventId::random()?.into()));
-    let ids: Vec<String> = ids.collect::<Result<_>>()?;
+    let id = EventId::random()?;
     sqlx::query!(
         "
-        /* all tenants: every organization sees the suites */
-        insert into events (type, suite_id, suite_version, org_id, id)
-        select
-            $1,
-            $2,
-            $3,
-            o.org_id,
-            o.id
-        from unnest($4::text[], $5::text[]) as o (org_id, id)
+        insert into shared_events (id, type, suite_id, suite_version)
+        values ($1, $2, $3, $4)
         ",
+        id.as_str(),
         EventType::SuitePublished.as_str(),
         suite_id.as_str(),
-        version,
-        &orgs,
-        &ids
+        version
     )
     .execute(db)
     .await?;
@@ -179,7 +167,7 @@ pub async fn list(
         ) h
         left join lateral (
             select *
-            from events
+            from org_events
             where org_id = $1
               and (xid, position) > ($2::bigint::text::xid8, $3::bigint)
               and xid < h.xmin
@@ -261,7 +249,7 @@ pub async fn before_newest(
         select
             xid::text::bigint as "xid!",
             position - 1 as "position!"
-        from events e
+        from org_events e
         where org_id = $1
           and type = $2
         -- Of the table: the result columns are numbers of the same names.
@@ -289,6 +277,7 @@ pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
         /* all tenants: a restore restores the events of every organization */
         select
             exists (select from events where xid >= pg_snapshot_xmax(pg_current_snapshot()))
+            or exists (select from shared_events where xid >= pg_snapshot_xmax(pg_current_snapshot()))
             or exists (select from webhooks where xid >= pg_snapshot_xmax(pg_current_snapshot())) as "is_restored!"
         "#
     )
@@ -306,11 +295,11 @@ pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
             position = coalesce(
                 (
                     select min(e.position) - 1
-                    from events e
+                    from org_events e
                     where e.org_id = w.org_id
                       and (e.xid, e.position) > (w.xid, w.position)
                 ),
-                (select max(e.position) from events e where e.org_id = w.org_id),
+                (select max(e.position) from org_events e where e.org_id = w.org_id),
                 0
             )
         "
@@ -321,6 +310,15 @@ pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
         "
         /* all tenants: a restore restores the events of every organization */
         update events
+        set xid = '0'
+        where xid <> '0'
+        "
+    )
+    .execute(&mut *transaction)
+    .await?;
+    sqlx::query!(
+        "
+        update shared_events
         set xid = '0'
         where xid <> '0'
         "
@@ -344,6 +342,26 @@ pub async fn delete_old(db: impl PgExecutor<'_>, days: u32, limit: i64) -> Resul
         where ctid = any(array(
             select ctid
             from events
+            where timestamp < now() - $1::float8 * interval '1 day'
+            limit $2
+        ))
+        ",
+        f64::from(days),
+        limit
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Deletes at most `limit` shared events that are older than `days`, and returns their number.
+pub async fn delete_old_shared(db: impl PgExecutor<'_>, days: u32, limit: i64) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        delete from shared_events
+        where ctid = any(array(
+            select ctid
+            from shared_events
             where timestamp < now() - $1::float8 * interval '1 day'
             limit $2
         ))

@@ -17,6 +17,9 @@ pub const SUBMITTED_CHANNEL: &str = "assay_jobs";
 /// and unless it has finished, a space and its status.
 pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 
+/// The notification in [`CHANGED_CHANNEL`] of an event that all organizations have.
+pub const ALL_ORGS: &str = "orgs";
+
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
 const LEADER: i64 = 0x61_73_73_61_79;
 

@@ -311,13 +311,26 @@ pub async fn list_behind(
             w.id as "id: WebhookId"
         from webhooks w
         join orgs o on o.id = w.org_id
+        left join (
+            select *
+            from shared_events
+            order by xid desc, position desc
+            limit 1
+        ) s on true
         where w.enabled
           and o.suspended_at is null
           and ($1::text[] is null or w.org_id = any($1))
-          and exists (
-              select from events e
-              where e.org_id = w.org_id
-                and (e.xid, e.position) > (w.xid, w.position)
+          -- Without the view `org_events`, which would be computed for all organizations.
+          and (
+              exists (
+                  select from events e
+                  where e.org_id = w.org_id
+                    and (e.xid, e.position) > (w.xid, w.position)
+              )
+              or (
+                  s.timestamp > o.created_at
+                  and (s.xid, s.position) > (w.xid, w.position)
+              )
           )
         "#,
         org_ids
@@ -402,7 +415,7 @@ pub async fn move_back(
             position = e.position - 1
         from (
             select xid, position
-            from events
+            from org_events
             where org_id = $1
               and timestamp >= $3
             order by xid, position
