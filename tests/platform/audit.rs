@@ -3,11 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use assay_core::model::audit::AuditType;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use serde_json::{Value, json};
 
+use crate::boards;
 use crate::harness::{error_code, fresh_email, org, shared_world, string, world};
+use crate::receipts;
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
 /// The operations that write entries, and the kinds of these entries.
@@ -111,6 +114,14 @@ const EXEMPT: [(&str, &str); 18] = [
         "POST /v1/webhooks/{webhook_id}/recover",
         "sends events to a receiver that is recorded",
     ),
+];
+
+/// The types of changes that the specification lists in addition to those of the audit log, and the
+/// command that the operator's log records instead.
+const OPERATOR_CHANGES: [(&str, &str); 3] = [
+    ("suite.retired", "suite retire"),
+    ("board.visibility_changed", "board set"),
+    ("receipt_key.revoked", "receipt-key revoke"),
 ];
 
 fn line(route: &Route) -> String {
@@ -621,4 +632,51 @@ async fn change_without_entry_is_not_made() {
     let failed = owner.send(owner.request("DELETE", &path)).await.unwrap();
     assert_eq!(failed.status, 500, "{}", failed.body);
     assert_eq!(keys().await, before);
+}
+
+#[test]
+fn guide_lists_the_types_of_the_audit_log() {
+    let guide = include_str!("../../docs/guide.md");
+    let (_, section) = guide.split_once("\n## Audit log\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<_> = cells
+        .flat_map(|cells| cells.split('|').next().unwrap().split(", "))
+        .map(|r#type| r#type.trim().trim_matches('`').to_owned())
+        .collect();
+    let all = AuditType::ALL
+        .iter()
+        .map(|r#type| r#type.as_str().to_owned());
+    assert_eq!(listed, all.collect());
+    for (r#type, _) in OPERATOR_CHANGES {
+        assert!(!listed.contains(r#type), "{type}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_the_installation_are_in_the_operators_log() {
+    let world = world().await;
+    let before = log(&world.owner()).await.len();
+    receipts::publish_retired(&world).await;
+    boards::publish(&world).await;
+    let board = ["board", "set", "--suite", "suite:board", "--version", "1"];
+    let set = [board.as_slice(), &["--visibility", "public"]].concat();
+    world.stack.operate(&set).await.unwrap();
+    let keys = world.anonymous().get("/.well-known/jwks.json").await;
+    let kid = string(&keys.unwrap().body["keys"][0]["kid"]);
+    let revoke = ["receipt-key", "revoke", &kid, "--yes"];
+    world.stack.operate(&revoke).await.unwrap();
+    let targets = [receipts::RETIRED, "suite:board", &kid];
+    for ((r#type, command), target) in OPERATOR_CHANGES.into_iter().zip(targets) {
+        let recorded: i64 = sqlx::query_scalar(
+            "select count(*) from operator_log where command = $1 and target = $2 and outcome = 'done'",
+        )
+        .bind(command)
+        .bind(target)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+        assert_eq!(recorded, 1, "{type}");
+    }
+    assert_eq!(log(&world.owner()).await.len(), before);
 }
