@@ -49,10 +49,11 @@ pub const JSON_PAGE: PageForm = PageForm {
     byte_cost: 4,
 };
 
-/// A page as a message. A JSON byte becomes up to 5.5 message bytes, and clients accept 4 MiB by default.
+/// A page as a message. A JSON byte becomes up to 6.5 message bytes, one of them in `input_json`, and
+/// clients accept 4 MiB by default.
 pub const MESSAGE_PAGE: PageForm = PageForm {
-    bytes_max: 640 * 1024,
-    byte_cost: 13,
+    bytes_max: 600 * 1024,
+    byte_cost: 15,
 };
 
 /// Returns a page of the items of a suite, of the version that the cursor names or else of the

@@ -4,7 +4,7 @@ use assay_core::model::suite_items::{SuiteItem, SuiteItems};
 use assay_core::{Error, Result};
 use prost::Message as _;
 
-use super::struct_writer::{begin, end, write_object};
+use super::struct_writer::{begin, end, write_object, write_string};
 use crate::v1;
 
 /// Returns a page as an encoded `ListSuiteItemsResponse`. The inputs are written without a
@@ -33,11 +33,15 @@ pub fn encode_items_page(page: SuiteItems) -> Result<Vec<u8>> {
         let without_input = v1::SuiteItem {
             item_id,
             input: None,
+            input_json: None,
         };
         message.extend_from_slice(&without_input.encode_to_vec());
         let input_start = begin(&mut message, INPUT);
-        write_object(input.get(), &mut message).map_err(Error::internal)?;
+        let is_exact = write_object(input.get(), &mut message).map_err(Error::internal)?;
         end(&mut message, input_start);
+        if !is_exact {
+            write_string(&mut message, INPUT_JSON, input.get());
+        }
         end(&mut message, start);
     }
     Ok(message)
@@ -48,6 +52,9 @@ const ITEMS: u32 = 3;
 
 /// `SuiteItem.input`.
 const INPUT: u32 = 2;
+
+/// `SuiteItem.input_json`.
+const INPUT_JSON: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -62,6 +69,10 @@ mod tests {
             "{}",
             r#"{"a":[1,-2.5,"x",null,true,{"b":[]},[[]]],"c":{"":{"d":1e300}}}"#,
             r#"{"last":1,"last":2, "wide":"WIDE"}"#,
+            r#"{"exact":[9007199254740991,-9007199254740991]}"#,
+            r#"{"above":[{"n":9007199254740993}]}"#,
+            r#"{"below":-9007199254740993}"#,
+            r#"{"beyond_64_bits":123456789012345678901234567890}"#,
         ]
         .map(|input| input.replace("WIDE", &"é".repeat(20_000)));
         let page = SuiteItems {
@@ -92,6 +103,9 @@ mod tests {
                 item.input,
                 Some(object(serde_json::from_str(input).unwrap()))
             );
+            let is_exact = number == 0 || number == 2 || number == 3;
+            let text = (!is_exact).then_some(input);
+            assert_eq!(item.input_json.as_ref(), text, "{input}");
         }
         assert_eq!(message.items.len(), inputs.len());
     }

@@ -20,18 +20,23 @@ pub fn end(out: &mut Vec<u8>, start: usize) {
     out.splice(start..start, length);
 }
 
-/// Appends a JSON object as a `Struct`.
+/// 2^53: doubles represent all integers of a smaller magnitude, and round some of the others.
+const INEXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Appends a JSON object as a `Struct`. Returns `false` if the magnitude of a number is at least 2^53.
 ///
 /// # Errors
 /// If the text is not a JSON object.
-pub fn write_object(json: &str, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+pub fn write_object(json: &str, out: &mut Vec<u8>) -> Result<bool, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(json);
-    json.deserialize_map(ObjectFields(out))?;
-    json.end()
+    let mut is_exact = true;
+    json.deserialize_map(ObjectFields(out, &mut is_exact))?;
+    json.end()?;
+    Ok(is_exact)
 }
 
-/// Appends an object's fields to a `Struct`.
-struct ObjectFields<'a>(&'a mut Vec<u8>);
+/// Appends an object's fields to a `Struct`. The second field becomes `false` at an inexact number.
+struct ObjectFields<'a>(&'a mut Vec<u8>, &'a mut bool);
 
 impl<'de> Visitor<'de> for ObjectFields<'_> {
     type Value = ();
@@ -41,12 +46,12 @@ impl<'de> Visitor<'de> for ObjectFields<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self(out) = self;
+        let Self(out, is_exact) = self;
         while let Some(name) = map.next_key::<String>()? {
             let entry = begin(out, 1);
             write_string(out, 1, &name);
             let start = begin(out, 2);
-            map.next_value_seed(ValueWriter(out))?;
+            map.next_value_seed(ValueWriter(out, is_exact))?;
             end(out, start);
             end(out, entry);
         }
@@ -54,8 +59,8 @@ impl<'de> Visitor<'de> for ObjectFields<'_> {
     }
 }
 
-/// Appends a JSON value as a `Value`.
-struct ValueWriter<'a>(&'a mut Vec<u8>);
+/// Appends a JSON value as a `Value`. The second field is that of [`ObjectFields`].
+struct ValueWriter<'a>(&'a mut Vec<u8>, &'a mut bool);
 
 impl<'de> DeserializeSeed<'de> for ValueWriter<'_> {
     type Value = ();
@@ -99,6 +104,7 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<(), E> {
+        *self.1 &= number.abs() < INEXACT;
         prost::encoding::double::encode(2, &number, self.0);
         Ok(())
     }
@@ -110,18 +116,21 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let start = begin(self.0, 5);
-        ObjectFields(self.0).visit_map(map)?;
+        ObjectFields(self.0, self.1).visit_map(map)?;
         end(self.0, start);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
-        let Self(out) = self;
+        let Self(out, is_exact) = self;
         let list = begin(out, 6);
         loop {
             let length = out.len();
             let start = begin(out, 1);
-            if elements.next_element_seed(ValueWriter(out))?.is_none() {
+            if elements
+                .next_element_seed(ValueWriter(out, is_exact))?
+                .is_none()
+            {
                 out.truncate(length);
                 break;
             }
@@ -132,7 +141,8 @@ impl<'de> Visitor<'de> for ValueWriter<'_> {
     }
 }
 
-fn write_string(out: &mut Vec<u8>, field: u32, text: &str) {
+/// Appends a string field.
+pub fn write_string(out: &mut Vec<u8>, field: u32, text: &str) {
     let start = begin(out, field);
     out.extend_from_slice(text.as_bytes());
     end(out, start);
