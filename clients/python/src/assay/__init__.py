@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._errors import (
     ApiError,
     AssayError,
+    AssayWarning,
     AuthenticationError,
     Conflict,
     ConnectionFailed,
@@ -50,6 +51,7 @@ __all__ = [
     "ApiError",
     "Assay",
     "AssayError",
+    "AssayWarning",
     "AsyncAssay",
     "AsyncEvaluation",
     "AsyncJob",

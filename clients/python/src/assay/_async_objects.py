@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import _frames as frames
 from . import _models as models
+from ._arguments import integer_of, slice_of
 from ._async_runner import AsyncPool, AsyncRunner
 from ._cache import Cache
 from ._core import Core, Json, Pager, Steps, encode_json, without_none
-from ._errors import AssayError
+from ._errors import AssayError, OutOfRange
 from ._frames import Predictions, open_predictions
 from ._items import Items, load_items
 from ._jobs import JobWatcher, OutputReader, wait_for_job
@@ -55,7 +56,7 @@ class AsyncConnection:
     ) -> T:
         """Calls an operation and returns its decoded response."""
         reply = await self.run(self.core.call(operation, path=path, body=body))
-        return decode(reply.json())
+        return reply.decode(decode)
 
     async def query(
         self,
@@ -66,14 +67,14 @@ class AsyncConnection:
     ) -> T:
         """Calls an operation with query parameters and returns its decoded response."""
         reply = await self.run(self.core.call(operation, path=path, query=query))
-        return decode(reply.json())
+        return reply.decode(decode)
 
     async def call_with_key(
         self, decode: Callable[[Json], T], operation: str, body: Json, key: str, **path: str
     ) -> T:
         """Calls an operation with an `Idempotency-Key` and returns its decoded response."""
         steps = self.core.call(operation, path=path, body=body, idempotency_key=key)
-        return decode((await self.run(steps)).json())
+        return (await self.run(steps)).decode(decode)
 
     async def discard(self, operation: str, **path: str) -> None:
         """Calls an operation whose response has no body."""
@@ -126,26 +127,25 @@ class AsyncPages(Generic[T]):
         """Returns an entry or a slice such as `[:20]`. Indexes count from the start only."""
         if isinstance(index, slice):
             return self._slice(index)
-        return self._entry(index)
+        return self._entry(integer_of("index", index, 0))
 
     async def _entry(self, index: int) -> T:
         found = await self._slice(slice(index, index + 1))
         if not found:
-            raise IndexError(f"the listing has no entry {index}")
+            raise OutOfRange(f"The listing has no entry {index}.")
         return found[0]
 
     async def _slice(self, part: slice) -> list[T]:
-        if (part.start or 0) < 0 or (part.stop or 0) < 0 or (part.step or 1) < 1:
-            raise IndexError("a listing can only be sliced from its start, with a positive step")
+        start, stop, step = slice_of(part)
         found: list[T] = []
-        if part.stop == 0:
+        if stop == 0:
             return found
         async for entry in self:
             found.append(entry)
             # Later pages are not loaded.
-            if len(found) == part.stop:
+            if len(found) == stop:
                 break
-        return found[part]
+        return found[start:stop:step]
 
     async def all(self) -> list[T]:
         """Returns all entries."""
@@ -278,13 +278,15 @@ class AsyncSuite(models.Suite):
         object.__setattr__(self, "_items_version", items.version)
         return items
 
-    async def check(self, predictions: Predictions, rankings: Any = None) -> Check:
+    async def check(
+        self, predictions: Predictions, rankings: Any = None, *, labels: Any = None
+    ) -> Check:
         """Checks predictions without sending them, with the verdict of the platform.
 
         Accepts what `submit` accepts, and names the place of each error. Reads the items, unless
         they are in the cache.
         """
-        source = open_predictions(predictions, rankings, self.metric)
+        source = open_predictions(predictions, rankings, self.metric, labels)
         return check_predictions(source, (await self.items()).ids(), self.metric)
 
     async def submit(
@@ -292,6 +294,7 @@ class AsyncSuite(models.Suite):
         predictions: Predictions,
         rankings: Any = None,
         *,
+        labels: Any = None,
         label: str | None = None,
         metadata: Mapping[str, str] | None = None,
         fresh: bool = False,
@@ -300,11 +303,23 @@ class AsyncSuite(models.Suite):
     ) -> AsyncJob:
         """Submits predictions, and returns the job that scores them.
 
-        `predictions` is a DataFrame of pandas, polars or pyarrow with the columns `item_id` and
-        `prediction`; the path of a file (NDJSON, a JSON array or CSV, also with gzip or zstd;
-        Parquet); a dict; an iterable of (item_id, prediction); or ids, with an array of
-        `rankings`. More than 5 MiB are sent as an upload, which continues after an interruption
-        if the same call is repeated.
+        `predictions` is one of
+
+        - a DataFrame of pandas, polars or pyarrow with the columns `item_id` and `prediction`, or,
+          for probabilities, with one column for each label; `labels` can name these columns. An
+          index of pandas can have the ids instead of the column `item_id`;
+        - a Series of pandas whose index has the ids;
+        - the path of a file: NDJSON, a JSON array or CSV, also with gzip or zstd; or Parquet;
+        - a dict, or an iterable of (item_id, prediction);
+        - ids, with `rankings`: for each id a label, a number or a ranking (shape `(n,)` or
+          `(n, k)`), or, with `labels`, its probabilities (shape `(n, len(labels))`). The columns of
+          a DataFrame are labels.
+
+        Values can be those of numpy, pandas, polars and pyarrow. A null is an error with the id of
+        its item, except that a null probability is absent.
+
+        More than 5 MiB are sent as an upload, which continues after an interruption if the same
+        call is repeated.
 
         The same submission returns the same job and is charged once, unless that job was cancelled
         or the platform failed. With `fresh`, it is a new job. With `wait_for_slot`, the client
@@ -315,7 +330,7 @@ class AsyncSuite(models.Suite):
         `QuotaExceeded`, and other exceptions of the client.
         """
         connection = self._connection
-        source = open_predictions(predictions, rankings, self.metric)
+        source = open_predictions(predictions, rankings, self.metric, labels)
         submission = self._submission(label, metadata, fresh, wait_for_slot)
         steps = submit(connection.core, connection.cache, source, submission, progress)
         return connection.job(await connection.run(steps))

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any, TypeVar
 
 from . import _models as models
+from ._arguments import integer_of, label_of, list_of, metadata_of, optional_list
 from ._async_objects import (
     AsyncConnection,
     AsyncJob,
@@ -17,6 +18,7 @@ from ._async_objects import (
     item_scores,
 )
 from ._core import Pager, new_key, without_none
+from ._errors import AssayError
 from ._items import Items, load_items
 from ._upload import send_part
 
@@ -100,12 +102,12 @@ class AsyncEvals(AsyncResource):
         body = without_none(
             suite_id=suite_id,
             suite_version=suite_version,
-            label=label,
-            metadata=metadata,
-            predictions=None if predictions is None else [*predictions],
+            label=label_of(label),
+            metadata=metadata_of(metadata),
+            predictions=optional_list("predictions", predictions),
             input_ref=input_ref,
         )
-        key = idempotency_key or new_key()
+        key = new_key() if idempotency_key is None else idempotency_key
         return await self._connection.call_with_key(self._connection.job, "createEval", body, key)
 
 
@@ -137,7 +139,7 @@ class AsyncJobs(AsyncResource):
         """Returns a job. `wait` (0 to 30 seconds) delays the response until the job is finished."""
         core = self._connection.core
         steps = core.call("getJob", path={"job_id": job_id}, query={"wait": wait})
-        return self._connection.job((await self._connection.run(steps)).json())
+        return (await self._connection.run(steps)).decode(self._connection.job)
 
     async def cancel(self, job_id: str) -> AsyncJob:
         """Cancels a job. Raises `InvalidState` if it is finished."""
@@ -206,7 +208,9 @@ class AsyncUploads(AsyncResource):
 
     async def put_part(self, upload_id: str, number: int, content: bytes) -> None:
         """Sends one part (numbers from 1 to 10,000, at most 64 MiB), and checks its SHA-256."""
-        await self._connection.run(send_part(self._connection.core, upload_id, number, content))
+        core = self._connection.core
+        number = integer_of("number", number, 1)
+        await self._connection.run(send_part(core, upload_id, number, content))
 
     async def complete(self, upload_id: str) -> models.Upload:
         """Completes an upload: the server reads and validates it."""
@@ -245,7 +249,7 @@ class AsyncModels(AsyncResource):
     ) -> models.Predictions:
         """Predicts the next item of each of 1 to 64 sequences."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             top_k=top_k,
             exclude_seen=exclude_seen,
             model_version=model_version,
@@ -273,7 +277,7 @@ class AsyncModels(AsyncResource):
     ) -> models.Generations:
         """Continues each of 1 to 64 sequences. The same `seed` gives the same continuations."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             n_events=n_events,
             n_continuations=n_continuations,
             mode=mode,
@@ -302,7 +306,7 @@ class AsyncModels(AsyncResource):
     ) -> models.Embeddings:
         """Returns a vector for each of 1 to 64 sequences. They are personal data."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             pooling=pooling,
             normalize=normalize,
             encoding_format=encoding_format,
@@ -340,16 +344,19 @@ class AsyncPredictions(AsyncResource):
         body = without_none(
             model_id=model_id,
             suite_id=suite_id,
-            sequences=None if sequences is None else [*sequences],
+            sequences=optional_list("sequences", sequences),
             input_ref=input_ref,
             evaluate=evaluate,
             parameters=parameters,
-            label=label,
+            label=label_of(label),
             model_version=model_version,
             operation=operation,
         )
         return await self._connection.call_with_key(
-            self._connection.job, "createPrediction", body, idempotency_key or new_key()
+            self._connection.job,
+            "createPrediction",
+            body,
+            new_key() if idempotency_key is None else idempotency_key,
         )
 
 
@@ -370,6 +377,8 @@ class AsyncBoards(AsyncResource):
                 suite_id=suite_id,
             )
             entries += board.entries
+            if board.next_cursor is not None and board.next_cursor == cursor:
+                raise AssayError(f"{suite_id}: the next page of the board has the cursor of this.")
             cursor = board.next_cursor
             if cursor is None:
                 return dataclasses.replace(board, entries=tuple(entries))
@@ -500,7 +509,9 @@ class AsyncKeys(AsyncResource):
     ) -> models.ApiKeyCreated:
         """Creates a key. Its secret, `key`, is in this response only."""
         body = without_none(
-            name=name, scopes=None if scopes is None else [*scopes], expires_at=expires_at
+            name=name,
+            scopes=optional_list("scopes", scopes),
+            expires_at=expires_at,
         )
         return await self._connection.call(models.ApiKeyCreated.from_dict, "createKey", body=body)
 
@@ -514,7 +525,9 @@ class AsyncKeys(AsyncResource):
     ) -> models.ApiKey:
         """Renames a key, removes some of its scopes, or brings its expiry forward."""
         body = without_none(
-            name=name, scopes=None if scopes is None else [*scopes], expires_at=expires_at
+            name=name,
+            scopes=optional_list("scopes", scopes),
+            expires_at=expires_at,
         )
         return await self._connection.call(
             models.ApiKey.from_dict, "updateKey", body=body, key_id=key_id
@@ -731,7 +744,7 @@ class AsyncWebhooks(AsyncResource):
         self, url: str, events: Iterable[models.EventType], *, description: str | None = None
     ) -> models.WebhookWithSecret:
         """Creates a webhook. Its `secret` is in this response only."""
-        body = without_none(url=url, events=[*events], description=description)
+        body = without_none(url=url, events=list_of("events", events), description=description)
         return await self._connection.call(
             models.WebhookWithSecret.from_dict, "createWebhook", body=body
         )
@@ -754,7 +767,7 @@ class AsyncWebhooks(AsyncResource):
         """Changes a webhook. An empty description removes it."""
         body = without_none(
             url=url,
-            events=None if events is None else [*events],
+            events=optional_list("events", events),
             description=description,
             enabled=enabled,
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ._core import encode_json
+from ._errors import AssayWarning
 
 _STATE_SECONDS = 8 * 24 * 3600  # Uploads expire after 7 days.
 
@@ -65,7 +66,8 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
                 file.write(line)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        with suppress(OSError):
+            os.unlink(name)
         raise
 
 
@@ -79,16 +81,25 @@ class PredictionLog:
 
     def load(self) -> int:
         """Reads the predictions of an earlier run. Returns their number."""
-        if self._path is None or not self._path.exists():
+        if self._path is None or not os.path.exists(self._path):
             return 0
-        with self._path.open("rb") as file:
-            for line in file:
-                try:
-                    item_id, prediction = json.loads(line)
-                except ValueError:
-                    continue  # The process ended while it wrote this line.
-                self._made[item_id] = prediction
+        try:
+            with self._path.open("rb") as file:
+                for line in file:
+                    try:
+                        item_id, prediction = json.loads(line)
+                    except (ValueError, TypeError):
+                        continue  # The process ended while it wrote this line.
+                    if isinstance(item_id, str):
+                        self._made[item_id] = prediction
+        except OSError as error:
+            self._forget(error)
         return len(self._made)
+
+    def _forget(self, error: OSError) -> None:
+        # The evaluation can go on; only an interrupted one could not be continued.
+        self._path = None
+        warnings.warn(f"Predictions are not kept on disk: {error}.", AssayWarning, stacklevel=2)
 
     def add(self, predictions: Mapping[str, Any]) -> None:
         """Appends predictions. They survive a crash of the process."""
@@ -104,9 +115,7 @@ class PredictionLog:
                 with self._path.open("ab") as file:
                     file.write(lines if is_new else b"\n" + lines)
             except OSError as error:
-                # The evaluation can go on; only an interrupted one could not be continued.
-                self._path = None
-                warnings.warn(f"Predictions are not kept on disk: {error}.", stacklevel=2)
+                self._forget(error)
 
     def kept(self) -> str:
         """Returns what a later run of the same evaluation finds, for people."""
@@ -123,8 +132,7 @@ class PredictionLog:
 
     def delete(self) -> None:
         """Deletes the file."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        _delete(self._path)
 
 
 class UploadState:
@@ -137,22 +145,35 @@ class UploadState:
         """Returns the id of the upload, if there is one."""
         try:
             return self._path.read_text(encoding="utf-8").strip() if self._path else None
-        except FileNotFoundError:
+        except (OSError, UnicodeDecodeError):
+            # Without the state, the upload begins again.
             return None
 
     def save(self, upload_id: str) -> None:
         """Stores the id, and deletes the states of uploads that have expired."""
         if self._path is None:
             return
-        write_lines(self._path, [upload_id.encode()])
+        try:
+            write_lines(self._path, [upload_id.encode()])
+        except OSError as error:
+            self._path = None
+            warnings.warn(f"The upload cannot be resumed: {error}.", AssayWarning, stacklevel=2)
+            return
         oldest = time.time() - _STATE_SECONDS
         for path in self._path.parent.iterdir():
             # Another process can delete the file at any time.
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
     def delete(self) -> None:
         """Deletes the state."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        _delete(self._path)
+
+
+def _delete(path: Path | None) -> None:
+    if path is not None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            warnings.warn(f"{path} cannot be deleted: {error}.", AssayWarning, stacklevel=2)

@@ -18,9 +18,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from ._errors import ApiError, AssayError, ConnectionFailed, QuotaExceeded, error_of_response
+from ._arguments import header_of, kind_of, reason_of, text_of
+from ._errors import (
+    ApiError,
+    AssayError,
+    AssayWarning,
+    ConnectionFailed,
+    QuotaExceeded,
+    error_of_response,
+)
 from ._record import Record, format_time
 from ._retry import Failure, RateLimit, RetryPolicy, timeout_of
 from ._tables import OPERATIONS, RETRIES
@@ -63,9 +71,32 @@ class Reply:
     def json(self) -> Any:
         """Returns the decoded body. Raises `AssayError` if it is not JSON."""
         try:
-            return json.loads(self.content)
-        except ValueError as error:
-            raise AssayError(f"The response (status {self.status}) is not JSON.") from error
+            return json.loads(self.content.decode())
+        except (ValueError, RecursionError):
+            pass
+        raise AssayError(f"{self._name()} is not JSON.")
+
+    def decode(self, decode: Callable[[Any], T]) -> T:
+        """Returns what `decode` makes of the decoded body.
+
+        Raises `AssayError` if the response does not have the form that it expects. The message and
+        the cause of the error have no values of the response, which can be credentials.
+        """
+        body = self.json()
+        try:
+            return decode(body)
+        except AssayError as error:
+            reason = str(error)
+        except KeyError as error:
+            reason = f"It lacks {error}."
+        except Exception as error:
+            reason = f"Reading it ends with {kind_of(error)}."
+        raise AssayError(f"{self._name()} does not have the form of the API. {reason}")
+
+    def _name(self) -> str:
+        request_id = self.headers.get("x-request-id")
+        suffix = f", request {request_id}" if request_id else ""
+        return f"The response (status {self.status}{suffix})"
 
 
 class TransportError(Exception):
@@ -153,19 +184,20 @@ class Core:
     ) -> Steps[Reply]:
         """Sends the request of an operation, with retries.
 
-        A `body` of bytes is JSON already. Raises `ApiError` and `ConnectionFailed`.
+        A `body` of bytes is JSON already. Raises `ApiError`, `ConnectionFailed`, and `AssayError`
+        for arguments that cannot be sent.
         """
         method, template = OPERATIONS[operation]
-        content = body if isinstance(body, bytes) or body is None else encode_json(body)
+        content = body if isinstance(body, bytes) or body is None else encode_body(body)
         all_headers = dict(headers or {})
         if content is not None:
             all_headers.setdefault("Content-Type", "application/json")
         if idempotency_key is not None:
-            all_headers["Idempotency-Key"] = idempotency_key
+            all_headers["Idempotency-Key"] = header_of("idempotency_key", idempotency_key)
         request = Request(
             operation=operation,
             method=method,
-            path=template.format_map({k: quote(v, safe=":") for k, v in (path or {}).items()}),
+            path=template.format_map({k: _path_part(k, v) for k, v in (path or {}).items()}),
             query=encode_query(query or {}),
             headers=all_headers,
             content=content,
@@ -190,11 +222,12 @@ class Core:
             except TransportError as failed:
                 failure = Failure(failed.kind)
                 error = ConnectionFailed(f"{request.method} {request.path}: {failed}")
-                error.__cause__ = failed
             else:
                 self._observe(reply)
-                if reply.status < 400:
+                if 200 <= reply.status < 300:
                     return reply
+                if reply.status < 400:
+                    raise _unusable(request, reply)
                 error = decode_error(reply)
                 limit = error.limit if isinstance(error, QuotaExceeded) else None
                 failure = Failure(error.code, error.retry_after, limit)
@@ -216,7 +249,7 @@ class Core:
         # Without a valid credential, the headers describe the limit of the network address.
         if reply.status != 401 and "x-ratelimit-remaining" in headers:
             # A proxy may repeat or change the headers. A hint that is no number is ignored.
-            with suppress(ValueError):
+            with suppress(ValueError, OverflowError):
                 self.rate_limit.observe(
                     int(headers.get("x-ratelimit-limit", 0)),
                     int(headers["x-ratelimit-remaining"]),
@@ -227,25 +260,29 @@ class Core:
             self.warned_expiry = expires_at
             import warnings
 
-            warnings.warn(f"The API key expires at {expires_at}.", UserWarning, stacklevel=2)
+            warnings.warn(f"The API key expires at {expires_at}.", AssayWarning, stacklevel=2)
 
 
 def _seconds_to_reset(headers: Mapping[str, str]) -> float:
     """Returns the time until `X-RateLimit-Reset`, independent of the clock of this machine."""
     try:
         now = parsedate_to_datetime(headers["date"]).timestamp()
-    except (KeyError, ValueError):
+    except Exception:
+        # The parser of the standard library has no closed set of exceptions.
         import time
 
         now = time.time()
-    return float(headers.get("x-ratelimit-reset", 0)) - now
+    seconds = float(headers.get("x-ratelimit-reset", 0)) - now
+    if not math.isfinite(seconds):
+        raise ValueError("this is no time")
+    return seconds
 
 
 def decode_error(reply: Reply) -> ApiError:
     """Returns the exception for an error response."""
     try:
-        body = json.loads(reply.content)
-    except ValueError:
+        body = json.loads(reply.content.decode())
+    except (ValueError, RecursionError):
         body = None
     retry_after: float | None
     try:
@@ -256,6 +293,54 @@ def decode_error(reply: Reply) -> ApiError:
     if retry_after is not None and not 0 <= retry_after < math.inf:
         retry_after = None
     return error_of_response(reply.status, body, reply.headers.get("x-request-id"), retry_after)
+
+
+def _unusable(request: Request, reply: Reply) -> AssayError:
+    """Returns the error for a response that is neither a result nor an error of the API."""
+    text = f"{request.method} {request.path}: the server responded with status {reply.status}"
+    try:
+        target = urlsplit(reply.headers["location"])
+        place = f" to {target.scheme}://{target.hostname}" if target.hostname else ""
+    except (KeyError, ValueError):
+        place = ""
+    if reply.status < 300:
+        return AssayError(f"{text}, which is no response of the API.")
+    return AssayError(
+        f"{text}, a redirect{place}. Set `base_url` to the address of the installation."
+    )
+
+
+def _path_part(name: str, value: Any) -> str:
+    part = text_of(name, value)
+    # An empty part or dots would be the path of another operation.
+    if part.strip(".") == "":
+        raise AssayError(f"`{name}` must not be {part!r}.")
+    return quote(part, safe=":")
+
+
+def encode_body(body: Json) -> bytes:
+    """Returns a request body. Raises `AssayError` with the name of the field that is not JSON."""
+    try:
+        return encode_json(body)
+    except Exception:
+        pass
+    for name, value in body.items():
+        try:
+            encode_json(value)
+        except Exception as error:
+            reason = _reason_of_encoding(error)
+        else:
+            continue
+        raise AssayError(f"`{name}` cannot be sent as JSON: {reason}.")
+    raise AssayError("The request body cannot be sent as JSON.")
+
+
+def _reason_of_encoding(error: Exception) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "it has half of a character, a surrogate"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return reason_of(error)
 
 
 def encode_json(value: Any) -> bytes:
@@ -270,16 +355,29 @@ def _json_default(value: Any) -> Any:
         return value.tolist()
     if hasattr(value, "isoformat"):
         return format_time(value)
+    if type(value).__name__ == "Decimal":
+        return float(value)
     raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
 def encode_query(query: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Returns query parameters as strings, without those that are None."""
+    """Returns query parameters as strings, without those that are None.
+
+    Raises `AssayError` with the name of a parameter that cannot be sent.
+    """
     return tuple(
-        (name, format_time(value) if hasattr(value, "isoformat") else str(value))
+        (text_of("a name of query", name), text_of(name, _query_value(name, value)))
         for name, value in query.items()
         if value is not None
     )
+
+
+def _query_value(name: str, value: Any) -> str:
+    try:
+        return format_time(value) if hasattr(value, "isoformat") else str(value)
+    except Exception as error:
+        reason = reason_of(error)
+    raise AssayError(f"`{name}` cannot be sent: {reason}.")
 
 
 def without_none(**values: Any) -> Json:
@@ -332,6 +430,7 @@ class Pager(Generic[T]):
         self._query = dict(query or {})
         self._token = token
         self._follows = follows
+        self._read: str | None = None
         self.has_more = True
 
     @property
@@ -341,14 +440,20 @@ class Pager(Generic[T]):
 
     def next_page(self) -> Steps[list[T]]:
         """Reads the next page."""
-        page: Json = (
-            yield from self._core.call(self._operation, path=self._path, query=self._query)
-        ).json()
-        entries = [self._decode(entry) for entry in page[self._field]]
-        following = page.get(f"next_{self._token}") if self._token else None
+        reply = yield from self._core.call(self._operation, path=self._path, query=self._query)
+        entries, following = reply.decode(self._entries)
         if following is not None and self._token:
-            self._query[self._token] = following
+            # A token that does not change would never come to an end.
+            if not self._follows and following == self._read:
+                raise AssayError(f"{self._operation}: the next page has the token of this one.")
+            self._query[self._token] = self._read = following
         # The cursor of events is never null; an empty page is the last one.
         is_last = following is None or (self._operation == "listEvents" and not entries)
         self.has_more = self._follows or not is_last
         return entries
+
+    def _entries(self, page: Json) -> tuple[list[T], str | None]:
+        following = page.get(f"next_{self._token}") if self._token else None
+        if not isinstance(following, (str, type(None))):
+            raise AssayError(f"`next_{self._token}` must be a string.")
+        return [self._decode(entry) for entry in page[self._field]], following

@@ -390,10 +390,10 @@ def _entry(index: int, line: int | None, row: Any, column: str) -> Iterator[Entr
     is_failed = is_failed and set(fields) <= {"item_id", "error"}
     if "item_id" not in fields:
         problems.append(Problem(f"{place}.item_id", "this field is required"))
-    elif problem := _id_problem(fields["item_id"]):
+    elif problem := id_problem(fields["item_id"]):
         problems.append(Problem(f"{place}.item_id", problem))
     if column in fields:
-        if problem := _value_problem(fields[column]):
+        if problem := value_problem(fields[column]):
             problems.append(Problem(f"{place}.{column}", problem))
     elif not is_failed:
         problems.append(Problem(f"{place}.{column}", "this field is required"))
@@ -404,7 +404,8 @@ def _entry(index: int, line: int | None, row: Any, column: str) -> Iterator[Entr
         yield Entry(index, line, fields["item_id"], value, has_value=not is_failed)
 
 
-def _id_problem(item_id: Any) -> str | None:
+def id_problem(item_id: Any) -> str | None:
+    """Returns why a value is no id of an item, if it is none."""
     if not isinstance(item_id, str):
         return "must be a string"
     if not item_id:
@@ -414,7 +415,7 @@ def _id_problem(item_id: Any) -> str | None:
     return "must not have a NUL character" if "\0" in item_id else None
 
 
-def _value_problem(value: Any) -> str | None:
+def value_problem(value: Any) -> str | None:
     """Returns why a value is no prediction of any metric, if it is none."""
     if isinstance(value, (list, dict)):
         entries = list(cast("Iterable[Any]", value))
@@ -537,15 +538,15 @@ def _row(
     place = place_of(index, record.line)
     (item_id, _), (cell, is_quoted) = (record.cells[number] for number in columns)
     problems: list[Problem] = []
-    id_problem = _OPEN_QUOTE if "\n" in item_id else _id_problem(item_id)
-    if id_problem:
-        problems.append(Problem(f"{place}.item_id", id_problem))
+    problem = _OPEN_QUOTE if "\n" in item_id else id_problem(item_id)
+    if problem:
+        problems.append(Problem(f"{place}.item_id", problem))
     value: Any = None
     has_value = bool(cell) or is_quoted
     try:
         if has_value:
             value = _cell_value(cell, column, numbers=numbers)
-            if problem := _value_problem(value):
+            if problem := value_problem(value):
                 raise _InvalidError(problem)
     except (ValueError, RecursionError) as error:
         message = (

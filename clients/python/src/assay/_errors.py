@@ -18,6 +18,14 @@ class AssayError(Exception):
     """The `Idempotency-Key` of the failed request, if it had one."""
 
 
+class AssayWarning(UserWarning):
+    """A likely mistake, or a setting that deserves attention. The call continues."""
+
+
+class OutOfRange(AssayError, IndexError):
+    """A listing has no entry at the index."""
+
+
 class ApiError(AssayError):
     """An error response of the API."""
 
@@ -69,10 +77,13 @@ class ValidationFailed(ApiError):
     @property
     def fields(self) -> tuple[FieldError, ...]:
         """The field errors."""
-        found = self.details.get("fields") or ()
+        found = self.details.get("fields")
+        if not isinstance(found, list):
+            return ()
+        listed: list[Any] = found  # pyright: ignore[reportUnknownVariableType]
         return tuple(
-            FieldError(str(f.get("field")), str(f.get("reason")), str(f.get("message")))
-            for f in found
+            FieldError(_text(f.get("field")), _text(f.get("reason")), _text(f.get("message")))
+            for f in map(_object, listed)
         )
 
 
@@ -140,15 +151,19 @@ class QuotaExceeded(ApiError):
     @property
     def max(self) -> int:
         """The value of the limit."""
-        return int(self.details.get("max", 0))
+        found = self.details.get("max")
+        return found if isinstance(found, int) else 0
 
     @property
     def resets_at(self) -> datetime | None:
         """The latest time at which there is room again."""
         from ._record import parse_time
 
-        text = self.details.get("resets_at")
-        return parse_time(text) if text else None
+        try:
+            return parse_time(self.details["resets_at"])
+        except Exception:
+            # A proxy can change the details. The limit is reached nevertheless.
+            return None
 
 
 class RateLimited(ApiError):
@@ -245,22 +260,27 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def _text(value: Any) -> str:
+    # Half characters of a response would make the message impossible to print.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
 def error_of_response(
     status: int, body: Any, request_id: str | None, retry_after: float | None
 ) -> ApiError:
     """Returns the exception for an error response. `body` is the decoded JSON, or None."""
     error = _object(_object(body).get("error"))
     fallback = _CODES_OF_STATUS.get(status, "internal" if status >= 500 else "invalid_request")
-    code = str(error.get("code") or fallback)
+    code = _text(error.get("code")) or fallback
     details = _object(error.get("details"))
     kind = ERRORS.get(code, ApiError)
     if code == "forbidden" and details.get("reason") == "terms_not_accepted":
         kind = TermsNotAccepted
     return kind(
         code,
-        str(error.get("message") or f"The server responded with status {status}."),
+        _text(error.get("message")) or f"The server responded with status {status}.",
         status=status,
-        request_id=error.get("request_id") or request_id,
+        request_id=_text(error.get("request_id")) or request_id,
         details=details,
         retry_after=retry_after,
     )

@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypedDict, cast
 
+from . import _models as models
+from ._arguments import (
+    flag_of,
+    integer_of,
+    kind_of,
+    label_of,
+    metadata_of,
+    number_of,
+    reason_of,
+    shown,
+)
 from ._cache import Cache, PredictionLog
 from ._core import Block, Call, Core, Json, Parallel, Steps, is_async_function, logger
 from ._errors import AssayError, ValidationFailed
-from ._frames import is_type_of_metric, open_predictions, prediction_line
+from ._frames import metric_problem, open_predictions, plain_value, prediction_line
 from ._identity import identity_of
 from ._items import Item, Items
 from ._progress import PredictionMeter, is_terminal_or_notebook, write_line
@@ -48,6 +59,37 @@ class Predicted:
     n_skipped: int
 
 
+def id_of(name: str, value: Any, kind: type[models.Job | models.Suite]) -> str:
+    """Returns the id of a job or of a suite, which callers can pass as an object."""
+    if isinstance(value, models.Job) and kind is models.Job:
+        return value.id
+    if isinstance(value, models.Suite) and kind is models.Suite:
+        return value.suite_id
+    if isinstance(value, str):
+        return value
+    what = kind.__name__
+    raise AssayError(f"`{name}` must be a {what} or its id, not {kind_of(value)}.")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises `AssayError` for an option of `evaluate` that does not exist or has no meaning."""
+    for name, value in options.items():
+        if name not in EvaluateArguments.__annotations__:
+            known = ", ".join(EvaluateArguments.__annotations__)
+            raise AssayError(f"evaluate has no option `{name}`. Options: {known}.")
+        if name in ("batch_size", "max_concurrency") and value is not None:
+            integer_of(name, value, 1)
+    if options.get("timeout") is not None:
+        number_of("timeout", options["timeout"])
+    on_error = options.get("on_error", "raise")
+    if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
+        raise AssayError('`on_error` must be "raise" or "skip".')
+    label_of(options.get("label"))
+    metadata_of(options.get("metadata"))
+    flag_of("fresh", options.get("fresh"))
+    flag_of("progress", options.get("progress"))
+
+
 def predict_items(
     core: Core,
     items: Items,
@@ -60,12 +102,12 @@ def predict_items(
 
     Raises `AssayError` for the first prediction that the metric does not accept.
     """
-    if limit is not None and limit < 1:
-        raise AssayError(f"`limit` must be at least 1, not {limit}.")
-    if options.get("on_error", "raise") not in ("raise", "skip"):
-        raise AssayError('`on_error` must be "raise" or "skip".')
+    if limit is not None:
+        integer_of("limit", limit, 1)
+    if not callable(predict):
+        raise AssayError(f"`predict` must be a function, not {kind_of(predict)}.")
     suite = yield from core.call("getSuite", path={"suite_id": items.suite_id})
-    metric: str = suite.json()["metric"]
+    metric = suite.decode(models.Suite.from_dict).metric
     progress = options.get("progress")
     is_shown = is_terminal_or_notebook() if progress is None else progress
     identity, unknown = identity_of(predict)
@@ -168,10 +210,11 @@ def _predict_batch(
     except Exception as error:
         if isinstance(error, AssayError) or options.get("on_error", "raise") == "raise":
             raise
-        logger.warning("%s is skipped: %r", ", ".join(item.id for item in batch[:3]), error)
+        skipped_ids = ", ".join(item.id for item in batch[:3])
+        logger.warning("%s is skipped: %s", skipped_ids, reason_of(error))
         skipped.extend(item.id for item in batch)
         return
-    made = {item.id: _as_json(output) for item, output in zip(batch, outputs, strict=True)}
+    made = {item.id: _as_json(item.id, output) for item, output in zip(batch, outputs, strict=True)}
     for item_id, prediction in made.items():
         _check(item_id, prediction, metric)
     yield Block(lambda: log.add(made))
@@ -181,7 +224,8 @@ def _predict_batch(
 def _listed(outputs: Any) -> list[Any]:
     """Returns the predictions of a batch. Other containers have no order, or another meaning."""
     is_frame = hasattr(outputs, "iloc") or hasattr(outputs, "columns")
-    if is_frame or isinstance(outputs, (Mapping, Set, str, bytes)):
+    is_list = hasattr(outputs, "__iter__") or hasattr(outputs, "__getitem__")
+    if is_frame or not is_list or isinstance(outputs, (Mapping, Set, str, bytes)):
         kind = type(cast("object", outputs)).__name__
         raise AssayError(
             f"predict returned a {kind} for a batch. "
@@ -191,15 +235,17 @@ def _listed(outputs: Any) -> list[Any]:
 
 
 def _check(item_id: str, prediction: Any, metric: str) -> None:
-    prediction_line((item_id, prediction))
-    if not is_type_of_metric(prediction, metric):
-        shown = repr(prediction)
-        shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
+    if problem := metric_problem(prediction, metric):
         raise AssayError(
-            f"predict returned {shown} for the item {item_id}, "
-            f"which the metric {metric} does not accept."
+            f"predict returned {shown(prediction)} for the item {item_id}, "
+            f"which the metric {metric} does not accept: {problem}."
         )
+    prediction_line((item_id, prediction))
 
 
-def _as_json(prediction: Any) -> Any:
-    return prediction.tolist() if hasattr(prediction, "tolist") else prediction
+def _as_json(item_id: str, prediction: Any) -> Any:
+    try:
+        return plain_value(prediction)
+    except Exception as error:
+        reason = reason_of(error)
+    raise AssayError(f"The prediction of the item {item_id} cannot be read: {reason}.")

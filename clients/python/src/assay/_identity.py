@@ -39,7 +39,8 @@ def identity_of(function: Any) -> tuple[str, str]:
         return digest_of("".join(_Description().of(function))), ""
     except _UnknownError as unknown:
         return "", str(unknown)
-    except RecursionError:
+    except Exception:
+        # Attributes of the object raise exceptions, or it is nested too deep.
         return "", type(function).__name__
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from . import _frames as frames
 from . import _models as models
+from ._arguments import kind_of, reason_of, shown
 from ._cache import Cache, write_lines
 from ._core import Block, Core, Json, Steps, encode_json
+from ._errors import AssayError, AssayWarning, OutOfRange
 
 _PAGE_ITEMS = 1000
 
@@ -41,7 +44,14 @@ class Items(Sequence[Item]):
         self._length: int | None = None
 
     def __iter__(self) -> Iterator[Item]:
-        return (Item.from_dict(json.loads(line)) for line in self._lines())
+        for line in self._lines():
+            try:
+                item = Item.from_dict(json.loads(line))
+            except (ValueError, RecursionError, AssayError):
+                item = None
+            if item is None:
+                raise AssayError(f"The items in {self._source} are damaged. Delete the file.")
+            yield item
 
     def __len__(self) -> int:
         if self._length is None:
@@ -54,7 +64,14 @@ class Items(Sequence[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         """Returns one item or a slice. Each call reads the file from its start."""
-        wanted = range(len(self))[index]
+        if not isinstance(index, (int, slice)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise AssayError(f"An index must be an integer or a slice, not {kind_of(index)}.")
+        try:
+            wanted = range(len(self))[index]
+        except IndexError:
+            raise OutOfRange(f"{self.suite_id} has no item {index}: it has {len(self)}.") from None
+        except (TypeError, ValueError) as error:
+            raise AssayError(f"Items have no slice {shown(index)} ({reason_of(error)}).") from None
         if isinstance(wanted, int):
             return next(item for n, item in enumerate(self) if n == wanted)
         found = {n: item for n, item in enumerate(self) if n in wanted}
@@ -65,11 +82,14 @@ class Items(Sequence[Item]):
 
     def first(self) -> Item:
         """Returns the first item."""
-        return next(iter(self))
+        found = next(iter(self), None)
+        if found is None:
+            raise OutOfRange(f"{self.suite_id} has no items.")
+        return found
 
     def ids(self) -> Iterator[str]:
         """Returns the ids of the items, in order."""
-        return (json.loads(line)["item_id"] for line in self._lines())
+        return (item.item_id for item in self)
 
     def to_polars(self) -> Any:
         """Returns a polars DataFrame: `item_id`, and one column for each field of the input."""
@@ -85,7 +105,10 @@ class Items(Sequence[Item]):
 
     def to_ndjson(self, path: str | Path) -> None:
         """Writes the items as NDJSON, each with `item_id` and `input`."""
-        write_lines(Path(path), self._lines())
+        try:
+            write_lines(Path(path), self._lines())
+        except (OSError, TypeError, ValueError) as error:
+            raise AssayError(f"The items cannot be written ({reason_of(error)}).") from error
 
     def _rows(self) -> list[Json]:
         # An input can have a field of the name `item_id`, too; the id of the item is kept.
@@ -95,8 +118,11 @@ class Items(Sequence[Item]):
         if isinstance(self._source, list):
             yield from self._source
         else:
-            with self._source.open("rb") as file:
-                yield from file
+            try:
+                with self._source.open("rb") as file:
+                    yield from file
+            except OSError as error:
+                raise AssayError(f"The items cannot be read ({reason_of(error)}).") from error
 
 
 def load_items(core: Core, cache: Cache, suite_id: str, version: str | None) -> Steps[Items]:
@@ -107,26 +133,42 @@ def load_items(core: Core, cache: Cache, suite_id: str, version: str | None) -> 
     query: dict[str, Any] = {"limit": _PAGE_ITEMS}
     while True:
         reply = yield from core.call("listSuiteItems", path={"suite_id": suite_id}, query=query)
-        page: Mapping[str, Any] = reply.json()
-        current: str = page["suite_version"]
+        page = reply.decode(_page)
+        current = page.version
         if not lines and (found := cached_items(cache, suite_id, current)):
             return found
-        lines += [encode_json(item) + b"\n" for item in page["items"]]
-        if page["next_cursor"] is None:
+        lines += page.lines
+        if page.next_cursor is None:
             break
-        query["cursor"] = page["next_cursor"]
+        if page.next_cursor == query.get("cursor"):
+            raise AssayError(f"{suite_id}: the next page of items has the cursor of this one.")
+        query["cursor"] = page.next_cursor
     path = cache.items_file(suite_id, current)
     if path is None:
         return Items(suite_id, current, lines)
     try:
         yield Block(lambda: write_lines(path, lines))
     except OSError as error:
-        warnings.warn(f"The items are not kept on disk: {error}.", stacklevel=2)
+        warnings.warn(f"The items are not kept on disk: {error}.", AssayWarning, stacklevel=2)
         return Items(suite_id, current, lines)
     return Items(suite_id, current, path)
+
+
+class _Page(NamedTuple):
+    version: str
+    lines: list[bytes]
+    next_cursor: str | None
+
+
+def _page(body: Json) -> _Page:
+    lines = [encode_json(Item.from_dict(item).to_dict()) + b"\n" for item in body["items"]]
+    version, cursor = body["suite_version"], body["next_cursor"]
+    if not isinstance(version, str) or not isinstance(cursor, (str, type(None))):
+        raise AssayError("`suite_version` and `next_cursor` must be strings.")
+    return _Page(version, lines, cursor)
 
 
 def cached_items(cache: Cache, suite_id: str, version: str) -> Items | None:
     """Returns the items of a version if they are in the cache."""
     path = cache.items_file(suite_id, version)
-    return Items(suite_id, version, path) if path is not None and path.exists() else None
+    return Items(suite_id, version, path) if path is not None and os.path.exists(path) else None

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from . import _models as models
-from ._core import Core, Json, Read, Steps, TransportError, logger
+from ._arguments import number_of
+from ._core import Core, Json, Read, Reply, Steps, TransportError, decode_error, logger
 from ._errors import (
+    AssayError,
     ConnectionFailed,
     JobCancelled,
     JobFailed,
     WaitTimedOut,
-    error_of_response,
 )
 from ._progress import write_line
 
@@ -44,15 +45,15 @@ def wait_for_job(
     Raises `JobFailed`, `JobCancelled`, or `WaitTimedOut` after `timeout` seconds. If the wait is
     interrupted, the job continues, and its id is printed.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else time.monotonic() + number_of("timeout", timeout)
     try:
         while not is_finished(job):
             left = _WAIT_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimedOut(job, timeout or 0)
-            seconds = min(math.ceil(left), _WAIT_SECONDS)
+            seconds = math.ceil(min(left, _WAIT_SECONDS))
             reply = yield from core.call("getJob", path={"job_id": job.id}, query={"wait": seconds})
-            changed = decode(reply.json())
+            changed = reply.decode(decode)
             if on_update is not None and changed != job:
                 on_update(changed)
             job = changed
@@ -108,7 +109,8 @@ class JobWatcher(Generic[J]):
                 raise ConnectionFailed(f"The stream of {self._job_id} ends again and again.")
             return []
         *events, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
-        jobs = [self._decode(json.loads(data)) for data in map(_data_of, events) if data]
+        found = (Reply(200, {}, data) for data in map(_data_of, events) if data)
+        jobs = [event.decode(self._decode) for event in found]
         if jobs:
             self._failures = 0
             self.has_more = not is_finished(jobs[-1])
@@ -124,7 +126,7 @@ def _data_of(event: bytes) -> bytes:
     fields = [line.partition(b":") for line in event.split(b"\n")]
     data = b"\n".join(value.removeprefix(b" ") for name, _, value in fields if name == b"data")
     if any(name == b"event" and value.strip() == b"error" for name, _, value in fields):
-        raise error_of_response(500, json.loads(data), None, None)
+        raise decode_error(Reply(500, {}, data))
     return data
 
 
@@ -150,12 +152,15 @@ class OutputReader:
             headers={"Range": f"bytes={self._position}-{end}", "Accept": "application/x-ndjson"},
         )
         self._position += len(reply.content)
-        total = int(reply.headers.get("content-range", "/0").rsplit("/", 1)[1])
-        self.has_more = reply.status == 206 and self._position < total
+        found = re.fullmatch(r"bytes .*/([0-9]{1,18})", reply.headers.get("content-range", ""))
+        length = int(found[1]) if found else 0
+        self.has_more = reply.status == 206 and self._position < length
+        if self.has_more and not reply.content:
+            raise AssayError(f"The output of {self._job_id} ends before its length.")
         return list(self._lines(reply.content))
 
     def _lines(self, content: bytes) -> Iterator[Json]:
         lines = (self._rest + content).split(b"\n")
         # The last line of a range can continue in the next one.
         self._rest = lines.pop() if self.has_more else b""
-        return (json.loads(line) for line in lines if line.strip())
+        return (Reply(200, {}, line).json() for line in lines if line.strip())

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._core import Reply, Request, encode_json, encode_query
+from ._arguments import header_of, kind_of, shown, text_of
+from ._core import Reply, Request, encode_body, encode_query
 from ._errors import AssayError
 from ._retry import timeout_of
 from ._tables import OPERATIONS
@@ -48,10 +49,15 @@ class RawResponse:
     def rate_limit(self) -> RateLimitHeaders:
         """The rate limit as of this response."""
         names = ("limit", "remaining", "reset")
-        return RateLimitHeaders(*(int(self.headers.get(f"x-ratelimit-{n}", 0)) for n in names))
+        return RateLimitHeaders(*(_integer(self.headers.get(f"x-ratelimit-{n}")) for n in names))
 
     def __repr__(self) -> str:
         return f"<RawResponse {self.status} {self.request_id}>"
+
+
+def _integer(text: str | None) -> int:
+    # A proxy may repeat or change the headers.
+    return int(text) if text and re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 
 def raw_request(
@@ -62,25 +68,43 @@ def raw_request(
     content: bytes | None,
     headers: Mapping[str, str] | None,
 ) -> Request:
-    """Returns a request that is retried like the operation of the same method and path."""
-    if not path.startswith("/"):
+    """Returns a request that is retried like the operation of the same method and path.
+
+    Raises `AssayError` for arguments that cannot be sent.
+    """
+    if not text_of("path", path).startswith("/"):
         # The credential must not be sent to another host.
-        raise AssayError(f"`path` must begin with a slash, not {path!r}.")
+        raise AssayError("`path` must begin with a slash.")
+    if not re.fullmatch(r"[A-Za-z]+", text_of("method", method)):
+        raise AssayError("`method` must be a method of HTTP, such as GET.")
     method = method.upper()
     operation = operation_of(method, path.split("?", 1)[0])
-    all_headers = dict(headers or {})
+    all_headers = {
+        header_of("a name of headers", name): header_of(f"headers[{shown(name)}]", value)
+        for name, value in _pairs("headers", headers)
+    }
     if json is not None:
-        content = encode_json(json)
+        content = encode_body({"json": json})[len('{"json":') : -1]
         all_headers.setdefault("Content-Type", "application/json")
+    if content is not None and not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise AssayError(f"`content` must be bytes, not {kind_of(content)}.")
     return Request(
         operation=operation,
         method=method,
         path=path,
-        query=encode_query(query or {}),
+        query=encode_query(dict(_pairs("query", query))),
         headers=all_headers,
         content=content,
         timeout=timeout_of(operation),
     )
+
+
+def _pairs(name: str, values: Any) -> list[tuple[Any, Any]]:
+    if values is None:
+        return []
+    if not isinstance(values, Mapping):
+        raise AssayError(f"`{name}` must be a dict, not {kind_of(values)}.")
+    return [*values.items()]  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
 
 
 def operation_of(method: str, path: str) -> str:

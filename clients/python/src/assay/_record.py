@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from ._errors import AssayError
 
@@ -22,6 +23,8 @@ Decoder = Callable[[Any], Any]
 Decoders = dict[str, Decoder]
 
 _FIELDS: dict[type, tuple[Field[Any], ...]] = {}
+_SECRETS = ("key", "token", "secret", "device_code")
+_NUMBER_MAX = 1.7976931348623157e308
 
 
 class Record:
@@ -56,8 +59,11 @@ class Record:
         return hash(_values_of(self))
 
     def __repr__(self) -> str:
-        names = (field.name for field in _fields_of(type(self)))
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        # Credentials must not appear in logs and notebooks.
+        shown = ", ".join(
+            f"{field.name}={'…' if field.name in _SECRETS else repr(getattr(self, field.name))}"
+            for field in _fields_of(type(self))
+        )
         return f"{type(self).__name__}({shown})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,15 +75,31 @@ class Record:
 
         Raises `AssayError` if the object lacks a field that is always present.
         """
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise AssayError(f"A response has {type(data).__name__} instead of {cls.__name__}.")
         values: dict[str, Any] = {}
         for field in _fields_of(cls):
             value = data.get(field.name)
             if value is not None:
-                decode = cls._decoders.get(field.name)
-                values[field.name] = decode(value) if decode else value
+                values[field.name] = cls._decode(field, value)
             elif field.default is MISSING:
                 raise AssayError(f"A response lacks the field `{field.name}` of {cls.__name__}.")
         return cls(**values)
+
+    @classmethod
+    def _decode(cls, field: Field[Any], value: Any) -> Any:
+        decode = cls._decoders.get(field.name)
+        try:
+            made = decode(value) if decode else value
+            is_valid = _check_of(str(field.type))(made)
+        except AssayError:
+            raise
+        except Exception:
+            is_valid, made = False, None
+        if not is_valid:
+            # The value can be a credential.
+            raise AssayError(f"A response has an invalid field `{field.name}` of {cls.__name__}.")
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict. Nested models become dicts, timestamps stay `datetime`."""
@@ -92,6 +114,47 @@ def record(cls: type[T]) -> type[T]:
     which would take most of the time of `import assay`.
     """
     return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+
+
+@cache
+def _check_of(hint: str) -> Callable[[Any], bool]:
+    """Returns a check of decoded values for a type of `_models.py`. Decoders check the others."""
+    checks = [_CHECKS[option] for option in hint.split(" | ") if option in _CHECKS]
+    if checks:
+        return lambda value: any(check(value) for check in checks)
+    if hint.startswith("dict["):
+        return _is_dict_of_numbers if hint.startswith("dict[str, float]") else _is_dict
+    if hint.startswith("tuple["):
+        return _is_pair if hint.startswith("tuple[float, float]") else _is_tuple
+    return lambda value: True
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= _NUMBER_MAX)
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_dict_of_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, cast("dict[str, Any]", value).values()))
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value, tuple)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and list(map(_is_number, cast("Any", value))) == [True, True]
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": lambda value: type(value) is int,
+    "float": _is_number,
+    "bool": lambda value: type(value) is bool,
+}
 
 
 def _values_of(instance: object) -> tuple[Any, ...]:

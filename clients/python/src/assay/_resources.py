@@ -11,7 +11,9 @@ from datetime import date, datetime
 from typing import Any, TypeVar
 
 from . import _models as models
+from ._arguments import integer_of, label_of, list_of, metadata_of, optional_list
 from ._core import Pager, new_key, without_none
+from ._errors import AssayError
 from ._items import Items, load_items
 from ._objects import (
     Connection,
@@ -103,12 +105,12 @@ class Evals(Resource):
         body = without_none(
             suite_id=suite_id,
             suite_version=suite_version,
-            label=label,
-            metadata=metadata,
-            predictions=None if predictions is None else [*predictions],
+            label=label_of(label),
+            metadata=metadata_of(metadata),
+            predictions=optional_list("predictions", predictions),
             input_ref=input_ref,
         )
-        key = idempotency_key or new_key()
+        key = new_key() if idempotency_key is None else idempotency_key
         return self._connection.call_with_key(self._connection.job, "createEval", body, key)
 
 
@@ -140,7 +142,7 @@ class Jobs(Resource):
         """Returns a job. `wait` (0 to 30 seconds) delays the response until the job is finished."""
         core = self._connection.core
         steps = core.call("getJob", path={"job_id": job_id}, query={"wait": wait})
-        return self._connection.job((self._connection.run(steps)).json())
+        return (self._connection.run(steps)).decode(self._connection.job)
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job. Raises `InvalidState` if it is finished."""
@@ -207,7 +209,9 @@ class Uploads(Resource):
 
     def put_part(self, upload_id: str, number: int, content: bytes) -> None:
         """Sends one part (numbers from 1 to 10,000, at most 64 MiB), and checks its SHA-256."""
-        self._connection.run(send_part(self._connection.core, upload_id, number, content))
+        core = self._connection.core
+        number = integer_of("number", number, 1)
+        self._connection.run(send_part(core, upload_id, number, content))
 
     def complete(self, upload_id: str) -> models.Upload:
         """Completes an upload: the server reads and validates it."""
@@ -242,7 +246,7 @@ class Models(Resource):
     ) -> models.Predictions:
         """Predicts the next item of each of 1 to 64 sequences."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             top_k=top_k,
             exclude_seen=exclude_seen,
             model_version=model_version,
@@ -270,7 +274,7 @@ class Models(Resource):
     ) -> models.Generations:
         """Continues each of 1 to 64 sequences. The same `seed` gives the same continuations."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             n_events=n_events,
             n_continuations=n_continuations,
             mode=mode,
@@ -299,7 +303,7 @@ class Models(Resource):
     ) -> models.Embeddings:
         """Returns a vector for each of 1 to 64 sequences. They are personal data."""
         body = without_none(
-            sequences=[*sequences],
+            sequences=list_of("sequences", sequences),
             pooling=pooling,
             normalize=normalize,
             encoding_format=encoding_format,
@@ -337,16 +341,19 @@ class Predictions(Resource):
         body = without_none(
             model_id=model_id,
             suite_id=suite_id,
-            sequences=None if sequences is None else [*sequences],
+            sequences=optional_list("sequences", sequences),
             input_ref=input_ref,
             evaluate=evaluate,
             parameters=parameters,
-            label=label,
+            label=label_of(label),
             model_version=model_version,
             operation=operation,
         )
         return self._connection.call_with_key(
-            self._connection.job, "createPrediction", body, idempotency_key or new_key()
+            self._connection.job,
+            "createPrediction",
+            body,
+            new_key() if idempotency_key is None else idempotency_key,
         )
 
 
@@ -367,6 +374,8 @@ class Boards(Resource):
                 suite_id=suite_id,
             )
             entries += board.entries
+            if board.next_cursor is not None and board.next_cursor == cursor:
+                raise AssayError(f"{suite_id}: the next page of the board has the cursor of this.")
             cursor = board.next_cursor
             if cursor is None:
                 return dataclasses.replace(board, entries=tuple(entries))
@@ -495,7 +504,9 @@ class Keys(Resource):
     ) -> models.ApiKeyCreated:
         """Creates a key. Its secret, `key`, is in this response only."""
         body = without_none(
-            name=name, scopes=None if scopes is None else [*scopes], expires_at=expires_at
+            name=name,
+            scopes=optional_list("scopes", scopes),
+            expires_at=expires_at,
         )
         return self._connection.call(models.ApiKeyCreated.from_dict, "createKey", body=body)
 
@@ -509,7 +520,9 @@ class Keys(Resource):
     ) -> models.ApiKey:
         """Renames a key, removes some of its scopes, or brings its expiry forward."""
         body = without_none(
-            name=name, scopes=None if scopes is None else [*scopes], expires_at=expires_at
+            name=name,
+            scopes=optional_list("scopes", scopes),
+            expires_at=expires_at,
         )
         return self._connection.call(models.ApiKey.from_dict, "updateKey", body=body, key_id=key_id)
 
@@ -720,7 +733,7 @@ class Webhooks(Resource):
         self, url: str, events: Iterable[models.EventType], *, description: str | None = None
     ) -> models.WebhookWithSecret:
         """Creates a webhook. Its `secret` is in this response only."""
-        body = without_none(url=url, events=[*events], description=description)
+        body = without_none(url=url, events=list_of("events", events), description=description)
         return self._connection.call(models.WebhookWithSecret.from_dict, "createWebhook", body=body)
 
     def get(self, webhook_id: str) -> models.Webhook:
@@ -739,7 +752,7 @@ class Webhooks(Resource):
         """Changes a webhook. An empty description removes it."""
         body = without_none(
             url=url,
-            events=None if events is None else [*events],
+            events=optional_list("events", events),
             description=description,
             enabled=enabled,
         )

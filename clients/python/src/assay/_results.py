@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _models as models
+from ._arguments import number_of
 from ._documents import Entry, Problem, describe, read_document, read_file
 from ._errors import AssayError, Regression
 from ._fit import compare
@@ -139,6 +140,7 @@ class Comparison(models.Comparison):
         It is worse if the whole 95 % interval is below `-margin`. For metrics whose smaller
         values are better, the signs are reversed. The margin is in units of the metric.
         """
+        margin = number_of("margin", margin)
         _, best = self._interval_of_gain()
         if best < -margin:
             raise Regression(self, margin)
@@ -149,7 +151,7 @@ class Comparison(models.Comparison):
         That is the case if the whole 95 % interval is above `-margin`.
         """
         worst, _ = self._interval_of_gain()
-        return worst > -margin
+        return worst > -number_of("margin", margin)
 
     def _interval_of_gain(self) -> tuple[float, float]:
         if self.ci95 is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ._arguments import integer_of, number_of
 from ._tables import OPERATIONS, RETRIES
 
 
@@ -31,6 +32,10 @@ class RetryPolicy:
     max_wait: float = RETRIES["limits"]["max_wait_seconds"]
     """The longest delay before a retry, in seconds."""
     randomness: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        integer_of("max_retries", self.max_retries, 0)
+        number_of("max_wait", self.max_wait, 0)
 
     def class_of(self, operation: str, has_key: bool) -> str:
         """Returns the class of an operation. Without a key, a keyed operation is an ordinary POST.

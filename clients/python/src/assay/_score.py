@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ._arguments import path_of, reason_of
 from ._errors import AssayError
 from ._frames import (
     PredictionFile,
@@ -66,12 +67,15 @@ def score(
     clip: tuple[float, float] | None = None,
     *,
     rankings: Any = None,
+    labels: Any = None,
 ) -> Score:
     """Scores predictions on this machine, with the figures of a job. Sends nothing.
 
     `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the ids
-    of the items. `answers` has the same forms with the column `answer`, or is the folder of a
-    suite, whose metric is the default, with the suite's bounds of the loss.
+    of the items; `labels` are those of the columns.
+
+    `answers` has the same forms with the column `answer`, or is the folder of a suite, whose metric
+    is the default, with the suite's bounds of the loss.
 
     `clip` is the bounds of the loss of one item, (low, high), for `rmse`, `mae` and `log_loss`.
 
@@ -86,14 +90,18 @@ def score(
             clip = clip or clip_of_suite
         if metric is None:
             raise AssayError("`metric` is required unless `answers` is the folder of a suite.")
-        source = open_predictions(predictions, rankings, metric)
+        source = open_predictions(predictions, rankings, metric, labels)
         name = str(source.path) if isinstance(source, PredictionFile) else None
         gold, options = _answers(open_answers(answers, metric))
         text: str = scorer.score(
             chunks(source), gold, metric, clip, predictions_name=name, **options
         )
+    except AssayError:
+        raise
     except ValueError as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
+    except Exception as error:
+        raise AssayError(f"The arguments of score are not valid ({reason_of(error)}).") from error
     return Score.from_dict(json.loads(text))
 
 
@@ -110,8 +118,8 @@ def _load_scorer() -> Any:
 def _folder(answers: Any) -> Path | None:
     if not isinstance(answers, (str, os.PathLike)):
         return None
-    path = Path(os.fspath(answers))  # pyright: ignore[reportUnknownArgumentType]
-    return path if path.is_dir() else None
+    path = path_of("answers", answers)
+    return Path(path) if os.path.isdir(path) else None
 
 
 def _answers(source: Rows | PredictionFile) -> tuple[Iterator[bytes], dict[str, Any]]:

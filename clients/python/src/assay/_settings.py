@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ._errors import AssayError
+from ._arguments import kind_of, path_of, reason_of, text_of
+from ._errors import AssayError, AssayWarning
 
 Profile = dict[str, str]
 
@@ -36,7 +38,7 @@ class Settings:
 
     def __repr__(self) -> str:
         # The credential must not appear in logs and notebooks.
-        return f"Settings(base_url={self.base_url!r}, api_key={self.api_key[:13] + '…'!r})"
+        return f"Settings(base_url={self.base_url!r})"
 
 
 def load_settings(
@@ -49,6 +51,9 @@ def load_settings(
 
     Raises `AssayError` if the API key or the address is set nowhere.
     """
+    for argument, value in (("api_key", api_key), ("base_url", base_url), ("profile", profile)):
+        if value is not None:
+            text_of(argument, value)
     key = os.environ.get("ASSAY_API_KEY") if api_key is None else api_key
     url = base_url or os.environ.get("ASSAY_BASE_URL")
     name = profile or os.environ.get("ASSAY_PROFILE")
@@ -64,15 +69,37 @@ def load_settings(
     if not all("!" <= letter <= "~" for letter in key):
         # The message does not repeat the key.
         raise AssayError("The API key contains a character that keys do not have. Copy it again.")
-    url = url.strip()
-    if not url.startswith(("http://", "https://")):
-        raise AssayError(f"`base_url` must begin with https:// or http://, not {url!r}.")
+    url = _checked_url(url.strip())
     if key and _sends_in_the_clear(url):
         warnings.warn(
-            f"{url} has no TLS, so the key can be read on the way. Use https://.", stacklevel=4
+            f"{url} has no TLS, so the key can be read on the way. Use https://.",
+            AssayWarning,
+            stacklevel=4,
         )
     # The documentation shows paths that begin with /v1.
     return Settings(key, url.rstrip("/").removesuffix("/v1"), cache_folder(cache))
+
+
+def _checked_url(url: str) -> str:
+    """Returns an address. The messages do not repeat it, as it can be or contain a credential."""
+    if not url.startswith(("http://", "https://")):
+        raise AssayError("`base_url` must begin with https:// or http://.")
+    try:
+        parts = urlsplit(url)
+        is_valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        parts, is_valid = urlsplit(""), False
+    if not is_valid or not all("!" <= letter <= "~" for letter in url):
+        raise AssayError(
+            "`base_url` is no valid address. It has a host, and possibly a port and a path, such "
+            "as https://assay.example.org."
+        )
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise AssayError(
+            "`base_url` must not have a user name, a password, a query or a fragment. Pass the "
+            "credential as `api_key`."
+        )
+    return url
 
 
 def _sends_in_the_clear(url: str) -> bool:
@@ -100,18 +127,29 @@ def _missing(what: str, argument: str, variable: str, profile: str | None) -> As
 def config_file() -> Path:
     """Returns the path of the file with the profiles."""
     home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "assay" / "config.toml"
+    try:
+        return (Path(home) if home else Path.home() / ".config") / "assay" / "config.toml"
+    except RuntimeError:
+        raise AssayError("There is no home folder. Set XDG_CONFIG_HOME.") from None
 
 
 def cache_folder(cache: bool | str | os.PathLike[str] | None) -> Path | None:
     """Returns the folder of the cache. `False` is no cache, None and `True` are the default."""
     if cache is False:
         return None
-    given = os.environ.get("ASSAY_CACHE") if cache is None or cache is True else os.fspath(cache)
-    if given:
-        return Path(given).expanduser()
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "assay"
+    if cache is None or cache is True:
+        given = os.environ.get("ASSAY_CACHE")
+    elif isinstance(cache, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given = path_of("cache", cache)
+    else:
+        raise AssayError(f"`cache` must be a folder, True or False, not {kind_of(cache)}.")
+    try:
+        if given:
+            return Path(given).expanduser()
+        home = os.environ.get("XDG_CACHE_HOME")
+        return (Path(home) if home else Path.home() / ".cache") / "assay"
+    except RuntimeError:
+        return None  # The user has no home.
 
 
 def load_profile(name: str | None) -> Profile:
@@ -124,10 +162,18 @@ def load_profile(name: str | None) -> Profile:
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if name is None:
             return {}
         raise AssayError(f"The profile `{name}` does not exist: there is no file {path}.") from None
+    except (OSError, ValueError) as error:
+        # The text of a decoding error can have the keys.
+        reason = "it is not UTF-8" if isinstance(error, UnicodeError) else reason_of(error)
+        mode, text = 0, None
+    else:
+        reason = ""
+    if text is None:
+        raise AssayError(f"{path} cannot be read: {reason}.")
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AssayError(
             f"{path} contains API keys and other users can read it (mode {mode & 0o777:04o}). "
@@ -176,5 +222,6 @@ def _parse_value(text: str) -> str | None:
 def _unescape(match: re.Match[str]) -> str:
     escape = match[1]
     if len(escape) > 1:
-        return chr(int(escape[1:], 16))
+        number = int(escape[1:], 16)
+        return chr(number) if number <= sys.maxunicode else match[0]
     return _ESCAPES.get(escape, match[0])

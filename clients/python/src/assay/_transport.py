@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from ._arguments import header_of, reason_of
 from ._core import Reply, Request, TransportError, logger
+from ._errors import AssayError
 from ._settings import Settings
 from ._tables import RETRIES
 
@@ -25,6 +28,9 @@ __version__ = "0.1.0"
 # The server closes idle connections after 75 s.
 _KEEPALIVE_SECONDS = 60
 _CHUNK_BYTES = 256 * 1024
+_SECRET_CHARACTERS_MIN = 8
+_HIDDEN = "…"
+_USER_OF_URL = re.compile(r"//[^/@\s]+@")
 
 _transports: weakref.WeakSet[SyncTransport | AsyncTransport] = weakref.WeakSet()
 # Clients of a parent process. Closing them in a child could end the parent's TLS connections.
@@ -36,13 +42,14 @@ class _Common:
 
     def __init__(self, settings: Settings, org_id: str | None) -> None:
         self._base_url = settings.base_url
+        self._secrets = [settings.api_key]
         self._headers = {
             "User-Agent": f"assay-python/{__version__} python/{platform.python_version()}",
             "Accept": "application/json",
         }
         if settings.api_key:
             self._headers["Authorization"] = f"Bearer {settings.api_key}"
-        if org_id:
+        if org_id is not None and header_of("org_id", org_id):
             self._headers["X-Org-Id"] = org_id
 
     def arguments(self, request: Request) -> dict[str, Any]:
@@ -63,6 +70,79 @@ class _Common:
             ),
         }
 
+    def options(self) -> dict[str, Any]:
+        """Returns the options of a client of httpx2.
+
+        Raises `AssayError` if the environment names a proxy that cannot be used.
+        """
+        import httpx2
+
+        from ._proxy import proxy_for
+
+        proxy = proxy_for(self._base_url)
+        if proxy is not None:
+            self._secrets += proxy.secrets
+        return {
+            "limits": httpx2.Limits(keepalive_expiry=_KEEPALIVE_SECONDS),
+            "proxy": None if proxy is None else proxy.url,
+            # Its own rules for proxies know fewer forms of NO_PROXY. It finds certificates alike.
+            "trust_env": False,
+            "verify": httpx2.create_ssl_context(trust_env=True),
+        }
+
+    def reply(
+        self, request: Request, response: httpx2.Response, started: float, stream: Any = None
+    ) -> Reply:
+        """Returns a response. Errors do not repeat the credential that the request had."""
+        headers = {name.lower(): self._redact(value) for name, value in response.headers.items()}
+        milliseconds = (time.monotonic() - started) * 1000
+        logger.debug(
+            "%s %s %d %.0f ms %s",
+            request.method,
+            request.path,
+            response.status_code,
+            milliseconds,
+            headers.get("x-request-id", "-"),
+        )
+        content = self.hide(response.content) if stream is None else b""
+        return Reply(response.status_code, headers, content, stream)
+
+    def failure(self, request: Request, error: Exception) -> TransportError:
+        """Returns the error for a request without a response.
+
+        It replaces the original exception, whose text can have addresses with a password.
+        """
+        import httpx2
+
+        if isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+            kind, what = "connection_not_established", "cannot connect"
+        elif isinstance(error, httpx2.TimeoutException):
+            kind, what = "timeout", f"no response within {request.timeout:g} s"
+        elif isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
+            kind, what = "invalid_address", "invalid address"
+        elif isinstance(error, httpx2.LocalProtocolError):
+            kind, what = "invalid_request", "the request cannot be sent"
+        elif isinstance(error, httpx2.HTTPError):
+            kind, what = "connection_broken", "the connection ended before the response"
+        else:
+            kind, what = "client_error", "the HTTP client failed"
+        logger.debug("%s %s %s", request.method, request.path, kind)
+        return TransportError(kind, f"{what} ({self._redact(reason_of(error))})")
+
+    def hide(self, content: bytes) -> bytes:
+        """Returns a content without the credential of this client, which a server can repeat."""
+        for secret in self._secrets:
+            if len(secret) >= _SECRET_CHARACTERS_MIN:
+                content = content.replace(secret.encode(), _HIDDEN.encode())
+        return content
+
+    def _redact(self, text: str) -> str:
+        for secret in self._secrets:
+            # A short secret is part of ordinary words.
+            if len(secret) >= _SECRET_CHARACTERS_MIN:
+                text = text.replace(secret, _HIDDEN)
+        return _USER_OF_URL.sub(f"//{_HIDDEN}@", text)
+
 
 def _chunks(content: bytes) -> Iterator[bytes]:
     # One large chunk would be copied as a whole by each layer below.
@@ -73,38 +153,6 @@ def _chunks(content: bytes) -> Iterator[bytes]:
 async def _async_chunks(content: bytes) -> AsyncIterator[bytes]:
     for chunk in _chunks(content):
         yield chunk
-
-
-def _reply(
-    request: Request, response: httpx2.Response, started: float, stream: Any = None
-) -> Reply:
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    milliseconds = (time.monotonic() - started) * 1000
-    logger.debug(
-        "%s %s %d %.0f ms %s",
-        request.method,
-        request.path,
-        response.status_code,
-        milliseconds,
-        headers.get("x-request-id", "-"),
-    )
-    content = response.content if stream is None else b""
-    return Reply(response.status_code, headers, content, stream)
-
-
-def _transport_error(request: Request, error: Exception) -> TransportError:
-    import httpx2
-
-    if isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)):
-        kind, what = "connection_not_established", "cannot connect"
-    elif isinstance(error, httpx2.TimeoutException):
-        kind, what = "timeout", f"no response within {request.timeout:g} s"
-    elif isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
-        kind, what = "invalid_address", "invalid address"
-    else:
-        kind, what = "connection_broken", "the connection ended before the response"
-    logger.debug("%s %s %s", request.method, request.path, kind)
-    return TransportError(kind, f"{what} ({type(error).__name__}: {error})")
 
 
 class SyncTransport(_Common):
@@ -122,32 +170,33 @@ class SyncTransport(_Common):
         """Returns the response. Raises `TransportError` if there is none."""
         import httpx2
 
-        client = self._client
-        if client is None:
-            limits = httpx2.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
-            client = self._client = httpx2.Client(limits=limits)
         content = request.content
         started = time.monotonic()
         try:
+            client = self._client
+            if client is None:
+                client = self._client = httpx2.Client(**self.options())
             prepared = client.build_request(
                 **self.arguments(request), content=None if content is None else _chunks(content)
             )
             response = client.send(prepared, stream=request.is_stream)
             if request.is_stream and response.is_success:
-                return _reply(request, response, started, response.iter_bytes())
+                return self.reply(request, response, started, response.iter_bytes())
             response.read()
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _transport_error(request, error) from error
-        return _reply(request, response, started)
+            return self.reply(request, response, started)
+        except AssayError:
+            raise
+        except Exception as error:
+            failure = self.failure(request, error)
+        raise failure
 
     def read(self, stream: Iterator[bytes]) -> bytes:
         """Returns the next bytes of a response, or none at its end."""
-        import httpx2
-
         try:
-            return next(stream, b"")
-        except httpx2.HTTPError as error:
-            raise TransportError("connection_broken", str(error)) from error
+            return self.hide(next(stream, b""))
+        except Exception as error:
+            reason = self._redact(reason_of(error))
+        raise TransportError("connection_broken", reason)
 
     def close(self) -> None:
         """Closes the connections, unless the caller has given the HTTP client."""
@@ -176,34 +225,34 @@ class AsyncTransport(_Common):
 
     async def send(self, request: Request) -> Reply:
         """Returns the response. Raises `TransportError` if there is none."""
-        import httpx2
-
-        client = self._current_client()
         content = request.content
         started = time.monotonic()
         try:
+            client = self._current_client()
             prepared = client.build_request(
                 **self.arguments(request),
                 content=None if content is None else _async_chunks(content),
             )
             response = await client.send(prepared, stream=request.is_stream)
             if request.is_stream and response.is_success:
-                return _reply(request, response, started, response.aiter_bytes())
+                return self.reply(request, response, started, response.aiter_bytes())
             await response.aread()
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _transport_error(request, error) from error
-        return _reply(request, response, started)
+            return self.reply(request, response, started)
+        except AssayError:
+            raise
+        except Exception as error:
+            failure = self.failure(request, error)
+        raise failure
 
     async def read(self, stream: AsyncIterator[bytes]) -> bytes:
         """Returns the next bytes of a response, or none at its end."""
-        import httpx2
-
         try:
             async for chunk in stream:
-                return chunk
-        except httpx2.HTTPError as error:
-            raise TransportError("connection_broken", str(error)) from error
-        return b""
+                return self.hide(chunk)
+            return b""
+        except Exception as error:
+            reason = self._redact(reason_of(error))
+        raise TransportError("connection_broken", reason)
 
     def _current_client(self) -> httpx2.AsyncClient:
         import asyncio
@@ -213,8 +262,7 @@ class AsyncTransport(_Common):
         loop = asyncio.get_running_loop()
         # Connections belong to the event loop that opened them.
         if self._client is None or (self._given is None and self._loop is not loop):
-            limits = httpx2.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
-            self._client = httpx2.AsyncClient(limits=limits)
+            self._client = httpx2.AsyncClient(**self.options())
             self._loop = loop
         return self._client
 

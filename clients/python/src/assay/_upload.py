@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from . import _models as models
+from ._arguments import flag_of, kind_of, label_of, metadata_of
 from ._cache import Cache, UploadState
 from ._core import Block, Core, Json, Parallel, Steps, encode_json, logger, without_none
 from ._documents import Entry, Problem, describe, read_document, read_file
@@ -48,13 +50,19 @@ class Submission:
     fresh: bool = False
     waits_for_slot: bool = False
 
+    def __post_init__(self) -> None:
+        label_of(self.label)
+        object.__setattr__(self, "metadata", metadata_of(self.metadata))
+        flag_of("fresh", self.fresh)
+        flag_of("wait_for_slot", self.waits_for_slot)
+
     def fields(self) -> Json:
         """Returns the fields of the request body, without predictions."""
         return without_none(
             suite_id=self.suite_id,
             suite_version=self.suite_version,
             label=self.label,
-            metadata=dict(self.metadata) if self.metadata else None,
+            metadata=self.metadata or None,
         )
 
     def idempotency_key(self, content_digest: str) -> str:
@@ -81,6 +89,11 @@ def needs_next_key(job: Mapping[str, Any]) -> bool:
     )
 
 
+def _job_of(body: Json) -> Json:
+    models.Job.from_dict(body)
+    return body
+
+
 def create_job(
     core: Core, submission: Submission, digest: str, content: Iterable[bytes]
 ) -> Steps[Json]:
@@ -94,7 +107,7 @@ def create_job(
             idempotency_key=key,
             waits_for_slot=submission.waits_for_slot,
         )
-        job: Json = reply.json()
+        job = reply.decode(_job_of)
         if not needs_next_key(job):
             return job
         logger.info("%s is %s, submitting again with another key", job["id"], job["status"])
@@ -413,13 +426,14 @@ def _find_target(core: Core, state: UploadState) -> Steps[_Target | None]:
     if upload_id is None:
         return None
     try:
-        found: Json = (yield from core.call("getUpload", path={"upload_id": upload_id})).json()
+        reply = yield from core.call("getUpload", path={"upload_id": upload_id})
     except NotFound:
         return None
-    if found["status"] not in ("pending", "ready"):
+    found = reply.decode(models.Upload.from_dict)
+    if found.status not in ("pending", "ready"):
         return None
-    received = {part["number"]: part["sha256"] for part in found["parts"]}
-    return _Target(upload_id, received, found["status"] == "ready")
+    received = {part.number: part.sha256 for part in found.parts}
+    return _Target(upload_id, received, found.status == "ready")
 
 
 def _create_target(core: Core, content: _Content, state: UploadState) -> Steps[_Target]:
@@ -448,7 +462,7 @@ def create_upload(core: Core, body: Json) -> Steps[str]:
             if not remaining:
                 raise
         else:
-            return str(reply.json()["id"])
+            return reply.decode(models.Upload.from_dict).id
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -461,6 +475,8 @@ def send_part(
     received: str | None = None,
 ) -> Steps[None]:
     """Sends one part, unless the server has received it with the same SHA-256 already."""
+    if not isinstance(part, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise AssayError(f"`content` must be bytes, not {kind_of(part)}.")
     digest: str = yield Block(lambda: hashlib.sha256(part).hexdigest())
     if received != digest:
         reply = yield from core.call(
@@ -469,7 +485,7 @@ def send_part(
             body=part,
             headers={"Content-Type": "application/octet-stream"},
         )
-        if reply.json()["sha256"] != digest:
+        if reply.decode(models.UploadPart.from_dict).sha256 != digest:
             raise AssayError(f"Part {number} of {upload_id} arrived damaged. Submit again.")
     if meter is not None:
         meter.add(len(part), was_sent=received != digest)
@@ -478,9 +494,10 @@ def send_part(
 def complete(core: Core, upload_id: str) -> Steps[None]:
     """Completes an upload. Raises an exception unless it is ready afterwards."""
     reply = yield from core.call("completeUpload", path={"upload_id": upload_id})
-    found = reply.json()
-    if found["status"] != "ready":
-        raise AssayError(f"{upload_id} is {found['status']}: {found.get('error')}")
+    found = reply.decode(models.Upload.from_dict)
+    if found.status != "ready":
+        reason = f"{found.error.code}: {found.error.message}" if found.error else "unknown reason"
+        raise AssayError(f"{upload_id} is {found.status}: {reason}")
 
 
 def _discard(core: Core, state: UploadState, upload_id: str) -> Steps[None]:

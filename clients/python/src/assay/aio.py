@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from . import _async_resources as resources
 from . import _models as models
+from ._arguments import kind_of
 from ._async_objects import (
     AsyncConnection,
     AsyncEvaluation,
@@ -21,7 +22,16 @@ from ._async_objects import (
 from ._async_runner import AsyncRunner
 from ._cache import Cache
 from ._core import Core
-from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted, trial_of
+from ._errors import AssayError
+from ._evaluate import (
+    EvaluateArguments,
+    Predict,
+    check_options,
+    id_of,
+    predict_items,
+    submit_predicted,
+    trial_of,
+)
 from ._items import load_items
 from ._progress import write_line
 from ._raw import RawResponse, raw_request
@@ -136,7 +146,7 @@ class AsyncAssay:
         The arguments are jobs or their ids. `difference` is the value of the first minus that of
         the second. Raises `Forbidden` if the suite discloses only a ladder.
         """
-        job_a, job_b = (job if isinstance(job, str) else job.id for job in (first, second))
+        job_a, job_b = id_of("first", first, models.Job), id_of("second", second, models.Job)
         return await self._connection.call(
             Comparison.from_dict, "createComparison", body={"job_a": job_a, "job_b": job_b}
         )
@@ -191,7 +201,8 @@ class AsyncAssay:
         cache = options.get("cache", True)
         if cache is not True:
             store = Cache(cache_folder(cache), self._settings.base_url)
-        suite_id = suite if isinstance(suite, str) else suite.suite_id
+        suite_id = id_of("suite", suite, models.Suite)
+        check_options(options)
         core, run = connection.core, connection.run
         items = await run(load_items(core, store, suite_id, None))
         predicted = await run(predict_items(core, items, predict, store, options, limit))
@@ -250,7 +261,9 @@ async def aevaluate(
 
     Without a `client`, it creates one with the settings of the environment or the profile.
     """
-    own = client or AsyncAssay()
+    if not isinstance(client, (AsyncAssay, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise AssayError(f"`client` must be an AsyncAssay, not {kind_of(client)}.")
+    own = AsyncAssay() if client is None else client
     if limit is None:
         return await own.evaluate(suite, predict, **options)
     return await own.evaluate(suite, predict, limit=limit, **options)

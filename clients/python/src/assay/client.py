@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any, overload
 
 from . import _models as models
 from . import _resources as resources
+from ._arguments import kind_of
 from ._cache import Cache
 from ._core import Core
-from ._evaluate import EvaluateArguments, Predict, predict_items, submit_predicted, trial_of
+from ._errors import AssayError
+from ._evaluate import (
+    EvaluateArguments,
+    Predict,
+    check_options,
+    id_of,
+    predict_items,
+    submit_predicted,
+    trial_of,
+)
 from ._items import load_items
 from ._objects import (
     Connection,
@@ -139,7 +149,7 @@ class Assay:
         The arguments are jobs or their ids. `difference` is the value of the first minus that of
         the second. Raises `Forbidden` if the suite discloses only a ladder.
         """
-        job_a, job_b = (job if isinstance(job, str) else job.id for job in (first, second))
+        job_a, job_b = id_of("first", first, models.Job), id_of("second", second, models.Job)
         return self._connection.call(
             Comparison.from_dict, "createComparison", body={"job_a": job_a, "job_b": job_b}
         )
@@ -194,7 +204,8 @@ class Assay:
         cache = options.get("cache", True)
         if cache is not True:
             store = Cache(cache_folder(cache), self._settings.base_url)
-        suite_id = suite if isinstance(suite, str) else suite.suite_id
+        suite_id = id_of("suite", suite, models.Suite)
+        check_options(options)
         core, run = connection.core, connection.run
         items = run(load_items(core, store, suite_id, None))
         predicted = run(predict_items(core, items, predict, store, options, limit))
@@ -253,7 +264,9 @@ def evaluate(
 
     Without a `client`, it creates one with the settings of the environment or the profile.
     """
-    own = client or Assay()
+    if not isinstance(client, (Assay, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise AssayError(f"`client` must be an Assay, not {kind_of(client)}.")
+    own = Assay() if client is None else client
     if limit is None:
         return own.evaluate(suite, predict, **options)
     return own.evaluate(suite, predict, limit=limit, **options)
