@@ -258,7 +258,7 @@ def nested(depth: int) -> Any:
 
 def failing() -> Iterator[Any]:
     yield ("a", ["x"])
-    raise ZeroDivisionError("hostile")
+    raise UserError("the iterator of the user")
 
 
 MATRIX = np.array([[0.25, 0.75], [0.5, 0.5]])

@@ -84,13 +84,20 @@ def metadata_of(metadata: Any) -> dict[str, str] | None:
     """Returns the metadata of a job, which is optional. Raises `AssayError` for other values."""
     if metadata is None:
         return None
-    if not isinstance(metadata, Mapping):
-        raise AssayError(f"`metadata` must be a dict of strings, not {kind_of(metadata)}.")
-    pairs: Mapping[Any, Any] = metadata  # pyright: ignore[reportUnknownVariableType]
     return {
         text_of("a key of metadata", key): text_of(f"metadata[{shown(key)}]", value)
-        for key, value in pairs.items()
+        for key, value in pairs_of("metadata", metadata)
     }
+
+
+def pairs_of(name: str, values: Any) -> list[tuple[Any, Any]]:
+    """Returns the keys and values of a dict. Raises `AssayError` for other values."""
+    if not isinstance(values, Mapping):
+        raise AssayError(f"`{name}` must be a dict, not {kind_of(values)}.")
+    try:
+        return [*values.items()]  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+    except Exception as error:
+        raise AssayError(f"`{name}` cannot be read ({reason_of(error)}).") from error
 
 
 def header_of(name: str, value: Any) -> str:

@@ -145,8 +145,28 @@ def _natural_pairs(
     )
 
 
+class _IteratorError(Exception):
+    """What an iterator of the caller has raised, which the caller gets as it is."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _each(rows: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(rows)
+    while True:
+        try:
+            row = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise _IteratorError(error) from None
+        yield row
+
+
 def _entries(rows: Iterable[Any], column: str) -> Iterator[Pair]:
-    for number, row in enumerate(rows):
+    for number, row in enumerate(_each(rows)):
         if isinstance(row, Mapping):
             fields: Mapping[Any, Any] = row  # pyright: ignore[reportUnknownVariableType]
             for name in ("item_id", column):
@@ -325,7 +345,8 @@ def _listed(values: Any, start: int, end: int) -> list[Any]:
 def _ndjson(pairs: Iterator[Pair], column: str) -> Iterator[bytes]:
     """Yields the pairs as NDJSON, in chunks of whole lines.
 
-    Raises `AssayError` with the item id, or with the row, for whatever reading them raises.
+    Raises `AssayError` with the item id, or with the row, for whatever reading them raises, and
+    what an iterator of the caller raises.
     """
     lines: list[bytes] = []
     row = 0
@@ -338,6 +359,8 @@ def _ndjson(pairs: Iterator[Pair], column: str) -> Iterator[bytes]:
                 lines = []
     except AssayError:
         raise
+    except _IteratorError as raised:
+        raise raised.error from None
     except Exception as error:
         raise AssayError(f"{column}s[{row}] cannot be read ({reason_of(error)}).") from error
     if lines:

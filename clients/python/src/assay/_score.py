@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ._arguments import path_of, reason_of
+from ._arguments import list_of, number_of, path_of, text_of
 from ._errors import AssayError
 from ._frames import (
     PredictionFile,
@@ -83,6 +83,10 @@ def score(
     location of the first invalid prediction or answer.
     """
     scorer = _load_scorer()
+    if metric is not None:
+        text_of("metric", metric)
+    if clip is not None:
+        clip = _bounds(clip)
     try:
         if folder := _folder(answers):
             answers = folder / "answers.ndjson"
@@ -96,12 +100,8 @@ def score(
         text: str = scorer.score(
             chunks(source), gold, metric, clip, predictions_name=name, **options
         )
-    except AssayError:
-        raise
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
-    except Exception as error:
-        raise AssayError(f"The arguments of score are not valid ({reason_of(error)}).") from error
     return Score.from_dict(json.loads(text))
 
 
@@ -113,6 +113,13 @@ def _load_scorer() -> Any:
             "Run: pip install 'assay-client[score]'"
         )
     return scorer
+
+
+def _bounds(clip: Any) -> tuple[float, float]:
+    bounds = [number_of("clip", bound) for bound in list_of("clip", clip)]
+    if len(bounds) != 2:
+        raise AssayError(f"`clip` must be (low, high), not {len(bounds)} numbers.")
+    return bounds[0], bounds[1]
 
 
 def _folder(answers: Any) -> Path | None:
