@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._arguments import header_of, kind_of, shown, text_of
+from ._arguments import header_of, kind_of, pairs_of, shown, text_of
 from ._core import Reply, Request, encode_body, encode_query
 from ._errors import AssayError
 from ._retry import timeout_of
@@ -81,7 +81,7 @@ def raw_request(
     operation = operation_of(method, path.split("?", 1)[0])
     all_headers = {
         header_of("a name of headers", name): header_of(f"headers[{shown(name)}]", value)
-        for name, value in _pairs("headers", headers)
+        for name, value in pairs_of("headers", {} if headers is None else headers)
     }
     if json is not None:
         content = encode_body({"json": json})[len('{"json":') : -1]
@@ -92,19 +92,11 @@ def raw_request(
         operation=operation,
         method=method,
         path=path,
-        query=encode_query(dict(_pairs("query", query))),
+        query=encode_query(dict(pairs_of("query", {} if query is None else query))),
         headers=all_headers,
         content=content,
         timeout=timeout_of(operation),
     )
-
-
-def _pairs(name: str, values: Any) -> list[tuple[Any, Any]]:
-    if values is None:
-        return []
-    if not isinstance(values, Mapping):
-        raise AssayError(f"`{name}` must be a dict, not {kind_of(values)}.")
-    return [*values.items()]  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
 
 
 def operation_of(method: str, path: str) -> str:
