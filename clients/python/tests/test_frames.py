@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import gzip
 import json
+import math
 import re
 import subprocess
 import sys
@@ -218,3 +220,232 @@ else:
     raise SystemExit("no error")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+MATRIX = [[0.25, 0.75], [1.0, 0.0]]
+BY_LABEL = {"a": {"x": 0.25, "y": 0.75}, "b": {"x": 1.0, "y": 0.0}}
+WIDE = {"item_id": ["a", "b"], "x": [0.25, 1.0], "y": [0.75, 0.0]}
+
+
+def natural(*arguments: Any, metric: str | None = None, labels: Any = None) -> dict[str, Any]:
+    source = open_predictions(*arguments, metric=metric, labels=labels)
+    rows = [json.loads(line) for line in b"".join(read_lines(source)).splitlines()]
+    return {row["item_id"]: row["prediction"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        MATRIX,
+        [tuple(row) for row in MATRIX],
+        np.array(MATRIX),
+        np.array(MATRIX, dtype=np.float32),
+        [np.array(row) for row in MATRIX],
+        pd.DataFrame(MATRIX),
+        pl.DataFrame(MATRIX, orient="row"),
+        iter(MATRIX),
+    ],
+    ids=["lists", "tuples", "numpy", "float32", "arrays", "pandas", "polars", "iterator"],
+)
+def test_matrix_rows_are_probabilities_of_labels(matrix: Any) -> None:
+    assert natural(["a", "b"], matrix, labels=["x", "y"]) == BY_LABEL
+
+
+@pytest.mark.parametrize(
+    "ids", [("a", "b"), pd.Index(["a", "b"]), pl.Series(["a", "b"]), iter("ab")]
+)
+def test_ids_can_be_any_sequence(ids: Any) -> None:
+    assert natural(ids, MATRIX, labels=np.array(["x", "y"])) == BY_LABEL
+
+
+def test_columns_of_a_frame_are_labels() -> None:
+    columns = {name: WIDE[name] for name in ("x", "y")}
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
+        assert natural(["a", "b"], frame) == BY_LABEL
+    integers = pd.DataFrame(MATRIX, columns=np.array([0, 1]))
+    assert natural(["a", "b"], integers)["a"] == {"0": 0.25, "1": 0.75}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        *(pd.DataFrame(WIDE), pl.DataFrame(WIDE), pl.LazyFrame(WIDE), pa.table(WIDE)),
+        *(pd.DataFrame(WIDE).set_index("item_id"), pa.record_batch(WIDE)),
+    ],
+    ids=["pandas", "polars", "lazy", "pyarrow", "index", "batch"],
+)
+def test_wide_frames_have_a_column_for_each_label(frame: Any, tmp_path: Path) -> None:
+    assert natural(frame, metric="log_loss") == BY_LABEL
+    assert natural(frame, labels=["y"]) == {"a": {"y": 0.75}, "b": {"y": 0.0}}
+    # Other metrics score one value, so the frame has the wrong columns.
+    with pytest.raises(assay.AssayError, match="lacks the column `prediction`"):
+        natural(frame, metric="accuracy")
+    with pytest.raises(assay.AssayError, match="lacks the column `z`"):
+        natural(frame, labels=["z"])
+
+
+def test_wide_parquet_has_a_column_for_each_label(tmp_path: Path) -> None:
+    parquet.write_table(pa.table(WIDE), tmp_path / "p.parquet")
+    assert natural(tmp_path / "p.parquet", metric="brier") == BY_LABEL
+    assert natural(tmp_path / "p.parquet", labels=["x"])["a"] == {"x": 0.25}
+    (tmp_path / "p.ndjson").write_text("{}")
+    with pytest.raises(assay.AssayError, match=r"p\.ndjson: `labels` needs"):
+        natural(tmp_path / "p.ndjson", labels=["x"])
+
+
+def test_index_of_pandas_has_the_ids() -> None:
+    assert natural(pd.Series([1.5, 2], index=["a", "b"])) == {"a": 1.5, "b": 2.0}
+    assert natural(pd.DataFrame({"prediction": ["x"]}, index=["a"])) == {"a": "x"}
+    with pytest.raises(assay.AssayError, match=r"predictions\[0\]: item_id must be a string"):
+        natural(pd.Series([1.5, 2]))
+    with pytest.raises(assay.AssayError, match="cannot be a Series"):
+        natural(pl.Series([1.5, 2]))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(7), 7),
+        (np.str_("x"), "x"),
+        (np.array(["x", "y"]), ["x", "y"]),
+        (("x", "y"), ["x", "y"]),
+        (pd.Series(["x"]), ["x"]),
+        (pl.Series(["x"]), ["x"]),
+        (pa.scalar(1.5), 1.5),
+        (decimal.Decimal("0.1"), 0.1),
+        ({np.int64(1): np.float64(0.5), 2: decimal.Decimal("0.5")}, {"1": 0.5, "2": 0.5}),
+        ({"x": 1, "y": None, "z": pd.NA}, {"x": 1}),
+    ],
+)
+def test_values_of_libraries_are_values_of_json(value: Any, expected: Any) -> None:
+    assert natural([("a", value)]) == {"a": expected}
+
+
+def test_arrow_decimals_and_maps_are_read() -> None:
+    decimals = pa.array([decimal.Decimal("0.10"), decimal.Decimal("2.50")])
+    assert natural(pa.table({"item_id": ["a", "b"], "prediction": decimals})) == {
+        "a": 0.1,
+        "b": 2.5,
+    }
+    kind = pa.map_(pa.string(), pa.float64())
+    maps = pa.array([[("x", 0.25), ("y", 0.75)], [("x", 1.0), ("y", 0.0)]], kind)
+    assert natural(pa.table({"item_id": ["a", "b"], "prediction": maps})) == BY_LABEL
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (math.nan, "is nan, and must be a finite number"),
+        (None, "is missing. Leave out items that have none"),
+        (pd.NA, "is missing"),
+        (pd.NaT, "is missing"),
+        (10**400, "is an integer of about 401 digits; the largest has 308"),
+        (10**5000, "is an integer of about 5001 digits"),
+        ({}, "has no probability. Give each label one, with the sum 1"),
+        ({"x": math.nan}, "has, for the label 'x', nan, and must be"),
+        ({"x": 10**400}, "has, for the label 'x', an integer of about 401 digits"),
+        ({"x": "y"}, "is not valid: the probability of 'x' must be a number"),
+        ({1: 0.5, "1": 0.5}, "is not valid: the label '1' is given twice"),
+        ({1.5: 1}, "is not valid: the label 1.5 must be a string, not float"),
+        ([1, 2], r"must have strings only, not list: \[1, 2\]"),
+        (True, "must be a string, .* not bool: True"),
+        (b"x", "must be a string, .* not bytes: b'x'"),
+        ("\ud800", "has half of a character"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.isascii() else "",
+)
+def test_invalid_value_names_item_value_and_rule(value: Any, message: str) -> None:
+    with pytest.raises(assay.AssayError, match=f"^The prediction of the item b {message}"):
+        natural([("a", 1.0), ("b", value)])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"item_id": ["a", "b"], "prediction": [1.0, None]}),
+        pd.DataFrame({"item_id": ["a", "b"], "prediction": pd.array([1, None], "Int64")}),
+        pd.DataFrame({"item_id": ["a", "b"], "prediction": ["x", None]}),
+        pl.DataFrame({"item_id": ["a", "b"], "prediction": [1.0, None]}),
+        pl.DataFrame({"item_id": ["a", "b"], "prediction": [1.0, math.nan]}),
+        pl.DataFrame({"item_id": ["a", "b"], "prediction": [["x"], None]}),
+        pa.table({"item_id": ["a", "b"], "prediction": [1.0, None]}),
+    ],
+)
+def test_null_of_a_frame_names_its_item(frame: Any) -> None:
+    with pytest.raises(assay.AssayError, match=r"^The prediction of the item b is (missing|nan)"):
+        natural(frame)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "message"),
+    [
+        ((["a", "b"], MATRIX), None, "ranking of the item 'a' has 0.25, .* pass `labels`"),
+        ((["a", "b"], MATRIX), ["x"], "row of the item 'a' has 2 probabilities for 1 labels"),
+        ((["a", "b"], [0.5, 0.5]), ["x", "y"], "has 1 probabilities for 2 labels"),
+        ((["a"], MATRIX), ["x", "y"], "There are 1 ids and 2 predictions"),
+        ((["a", "b"], MATRIX), ["x", "x"], "`labels` has a label twice"),
+        ((["a", "b"], MATRIX), "xy", "`labels` must be a list, not str"),
+        ((["a", "b"], {"x": 1}), None, "`rankings` must be a list or an array, not dict"),
+        (("ab", MATRIX), None, "`predictions` must be a list or an array, not str"),
+        (({"a": "x"},), ["x"], "`labels` needs ids with a matrix"),
+    ],
+)
+def test_misused_matrix_says_what_is_wrong(
+    arguments: tuple[Any, ...], labels: Any, message: str
+) -> None:
+    with pytest.raises(assay.AssayError, match=message):
+        natural(*arguments, labels=labels)
+
+
+def test_column_that_is_there_twice_is_an_error() -> None:
+    frame = pd.DataFrame([["a", "x", "y"]], columns=["item_id", "prediction", "prediction"])
+    with pytest.raises(assay.AssayError, match="has the column `prediction` twice"):
+        natural(frame)
+
+
+def test_exception_of_an_object_names_the_row() -> None:
+    class Row(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            raise ZeroDivisionError("hostile")
+
+    rows = [("a", "x"), Row(item_id="b", prediction="x")]
+    message = r"predictions\[1\] cannot be read \(ZeroDivisionError: hostile\)"
+    with pytest.raises(assay.AssayError, match=message):
+        natural(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.pkl", b"\x80\x04.", "A pickle can run code when it is read"),
+        ("p.npy", b"\x93NUMPY", r"Load it with numpy\.load"),
+        ("p.xlsx", b"PK", "Pass it as a DataFrame"),
+        ("p.csv", b"item_id,prediction\ra,x\r", r"p\.csv:1: there is a carriage return"),
+        ("p.txt", b"item_id,prediction\ra,x\r", r"p\.txt:1: there is a carriage return"),
+        (
+            "p.ndjson",
+            b'{"item_id":"a"}\r{"item_id":"b"}',
+            r"p\.ndjson:1: there is a carriage return",
+        ),
+        ("p.parquet", b"PAR1", r"p\.parquet cannot be read as Parquet"),
+        ("p.json", b'[{"item_id":"a","prediction":1},', r"p\.json: predictions: the array ends"),
+    ],
+)
+def test_unreadable_file_says_why(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(assay.AssayError, match=message):
+        natural(tmp_path / name)
+
+
+def test_zstd_needs_python_or_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b'{"item_id":"a","prediction":"x"}\n'
+    (tmp_path / "p.zst").write_bytes(pa.compress(rows, "zstd", asbytes=True))
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(assay.AssayError, match=r"needs Python 3\.14.*pip install backports\.zstd"):
+        natural(tmp_path / "p.zst")
+    monkeypatch.undo()
+    if sys.version_info < (3, 14):
+        pytest.importorskip("backports.zstd")
+    assert natural(tmp_path / "p.zst") == {"a": "x"}

@@ -15,7 +15,7 @@ from ._cache import Cache
 from ._core import Core, Json, Pager, Steps, encode_json, without_none
 from ._errors import AssayError, OutOfRange
 from ._frames import Predictions, open_predictions
-from ._items import Items, load_items
+from ._items import Items, cached_items, load_items
 from ._jobs import JobWatcher, OutputReader, wait_for_job
 from ._progress import OnProgress
 from ._record import Record
@@ -90,7 +90,7 @@ class AsyncConnection:
         """Returns the suite of a response."""
         suite = AsyncSuite.from_dict(data)
         object.__setattr__(suite, "_connection", self)
-        object.__setattr__(suite, "_items_version", None)
+        object.__setattr__(suite, "_items", None)
         return suite
 
 
@@ -263,9 +263,9 @@ def item_scores(
 class AsyncSuite(models.Suite):
     """A suite, with its items and the submissions to it."""
 
-    __slots__ = ("_connection", "_items_version")
+    __slots__ = ("_connection", "_items")
     _connection: AsyncConnection
-    _items_version: str | None
+    _items: Items | None
 
     async def items(self) -> Items:
         """Returns the items. They are read once for each version, and cached on disk.
@@ -275,7 +275,7 @@ class AsyncSuite(models.Suite):
         connection = self._connection
         steps = load_items(connection.core, connection.cache, self.suite_id, self.version)
         items = await connection.run(steps)
-        object.__setattr__(self, "_items_version", items.version)
+        object.__setattr__(self, "_items", items)
         return items
 
     async def check(
@@ -363,8 +363,11 @@ class AsyncSuite(models.Suite):
         fresh: bool,
         wait_for_slot: bool,
     ) -> Submission:
-        version = self._items_version or self.version
-        return Submission(self.suite_id, version, label, metadata, fresh, wait_for_slot)
+        items = self._items or cached_items(self._connection.cache, self.suite_id, self.version)
+        version = items.version if items else self.version
+        return Submission(
+            self.suite_id, version, label, metadata, fresh, wait_for_slot, self, items
+        )
 
 
 class AsyncUploadStream:

@@ -169,6 +169,8 @@ class Core:
     """Receives a message when the client waits for a slot of `concurrent_jobs`."""
     rate_limit: RateLimit = field(default_factory=RateLimit)
     warned_expiry: str | None = None
+    checked_jobs: set[str] = field(default_factory=set[str])
+    """The jobs whose predictions were compared with the items when they were submitted."""
 
     def call(
         self,

@@ -42,6 +42,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # What decides where a value of JSON ends.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 _OPEN_QUOTE = "has a line break; is a quote left open?"
+_BARE_RETURN = "there is a carriage return without a line feed; lines must end in LF or CRLF"
 _TOO_LONG = "is longer than 1 MiB"
 _TOO_LARGE = "the number is too large"
 
@@ -131,20 +132,28 @@ def _gunzip(path: Path, content: bytes) -> bytes:
 
 
 def _unzstd(path: Path, content: bytes) -> bytes:
-    from importlib import import_module
-
-    try:
-        zstd = import_module("compression.zstd")
-    except ImportError:
+    zstd = _import_zstd()
+    if zstd is None:
         raise AssayError(
-            f"{path}: reading zstd here needs Python 3.14, or the scorer: "
-            "pip install 'assay-client[score]'."
-        ) from None
+            f"{path}: reading zstd here needs Python 3.14, a package (pip install backports.zstd), "
+            "or the scorer (pip install 'assay-client[score]')."
+        )
     options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
     try:
         return _decompress(path, content, lambda: zstd.ZstdDecompressor(options=options))
     except zstd.ZstdError:
         _refuse_compression(path)
+
+
+def _import_zstd() -> Any:
+    from importlib import import_module
+
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return None
 
 
 def _decompress(path: Path, content: bytes, start: Callable[[], Any]) -> bytes:
@@ -300,7 +309,8 @@ def _read_lines(text: bytes, column: str) -> Iterator[Entry | Problem]:
             try:
                 value = _decode(raw.decode(), column)
             except (ValueError, RecursionError) as error:
-                yield Problem(place, _syntax(error))
+                has_return = b"\r" in raw.strip(_WHITE)
+                yield Problem(place, _BARE_RETURN if has_return else _syntax(error))
             else:
                 yield from _entry(index, line, value, column)
         index += 1
@@ -410,7 +420,8 @@ def id_problem(item_id: Any) -> str | None:
         return "must be a string"
     if not item_id:
         return "must not be empty"
-    if len(item_id.encode()) > _ITEM_ID_BYTES_MAX:
+    # A character has at most 4 bytes. Most ids are short, and there are millions of them.
+    if len(item_id) * 4 > _ITEM_ID_BYTES_MAX and len(item_id.encode()) > _ITEM_ID_BYTES_MAX:
         return "must be at most 512 bytes long"
     return "must not have a NUL character" if "\0" in item_id else None
 
@@ -430,7 +441,7 @@ def value_problem(value: Any) -> str | None:
                     return _TOO_LARGE
         elif not all(isinstance(entry, str) for entry in entries):
             return "must have strings only"
-        return "must not have a NUL character" if any("\0" in text for text in entries) else None
+        return "must not have a NUL character" if "\0" in "".join(entries) else None
     if isinstance(value, str):
         return "must not have a NUL character" if "\0" in value else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -496,7 +507,7 @@ def _records(content: bytes) -> Iterator[_Record | tuple[int, str, bool]]:
 
 def _cell_problem(mark: str, *, is_quoted: bool) -> str:
     if mark == "\r":
-        return "there is a carriage return without a line feed; lines must end in LF or CRLF"
+        return _BARE_RETURN
     if is_quoted:
         return "there is text after the closing quote; a quote in a quoted cell is doubled"
     return "there is a quote in a cell without quotes around it"

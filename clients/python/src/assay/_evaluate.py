@@ -57,6 +57,7 @@ class Predicted:
     log: PredictionLog
     items: Items
     n_skipped: int
+    suite: models.Suite
 
 
 def id_of(name: str, value: Any, kind: type[models.Job | models.Suite]) -> str:
@@ -106,8 +107,9 @@ def predict_items(
         integer_of("limit", limit, 1)
     if not callable(predict):
         raise AssayError(f"`predict` must be a function, not {kind_of(predict)}.")
-    suite = yield from core.call("getSuite", path={"suite_id": items.suite_id})
-    metric = suite.decode(models.Suite.from_dict).metric
+    reply = yield from core.call("getSuite", path={"suite_id": items.suite_id})
+    suite = reply.decode(models.Suite.from_dict)
+    metric = suite.metric
     progress = options.get("progress")
     is_shown = is_terminal_or_notebook() if progress is None else progress
     identity, unknown = identity_of(predict)
@@ -144,7 +146,7 @@ def predict_items(
         raise
     finally:
         meter.close()
-    return Predicted(log, items, len(skipped))
+    return Predicted(log, items, len(skipped), suite)
 
 
 def trial_of(predicted: Predicted, limit: int) -> Trial:
@@ -168,6 +170,8 @@ def submit_predicted(
         metadata=options.get("metadata"),
         fresh=options.get("fresh", False),
         waits_for_slot=True,
+        suite=predicted.suite,
+        items=predicted.items,
     )
     pairs = predicted.log.in_order(predicted.items.ids())
     try:

@@ -6,11 +6,11 @@ It has the verdicts of the platform's comparison, which the scorer contains.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from ._documents import ERRORS_MAX, Entry, Problem
-from ._frames import is_type_of_metric
+from ._frames import metric_problem
 
 _NAMED_MAX = 10
 # No item has a score of its own.
@@ -43,8 +43,9 @@ def compare(
             padded += _first(_texts(row.value), lambda text: text.strip() != text)
             if metric.partition("@")[0] in _METRICS_OF_LISTS and isinstance(row.value, str):
                 separated += _first((row.value,), _is_separated)
-            if not is_type_of_metric(row.value, metric):
-                add(f"{place}.prediction", f"is no prediction for the suite's metric, {metric}")
+            if problem := metric_problem(row.value, metric):
+                message = f"is no prediction for the suite's metric, {metric}: {problem}"
+                add(f"{place}.prediction", message)
             if row.item_id not in items:
                 n_unmatched += 1
                 if row.item_id in unknown and first_repeated_unknown is None:
@@ -111,6 +112,34 @@ def _warnings(
             "one"
         ]
     return []
+
+
+def label_warnings(rows: Iterable[Entry | Problem], options: Mapping[str, Any]) -> list[str]:
+    """Returns warnings if most predictions have labels that are no options of their items.
+
+    `options` has those of each item.
+    """
+    n_values = n_wrong = 0
+    example = ""
+    for row in rows:
+        if isinstance(row, Problem) or not isinstance(known := options.get(row.item_id), list):
+            continue
+        names: list[Any] = known  # pyright: ignore[reportUnknownVariableType]
+        wrong = next((text for text in _texts(row.value) if text not in names), None)
+        n_values += 1
+        if wrong is not None:
+            n_wrong += 1
+            example = example or _like(wrong, names, row.item_id)
+    if n_wrong * 2 <= n_values:
+        return []
+    return [f"{n_wrong} of {n_values} predictions have labels that are no options{example}"]
+
+
+def _like(wrong: str, options: Iterable[Any], item_id: str) -> str:
+    for option in options:
+        if isinstance(option, str) and _plain(option) == _plain(wrong):
+            return f": {wrong!r} differs from {option!r} in case, white space or Unicode form only"
+    return f", such as {wrong!r} for the item {item_id!r}"
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -54,6 +54,7 @@ _OTHER_TABLES = {
     **dict.fromkeys((".npy", ".npz"), _ARRAY),
 }
 _NUMBER_MAX = 1e50
+_JSON_TYPES = (str, float, int, bool)
 _FLOAT_MAX = 1.7976931348623157e308
 
 
@@ -373,13 +374,9 @@ def prediction_line(pair: Pair, column: str = _PREDICTION, row: int | None = Non
     Raises `AssayError` with the item id, or with the row if the id is invalid.
     """
     item_id, value = pair
-    place = "" if row is None else f"{column}s[{row}]: "
-    if not isinstance(item_id, str):
-        raise AssayError(
-            f"{place}item_id must be a string, not {kind_of(item_id)}: {shown(item_id)}."
-        )
-    if problem := "has half of a character" if not is_utf8(item_id) else id_problem(item_id):
-        raise AssayError(f"{place}item_id {shown(item_id)} {problem}.")
+    if problem := _problem_of_id(item_id):
+        place = "" if row is None else f"{column}s[{row}]: "
+        raise AssayError(f"{place}item_id {problem}.")
     try:
         value = plain_value(value)
         problem = _problem_of(value, column)
@@ -394,15 +391,29 @@ def prediction_line(pair: Pair, column: str = _PREDICTION, row: int | None = Non
     raise AssayError(f"The {column} of the item {item_id} {problem}.")
 
 
+def _problem_of_id(item_id: Any) -> str | None:
+    if not isinstance(item_id, str):
+        return f"must be a string, not {kind_of(item_id)}: {shown(item_id)}"
+    if not is_utf8(item_id):
+        return f"{shown(item_id)} has half of a character, a surrogate"
+    problem = id_problem(item_id)
+    return problem and f"{shown(item_id)} {problem}"
+
+
 def plain_value(value: Any) -> Any:
     """Returns a value of JSON for one of Python, numpy, pandas, polars or pyarrow.
 
     Absent probabilities are left out: columns of structs have a field for every label.
     """
-    for method in ("tolist", "to_list", "to_pylist", "as_py"):
-        if hasattr(value, method):
-            value = getattr(value, method)()
-            break
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    # Most values have these types, and ten million of them are common.
+    if kind in _JSON_TYPES or (kind is list and set(map(type, value)) == {str}):
+        return value
+    if kind is not dict:
+        for method in ("tolist", "to_list", "to_pylist", "as_py"):
+            if hasattr(value, method):
+                value = getattr(value, method)()
+                break
     if isinstance(value, (str, float, int)):
         return value
     if _is_null(value):

@@ -20,6 +20,7 @@ from ._errors import (
     WaitTimedOut,
 )
 from ._progress import write_line
+from ._results import warn_of_counts
 
 J = TypeVar("J", bound=models.Job)
 
@@ -60,7 +61,10 @@ def wait_for_job(
     except KeyboardInterrupt:
         write_line(f"{job.id} continues. Read it with client.jobs.get({job.id!r}).")
         raise
-    return succeeded(job)
+    job = succeeded(job)
+    if job.id not in core.checked_jobs:
+        warn_of_counts(job)
+    return job
 
 
 def succeeded(job: J) -> J:

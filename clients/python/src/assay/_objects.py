@@ -17,7 +17,7 @@ from ._cache import Cache
 from ._core import Core, Json, Pager, Steps, encode_json, without_none
 from ._errors import AssayError, OutOfRange
 from ._frames import Predictions, open_predictions
-from ._items import Items, load_items
+from ._items import Items, cached_items, load_items
 from ._jobs import JobWatcher, OutputReader, wait_for_job
 from ._progress import OnProgress
 from ._record import Record
@@ -93,7 +93,7 @@ class Connection:
         """Returns the suite of a response."""
         suite = Suite.from_dict(data)
         object.__setattr__(suite, "_connection", self)
-        object.__setattr__(suite, "_items_version", None)
+        object.__setattr__(suite, "_items", None)
         return suite
 
 
@@ -266,9 +266,9 @@ def item_scores(
 class Suite(models.Suite):
     """A suite, with its items and the submissions to it."""
 
-    __slots__ = ("_connection", "_items_version")
+    __slots__ = ("_connection", "_items")
     _connection: Connection
-    _items_version: str | None
+    _items: Items | None
 
     def items(self) -> Items:
         """Returns the items. They are read once for each version, and cached on disk.
@@ -278,7 +278,7 @@ class Suite(models.Suite):
         connection = self._connection
         steps = load_items(connection.core, connection.cache, self.suite_id, self.version)
         items = connection.run(steps)
-        object.__setattr__(self, "_items_version", items.version)
+        object.__setattr__(self, "_items", items)
         return items
 
     def check(self, predictions: Predictions, rankings: Any = None, *, labels: Any = None) -> Check:
@@ -364,8 +364,11 @@ class Suite(models.Suite):
         fresh: bool,
         wait_for_slot: bool,
     ) -> Submission:
-        version = self._items_version or self.version
-        return Submission(self.suite_id, version, label, metadata, fresh, wait_for_slot)
+        items = self._items or cached_items(self._connection.cache, self.suite_id, self.version)
+        version = items.version if items else self.version
+        return Submission(
+            self.suite_id, version, label, metadata, fresh, wait_for_slot, self, items
+        )
 
 
 class UploadStream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from . import _models as models
 from ._arguments import number_of
 from ._documents import Entry, Problem, describe, read_document, read_file
-from ._errors import AssayError, Regression
-from ._fit import compare
+from ._errors import AssayError, AssayWarning, Regression
+from ._fit import compare, label_warnings
 from ._frames import PredictionFile, Rows, chunks, find_scorer
 
 if TYPE_CHECKING:
+    from ._items import Items
     from ._score import Score
 
 _LOWER_IS_BETTER = ("rmse", "mae", "log_loss", "brier", "ece@15")
@@ -255,6 +257,38 @@ def _rows(source: Rows | PredictionFile) -> Iterator[Entry | Problem]:
         text = read_file(source.path)
         return read_document(text, source.path.name, numbers=source.numbers)
     return read_document(b"".join(source.chunks()), "", numbers=False)
+
+
+def warn_of_mistakes(lines: list[bytes], items: Items, suite: models.Suite) -> None:
+    """Warns of likely mistakes in predictions that the server accepts, each with its cause."""
+    source = Rows(lambda: iter(lines), is_replayable=True)
+    found = [*check_predictions(source, items.ids(), suite.metric).warnings]
+    field = suite.sequence.options if suite.sequence else None
+    if field is not None:
+        options = {item.item_id: item.input.get(field) for item in items}
+        found += label_warnings(_rows(source), options)
+    for text in found:
+        warnings.warn(f"{suite.suite_id}: {text}.", AssayWarning, stacklevel=2)
+
+
+def warn_of_counts(job: models.Job) -> None:
+    """Warns if most predictions of a job were for unknown items, or most items had none."""
+    result = job.result
+    if not isinstance(result, models.EvalResult):
+        return
+    text = ""
+    if result.n_unmatched * 2 > result.n_submitted:
+        text = (
+            f"{result.n_unmatched} of {result.n_submitted} predictions were for items that the "
+            "suite does not have; do the ids have the form of the suite's?"
+        )
+    elif result.n_missing * 2 > result.n:
+        text = (
+            f"{result.n_missing} of {result.n} items had no prediction, and count as the worst "
+            "possible one."
+        )
+    if text:
+        warnings.warn(f"{job.id}: {text}", AssayWarning, stacklevel=2)
 
 
 def job_html(job: models.Job, base_url: str) -> str:

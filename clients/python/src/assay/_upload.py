@@ -26,7 +26,9 @@ from ._errors import (
     ValidationFailed,
 )
 from ._frames import PredictionFile, Rows, prediction_line, read_lines
+from ._items import Items
 from ._progress import OnProgress, UploadMeter
+from ._results import warn_of_mistakes
 from ._tables import RETRIES
 
 _INLINE_BYTES_MAX: int = RETRIES["upload"]["inline_max_bytes"]
@@ -49,6 +51,9 @@ class Submission:
     metadata: Mapping[str, str] | None = None
     fresh: bool = False
     waits_for_slot: bool = False
+    suite: models.Suite | None = None
+    items: Items | None = None
+    """The items, if they are known without a request: predictions are compared with them."""
 
     def __post_init__(self) -> None:
         label_of(self.label)
@@ -195,9 +200,15 @@ def _submit(
         raise AssayError("There are no predictions.")
     n_bytes = sum(map(len, lines)) + len(lines)
     if n_bytes <= _room_for_predictions(submission):
+        suite, items = submission.suite, submission.items
+        if suite is not None and items is not None:
+            yield Block(lambda: warn_of_mistakes([line + b"\n" for line in lines], items, suite))
         digest = yield Block(lambda: inline_digest(lines))
         content_parts = (b',"predictions":[', b",".join(lines), b"]")
-        return (yield from create_job(core, submission, digest, content_parts))
+        job = yield from create_job(core, submission, digest, content_parts)
+        if items is not None:
+            core.checked_jobs.add(job["id"])
+        return job
     if isinstance(source, PredictionFile):
         content = _FileContent(source)
     elif source.is_replayable:
