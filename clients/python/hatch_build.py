@@ -20,6 +20,8 @@ DOCUMENTED = {
     *("_score.py", "aio.py", "client.py"),
     *("_async_objects.py", "_async_resources.py", "_objects.py", "_resources.py"),
 }
+# The only functions of these modules that callers use.
+FUNCTIONS = ("aevaluate", "evaluate", "score")
 Place = tuple[int, int]
 
 
@@ -51,9 +53,12 @@ def shorten(source: str, *, is_documented: bool) -> str:
     ranges: list[tuple[Place, Place]] = [
         (token.start, token.end) for token in tokens if token.type == tokenize.COMMENT
     ]
-    for node in ast.walk(ast.parse(source)):
+    module = ast.parse(source)
+    for node in ast.walk(module):
         name = str(getattr(node, "name", None) or "")
         is_internal = name.startswith("_") and not name.startswith("__")
+        if node in module.body and not isinstance(node, ast.ClassDef):
+            is_internal = name not in FUNCTIONS
         body: Any = getattr(node, "body", None)
         # A body that is only a docstring needs it.
         if (is_documented and not is_internal) or not isinstance(body, list) or len(body) < 2:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,33 @@ def test_only_transport_uses_http_library() -> None:
         has_import = re.search(r"^ +import httpx2|^import httpx2", path.read_text(), re.MULTILINE)
         # The clients name its types in annotations.
         assert not has_import or path.name in ("_transport.py", "client.py", "aio.py"), path
+
+
+def code_of(source: str) -> list[tuple[str, int | None]]:
+    """Returns the nodes of a module with their lines, without docstrings."""
+    nodes = list(ast.walk(ast.parse(source)))
+    texts = [node.value for node in nodes if isinstance(node, ast.Expr)]
+    hidden = {id(node) for node in texts if isinstance(node, ast.Constant)}
+    hidden |= {id(node) for node in nodes if getattr(node, "value", None) in texts}
+    return [
+        (type(node).__name__, getattr(node, "lineno", None))
+        for node in nodes
+        if id(node) not in hidden and not isinstance(node, ast.Expr)
+    ]
+
+
+def test_wheel_has_the_code_of_the_sources() -> None:
+    place = spec_from_file_location("hatch_build", PACKAGE_FOLDER / "hatch_build.py")
+    assert place
+    assert place.loader
+    hatch_build = module_from_spec(place)
+    place.loader.exec_module(hatch_build)
+    for path in (PACKAGE_FOLDER / "src" / "assay").glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        for is_documented in (True, False):
+            short = hatch_build.shorten(source, is_documented=is_documented)
+            assert code_of(short) == code_of(source), path
+            assert len(short.splitlines()) == len(source.splitlines())
+    assert '"""Evaluates' in hatch_build.shorten(
+        (PACKAGE_FOLDER / "src" / "assay" / "client.py").read_text(), is_documented=True
+    )
