@@ -19,7 +19,14 @@ from ._items import Items, cached_items, load_items
 from ._jobs import JobWatcher, OutputReader, wait_for_job
 from ._progress import OnProgress
 from ._record import Record
-from ._results import Check, EvaluationFigures, check_predictions, describe_job, job_html
+from ._results import (
+    Check,
+    EvaluationFigures,
+    check_predictions,
+    describe_job,
+    job_html,
+    score_of,
+)
 from ._upload import (
     CONCURRENT_PARTS,
     PartWriter,
@@ -187,6 +194,11 @@ class AsyncJob(models.Job):
 
     __slots__ = ("_connection",)
     _connection: AsyncConnection
+
+    @property
+    def score(self) -> models.EvalResult:
+        """The figures of a succeeded eval. Raises `AssayError` for other jobs."""
+        return score_of(self)
 
     async def wait(
         self,

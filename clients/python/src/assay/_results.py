@@ -59,6 +59,14 @@ def describe_job(job: models.Job) -> str:
     return f"{name}{job.id} {job.status}{progress}"
 
 
+def score_of(job: models.Job) -> models.EvalResult:
+    """Returns the figures of a succeeded eval. Raises `AssayError` for other jobs."""
+    if not isinstance(job.result, models.EvalResult):
+        hint = "wait for it first" if job.result is None else "it is no eval"
+        raise AssayError(f"{job.id} has no score: {hint}. Its status is {job.status}.")
+    return job.result
+
+
 @dataclass(frozen=True)
 class Trial:
     """The predictions of `evaluate` with `limit`. Nothing was submitted."""
@@ -87,8 +95,7 @@ class EvaluationFigures:
     @property
     def result(self) -> models.EvalResult:
         """The result of the job."""
-        assert isinstance(self.job.result, models.EvalResult)
-        return self.job.result
+        return score_of(self.job)
 
     @property
     def value(self) -> float:
