@@ -22,6 +22,8 @@ DOCUMENTED = {
 }
 # The only functions of these modules that callers use.
 FUNCTIONS = ("aevaluate", "evaluate", "score")
+# The classes of these modules that callers do not see.
+INTERNAL = ("AsyncConnection", "Connection", "PredictionMeter", "UploadMeter")
 Place = tuple[int, int]
 
 
@@ -54,11 +56,18 @@ def shorten(source: str, *, is_documented: bool) -> str:
         (token.start, token.end) for token in tokens if token.type == tokenize.COMMENT
     ]
     module = ast.parse(source)
+    internal = {
+        node
+        for part in module.body
+        if isinstance(part, ast.ClassDef) and (part.name in INTERNAL or part.name[0] == "_")
+        for node in ast.walk(part)
+    }
     for node in ast.walk(module):
         name = str(getattr(node, "name", None) or "")
         is_internal = name.startswith("_") and not name.startswith("__")
         if node in module.body and not isinstance(node, ast.ClassDef):
             is_internal = name not in FUNCTIONS
+        is_internal = is_internal or node in internal
         body: Any = getattr(node, "body", None)
         # A body that is only a docstring needs it.
         if (is_documented and not is_internal) or not isinstance(body, list) or len(body) < 2:
