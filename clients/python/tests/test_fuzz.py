@@ -659,10 +659,9 @@ def test_no_call_raises_another_exception_or_shows_the_key(
             try:
                 run_round(round, folder, records)
             except (Exception, pytest.fail.Exception) as error:
-                error.add_note(
+                raise AssertionError(
                     f"{round.call}: repeat with ASSAY_FUZZ_SEED={SEED} ASSAY_FUZZ_ONLY={number}"
-                )
-                raise
+                ) from error
     finally:
         root.removeHandler(records)
         root.setLevel(level)

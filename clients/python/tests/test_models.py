@@ -108,6 +108,43 @@ def test_models_compare_copy_and_pickle() -> None:
     assert hash(versions) == hash(models.Versions.from_dict(JOB["versions"]))
 
 
+def test_credentials_are_not_shown() -> None:
+    login = models.DeviceLogin(
+        device_code="secret-1",
+        user_code="ABCD",
+        verification_url="https://x",
+        verification_url_complete="https://x?code=ABCD",
+        interval=5,
+        expires_at=datetime(2026, 1, 31, tzinfo=timezone.utc),
+    )
+    signed_in = models.SignedIn(token="secret-2", expires_at=login.expires_at, user_id="usr_1")
+    assert "secret" not in repr(login) + repr(signed_in)
+    assert "user_id='usr_1'" in repr(signed_in)
+    assert signed_in.token == "secret-2"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", 5),
+        ("attempts", "1"),
+        ("attempts", True),
+        ("final", "no"),
+        ("progress", 10**400),
+        ("created_at", 5),
+        ("created_at", "secret"),
+        ("result", []),
+        ("result", {**JOB["result"], "ci95": [1]}),
+        ("result", {**JOB["result"], "metrics": {"a": "b"}}),
+        ("versions", "secret"),
+    ],
+)
+def test_field_of_another_type_is_an_error_without_its_value(field: str, value: Any) -> None:
+    with pytest.raises(assay.AssayError, match=r"A response (has|lacks)") as raised:
+        models.Job.from_dict({**JOB, field: value})
+    assert "secret" not in str(raised.value)
+
+
 def test_unknown_argument_raises() -> None:
     with pytest.raises(TypeError, match="has no field 'x'"):
         models.Health(git_sha="a", hfm_sha="b", env="c", x=1)  # type: ignore[call-arg]

@@ -264,6 +264,23 @@ def test_invalid_clip_is_rejected(metric: str, clip: tuple[float, float]) -> Non
 
 
 @needs_scorer
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["Yes", "No"], "2 of the first 2 .* 'Yes' differs from 'yes' in case"),
+        (["0", "1"], "have no label of the answers, such as '0' instead of 'no'"),
+    ],
+)
+def test_labels_that_no_answer_has_are_a_warning(labels: list[str], message: str) -> None:
+    answers = {"a": "yes", "b": "no"}
+    with pytest.warns(assay.AssayWarning, match=message):
+        assay.score(["a", "b"], answers, "log_loss", rankings=[[0.5, 0.5]] * 2, labels=labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assay.score(["a"], answers, "log_loss", rankings=[[0.5, 0.5]], labels=["yes", "no"])
+
+
+@needs_scorer
 @pytest.mark.parametrize("raised", [KeyError("row"), KeyboardInterrupt(), assay.AssayError("x")])
 def test_exception_of_iterator_is_raised_as_it_is(raised: BaseException) -> None:
     def rows() -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ It has the verdicts of the platform's comparison, which the scorer contains.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ._documents import ERRORS_MAX, Entry, Problem
@@ -129,17 +129,18 @@ def label_warnings(rows: Iterable[Entry | Problem], options: Mapping[str, Any]) 
         n_values += 1
         if wrong is not None:
             n_wrong += 1
-            example = example or _like(wrong, names, row.item_id)
+            example = example or difference_of(wrong, names)
     if n_wrong * 2 <= n_values:
         return []
     return [f"{n_wrong} of {n_values} predictions have labels that are no options{example}"]
 
 
-def _like(wrong: str, options: Iterable[Any], item_id: str) -> str:
-    for option in options:
-        if isinstance(option, str) and _plain(option) == _plain(wrong):
-            return f": {wrong!r} differs from {option!r} in case, white space or Unicode form only"
-    return f", such as {wrong!r} for the item {item_id!r}"
+def difference_of(label: str, known: Sequence[Any]) -> str:
+    """Returns how a label differs from the known ones, for the end of a message."""
+    for one in known:
+        if isinstance(one, str) and _plain(one) == _plain(label):
+            return f": {label!r} differs from {one!r} in case, white space or Unicode form only"
+    return f", such as {label!r} instead of {known[0]!r}" if known else ""
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ._arguments import list_of, number_of, path_of, text_of
-from ._errors import AssayError
+from ._errors import AssayError, AssayWarning
+from ._fit import difference_of
 from ._frames import (
+    PROBABILITY_METRICS,
     PredictionFile,
     Predictions,
     Rows,
@@ -25,6 +28,7 @@ from ._record import Decoders, Record, each, record
 from ._results import describe_figures, score_html
 
 # The scorer counts lines of NDJSON, and rows are one line each.
+_SAMPLE_LINES = 1000
 _LINE_OF_ROWS = re.compile(r"^(?:line |answers:)(\d+)")
 
 
@@ -97,12 +101,47 @@ def score(
         source = open_predictions(predictions, rankings, metric, labels)
         name = str(source.path) if isinstance(source, PredictionFile) else None
         gold, options = _answers(open_answers(answers, metric))
-        text: str = scorer.score(
-            chunks(source), gold, metric, clip, predictions_name=name, **options
-        )
+        found, known = _Sample(chunks(source)), _Sample(gold)
+        text: str = scorer.score(found, known, metric, clip, predictions_name=name, **options)
     except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
+    if metric in PROBABILITY_METRICS:
+        _warn_of_labels(found.values("prediction"), known.values("answer"))
     return Score.from_dict(json.loads(text))
+
+
+class _Sample:
+    """Chunks of NDJSON that keep their first lines."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._lines: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._lines = self._lines or chunk.splitlines()[:_SAMPLE_LINES]
+            yield chunk
+
+    def values(self, column: str) -> Iterator[Any]:
+        """Returns the values of the first lines. Of other forms of files there are none."""
+        for line in self._lines:
+            try:
+                yield json.loads(line)[column]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+
+
+def _warn_of_labels(predictions: Iterator[Any], answers: Iterator[Any]) -> None:
+    labels = {answer for answer in answers if isinstance(answer, str)}
+    rows: list[list[str]] = [[*row] for row in predictions if isinstance(row, dict) and row]
+    wrong = [row for row in rows if labels.isdisjoint(row)]
+    if labels and len(wrong) * 2 > len(rows):
+        warnings.warn(
+            f"{len(wrong)} of the first {len(rows)} predictions have no label of the answers"
+            f"{difference_of(wrong[0][0], sorted(labels))}.",
+            AssayWarning,
+            stacklevel=3,
+        )
 
 
 def _load_scorer() -> Any:
