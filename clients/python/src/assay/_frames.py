@@ -379,7 +379,10 @@ def prediction_line(pair: Pair, column: str = _PREDICTION, row: int | None = Non
         raise AssayError(f"{place}item_id {problem}.")
     try:
         value = plain_value(value)
-        problem = _problem_of(value, column)
+        problem = _problem_of(value)
+        if value == {} and column == _PREDICTION and row is not None:
+            # The platform reports those of a file, with their lines.
+            problem = "has no probability. Give each label one, with the sum 1"
         if problem is None:
             return encode_json({"item_id": item_id, column: value}) + b"\n"
     except UnicodeEncodeError:
@@ -447,12 +450,10 @@ def _label_text(label: Any) -> str:
     raise AssayError(f"the label {shown(label)} must be a string, not {kind_of(label)}")
 
 
-def _problem_of(value: Any, column: str) -> str | None:
+def _problem_of(value: Any) -> str | None:
     """Returns why a value cannot be a prediction or an answer of any metric, if it cannot."""
     if value is None:
         return "is missing. Leave out items that have none"
-    if value == {} and column == _PREDICTION:
-        return "has no probability. Give each label one, with the sum 1"
     is_labelled = isinstance(value, dict)
     numbers = cast("dict[str, Any]", value).items() if is_labelled else [("", value)]
     for label, number in numbers:
