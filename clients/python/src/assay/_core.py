@@ -444,13 +444,13 @@ class Pager(Generic[T]):
         """Reads the next page."""
         reply = yield from self._core.call(self._operation, path=self._path, query=self._query)
         entries, following = reply.decode(self._entries)
-        if following is not None and self._token:
-            # A token that does not change would never come to an end.
-            if not self._follows and following == self._read:
-                raise AssayError(f"{self._operation}: the next page has the token of this one.")
-            self._query[self._token] = self._read = following
         # The cursor of events is never null; an empty page is the last one.
         is_last = following is None or (self._operation == "listEvents" and not entries)
+        # A token that does not change would never come to an end.
+        if not is_last and not self._follows and following == self._read:
+            raise AssayError(f"{self._operation}: the next page has the token of this one.")
+        if following is not None and self._token:
+            self._query[self._token] = self._read = following
         self.has_more = self._follows or not is_last
         return entries
 
