@@ -121,7 +121,7 @@ fn ranking_of_a_larger_catalog_is_not_exact() {
         let model = Package::random(&sizes, 2).load().unwrap();
         let all = all_items(&model);
         let mut misses = 0;
-        for seed in 0..10 {
+        for seed in 0..30 {
             let history = random_ids(&sizes, 10, &mut Rng(seed));
             let events = events(&history);
             let exact = exact(&model, &events, &all);
