@@ -939,7 +939,7 @@ async fn readable_rows(world: &World) -> String {
                      -- Measured times of the worker. They are absent until jobs have been measured.
                      and table_name <> 'queue_snapshots'
                      -- The numbers of transactions and their order differ.
-                     and (table_name <> 'events' or column_name not in ('xid', 'position'))
+                     and (table_name not in ('events', 'org_events', 'shared_events') or column_name not in ('xid', 'position'))
                    group by table_name order by table_name";
     let mut rows = String::new();
     for table in sqlx::query(columns).fetch_all(&mut api).await.unwrap() {
