@@ -26,6 +26,7 @@ pub use normal_form::HashedPredictions;
 pub use reader::{Malformed, read};
 pub use scan::{Written, line_of, written};
 pub use sink::{PredictionSink, SinkFn, sink_fn};
+pub(crate) use stream::not_json;
 pub use stream::{Layout, Stream};
 pub use table::CellForm;
 pub use value::{

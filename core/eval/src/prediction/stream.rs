@@ -374,9 +374,7 @@ impl Stream {
         }
         let mut element = Element::new(self.index, line, mem::take(&mut self.buffers[0]));
         if let Err(error) = read_one(text, &mut element) {
-            let reason = syntax_reason(text, &error);
-            let message = format!("is not valid JSON (column {}){reason}", error.column());
-            return self.emit_syntax_error(&message, sink);
+            return self.emit_syntax_error(&not_json(text, &error), sink);
         }
         self.has_errors |= element.has_errors();
         let flow = element.emit(sink);
@@ -425,6 +423,12 @@ impl Stream {
     fn line_number(&self) -> Option<usize> {
         (self.layout == Layout::Lines).then_some(self.line)
     }
+}
+
+/// Returns the message for a text of one line that is not JSON.
+pub(crate) fn not_json(text: &str, error: &serde_json::Error) -> String {
+    let reason = syntax_reason(text, error);
+    format!("is not valid JSON (column {}){reason}", error.column())
 }
 
 /// Returns the reason of a syntax error, after a colon, if it is one that people often meet.

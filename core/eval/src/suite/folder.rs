@@ -477,7 +477,7 @@ mod tests {
                 GOOD.into(),
                 ITEM.replace("\"?\"", "1e999"),
                 ANSWER.into(),
-                "items.ndjson:1: input must be an object: number out of range",
+                "items.ndjson:1: input is not valid JSON (column 16): the number is too large",
             ),
             (
                 GOOD.into(),
@@ -550,6 +550,42 @@ mod tests {
                 String::new(),
                 ANSWER.into(),
                 "answers.ndjson:1: there is no item \"a\"",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                "{\"item_id\": \"a\"}\n".into(),
+                "answers.ndjson:1: answer: this field is required",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                "{\"item_id\": \"a\", \"answers\": 1, \"answer\": 1}\n".into(),
+                "answers.ndjson:1: \"answers\" is no field of a line, which has item_id and answer",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                "{\"item_id\": \"a\", \"item_id\": \"a\", \"answer\": 1}\n".into(),
+                "answers.ndjson:1: a field is given twice",
+            ),
+            (
+                GOOD.into(),
+                "{\"item_id\": 1, \"input\": {}}\n".into(),
+                ANSWER.into(),
+                "items.ndjson:1: item_id must be a string",
+            ),
+            (
+                GOOD.into(),
+                "[1]\n".into(),
+                ANSWER.into(),
+                "items.ndjson:1: must be an object with item_id and input",
+            ),
+            (
+                GOOD.into(),
+                "{\"item_id\": \"a\", \"input\": {\"x\": NaN}}\n".into(),
+                ANSWER.into(),
+                "items.ndjson:1: is not valid JSON (column 33): NaN and infinity are not numbers",
             ),
             (
                 GOOD.into(),

@@ -1,17 +1,18 @@
 //! `items.ndjson` and `answers.ndjson`: one JSON object per line.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use crate::metric::Metric;
-use crate::prediction::line_of;
+use crate::prediction::{line_of, not_json};
 
 /// The names of the files.
 pub(super) const ITEMS: &str = "items.ndjson";
@@ -145,8 +146,8 @@ impl<R: BufRead> AnswerLines<R> {
             match line_of(text, "answer") {
                 Some((item_id, json)) => add_checked(&item_id, json)?,
                 None => {
-                    let AnswerLine { item_id, answer } =
-                        serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+                    let AnswerLine { item_id, answer } = serde_json::from_str(text)
+                        .map_err(|error| bad(explain(text, &error, "answer")))?;
                     add_checked(&item_id, answer.get())?;
                 }
             }
@@ -171,6 +172,27 @@ fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim().is_empty())
 }
 
+/// Returns the reason why a line is not an object with `item_id` and the other field.
+fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
+    if !error.is_data() {
+        return not_json(json, error);
+    }
+    let Ok(fields) = serde_json::from_str::<BTreeMap<String, Value>>(json) else {
+        return format!("must be an object with item_id and {other}");
+    };
+    let known = ["item_id", other];
+    if let Some(missing) = known.iter().find(|field| !fields.contains_key(**field)) {
+        return format!("{missing}: this field is required");
+    }
+    if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
+        return format!("{unknown:?} is no field of a line, which has item_id and {other}");
+    }
+    if !fields["item_id"].is_string() {
+        return "item_id must be a string".into();
+    }
+    "a field is given twice".into()
+}
+
 fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<(), BadSuite> {
     let bad = |reason: String| Err(BadSuite::new(file, line, reason));
     match item_id {
@@ -190,7 +212,7 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
         let AnswerLine { item_id, answer } =
-            serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+            serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "answer")))?;
         check_item_id(ANSWERS, line, &item_id)?;
         let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| check.add(&parsed));
         parsed.map_err(|reason| bad(format!("answer: {reason}")))?;
@@ -229,13 +251,18 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
         let ItemLine { item_id, input } =
-            serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+            serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
         check_item_id(ITEMS, line, &item_id)?;
         check_size("input", input.get()).map_err(bad)?;
         // The raw value is not validated in full, and gRPC cannot carry every number that it may
         // contain.
-        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(input.get())
-            .map_err(|error| bad(format!("input must be an object: {error}")))?;
+        serde_json::from_str::<serde_json::Map<String, Value>>(input.get()).map_err(|error| {
+            bad(if error.is_data() {
+                "input must be an object".into()
+            } else {
+                format!("input {}", not_json(input.get(), &error))
+            })
+        })?;
         if let Some(first) = seen.insert(item_id.clone(), line) {
             return Err(bad(format!(
                 "item_id {item_id:?} is repeated; it is also in line {first}"
