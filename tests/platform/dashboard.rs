@@ -383,7 +383,7 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
             "comparison",
             format!("/compare?a={best}&b={worse}"),
             "Compare",
-            "A is better by",
+            "(accuracy, larger is better)",
         ),
         with_status(
             owner(
@@ -439,7 +439,7 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
                 "rejected form",
                 "/keys".into(),
                 "API keys",
-                "this field is required",
+                "must not be blank",
             ),
             json!([["fill", "Name", " "], ["press", "Create"]]),
         ),

@@ -45,7 +45,7 @@ async fn invalid_commands_explain_the_error() {
                 "--owner-email",
                 "a@example.org",
             ],
-            "name: this field is required",
+            "name: must not be blank",
         ),
         (
             &["session", "create", "--email", "unknown@example.org"],
@@ -84,7 +84,7 @@ async fn invalid_commands_explain_the_error() {
         ),
         (
             &["plan", "set", " ", "--concurrent-jobs", "3"],
-            "name: this field is required",
+            "name: must not be blank",
         ),
         (
             &["plan", "set", "free", "--requests-per-minute", "0"],

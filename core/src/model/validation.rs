@@ -116,8 +116,12 @@ pub fn text_up_to(field: &str, value: &str, max: usize) -> Result<String, FieldE
         ));
     }
     let trimmed = value.trim();
-    if trimmed.is_empty() {
+    if value.is_empty() {
         return Err(FieldError::required(field));
+    }
+    if trimmed.is_empty() {
+        // The field may be optional.
+        return Err(FieldError::new(field, "required", "must not be blank"));
     }
     // PostgreSQL cannot store NUL, and names contain no other control characters, not even at their
     // ends.
