@@ -140,7 +140,7 @@ impl Plan {
     pub fn with_local_receivers(mut self) -> Self {
         let settings = [
             ("ASSAY_WEBHOOK_HTTP", "true"),
-            ("ASSAY_WEBHOOK_NETWORKS", "127.0.0.0/8"),
+            ("ASSAY_WEBHOOK_NETWORKS", "127.0.0.0/8,::1/128"),
         ];
         self.env
             .extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -209,12 +209,15 @@ mod tests {
     fn networks_of_the_installation_are_allowed() {
         let rules = TargetRules {
             allows_http: true,
-            networks: vec!["10.1.0.0/16".parse().unwrap()],
+            networks: ["10.1.0.0/16", "::1/128"]
+                .map(|network| network.parse().unwrap())
+                .into(),
         };
         assert!(rules.allow("10.1.2.3".parse().unwrap()));
         assert!(!rules.allow("10.2.0.1".parse().unwrap()));
         assert!(rules.check_url("http://10.1.2.3:8080/x").is_ok());
         assert!(rules.check_url("http://10.2.2.3:8080/x").is_err());
+        assert!(rules.check_url("http://[::1]:8080/x").is_ok());
     }
 
     #[test]
