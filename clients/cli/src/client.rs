@@ -8,12 +8,13 @@ use rustls::crypto::ring;
 use serde_json::Value;
 use ureq::http::{HeaderMap, Method, Request as HttpRequest};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Error as HttpError, Timeout};
+use ureq::{Agent, Error as HttpError, Proxy, Timeout};
 use url::Url;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::Messages;
 use crate::operations::{self, Operation};
+use crate::proxy::proxy_for;
 use crate::retries::{self, Cause, RequestTimeouts, Retries};
 
 /// The client of one installation.
@@ -72,21 +73,29 @@ struct Body {
 
 impl Client {
     /// Creates a client. Nothing is sent before the first request.
+    ///
+    /// # Errors
+    /// If the environment names a proxy that cannot be used.
     pub fn new(
         base_url: String,
         credential: Option<String>,
         org: Option<String>,
         messages: Messages,
-    ) -> Self {
-        Self {
-            agent: agent(retries::timeouts(false)),
-            patient_agent: agent(retries::timeouts(true)),
+    ) -> Result<Self> {
+        let proxy = match Url::parse(&base_url) {
+            Ok(address) => proxy_for(&address, |name| std::env::var(name).ok())?,
+            // Its first request says so.
+            Err(_) => None,
+        };
+        Ok(Self {
+            agent: agent(retries::timeouts(false), proxy.clone()),
+            patient_agent: agent(retries::timeouts(true), proxy),
             base_url,
             credential,
             org,
             messages,
             state: Mutex::default(),
-        }
+        })
     }
 
     /// Returns the address of the installation, without a slash at the end.
@@ -365,7 +374,7 @@ impl Request<'_> {
 }
 
 /// Creates an agent. Redirects are not followed, so that a credential is sent to its address only.
-fn agent(timeouts: RequestTimeouts) -> Agent {
+fn agent(timeouts: RequestTimeouts, proxy: Option<Proxy>) -> Agent {
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::PlatformVerifier)
         .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
@@ -377,6 +386,7 @@ fn agent(timeouts: RequestTimeouts) -> Agent {
         .max_idle_connections_per_host(retries::TABLE.upload.concurrent_parts)
         .user_agent(concat!("assay-cli/", env!("CARGO_PKG_VERSION")))
         .tls_config(tls)
+        .proxy(proxy)
         .timeout_resolve(Some(timeouts.connect))
         .timeout_connect(Some(timeouts.connect))
         .timeout_send_body(Some(timeouts.request))

@@ -9,6 +9,7 @@ mod operations;
 mod output;
 mod predictions;
 mod profiles;
+mod proxy;
 mod retries;
 mod upload;
 

@@ -39,7 +39,7 @@ pub fn login(context: &Context, with_key: bool) -> Result<()> {
     } else {
         device_login(context, &base_url)?
     };
-    let client = context.client_with(base_url.clone(), Some(key.clone()));
+    let client = context.client_with(base_url.clone(), Some(key.clone()))?;
     let me = match client.request(&operations::GET_ME).send_json() {
         // A session of several organizations must choose one for this request.
         Err(failure) if failure.code.as_deref() == Some("conflict") => json!({"orgs": []}),
@@ -96,7 +96,7 @@ fn read_key(context: &Context) -> Result<String> {
 
 /// Signs in by a code that the user confirms in a browser. Returns the API key.
 fn device_login(context: &Context, base_url: &str) -> Result<String> {
-    let client = context.client_with(base_url.to_owned(), None);
+    let client = context.client_with(base_url.to_owned(), None)?;
     let login = client
         .request(&operations::CREATE_DEVICE_LOGIN)
         .json(&json!({"client_name": client_name()}))
@@ -177,7 +177,7 @@ pub fn logout(context: &Context) -> Result<()> {
     if let (Some(key), Some(base_url)) = (&profile.api_key, &profile.base_url)
         && key.starts_with("svc_sess_")
     {
-        let client = context.client_with(base_url.clone(), Some(key.clone()));
+        let client = context.client_with(base_url.clone(), Some(key.clone()))?;
         match client.request(&operations::END_SESSION).send() {
             // The session has ended already.
             Err(failure) if failure.exit == Exit::Credential => {}

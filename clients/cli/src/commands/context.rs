@@ -90,11 +90,11 @@ impl Context {
                 "warning: {base_url} has no TLS, so the key can be read on the way; use https://"
             ));
         }
-        Ok(self.client_with(base_url, Some(key)))
+        self.client_with(base_url, Some(key))
     }
 
     /// Returns a client with this credential, or without one.
-    pub fn client_with(&self, base_url: String, credential: Option<String>) -> Client {
+    pub fn client_with(&self, base_url: String, credential: Option<String>) -> Result<Client> {
         Client::new(base_url, credential, self.global.org.clone(), self.messages)
     }
 

@@ -33,7 +33,8 @@ XDG_CONFIG_HOME  the folder of assay/config.toml with the profiles [~/.config]
 XDG_CACHE_HOME   the folder of assay, the cache, without ASSAY_CACHE [~/.cache]
 NO_COLOR         turns colors off
 SSL_CERT_FILE    a file of certificates, instead of those of the system
-HTTPS_PROXY      the proxy for requests; also HTTP_PROXY, ALL_PROXY and NO_PROXY";
+HTTPS_PROXY      the proxy for requests, http:// or https://; also HTTP_PROXY and ALL_PROXY
+NO_PROXY         hosts, domains, addresses and networks (10.0.0.0/8) without a proxy";
 
 /// `assay help`
 pub fn help(topic: &[String]) -> Result<()> {
