@@ -33,7 +33,7 @@ pub struct Cli<'w> {
 /// One run of the program that has ended.
 pub struct Run {
     code: Option<i32>,
-    out: String,
+    pub out: String,
     err: String,
 }
 
@@ -47,7 +47,7 @@ impl Run {
     }
 
     #[track_caller]
-    fn assert(&self, code: i32) {
+    pub fn assert(&self, code: i32) {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
     }
 
@@ -358,6 +358,45 @@ async fn items_are_written_to_files_with_their_version() {
     assert_eq!(read("target.ndjson"), items.out);
     let stdout = cli.shell("assay items suite:lunch -q -o - | cat").await;
     assert_eq!(stdout.out, items.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_have_the_format_that_is_set() {
+    let world = shared_world().await;
+    let cli = Cli::new(&world);
+    let write = async |format: &str| {
+        let run = cli.run(&["items", "suite:lunch", "-q", "-f", format]).await;
+        run.assert(0);
+        run.out
+    };
+    let lines = write("ndjson").await;
+    let items: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let array: Vec<Value> = serde_json::from_str(&write("json").await).unwrap();
+    assert_eq!(array, items);
+    let ids = items.iter().map(|item| item["item_id"].as_str().unwrap());
+    assert_eq!(
+        write("id").await.lines().collect::<Vec<_>>(),
+        ids.collect::<Vec<_>>()
+    );
+    cli.run(&["items", "suite:lunch", "-f", "csv", "-o", "items.csv"])
+        .await
+        .assert(0);
+    let table = std::fs::read_to_string(cli.home.join("items.csv")).unwrap();
+    assert_eq!(table, write("csv").await);
+    let mut rows = csv::Reader::from_reader(table.as_bytes());
+    assert_eq!(rows.headers().unwrap(), &["item_id", "input"][..]);
+    let rows: Vec<Value> = rows
+        .records()
+        .map(|row| {
+            let row = row.unwrap();
+            let input: Value = serde_json::from_str(&row[1]).unwrap();
+            json!({"item_id": &row[0], "input": input})
+        })
+        .collect();
+    assert_eq!(rows, items);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,7 +73,7 @@ pub enum Command {
         /// The id of a suite, such as suite:lunch
         suite: Option<String>,
     },
-    /// Write the items of a suite as NDJSON
+    /// Write the items of a suite, as NDJSON unless another format is set
     Items {
         /// The id of the suite, such as suite:lunch
         suite: String,

@@ -17,7 +17,7 @@ use super::listing::entries;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
-use crate::output::{View, closed, escape_controls, visible, write_line};
+use crate::output::{Format, View, closed, escape_controls, visible, write_line};
 use crate::predictions::{self, STDIN};
 
 /// The number of items of a page.
@@ -145,11 +145,12 @@ pub fn board(context: &Context, suite_id: &str, version: Option<String>) -> Resu
 /// `assay items`
 pub fn items(context: &Context, suite_id: &str, output: Option<&Path>) -> Result<()> {
     let client = context.client()?;
+    let format = context.output.format();
     let path = match output {
         Some(path) if path != Path::new(STDIN) => path,
         _ => {
             let out = BufWriter::new(io::stdout().lock());
-            let (version, n) = write_items(&client, suite_id, out, closed)?;
+            let (version, n) = write_items(&client, suite_id, format, out, closed)?;
             let note = format!("{suite_id} version {version}, {n} items");
             context.messages.note(&note);
             return Ok(());
@@ -163,18 +164,19 @@ pub fn items(context: &Context, suite_id: &str, output: Option<&Path>) -> Result
     if path.exists() && !path.is_file() {
         let file = fs::OpenOptions::new().write(true).open(path);
         let out = BufWriter::new(file.map_err(failed)?);
-        return write_items(&client, suite_id, out, failed).map(|_| ());
+        return write_items(&client, suite_id, format, out, failed).map(|_| ());
     }
     let partial = path.with_added_extension("partial");
     let file = fs::File::create(&partial).map_err(failed)?;
-    let written =
-        write_items(&client, suite_id, BufWriter::new(file), failed).and_then(|(version, n)| {
+    let written = write_items(&client, suite_id, format, BufWriter::new(file), failed).and_then(
+        |(version, n)| {
             // The version comes first: new items must never have an old one.
             let version_file = path.with_added_extension("version");
             fs::write(version_file, format!("{version}\n")).map_err(failed)?;
             fs::rename(&partial, path).map_err(failed)?;
             Ok((version, n))
-        });
+        },
+    );
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
@@ -194,10 +196,59 @@ struct ItemsPage<'a> {
     next_cursor: Option<String>,
 }
 
+/// An item, with its input as it was published.
+#[derive(Deserialize)]
+struct PublishedItem<'a> {
+    item_id: String,
+    #[serde(borrow)]
+    input: &'a RawValue,
+}
+
+/// Returns the text of items that follow `n_before` others.
+fn text_of(items: &[&RawValue], n_before: usize, format: Format) -> Result<Vec<u8>> {
+    let unexpected = |error: String| Failure::new(Exit::Other, error);
+    let parsed = |item: &&'_ RawValue| -> Result<(String, String)> {
+        let item: PublishedItem<'_> =
+            serde_json::from_str(item.get()).map_err(|error| unexpected(error.to_string()))?;
+        Ok((item.item_id, escape_controls(item.input.get())))
+    };
+    let mut text = Vec::new();
+    match format {
+        Format::Csv => {
+            let mut csv = csv::Writer::from_writer(&mut text);
+            let header = [("item_id".to_owned(), "input".to_owned())];
+            let header = header.into_iter().filter(|_| n_before == 0).map(Ok);
+            for row in header.chain(items.iter().map(parsed)) {
+                let (item_id, input) = row?;
+                let written = csv.write_record([item_id, input]);
+                written.map_err(|error| unexpected(error.to_string()))?;
+            }
+        }
+        Format::Id => {
+            for item in items {
+                text.extend(format!("{}\n", escape_controls(&parsed(item)?.0)).bytes());
+            }
+        }
+        Format::Json => {
+            for (at, item) in items.iter().enumerate() {
+                let before = if n_before + at == 0 { "[\n" } else { ",\n" };
+                text.extend(format!("{before}{}", escape_controls(item.get())).bytes());
+            }
+        }
+        Format::Ndjson | Format::Table => {
+            for item in items {
+                text.extend(format!("{}\n", escape_controls(item.get())).bytes());
+            }
+        }
+    }
+    Ok(text)
+}
+
 /// Writes all items of the current version. Returns the version and the number of items.
 fn write_items(
     client: &Client,
     suite_id: &str,
+    format: Format,
     mut out: impl Write,
     failed: impl Fn(io::Error) -> Box<Failure>,
 ) -> Result<(String, usize)> {
@@ -212,12 +263,13 @@ fn write_items(
             .send()?;
         let page: ItemsPage<'_> = serde_json::from_slice(&response.body)
             .map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
-        for item in &page.items {
-            writeln!(out, "{}", escape_controls(item.get())).map_err(&failed)?;
-            n += 1;
-        }
+        out.write_all(&text_of(&page.items, n, format)?)
+            .map_err(&failed)?;
+        n += page.items.len();
         cursor = page.next_cursor;
         if cursor.is_none() {
+            let end = if format == Format::Json { "\n]\n" } else { "" };
+            out.write_all(end.as_bytes()).map_err(&failed)?;
             out.flush().map_err(&failed)?;
             return Ok((page.suite_version, n));
         }
