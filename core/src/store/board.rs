@@ -323,6 +323,9 @@ pub async fn withdraw(
         update board_entries
         set
             withdrawn_at = clock_timestamp(),
+            -- Otherwise the refusal of the same name would reveal the entry.
+            name_key = id,
+            name_shown = id,
             revision = revision + 1
         where org_id = $1
           and id = $2
