@@ -6,6 +6,8 @@ use assay_tests::client::Response;
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
+use crate::cli::Cli;
+use crate::dashboard::visitor::Visitor;
 use crate::harness::{
     World, error_code, field_error, field_errors, one_prediction, org, shared_world, string,
     with_token, world,
@@ -117,7 +119,8 @@ async fn comparison_matches_item_scores() {
         "job_a": a["id"], "job_b": b["id"], "suite_id": feedback::SUITE_ID, "suite_version": "1", "metric": "mrr@6", "n": 400,
         "value_a": a["result"]["value"], "value_b": b["result"]["value"], "difference": body["difference"], "stderr": body["stderr"],
         "ci95": body["ci95"], "ci_method": "normal", "p_value": body["p_value"], "p_method": "permutation", "n_differ": differ,
-        "point": 0.01, "n_needed": n_needed as i64,
+        "point": 0.01, "n_needed": n_needed as i64, "lower_is_better": false, "is_significant": true,
+        "better": if number("difference") > 0.0 { "a" } else { "b" },
     });
     assert_eq!(body, rest);
     // A repetition, even by a viewer, returns the same comparison. Swapped jobs negate the
@@ -250,6 +253,8 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_can_be_compared() {
     let world = world().await;
+    let cli = Cli::new(&world);
+    let mut visitor = Visitor::signed_in(&world, &world.org.session);
     for (metric, ci_method, p_method) in [
         ("accuracy", "bonett_price", "mcnemar"),
         ("hit_rate@2", "bonett_price", "mcnemar"),
@@ -298,6 +303,43 @@ async fn every_metric_can_be_compared() {
             ci95[0] < difference && difference < ci95[1],
             "{metric}: {body}"
         );
+        // The page and the program name the better job, in the direction of the metric.
+        let is_lower = ["rmse", "mae", "log_loss", "brier", "ece@15"].contains(&metric);
+        let better = match difference {
+            0.0 => None,
+            difference if (difference < 0.0) == is_lower => Some("A"),
+            _ => Some("B"),
+        };
+        assert_eq!(
+            json!([
+                body["lower_is_better"],
+                body["better"],
+                body["is_significant"]
+            ]),
+            json!([is_lower, better.map(str::to_lowercase), p_value < 0.05]),
+            "{metric}: {body}"
+        );
+        let direction = if is_lower { "smaller" } else { "larger" };
+        let direction = format!("({metric}, {direction} is better). If both were equally good");
+        let texts = match better {
+            None => ["Both jobs have the same value.".to_owned(), String::new()],
+            Some(letter) if p_value < 0.05 => [format!("{letter} is better by "), direction],
+            Some(letter) => [
+                "No clear difference: ".to_owned(),
+                format!(" in favour of {letter} {direction}"),
+            ],
+        };
+        let ids = [&a, &b].map(|job| string(&job["id"]));
+        let page = format!("/compare?a={}&b={}", ids[0], ids[1]);
+        let page = visitor.open(&page).await;
+        let run = cli.run(&["compare", &ids[0], &ids[1], "-f", "table"]).await;
+        run.assert(0);
+        for shown in [&page.text, &run.out] {
+            assert!(
+                texts.iter().all(|text| shown.contains(text)),
+                "{metric}: {texts:?} {shown}"
+            );
+        }
         let has_scores = !["spearman", "auc"].contains(&metric);
         assert_eq!(
             body["n_differ"]

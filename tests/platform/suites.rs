@@ -36,6 +36,7 @@ async fn suites_are_listed_with_all_their_fields() {
         &[
             "description",
             "hfm_sha",
+            "lower_is_better",
             "metric",
             "n_items",
             "per_item_feedback",

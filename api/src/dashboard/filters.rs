@@ -6,6 +6,9 @@ use askama::Values;
 use assay_core::Timestamp;
 use assay_core::model::job::{Job, JobStatus};
 use assay_core::model::suite::SuiteId;
+use assay_eval::Metric;
+use assay_eval::compare::direction;
+pub use assay_eval::text::{count as count_text, figure as figure_text};
 
 /// Shows a timestamp in UTC, to the second: `2026-11-22 06:41:07 UTC`.
 #[askama::filter_fn]
@@ -53,28 +56,7 @@ pub fn span_text(seconds: u64) -> String {
 /// Shows an integer with commas between thousands.
 #[askama::filter_fn]
 pub fn count(value: impl Display, _: &dyn Values) -> askama::Result<String> {
-    Ok(separate_thousands(&value.to_string()))
-}
-
-/// Returns an integer with commas between thousands.
-pub fn count_text(value: i64) -> String {
-    separate_thousands(&value.to_string())
-}
-
-fn separate_thousands(number: &str) -> String {
-    let digits = number.trim_start_matches('-');
-    let mut text = String::from(if number.len() > digits.len() {
-        "−"
-    } else {
-        ""
-    });
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    Ok(count_text(value))
 }
 
 /// Shows the value of a metric with four significant digits.
@@ -83,29 +65,14 @@ pub fn figure(value: &f64, _: &dyn Values) -> askama::Result<String> {
     Ok(figure_text(*value))
 }
 
-/// Returns the value of a metric with four significant digits.
-pub fn figure_text(value: f64) -> String {
-    let magnitude = value.abs();
-    if magnitude == 0.0 {
-        return String::from("0");
-    }
-    if !(1e-4..1e6).contains(&magnitude) {
-        return format!("{value:.3e}").replace('-', "−");
-    }
-    let decimals = match magnitude {
-        1e4.. => 0,
-        1e3.. => 1,
-        1e2.. => 2,
-        1e1.. => 3,
-        _ => 4,
-    };
-    let text = format!("{value:.decimals$}");
-    let text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    };
-    text.replace('-', "−")
+/// Shows the name of a metric with its direction: `rmse (smaller is better)`.
+#[askama::filter_fn]
+pub fn with_direction(metric: impl Display, _: &dyn Values) -> askama::Result<String> {
+    let name = metric.to_string();
+    Ok(match name.parse::<Metric>() {
+        Ok(metric) => format!("{name} ({})", direction(metric.lower_is_better())),
+        Err(_) => name,
+    })
 }
 
 /// Shows a share as whole percents.

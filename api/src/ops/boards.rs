@@ -13,6 +13,7 @@ use assay_core::model::suite::{SuiteId, is_version};
 use assay_core::model::validation;
 use assay_core::store::board::{BoardHead, Entered, NewEntry};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
+use assay_eval::Metric;
 
 use super::jobs;
 use crate::app::App;
@@ -232,6 +233,7 @@ pub async fn get(
     Ok(Board {
         suite_id,
         suite_version,
+        lower_is_better: metric.parse::<Metric>().is_ok_and(Metric::lower_is_better),
         metric,
         release,
         board: mode,

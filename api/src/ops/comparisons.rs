@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
-use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems};
+use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems, Verdict};
 
 /// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
 const ITEMS_PER_READ: u64 = 1 << 19;
@@ -207,6 +207,7 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         Error::internal("the suite's policy does not allow a comparison that was computed")
     })?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let verdict = Verdict::new(metric.lower_is_better(), difference, found.p_value);
     Ok(Comparison {
         job_a: job_id,
         job_b: b.job.job_id,
@@ -225,6 +226,9 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         n_differ: found.n_differ.map(count),
         point,
         n_needed: found.n_needed.map(count),
+        lower_is_better: verdict.lower_is_better,
+        better: verdict.better.map(Into::into),
+        is_significant: verdict.is_significant,
     })
 }
 

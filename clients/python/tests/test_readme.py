@@ -99,4 +99,4 @@ def test_readme_examples_run(
     assert re.search(r"accuracy 0\.\d{3} ± 0\.\d{3} \(95 % interval .*, wilson\), n = 400", output)
     assert "400 items, 0 missing, 0 unknown" in output
     assert "predictions[1].item_id duplicate" in output
-    assert re.search(r"difference [+−]0\.\d{3} \(95 % interval", output)
+    assert re.search(r"Difference [+−]0\.\d{3} \(95 % interval", output)

@@ -32,6 +32,9 @@ COMPARISON: dict[str, Any] = {
     "n_differ": 41,
     "point": 0.01,
     "n_needed": 2900,
+    "lower_is_better": False,
+    "better": "b",
+    "is_significant": False,
 }
 
 
@@ -41,9 +44,45 @@ def comparison(**changes: Any) -> assay.Comparison:
 
 def test_comparison_has_text() -> None:
     assert str(comparison()) == (
-        "difference −0.013 (95 % interval −0.031 to +0.004), p = 0.14 (mcnemar), "
+        "No clear difference: 0.013 in favour of B (accuracy, larger is better). "
+        "Difference −0.013 (95 % interval −0.031 to +0.004), p = 0.14 (mcnemar), "
         "41 items differ; 2,900 items needed to detect one point"
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower_is_better", "difference", "better", "p_value", "text"),
+    [
+        ("accuracy", False, 0.035, "a", 0.01, "A is better by 0.035 (accuracy, larger is better)."),
+        ("auc", False, -0.035, "b", 0.01, "B is better by 0.035 (auc, larger is better)."),
+        ("brier", True, -0.0755, "a", 1e-5, "A is better by 0.0755 (brier, smaller is better)."),
+        ("rmse", True, 12.5, "b", 0.04, "B is better by 12.5 (rmse, smaller is better)."),
+        (
+            *("mae", True, 0.0041, "b", 0.05),
+            "No clear difference: 0.0041 in favour of B (mae, smaller is better).",
+        ),
+        ("mae", True, 0.0, None, 1.0, "Both jobs have the same value."),
+    ],
+)
+def test_verdict_names_the_better_job(
+    metric: str,
+    lower_is_better: bool,
+    difference: float,
+    better: str | None,
+    p_value: float,
+    text: str,
+) -> None:
+    found = comparison(
+        metric=metric,
+        lower_is_better=lower_is_better,
+        difference=difference,
+        better=better,
+        p_value=p_value,
+        is_significant=p_value < 0.05,
+    )
+    assert found.verdict == text
+    assert str(found).startswith(f"{text} Difference ")
+    assert text in found._repr_html_()
 
 
 def test_interval_below_margin_raises() -> None:
@@ -58,10 +97,10 @@ def test_interval_below_margin_raises() -> None:
 
 
 def test_smaller_is_better_reverses_signs() -> None:
-    worse = comparison(metric="rmse", ci95=[0.03, 0.05])
+    worse = comparison(metric="rmse", lower_is_better=True, ci95=[0.03, 0.05])
     with pytest.raises(assay.Regression):
         worse.raise_if_worse(margin=0.02)
-    assert comparison(metric="rmse", ci95=[-0.05, 0.01]).not_worse(0.02)
+    assert comparison(metric="rmse", lower_is_better=True, ci95=[-0.05, 0.01]).not_worse(0.02)
 
 
 def test_comparison_without_interval_raises() -> None:

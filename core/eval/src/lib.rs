@@ -19,6 +19,7 @@ pub mod score;
 mod scoring;
 pub mod stats;
 pub mod suite;
+pub mod text;
 
 pub use disclosure::{Decimals, DisclosurePolicy, Fraction, Ladder, Step, known_at_most};
 pub use error::{Corrupt, FieldError};

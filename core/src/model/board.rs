@@ -139,6 +139,8 @@ pub struct Board {
     pub suite_version: String,
     /// The metric of `value`.
     pub metric: String,
+    /// True if a smaller value of the metric is better.
+    pub lower_is_better: bool,
     /// The disclosure policy of the suite.
     pub release: String,
     /// The times at which the board shows figures.

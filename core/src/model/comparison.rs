@@ -1,5 +1,6 @@
 //! Comparisons of two jobs, item by item.
 
+use assay_eval::compare::Side;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -15,6 +16,35 @@ pub struct ComparisonCreate {
     /// The id of a succeeded job of the organization on the same version of the same suite.
     #[schema(value_type = JobId)]
     pub job_b: String,
+}
+
+/// A job of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ComparisonSide {
+    /// The first job.
+    A,
+    /// The second job.
+    B,
+}
+
+impl ComparisonSide {
+    /// Returns the value in responses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+impl From<Side> for ComparisonSide {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::A => Self::A,
+            Side::B => Self::B,
+        }
+    }
 }
 
 /// The difference of two jobs, and its uncertainty. The scores of single items are not disclosed.
@@ -69,4 +99,10 @@ pub struct Comparison {
     /// rounds its figures.
     #[schema(minimum = 1)]
     pub n_needed: Option<i64>,
+    /// True if a smaller value of the metric is better.
+    pub lower_is_better: bool,
+    /// The job with the better value in the direction of the metric. Null if the difference is 0.
+    pub better: Option<ComparisonSide>,
+    /// True if `p_value` is below 0.05.
+    pub is_significant: bool,
 }

@@ -74,6 +74,8 @@ pub struct Suite {
     pub version: String,
     /// The metric that an eval reports, such as `accuracy` or `ndcg@10`.
     pub metric: String,
+    /// True if a smaller value of the metric is better.
+    pub lower_is_better: bool,
     /// The number of items.
     #[schema(minimum = 1)]
     pub n_items: i64,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use assay_eval::Metric;
 use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
@@ -114,6 +115,7 @@ impl SuiteRow {
         Suite {
             suite_id,
             version,
+            lower_is_better: metric.parse::<Metric>().is_ok_and(Metric::lower_is_better),
             metric,
             n_items: i64::from(n_items),
             per_item_feedback,

@@ -24,6 +24,9 @@ impl From<Comparison> for v1::Comparison {
             n_differ,
             point,
             n_needed,
+            lower_is_better,
+            better,
+            is_significant,
         } = comparison;
         Self {
             job_a: job_a.into(),
@@ -43,6 +46,9 @@ impl From<Comparison> for v1::Comparison {
             n_differ,
             point,
             n_needed,
+            lower_is_better,
+            better: better.map(|side| side.as_str().to_owned()),
+            is_significant,
         }
     }
 }

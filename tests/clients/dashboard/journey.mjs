@@ -152,7 +152,7 @@ await play(async ({ open, input }) => {
     await page.getByRole("checkbox", { name: "Compare by menu" }).check();
     await page.getByRole("button", { name: "Compare the two selected" }).click();
     await heading(page, "Compare two jobs");
-    await shows(page, /^A is better by 0\.\d+\. If both were equally good/);
+    await shows(page, /^(A is better by 0\.\d+|No clear difference: 0\.\d+ in favour of A) \(accuracy, larger is better\)\. If both were equally good/);
     const sides = await page.getByRole("heading", { level: 2 }).getByRole("link").all();
     const linked = await Promise.all(sides.map((side) => side.getAttribute("href")));
     assert.deepEqual(linked, [`/jobs/${first}`, `/jobs/${second}`]);

@@ -143,7 +143,7 @@ await play(async ({ open, input }) => {
     await heading(page, "Jobs");
     for (const label of ["by menu", "by habit"]) await press(page, page.getByRole("checkbox", { name: `Compare ${label}` }), " ");
     await leave(page, button("Compare the two selected"));
-    await shows(page, "A is better by");
+    await shows(page, "(accuracy, larger is better)");
   });
 
   await step("sign out", async () => {

@@ -4,7 +4,7 @@ use askama::Template;
 use assay_core::model::comparison::Comparison;
 use assay_core::model::job::Job;
 use assay_core::model::permissions::JobReader;
-use assay_eval::Metric;
+use assay_eval::compare::Verdict;
 use axum::extract::State;
 
 use crate::app::App;
@@ -41,61 +41,16 @@ impl Compared {
         ]
     }
 
-    /// Returns whether small values of the metric are the good ones; `None` for a metric that this build
-    /// does not know.
-    fn lower_is_better(&self) -> Option<bool> {
-        let metric: Metric = self.comparison.metric.parse().ok()?;
-        Some(metric.lower_is_better())
-    }
-
-    /// Returns the direction of the metric, for the reader of a value.
-    fn direction(&self) -> &'static str {
-        match self.lower_is_better() {
-            Some(true) => "lower is better",
-            Some(false) => "higher is better",
-            None => "",
-        }
-    }
-
     /// Returns which job is better, and how often a difference of this size occurs by chance.
     fn sentence(&self) -> String {
         let Comparison {
+            ref metric,
             difference,
             p_value,
+            lower_is_better,
             ..
         } = self.comparison;
-        if difference == 0.0 {
-            return String::from("Both jobs have the same value.");
-        }
-        let (higher, lower) = if difference > 0.0 {
-            ("A", "B")
-        } else {
-            ("B", "A")
-        };
-        let verdict = match self.lower_is_better() {
-            Some(true) => format!("{lower} is better by"),
-            Some(false) => format!("{higher} is better by"),
-            None => format!("{higher} has the higher value, by"),
-        };
-        format!(
-            "{verdict} {}. If both were equally good, a difference of at least this size would occur in {}.",
-            filters::figure_text(difference.abs()),
-            odds(p_value)
-        )
-    }
-}
-
-/// Returns a probability as a share of comparisons.
-fn odds(p_value: f64) -> String {
-    match 1.0 / p_value {
-        of if of < 1.5 => String::from("most comparisons"),
-        of if of < 10_000.0 => {
-            format!(
-                "1 of {} comparisons",
-                filters::count_text(of.round() as i64)
-            )
-        }
-        _ => String::from("fewer than 1 of 10,000 comparisons"),
+        Verdict::new(lower_is_better, difference, p_value).sentence(metric, difference, p_value)
     }
 }
 
@@ -153,17 +108,4 @@ async fn render(app: &App, visitor: Visitor, entry: Entry, result: Option<Compar
         result,
     };
     page_with(status, &template)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::odds;
-
-    #[test]
-    fn probability_is_share_of_comparisons() {
-        assert_eq!(odds(0.143), "1 of 7 comparisons");
-        assert_eq!(odds(1.0), "most comparisons");
-        assert_eq!(odds(0.0), "fewer than 1 of 10,000 comparisons");
-        assert_eq!(odds(0.0002), "1 of 5,000 comparisons");
-    }
 }

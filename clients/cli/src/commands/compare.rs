@@ -1,5 +1,6 @@
 //! The comparison of two jobs.
 
+use assay_eval::compare::Verdict;
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -69,32 +70,14 @@ fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
     })
 }
 
-/// Returns the comparison in one line.
+/// Returns the verdict in words.
 fn headline(comparison: &Value) -> Option<String> {
     let difference = comparison["difference"].as_f64()?;
     let p_value = comparison["p_value"].as_f64()?;
-    let p_value = if p_value < 0.001 {
-        "p < 0.001".to_owned()
-    } else {
-        format!("p = {p_value:.3}")
-    };
-    let method = visible(comparison["p_method"].as_str()?);
-    let interval = match (
-        comparison["ci95"][0].as_f64(),
-        comparison["ci95"][1].as_f64(),
-    ) {
-        (Some(low), Some(high)) => format!(" (95 % interval {low:+.3} to {high:+.3})"),
-        _ => String::new(),
-    };
-    let verdict = match metric_of(comparison).map(assay_eval::Metric::lower_is_better) {
-        _ if difference == 0.0 => "",
-        Ok(lower_is_better) if (difference < 0.0) == lower_is_better => "A is better: ",
-        Ok(_) => "B is better: ",
-        Err(_) => "",
-    };
-    Some(format!(
-        "{verdict}difference {difference:+.3}{interval}, {p_value} ({method})"
-    ))
+    let lower_is_better = comparison["lower_is_better"].as_bool()?;
+    let metric = visible(comparison["metric"].as_str()?);
+    let verdict = Verdict::new(lower_is_better, difference, p_value);
+    Some(verdict.sentence(&metric, difference, p_value))
 }
 
 #[cfg(test)]

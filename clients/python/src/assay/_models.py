@@ -60,6 +60,8 @@ BoardStatus: TypeAlias = Literal["open", "computing", "final"]
 
 BoardVisibility: TypeAlias = Literal["credential", "public"]
 
+ComparisonSide: TypeAlias = Literal["a", "b"]
+
 ContentEncoding: TypeAlias = Literal["identity", "gzip", "zstd"]
 
 ContentType: TypeAlias = Literal["application/x-ndjson", "application/json", "text/csv"]
@@ -282,6 +284,7 @@ class Board(Record):
     suite_id: str
     suite_version: str
     metric: str
+    lower_is_better: bool
     release: str
     board: BoardMode | str
     status: BoardStatus | str
@@ -380,6 +383,9 @@ class Comparison(Record):
     n_differ: int | None = None
     point: float
     n_needed: int | None = None
+    lower_is_better: bool
+    better: ComparisonSide | str | None = None
+    is_significant: bool
 
     _decoders: ClassVar[Decoders] = {"ci95": each}
 
@@ -924,6 +930,7 @@ class Suite(Record):
     suite_id: str
     version: str
     metric: str
+    lower_is_better: bool
     n_items: int
     per_item_feedback: bool
     description: str

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ._items import Items
     from ._score import Score
 
-_LOWER_IS_BETTER = ("rmse", "mae", "log_loss", "brier", "ece@15")
-
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -127,8 +125,21 @@ class Comparison(models.Comparison):
 
     __slots__ = ()
 
+    @property
+    def verdict(self) -> str:
+        """Which job is better in the direction of the metric: A is the first job, B the second."""
+        if self.better is None:
+            return "Both jobs have the same value."
+        job, size = self.better.upper(), f"{abs(self.difference):.4g}"
+        text = f"No clear difference: {size} in favour of {job}"
+        if self.is_significant:
+            text = f"{job} is better by {size}"
+        return (
+            f"{text} ({self.metric}, {'smaller' if self.lower_is_better else 'larger'} is better)."
+        )
+
     def __str__(self) -> str:
-        text = f"difference {signed(self.difference)}"
+        text = f"{self.verdict} Difference {signed(self.difference)}"
         if self.ci95 is not None:
             text += f" (95 % interval {signed(self.ci95[0])} to {signed(self.ci95[1])})"
         text += f", p = {self.p_value:.2g} ({self.p_method})"
@@ -137,11 +148,6 @@ class Comparison(models.Comparison):
         if self.n_needed is not None:
             text += f"; {self.n_needed:,} items needed to detect one point"
         return text
-
-    @property
-    def lower_is_better(self) -> bool:
-        """`True` if a smaller value of the metric is better, as for `rmse`."""
-        return self.metric in _LOWER_IS_BETTER
 
     def raise_if_worse(self, margin: float = 0.0) -> None:
         """Raises `Regression` if the first job is worse than the second by more than `margin`.
@@ -174,8 +180,9 @@ class Comparison(models.Comparison):
     def _repr_html_(self) -> str:
         bar = _bar(self.difference, self.ci95, zero=True) if self.ci95 else ""
         return _table(
-            f"{_escape(self.metric)} difference {signed(self.difference)} {bar}",
+            f"{_escape(self.verdict)} {bar}",
             {
+                "difference": signed(self.difference),
                 "95 % interval": _interval(self.ci95, signed),
                 "p": f"{self.p_value:.2g} ({self.p_method})",
                 "items that differ": self.n_differ,

@@ -9,11 +9,13 @@ mod difference;
 mod mcnemar;
 mod pairs;
 mod permutation_test;
+mod verdict;
 
 pub use contribution::{Aggregate, Contribution, StoredItems};
 pub use difference::Difference;
 pub(crate) use mcnemar::mcnemar;
 pub use pairs::{Pairs, point};
+pub use verdict::{Side, Verdict, direction};
 
 #[cfg(test)]
 mod tests;
