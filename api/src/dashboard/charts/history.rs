@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use assay_core::model::job::Job;
 use assay_core::model::suite::Suite;
-use assay_eval::Metric;
 
 use super::{Scale, WIDTHS, start, ticks};
 use crate::dashboard::filters::figure_text;
@@ -45,7 +44,7 @@ impl History {
         scored
             .filter_map(|job| Some((Score::of(job)?.value, job)))
             .reduce(|best, other| {
-                if is_better(&suite.metric, other.0, best.0) {
+                if is_better(suite.lower_is_better, other.0, best.0) {
                     other
                 } else {
                     best
@@ -67,7 +66,9 @@ impl History {
             version = Some(&result.suite_version);
             let before = points.last().filter(|_| !starts_version);
             let best = match before {
-                Some(before) if !is_better(&suite.metric, score.value, before.best) => before.best,
+                Some(before) if !is_better(suite.lower_is_better, score.value, before.best) => {
+                    before.best
+                }
                 _ => score.value,
             };
             points.push(Point {
@@ -100,11 +101,12 @@ impl History {
     }
 }
 
-/// Returns `true` if a value of the metric is better than another one.
-fn is_better(metric: &str, value: f64, other: f64) -> bool {
-    match metric.parse::<Metric>() {
-        Ok(metric) if metric.lower_is_better() => value < other,
-        _ => value > other,
+/// Returns `true` if a value is better than another one.
+fn is_better(lower_is_better: bool, value: f64, other: f64) -> bool {
+    if lower_is_better {
+        value < other
+    } else {
+        value > other
     }
 }
 
