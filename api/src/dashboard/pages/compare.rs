@@ -50,7 +50,7 @@ impl Compared {
             lower_is_better,
             ..
         } = self.comparison;
-        Verdict::new(lower_is_better, difference, p_value).sentence(metric, difference, p_value)
+        Verdict::new(lower_is_better, difference, p_value).sentence(metric)
     }
 }
 

@@ -77,7 +77,7 @@ fn headline(comparison: &Value) -> Option<String> {
     let lower_is_better = comparison["lower_is_better"].as_bool()?;
     let metric = visible(comparison["metric"].as_str()?);
     let verdict = Verdict::new(lower_is_better, difference, p_value);
-    Some(verdict.sentence(&metric, difference, p_value))
+    Some(verdict.sentence(&metric))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub enum Side {
 }
 
 /// Which of two jobs is better, and whether chance explains it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     /// Set if a smaller value of the metric is better.
     pub lower_is_better: bool,
@@ -23,6 +23,8 @@ pub struct Verdict {
     pub better: Option<Side>,
     /// Set if the p-value is below 0.05.
     pub is_significant: bool,
+    difference: f64,
+    p_value: f64,
 }
 
 impl Verdict {
@@ -37,24 +39,26 @@ impl Verdict {
             lower_is_better,
             better,
             is_significant: p_value < LEVEL,
+            difference,
+            p_value,
         }
     }
 
     /// Returns the verdict in words. `metric` is the name of the metric.
-    pub fn sentence(self, metric: &str, difference: f64, p_value: f64) -> String {
+    pub fn sentence(self, metric: &str) -> String {
         let letter = match self.better {
             None => return String::from("Both jobs have the same value."),
             Some(Side::A) => 'A',
             Some(Side::B) => 'B',
         };
-        let size = text::figure(difference.abs());
+        let size = text::figure(self.difference.abs());
         let direction = direction(self.lower_is_better);
         let verdict = if self.is_significant {
             format!("{letter} is better by {size} ({metric}, {direction}).")
         } else {
             format!("No clear difference: {size} in favour of {letter} ({metric}, {direction}).")
         };
-        let odds = odds(p_value);
+        let odds = odds(self.p_value);
         format!(
             "{verdict} If both were equally good, a difference of this size would occur in {odds}."
         )
@@ -127,7 +131,7 @@ mod tests {
         ] {
             let lower_is_better = metric.parse::<Metric>().unwrap().lower_is_better();
             let verdict = Verdict::new(lower_is_better, difference, p_value);
-            assert_eq!(verdict.sentence(metric, difference, p_value), expected);
+            assert_eq!(verdict.sentence(metric), expected);
         }
     }
 }
