@@ -20,7 +20,7 @@ import pytest
 from pyarrow import parquet
 
 import assay
-from assay._frames import PredictionFile, is_type_of_metric, open_predictions, read_lines
+from assay._frames import PredictionFile, metric_problem, open_predictions, read_lines
 from assay._upload import inline_digest
 
 RANKINGS = {"a/1": ["x", "y"], "b": ["ü"], "c": []}
@@ -199,8 +199,8 @@ def test_errors_say_what_is_wrong() -> None:
     ],
 )
 def test_type_follows_metric(metric: str, good: Any, bad: Any) -> None:
-    assert is_type_of_metric(good, metric)
-    assert not is_type_of_metric(bad, metric)
+    assert metric_problem(good, metric) is None
+    assert metric_problem(bad, metric) is not None
 
 
 def test_package_works_without_libraries() -> None:

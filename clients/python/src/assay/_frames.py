@@ -615,11 +615,6 @@ def find_scorer() -> Any:
         return None
 
 
-def is_type_of_metric(value: Any, metric: str) -> bool:
-    """Returns whether a prediction has the type that the metric needs. True for other metrics."""
-    return metric_problem(value, metric) is None
-
-
 def metric_problem(value: Any, metric: str) -> str | None:
     """Returns why a prediction is none of the metric, or None. None for unknown metrics."""
     family = metric.split("@", 1)[0]
