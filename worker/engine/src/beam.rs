@@ -183,8 +183,8 @@ pub(crate) fn best_items(query: Query<'_>, buffers: &mut BeamBuffers) -> Result<
         let dropped_score = best.least_score();
         best.take(prefixes);
         if level + 1 < network.levels.len() {
-            // The score of an item is at most that of each of its prefixes, also after rounding: no
-            // logit is above the logarithm of the sum.
+            // No item has a higher score than one of its prefixes, also after rounding: no logit is above
+            // the normalizer.
             missed_score = missed_score.max(dropped_score);
             next_states.clear();
             for prefix in prefixes.iter() {
