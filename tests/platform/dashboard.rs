@@ -439,7 +439,7 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
                 "rejected form",
                 "/keys".into(),
                 "API keys",
-                "must not be blank",
+                "this field is required",
             ),
             json!([["fill", "Name", " "], ["press", "Create"]]),
         ),
