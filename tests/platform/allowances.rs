@@ -12,8 +12,7 @@ use tonic_types::StatusExt as _;
 use crate::disclosure::{publish, publish_answers, submit_and_wait};
 use crate::domains::claim_verified;
 use crate::harness::{
-    World, error_code, org, retry_unavailable, string, wait_until, with_setting, with_token, world,
-    world_with,
+    World, error_code, org, string, wait_until, with_setting, with_token, world, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -172,14 +171,9 @@ async fn concurrent_disclosures_never_exceed_cap() {
         submit_and_wait(&clients[1], suite_id, 15).await,
         submit_and_wait(&clients[0], suite_id, 10).await,
     ];
-    let submitting = join_all(
-        (0..20).map(|at| retry_unavailable(async move || submit(&clients[at % 2], suite_id).await)),
-    );
-    let comparing = join_all((0..12).map(|at| {
-        retry_unavailable(async move || {
-            compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3]).await
-        })
-    }));
+    let submitting = join_all((0..20).map(|at| submit(&clients[at % 2], suite_id)));
+    let comparing =
+        join_all((0..12).map(|at| compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3])));
     let (submitted, _) = tokio::join!(submitting, comparing);
     let disclosures = "select count(distinct (job_id, compared_to)) from suite_disclosures";
     let counted: i64 = sqlx::query_scalar(disclosures)

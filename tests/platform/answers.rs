@@ -106,8 +106,8 @@ async fn old_schema_prevents_startup() {
         assert!(error.contains("run assay-api migrate"), "{error}");
     }
     // A running process becomes unready.
-    let admin =
-        assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
+    let url = format!("http://{}", world.stack.apis[0].admin);
+    let admin = assay_tests::client::Client::new(url, None).without_retries();
     assert_eq!(admin.get("/readyz").await.unwrap().status, 503);
     assert_eq!(admin.get("/livez").await.unwrap().status, 200);
 }

@@ -14,8 +14,8 @@ use crate::dashboard::visitor::Visitor;
 use crate::disclosure::publish_answers;
 use crate::domains::claim_verified;
 use crate::harness::{
-    Org, World, error_code, long_test, org, pause, retry_unavailable, shared_world, string,
-    submit_until_succeeded, wait_until, with_setting, world, world_with,
+    Org, World, error_code, long_test, org, pause, shared_world, string, submit_until_succeeded,
+    wait_until, with_setting, world, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -157,7 +157,7 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> String 
 async fn enter(client: &Client, job_id: &str, name: &str) -> Response {
     let path = format!("/v1/jobs/{job_id}/board");
     let body = json!({"name": name});
-    retry_unavailable(async || client.post(&path, &body).await.unwrap()).await
+    client.post(&path, &body).await.unwrap()
 }
 
 async fn enter_scored(client: &Client, suite_id: &str, right: usize, name: &str) -> String {

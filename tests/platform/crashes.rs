@@ -244,7 +244,7 @@ async fn locked_organization_does_not_block_others() {
         .execute(&mut hold)
         .await
         .unwrap();
-    let client = world.key();
+    let client = world.key().without_retries();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let stuck = tokio::spawn({
         let body = body.clone();

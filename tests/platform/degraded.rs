@@ -42,7 +42,7 @@ fn assert_unavailable(response: &Response) {
 /// Checks that every request returns 503 over REST and gRPC while the database is unavailable, and
 /// that the endpoints of the process itself still respond.
 async fn assert_database_unavailable(world: &World) {
-    let session = world.owner();
+    let session = world.owner().without_retries();
     let cases = [
         ("GET", "/v1/me", json!(null)),
         ("GET", "/v1/jobs", json!(null)),
@@ -135,7 +135,7 @@ async fn unresponsive_postgres_returns_503() {
     world.submit_and_wait(&one_prediction()).await;
     ground.servers.postgres_signal(libc::SIGSTOP).unwrap();
     let unresponsive = async {
-        let session = world.owner();
+        let session = world.owner().without_retries();
         for _ in 0..20 {
             assert_unavailable(&session.get("/v1/me").await.unwrap());
         }
@@ -179,6 +179,7 @@ async fn failing_object_store_retries_jobs() {
     hold.close().await.unwrap();
     let refused = world.submit_once(&large_prediction()).await;
     assert_unavailable(&refused);
+    let key = key.without_retries();
     assert_unavailable(&put(&key, &upload_id, 2, "{}\n".to_owned()).await);
     assert_unavailable(&complete(&key, &upload_id).await);
     let released = "select count(*) from job_attempts where outcome = 'released'";

@@ -22,9 +22,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, avoid_midnight, error_code, org, retry_unavailable, scrape, string,
-    submit_until_succeeded, successful_attempt, wait_until, with_setting, with_token, world,
-    world_with,
+    World, avoid_midnight, error_code, org, scrape, string, submit_until_succeeded,
+    successful_attempt, wait_until, with_setting, with_token, world, world_with,
 };
 
 /// The number of items of each suite. With 37, no two shares agree in their first four digits.
@@ -123,7 +122,7 @@ fn body(suite_id: &str, right: usize) -> Value {
 
 async fn submitted(client: &Client, suite_id: &str, right: usize) -> Response {
     let body = body(suite_id, right);
-    retry_unavailable(async || client.post("/v1/evals", &body).await.unwrap()).await
+    client.post("/v1/evals", &body).await.unwrap()
 }
 
 /// Submits over REST, waits until the job succeeds, and returns it.

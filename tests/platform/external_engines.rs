@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, python_with, run};
 use crate::harness::{
-    World, error_code, field_errors, ground, long_test, one_prediction, retry_unavailable, string,
-    wait_until, with_token, world_with,
+    World, error_code, field_errors, ground, long_test, one_prediction, string, wait_until,
+    with_token, world_with,
 };
 use crate::packages::{publish, with_model};
 use crate::serving::{self, package, sequence, sequence_message, totals};
@@ -222,7 +222,7 @@ async fn call(client: &Client, model: &str, operation: &str, body: &Value) -> Re
 /// Calls an operation that must succeed, and returns the body. A busy machine may exceed a
 /// deadline.
 async fn served(client: &Client, model: &str, operation: &str, body: &Value) -> Value {
-    let response = retry_unavailable(async || call(client, model, operation, body).await).await;
+    let response = call(client, model, operation, body).await;
     assert_eq!(response.status, 200, "{model}: {}", response.body);
     response.body
 }
@@ -340,11 +340,9 @@ async fn check_results(world: &World, kind: Kind) {
     let key = world.key();
     let [codes, ids] = models(kind);
     for (operation, body) in requests() {
-        let embedded =
-            retry_unavailable(async || call(&key, EMBEDDED, operation, &body).await).await;
+        let embedded = call(&key, EMBEDDED, operation, &body).await;
         for model in [&codes, &ids] {
-            let external =
-                retry_unavailable(async || call(&key, model, operation, &body).await).await;
+            let external = call(&key, model, operation, &body).await;
             let context = format!("{model} {operation} {body}");
             assert_eq!(
                 external.status, embedded.status,
@@ -730,8 +728,7 @@ async fn check_invalid(world: &World, model: &str, operation: &str) {
     let expected = served(&key, EMBEDDED, operation, &body).await;
     let before = totals(world).await;
     let faulty = async {
-        let response =
-            retry_unavailable(async || call(&key, model, operation, &trigger).await).await;
+        let response = call(&key, model, operation, &trigger).await;
         assert_eq!(
             (response.status, error_code(&response)),
             (500, "internal".into()),
@@ -759,7 +756,7 @@ async fn check_unresponsive(world: &World, model: &str) {
     let before = totals(world).await;
     let trigger = triggering();
     let faulty = async {
-        let response = call(&key, model, "predict", &trigger).await;
+        let response = call(&key.without_retries(), model, "predict", &trigger).await;
         assert_eq!(
             (response.status, error_code(&response)),
             (503, "unavailable".into()),
@@ -813,10 +810,11 @@ async fn check_killed(world: &mut World, engine: &External, models: &[String]) {
     check_killed_during_stream(world, engine, &models[0]).await;
     engine.wait_until_gone().await;
     let before = totals(world).await;
+    let key = world.key().without_retries();
     for model in models {
         for operation in ["predict", "generate", "embed"] {
             for _ in 0..3 {
-                let response = call(&world.key(), model, operation, &body).await;
+                let response = call(&key, model, operation, &body).await;
                 assert_eq!(
                     (response.status, error_code(&response)),
                     (503, "unavailable".into()),

@@ -23,9 +23,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{
-    World, long_test, one_prediction, optimized_world, retry_unavailable, with_setting, world_with,
-};
+use crate::harness::{World, long_test, one_prediction, optimized_world, with_setting, world_with};
 
 /// The maximum resident memory of an API process in bytes: half of the chart's limit.
 const MEMORY_MAX: u64 = 512 * 1024 * 1024;
@@ -288,7 +286,7 @@ pub async fn honest(client: &Client, ends: impl Fn() -> bool) -> Vec<Duration> {
     while !ends() {
         for at in 0..10 {
             let start = Instant::now();
-            let send = async || match at {
+            let response = match at {
                 0 => client
                     .post(
                         "/v1/evals",
@@ -303,7 +301,6 @@ pub async fn honest(client: &Client, ends: impl Fn() -> bool) -> Vec<Duration> {
                 5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
                 _ => client.get("/v1/me").await.unwrap(),
             };
-            let response = retry_unavailable(send).await;
             assert!(
                 [200, 202].contains(&response.status),
                 "{} {}",

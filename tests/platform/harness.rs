@@ -103,7 +103,7 @@ pub fn cuts() -> u32 {
 
 /// Returns the Prometheus metrics of a process in the text format.
 pub async fn scrape(process: &Process) -> String {
-    let admin = Client::new(format!("http://{}", process.admin), None);
+    let admin = Client::new(format!("http://{}", process.admin), None).without_retries();
     string(&admin.get("/metrics").await.unwrap().body)
 }
 
@@ -443,20 +443,14 @@ impl World {
             .unwrap();
     }
 
-    /// Submits predictions for `suite:lunch` with the key, and retries after 503.
+    /// Submits predictions for `suite:lunch` with the key.
     pub async fn submit(&self, predictions: &Value) -> Response {
-        retry_unavailable(async || self.submit_once(predictions).await).await
+        submit(&self.key(), predictions).await
     }
 
     /// Submits predictions with the key, and returns the response even if it is 503.
     pub async fn submit_once(&self, predictions: &Value) -> Response {
-        self.key()
-            .post(
-                "/v1/evals",
-                &json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions}),
-            )
-            .await
-            .unwrap()
+        submit(&self.key().without_retries(), predictions).await
     }
 
     /// Submits predictions with the key, waits until the job is finished and returns it.
@@ -495,24 +489,15 @@ impl World {
     }
 }
 
-/// Sends a request and retries after 503, as clients should: a busy API may reject a request before
-/// it starts.
-pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Response) -> Response {
-    in_time("a response other than 503", async {
-        loop {
-            let response = send().await;
-            if response.status != 503 {
-                return response;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await
+/// Submits predictions for `suite:lunch`.
+async fn submit(client: &Client, predictions: &Value) -> Response {
+    let eval = json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions});
+    client.post("/v1/evals", &eval).await.unwrap()
 }
 
 /// Submits an eval, waits until the job succeeds, and returns it.
 pub async fn submit_until_succeeded(client: &Client, eval: &Value) -> Value {
-    let job = retry_unavailable(async || client.post("/v1/evals", eval).await.unwrap()).await;
+    let job = client.post("/v1/evals", eval).await.unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     let job = client
         .wait_until_finished(&string(&job.body["id"]), &|_| {})

@@ -16,21 +16,26 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::harness::{
-    World, long_test, one_prediction, optimized_world, org, retry_unavailable, string,
-    with_setting, world_with,
+    World, in_time, long_test, one_prediction, optimized_world, org, string, with_setting,
+    world_with,
 };
 
 /// The number of hostile organizations.
 const HOGS: u8 = 20;
 
-/// Retries the request after 503, and counts the retries.
+/// Sends the request until it is not refused with 503, and counts the refusals.
 async fn retry_and_count(mut send: impl AsyncFnMut() -> Response, refused: &mut u32) -> Response {
-    let counted = async || {
-        let response = send().await;
-        *refused += u32::from(response.status == 503);
-        response
-    };
-    retry_unavailable(counted).await
+    in_time("a response other than 503", async {
+        loop {
+            let response = send().await;
+            if response.status != 503 {
+                return response;
+            }
+            *refused += 1;
+            sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
 }
 
 /// The response times of the honest caller, by kind of request.
@@ -182,8 +187,7 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
         let hostile = org(&world.stack, "free").await;
         let client = world.client(&hostile.key);
         let new = json!({"kind": "predictions"});
-        let upload =
-            retry_unavailable(async || client.post("/v1/uploads", &new).await.unwrap()).await;
+        let upload = client.post("/v1/uploads", &new).await.unwrap();
         hogs.spawn(hog(
             api,
             IpAddr::from([127, 11, 0, number + 1]),
@@ -206,7 +210,7 @@ async fn hostile_organizations_do_not_starve_others() {
         None => world_with(with_setting("ASSAY_POOL_WAIT_MS", "1000")).await,
     };
     world.widen_plan("team").await;
-    let key = world.key();
+    let key = world.key().without_retries();
     let predictions = one_prediction();
     work(&key, &predictions, Instant::now() + Duration::from_secs(1)).await;
     let mut quiet = work(&key, &predictions, Instant::now() + time).await;

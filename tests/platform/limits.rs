@@ -246,7 +246,8 @@ fn unknown_key() -> String {
 async fn rejected_requests_need_no_database() {
     // Each request has its own client, whose connection closes only later.
     let world = world_with(with_setting("ASSAY_CONNECTIONS_PER_ADDRESS", "1000")).await;
-    let me = async |token: &str| world.client(token).get("/v1/me").await.unwrap().status;
+    let client_of = |token: &str| world.client(token).without_retries();
+    let me = async |token: &str| client_of(token).get("/v1/me").await.unwrap().status;
     let repeated = unknown_key();
     assert_eq!(
         (me(&repeated).await, me(&world.org.session).await),
@@ -254,7 +255,7 @@ async fn rejected_requests_need_no_database() {
     );
     // Far beyond the limit of sixty: more than twice.
     let free = org(&world.stack, "free").await;
-    let client = world.client(&free.key);
+    let client = client_of(&free.key);
     let refused = join_all((0..150).map(|_| client.get("/v1/me"))).await;
     assert_eq!(
         refused
@@ -288,7 +289,7 @@ async fn rejected_requests_need_no_database() {
         me(&unknown_key()).await;
     }
     // Creating a client takes long. A connection whose request waited for it would be closed.
-    let clients: Vec<_> = (0..110).map(|_| world.client(&unknown_key())).collect();
+    let clients: Vec<_> = (0..110).map(|_| client_of(&unknown_key())).collect();
     for response in join_all(clients.iter().map(|client| client.get("/v1/me"))).await {
         response.unwrap();
     }

@@ -18,8 +18,8 @@ use sqlx::PgConnection;
 
 use crate::disclosure;
 use crate::harness::{
-    World, avoid_midnight, error_code, long_test, one_prediction, retry_unavailable, string,
-    wait_until, with_setting, world_with,
+    World, avoid_midnight, error_code, long_test, one_prediction, string, wait_until, with_setting,
+    world_with,
 };
 
 /// Number of concurrent requests.
@@ -155,13 +155,13 @@ async fn submit_at_once(
             Some(key) => request.header("idempotency-key", key),
             None => request,
         };
-        retry_unavailable_request(client, request)
+        send(client, request)
     }))
     .await
 }
 
-async fn retry_unavailable_request(client: &Client, request: reqwest::RequestBuilder) -> Response {
-    retry_unavailable(async || client.send(request.try_clone().unwrap()).await.unwrap()).await
+async fn send(client: &Client, request: reqwest::RequestBuilder) -> Response {
+    client.send(request).await.unwrap()
 }
 
 fn accepted(responses: &[Response]) -> usize {
@@ -350,7 +350,7 @@ async fn mutual_owner_removal_leaves_one() {
             };
             // A removed owner may still belong to another organization.
             let request = request.header("X-Org-Id", &race.world.org.id);
-            async move { retry_unavailable_request(&client, request).await }
+            async move { send(&client, request).await }
         }))
         .await;
         assert_eq!(race.count(owners, &race.world.org.id).await, 1);
@@ -393,7 +393,7 @@ async fn accept_revoke_race_has_one_outcome() {
     let mut outcomes = [0, 0];
     for round in 0..rounds() {
         let email = format!("invited-{round}@example.org");
-        let invited = retry_unavailable_request(
+        let invited = send(
             &owners[0],
             owners[0]
                 .request("POST", "/v1/invites")
@@ -419,7 +419,7 @@ async fn accept_revoke_race_has_one_outcome() {
             tokio::time::sleep(Duration::from_millis(behind as u64)).await;
             match i % 2 {
                 0 => {
-                    retry_unavailable_request(
+                    send(
                         &anybody[i / 2 % 2],
                         anybody[i / 2 % 2]
                             .request("POST", "/v1/auth/email/verify")
@@ -428,7 +428,7 @@ async fn accept_revoke_race_has_one_outcome() {
                     .await
                 }
                 _ => {
-                    retry_unavailable_request(
+                    send(
                         &owners[i / 2 % 2],
                         owners[i / 2 % 2].request("DELETE", path),
                     )
@@ -479,17 +479,12 @@ async fn cancel_start_race_has_one_winner() {
         let body = &body;
         let crowd = join_all((0..CROWD).map(|i| async move {
             let client = &clients[i % 2];
-            let submitted =
-                retry_unavailable_request(client, client.request("POST", "/v1/evals").json(body))
-                    .await;
+            let submitted = send(client, client.request("POST", "/v1/evals").json(body)).await;
             assert_eq!(submitted.status, 202, "{}", submitted.body);
             let id = string(&submitted.body["id"]);
             let path = format!("/v1/jobs/{id}/cancel");
-            let cancel = async |client: &Client| {
-                retry_unavailable_request(client, client.request("POST", &path))
-                    .await
-                    .status
-            };
+            let cancel =
+                async |client: &Client| send(client, client.request("POST", &path)).await.status;
             let (one, other) = tokio::join!(cancel(&clients[0]), cancel(&clients[1]));
             (id, [one, other])
         }));
@@ -529,11 +524,7 @@ async fn growing_listing_is_complete_without_duplicates() {
             let mut written = Vec::new();
             for _ in 0..10 {
                 let client = &clients[writer % 2];
-                let response = retry_unavailable_request(
-                    client,
-                    client.request("POST", "/v1/evals").json(body),
-                )
-                .await;
+                let response = send(client, client.request("POST", "/v1/evals").json(body)).await;
                 assert_eq!(response.status, 202, "{}", response.body);
                 written.push(string(&response.body["id"]));
             }

@@ -18,8 +18,7 @@ use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
 use crate::harness::{
-    World, error_code, org, retry_unavailable, scrape, string, wait_until, with_setting,
-    with_token, world, world_with,
+    World, error_code, org, scrape, string, wait_until, with_setting, with_token, world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -126,11 +125,6 @@ async fn job_of(client: &Client, job: &Value) -> Value {
         .await
         .unwrap()
         .body
-}
-
-/// Marks a job as final, and retries while the API is too busy to start the request.
-async fn mark_final(client: &Client, job: &Value) -> Response {
-    retry_unavailable(async || finalize(client, job).await).await
 }
 
 /// Sets the close of all suites to this many seconds from now, by the database's clock.
@@ -408,7 +402,7 @@ async fn finals_marked_during_close_are_exact() {
     // Many requests mark one job concurrently, long before the close: each returns it as final,
     // also if it is the third one.
     for jobs in [&jobs[..1], &jobs[..3]] {
-        let marks = (0..24).map(|n| mark_final(&clients[n % 2], &jobs[n % jobs.len()]));
+        let marks = (0..24).map(|n| finalize(&clients[n % 2], &jobs[n % jobs.len()]));
         assert!(
             join_all(marks)
                 .await

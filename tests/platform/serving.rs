@@ -170,14 +170,7 @@ async fn sequence_has_same_result_in_any_request() {
     let together = served(&world.key(), "predict", &json!({"sequences": sequences})).await;
     let alone = sequences.iter().map(async |sequence| {
         let body = json!({"sequences": [sequence]});
-        loop {
-            let response = call(&world.key(), "predict", &body).await;
-            if response.status != 503 {
-                assert_eq!(response.status, 200, "{}", response.body);
-                return response.body["data"][0].clone();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        served(&world.key(), "predict", &body).await["data"][0].clone()
     });
     assert_eq!(together["data"], json!(join_all(alone).await));
     let mut grpc = ServingServiceClient::new(world.channel().await);
@@ -783,15 +776,7 @@ async fn quota_holds_under_concurrent_requests() {
             json!({"sequences": [some_sequence(), sequence("q", &[]), sequence("r", &[])]}),
         ),
     ] {
-        let calls = (0..40).map(async |_| {
-            loop {
-                let response = call(&world.key(), operation, &body).await;
-                if response.status != 503 {
-                    return response;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
+        let calls = (0..40).map(async |_| call(&world.key(), operation, &body).await);
         let responses = join_all(calls).await;
         let served = responses
             .iter()
@@ -821,13 +806,7 @@ async fn idempotency_key_is_charged_once() {
             .request("POST", &path)
             .header("Idempotency-Key", key)
             .json(body);
-        loop {
-            let response = client.send(request.try_clone().unwrap()).await.unwrap();
-            if response.status != 503 {
-                return response;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        client.send(request).await.unwrap()
     };
     // Two repetitions are free. Who repeats more often pays for the work.
     for (requests, free, charged) in [(3, 2, 5), (17, 0, 90)] {
@@ -938,7 +917,7 @@ async fn killed_engine_returns_503_and_recovers() {
     let before = served(&world.key(), "predict", &body).await;
     let listen = kill_engine(&mut world);
     for _ in 0..8 {
-        let response = call(&world.key(), "predict", &body).await;
+        let response = call(&world.key().without_retries(), "predict", &body).await;
         assert_eq!(
             (response.status, error_code(&response)),
             (503, "unavailable".into())
@@ -970,7 +949,7 @@ async fn frozen_engine_returns_503_within_deadline() {
     let body = json!({"sequences": [some_sequence()]});
     served(&world.key(), "predict", &body).await;
     world.stack.engines[0].guarded.signal(libc::SIGSTOP);
-    let response = call(&world.key(), "predict", &body).await;
+    let response = call(&world.key().without_retries(), "predict", &body).await;
     assert_eq!(
         (response.status, error_code(&response)),
         (503, "unavailable".into())

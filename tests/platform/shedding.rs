@@ -1,7 +1,8 @@
 //! Overload: no organization exhausts shared resources, overdue requests are rejected before they
 //! start, jobs can always be read and cancelled, and slow or idle connections are closed.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use assay_proto::v1;
@@ -18,8 +19,8 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::harness::{
-    Org, World, error_code, in_time, long_test, one_prediction, org, retry_unavailable, string,
-    wait_until, with_setting, with_token, world_with,
+    Org, World, error_code, in_time, long_test, one_prediction, org, string, wait_until,
+    with_setting, with_token, world_with,
 };
 
 /// Maximum number of requests of one organization in progress: half of the seven connections to
@@ -54,8 +55,9 @@ async fn hold(world: &World, orgs: &[&Org]) -> PgConnection {
     database
 }
 
-/// Sends concurrent requests that create keys.
+/// Sends concurrent requests that create keys, and returns the first response to each.
 async fn make_keys(client: Client, count: usize) -> Vec<Response> {
+    let client = client.without_retries();
     let body = json!({"name": "one of many"});
     let made = join_all((0..count).map(|_| client.post("/v1/keys", &body))).await;
     made.into_iter().map(Result::unwrap).collect()
@@ -135,12 +137,31 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
     let job_id = string(&client.post("/v1/evals", &body).await.unwrap().body["id"]);
     let channel = world.channel().await;
     let held = hold(&world, &[&world.org, &second, &third]).await;
-    let stuck = [&world.org, &second, &third]
-        .map(|org| tokio::spawn(make_keys(world.client(&org.session), 40)));
-    sleep(Duration::from_millis(300)).await;
+    // A blocked request ends after two seconds, so they are repeated.
+    let saturates = Arc::new(AtomicBool::new(true));
+    let stuck = [&world.org, &second, &third].map(|org| {
+        let (client, saturates) = (world.client(&org.session), Arc::clone(&saturates));
+        tokio::spawn(async move {
+            let mut refused = Vec::new();
+            while saturates.load(Ordering::Relaxed) {
+                refused.extend(make_keys(client.clone(), 40).await);
+            }
+            refused
+        })
+    });
     // The session is looked up with the connections of other requests.
-    let by_session = world.client(&asking.session);
-    assert_saturated(&by_session.get("/v1/me").await.unwrap());
+    let by_session = world.client(&asking.session).without_retries();
+    let saturation = async || {
+        wait_until("saturation", async || {
+            let response = by_session.get("/v1/me").await.unwrap();
+            if response.status == 503 {
+                assert_saturated(&response);
+            }
+            response.status == 503
+        })
+        .await;
+    };
+    saturation().await;
     let path = format!("/v1/jobs/{job_id}");
     assert_eq!(client.get(&path).await.unwrap().body["status"], "queued");
     assert_eq!(client.get("/v1/jobs").await.unwrap().status, 200);
@@ -163,13 +184,22 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
         (cancelled.status, &cancelled.body["status"]),
         (200, &"cancelled".into())
     );
-    assert_saturated(&by_session.get("/v1/me").await.unwrap());
+    saturation().await;
     assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+    saturates.store(false, Ordering::Relaxed);
     for stuck in stuck {
         stuck.await.unwrap().iter().for_each(assert_saturated);
     }
     held.close().await.unwrap();
-    assert_eq!(by_session.get("/v1/me").await.unwrap().status, 200);
+    assert_eq!(
+        world
+            .client(&asking.session)
+            .get("/v1/me")
+            .await
+            .unwrap()
+            .status,
+        200
+    );
 }
 
 /// Opens a TCP connection to the API.
@@ -489,7 +519,7 @@ async fn streams_without_memory_are_rejected() {
     assert!(!connection.is_finished());
     // The other requests leave their places to this one.
     drop((unread, responses));
-    let own = retry_unavailable(async || world.key().get("/v1/me").await.unwrap()).await;
+    let own = world.key().get("/v1/me").await.unwrap();
     assert_eq!(own.status, 200);
 }
 

@@ -559,7 +559,8 @@ async fn client_deadline_is_no_server_error() {
             &format!("/v1/jobs/{}?wait=30", string(&job.body["id"])),
         )
         .header("grpc-timeout", "300m");
-    let response = world.key().send(waiting).await.unwrap();
+    let key = world.key().without_retries();
+    let response = key.send(waiting).await.unwrap();
     assert_eq!(response.status, 503, "{}", response.body);
     let api = &world.stack.apis[0];
     let of = async |outcome| {
@@ -602,7 +603,7 @@ async fn draining_process_is_alive_not_ready() {
         sum(api, "assay_requests_in_flight", &[]).await == 1.0
     })
     .await;
-    let admin = Client::new(format!("http://{}", api.admin), None);
+    let admin = Client::new(format!("http://{}", api.admin), None).without_retries();
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     api.guarded.stop();
     wait_until("the drain", async || {

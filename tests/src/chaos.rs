@@ -736,7 +736,7 @@ impl SharedState {
             };
             let client = clients
                 .entry(url.clone())
-                .or_insert_with_key(|url| Client::new(url, Some(&self.key)));
+                .or_insert_with_key(|url| Client::new(url, Some(&self.key)).without_retries());
             let sent = Instant::now();
             let request = client
                 .request("POST", path)

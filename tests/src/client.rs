@@ -7,12 +7,17 @@ use serde_json::Value;
 use crate::servers::Trouble;
 use crate::wait::wait_timeout;
 
+/// The time between a response of 503 and the next attempt. The API asks for a second, but tests wait
+/// for most of what it refuses.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
 /// A REST client of one API with at most one credential.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
     url: String,
     token: Option<String>,
+    retries_unavailable: bool,
 }
 
 /// A response with its complete body.
@@ -46,12 +51,23 @@ pub fn http_builder() -> reqwest::ClientBuilder {
 
 impl Client {
     /// Creates a client of the API at `url`, such as `http://127.0.0.1:8080`, that sends
-    /// `token` as a bearer token.
+    /// `token` as a bearer token. It sends a request again after 503, as clients should: a busy API may
+    /// reject a request before it starts.
     pub fn new(url: impl Into<String>, token: Option<&str>) -> Self {
         Self {
             http: http_builder().build().unwrap_or_default(),
             url: url.into(),
             token: token.map(str::to_owned),
+            retries_unavailable: true,
+        }
+    }
+
+    /// Returns a client that returns the first response, even if it is 503.
+    #[must_use]
+    pub fn without_retries(&self) -> Self {
+        Self {
+            retries_unavailable: false,
+            ..self.clone()
         }
     }
 
@@ -70,12 +86,28 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the complete response.
+    /// Sends a request and reads the complete response. A client with retries returns 503 only if
+    /// all responses are 503 during [`wait_timeout`], or if the body is a stream.
     ///
     /// # Errors
     /// If the response does not arrive within [`wait_timeout`], or if its body is truncated. An HTTP
     /// error status is not an error.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
+        let began = Instant::now();
+        while self.retries_unavailable
+            && began.elapsed() < wait_timeout()
+            && let Some(copy) = request.try_clone()
+        {
+            let response = Self::send_once(copy).await?;
+            if response.status != 503 {
+                return Ok(response);
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+        Self::send_once(request).await
+    }
+
+    async fn send_once(request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
         tokio::time::timeout(wait_timeout(), Self::exchange(request))
             .await
             .unwrap_or_else(|_| {

@@ -138,7 +138,7 @@ impl Load {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients
             .entry(url.to_owned())
-            .or_insert_with(|| Client::new(url, Some(&self.key)))
+            .or_insert_with(|| Client::new(url, Some(&self.key)).without_retries())
             .clone()
     }
 
