@@ -1,4 +1,4 @@
-"""Builds the wheel without comments, and without the docstrings of internal functions.
+"""Builds the wheel without comments and internal docstrings, and with narrow indentation.
 
 Its size has a limit. Every line keeps its number, so that tracebacks fit the repository.
 """
@@ -35,13 +35,13 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         self._folder = tempfile.TemporaryDirectory()
-        for path in sorted((Path(self.root) / "src" / "assay").glob("*.py")):
+        for path in sorted((Path(self.root) / "src" / "assay_client").glob("*.py")):
             short = Path(self._folder.name) / path.name
             source = path.read_text(encoding="utf-8")
             short.write_text(
                 shorten(source, is_documented=path.name in DOCUMENTED), encoding="utf-8"
             )
-            build_data["force_include"][str(short)] = f"assay/{path.name}"
+            build_data["force_include"][str(short)] = f"assay_client/{path.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Deletes the shorter forms."""
@@ -51,7 +51,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 def shorten(source: str, *, is_documented: bool) -> str:
     """Returns a module without comments, and without docstrings that nobody outside reads."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     ranges: list[tuple[Place, Place]] = [
         (token.start, token.end) for token in tokens if token.type == tokenize.COMMENT
     ]
@@ -88,4 +88,9 @@ def shorten(source: str, *, is_documented: bool) -> str:
         else:
             lines[first - 1] = lines[first - 1][:start]
             lines[first:last] = [""] * (last - first - 1) + [kept]
+    texts = {line for token in tokens for line in range(token.start[0] + 1, token.end[0] + 1)}
+    lines = [
+        line if number in texts else line[(len(line) - len(line.lstrip())) // 4 * 3 :]
+        for number, line in enumerate(lines, 1)
+    ]
     return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -92,7 +92,7 @@ fn filled(
     let python = Snippet {
         name: "Python",
         code: format!(
-            "import assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return {returned}\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
+            "import assay_client as assay  # pip install assay-client\n\ndef predict(question):  # receives the input of one item\n    return {returned}\n\nprint(assay.evaluate(\"{suite_id}\", predict))"
         ),
     };
     let mut all = vec![python];

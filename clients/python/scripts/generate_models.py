@@ -1,7 +1,7 @@
 """Generates the models, the table of operations and the retry table of the package.
 
 Sources: `docs/openapi.json` of the repository and `clients/retries.json`. Results:
-`src/assay/_models.py` and `src/assay/_tables.py`.
+`src/assay_client/_models.py` and `src/assay_client/_tables.py`.
 
 Run it after each change of the API:
 
@@ -42,7 +42,7 @@ def main() -> int:
     arguments = parser.parse_args()
     document = json.loads(arguments.openapi.read_text(encoding="utf-8"))
     retries = json.loads(arguments.retries.read_text(encoding="utf-8"))
-    sources = PACKAGE_FOLDER / "src" / "assay"
+    sources = PACKAGE_FOLDER / "src" / "assay_client"
     outputs = {
         sources / "_models.py": models_source(document),
         sources / "_tables.py": tables_source(document, retries),

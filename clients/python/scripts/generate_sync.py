@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent / "src" / "assay"
+SOURCES = Path(__file__).resolve().parent.parent / "src" / "assay_client"
 FILES = {
     "aio.py": "client.py",
     "_async_objects.py": "_objects.py",

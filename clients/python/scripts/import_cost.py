@@ -1,4 +1,4 @@
-"""Prints the CPU time of `import assay` and of `import httpx2`, and their ratio.
+"""Prints the CPU time of `import assay_client` and of `import httpx2`, and their ratio.
 
 python scripts/import_cost.py
 """
@@ -21,7 +21,7 @@ def cpu_seconds(statement: str) -> float:
 
 def main() -> None:
     # Alternating runs see the same load of the machine; the shortest is the least disturbed.
-    runs = [(cpu_seconds("import assay"), cpu_seconds("import httpx2")) for _ in range(RUNS)]
+    runs = [(cpu_seconds("import assay_client"), cpu_seconds("import httpx2")) for _ in range(RUNS)]
     own, of_httpx2 = (min(times) for times in zip(*runs, strict=True))
     print(f"assay {own:.3f} s, httpx2 {of_httpx2:.3f} s, ratio {own / of_httpx2:.2f}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import assay
+import assay_client as assay
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 # The timeout of each wait, in seconds. The platform tests multiply it by the machine's slowness.

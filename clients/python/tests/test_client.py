@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import assay
+import assay_client as assay
 
 from .conftest import WAIT_TIMEOUT, habit
 
@@ -268,7 +268,7 @@ def test_uploads_by_hand(client: assay.Assay, label: str) -> None:
 def test_log_has_no_secrets(
     client: assay.Assay, up: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.DEBUG, logger="assay"):
+    with caplog.at_level(logging.DEBUG, logger="assay_client"):
         client.me()
     assert "GET /v1/me 200" in caplog.text
     assert up["api_key"][9:] not in caplog.text
@@ -355,8 +355,8 @@ def test_client_works_after_fork(up: dict[str, Any]) -> None:
 
 INTERRUPT = """
 import os, signal, threading, assay
-from assay._core import Core
-from assay._jobs import wait_for_job
+from assay_client._core import Core
+from assay_client._jobs import wait_for_job
 client = assay.Assay(cache=False)
 job = client.suites.get("suite:lunch").submit({"person-00/day-0": ["ramen"]}, fresh=True)
 steps = wait_for_job(client._connection.core, job, client._connection.job, None)

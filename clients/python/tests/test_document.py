@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay import _models as models
-from assay import _resources
-from assay._errors import ERRORS
-from assay._tables import OPERATIONS
+import assay_client as assay
+from assay_client import _models as models
+from assay_client import _resources
+from assay_client._errors import ERRORS
+from assay_client._tables import OPERATIONS
 
 SOURCES = Path(assay.__file__).parent
 
@@ -139,7 +139,7 @@ def test_every_error_code_has_class(openapi: dict[str, Any]) -> None:
 
 
 def test_shells_have_same_methods() -> None:
-    from assay import _async_resources
+    from assay_client import _async_resources
 
     for name, resource in inspect.getmembers(_resources, inspect.isclass):
         if issubclass(resource, _resources.Resource):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay import _upload
+import assay_client as assay
+from assay_client import _upload
 
 from .conftest import WAIT_TIMEOUT, habit
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import assay
-from assay._frames import PredictionFile, metric_problem, open_predictions, read_lines
-from assay._upload import inline_digest
+import assay_client as assay
+from assay_client._frames import PredictionFile, metric_problem, open_predictions, read_lines
+from assay_client._upload import inline_digest
 
 RANKINGS = {"a/1": ["x", "y"], "b": ["ü"], "c": []}
 NUMBERS = {"a/1": 0.1 + 0.2, "b": -1e-17, "c": 3.0}
@@ -208,8 +208,8 @@ def test_package_works_without_libraries() -> None:
 import sys
 for name in ("numpy", "pandas", "polars", "pyarrow", "tqdm"):
     sys.modules[name] = None
-import assay
-from assay._frames import open_predictions, read_lines, to_polars
+import assay_client as assay
+from assay_client._frames import open_predictions, read_lines, to_polars
 made = b"".join(read_lines(open_predictions({"a": ["x"]})))
 assert made == b'{"item_id":"a","prediction":["x"]}\\n'
 try:

@@ -33,8 +33,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import assay
-from assay._tables import OPERATIONS
+import assay_client as assay
+from assay_client._tables import OPERATIONS
 
 ROUNDS = int(os.environ.get("ASSAY_FUZZ_ROUNDS", "400"))
 SEED = int(os.environ.get("ASSAY_FUZZ_SEED", "20261128"))
@@ -428,7 +428,7 @@ class Round:
         server.script = self.respond
 
     def respond(self, method: str, path: str) -> bytes:
-        from assay._raw import operation_of
+        from assay_client._raw import operation_of
 
         operation = operation_of(method, path.split("?")[0])
         example = self.examples.get(operation, {})
@@ -538,7 +538,10 @@ class Records(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # The HTTP library logs the headers of responses, in which this server repeats the key.
-        if record.name.startswith(("assay", "httpx2")) or "receive_response" not in record.msg:
+        if (
+            record.name.startswith(("assay_client", "httpx2"))
+            or "receive_response" not in record.msg
+        ):
             self.texts += [record.getMessage(), repr(record.args)]
 
 
@@ -636,8 +639,8 @@ def test_no_call_raises_another_exception_or_shows_the_key(
     async def sleep_async(seconds: float) -> None:
         sleep(seconds)
 
-    monkeypatch.setattr("assay._sync_runner.time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr("assay._async_runner.asyncio.sleep", sleep_async)
+    monkeypatch.setattr("assay_client._sync_runner.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("assay_client._async_runner.asyncio.sleep", sleep_async)
     monkeypatch.setenv("ASSAY_API_KEY", KEY)
     monkeypatch.setenv("ASSAY_BASE_URL", server.url)
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "own-cache"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay._identity import identity_of
+from assay_client._identity import identity_of
 
 SCALE = 1.5
 

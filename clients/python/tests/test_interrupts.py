@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from assay._core import Call, Parallel, Steps
-from assay._sync_runner import SyncRunner
-from assay._transport import SyncTransport
+from assay_client._core import Call, Parallel, Steps
+from assay_client._sync_runner import SyncRunner
+from assay_client._transport import SyncTransport
 
 N_CALLS = 2
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from assay import _upload
-from assay._evaluate import identity_of
-from assay._upload import PartWriter, Submission, inline_digest, needs_next_key, next_keys
+from assay_client import _upload
+from assay_client._evaluate import identity_of
+from assay_client._upload import PartWriter, Submission, inline_digest, needs_next_key, next_keys
 
 SUBMISSION = Submission("suite:lunch", "1", "label", {"a": "1", "b": "2"})
 

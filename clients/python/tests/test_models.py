@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay import _models as models
+import assay_client as assay
+from assay_client import _models as models
 
 JOB: dict[str, Any] = {
     "id": "job_1",

@@ -60,13 +60,29 @@ def test_extra_pins_scorer_of_repository() -> None:
 
 
 def test_import_loads_no_scorer() -> None:
-    code = "import assay, sys; print([m for m in sys.modules if 'score' in m])"
+    code = "import assay_client, sys; print([m for m in sys.modules if 'score' in m])"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, check=True, capture_output=True).stdout.strip() == b"[]"
 
 
+def test_stubs_of_the_contract_can_be_imported_too(tmp_path: Path) -> None:
+    # Generators for the package `assay.v1` write these files.
+    stubs = tmp_path / "assay" / "v1"
+    stubs.mkdir(parents=True)
+    (stubs / "evals_pb2.py").write_text("stubs = True\n")
+    code = "import assay_client; from assay.v1 import evals_pb2; print(evals_pb2.stubs)"
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+        capture_output=True,
+    )
+    assert ran.stdout.strip() == b"True"
+
+
 def test_only_transport_uses_http_library() -> None:
-    for path in (PACKAGE_FOLDER / "src" / "assay").glob("*.py"):
+    for path in (PACKAGE_FOLDER / "src" / "assay_client").glob("*.py"):
         has_import = re.search(r"^ +import httpx2|^import httpx2", path.read_text(), re.MULTILINE)
         # The clients name its types in annotations.
         assert not has_import or path.name in ("_transport.py", "client.py", "aio.py"), path
@@ -91,12 +107,12 @@ def test_wheel_has_the_code_of_the_sources() -> None:
     assert place.loader
     hatch_build = module_from_spec(place)
     place.loader.exec_module(hatch_build)
-    for path in (PACKAGE_FOLDER / "src" / "assay").glob("*.py"):
+    for path in (PACKAGE_FOLDER / "src" / "assay_client").glob("*.py"):
         source = path.read_text(encoding="utf-8")
         for is_documented in (True, False):
             short = hatch_build.shorten(source, is_documented=is_documented)
             assert code_of(short) == code_of(source), path
             assert len(short.splitlines()) == len(source.splitlines())
     assert '"""Evaluates' in hatch_build.shorten(
-        (PACKAGE_FOLDER / "src" / "assay" / "client.py").read_text(), is_documented=True
+        (PACKAGE_FOLDER / "src" / "assay_client" / "client.py").read_text(), is_documented=True
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay._core import Reply, decode_error
-from assay._evaluate import _check, _listed  # pyright: ignore[reportPrivateUsage]
-from assay._settings import load_settings
+import assay_client as assay
+from assay_client._core import Reply, decode_error
+from assay_client._evaluate import _check, _listed  # pyright: ignore[reportPrivateUsage]
+from assay_client._settings import load_settings
 
 
 @pytest.mark.parametrize("outputs", [{"a": 1}, {"a"}, "abc", b"abc", frozenset("ab")])

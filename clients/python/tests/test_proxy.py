@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import assay
-from assay._proxy import excludes, proxy_for
+import assay_client as assay
+from assay_client._proxy import excludes, proxy_for
 
 PASSWORD = "pr0xy-Passw0rd"
 ADDRESS = "https://assay.example:8443"
@@ -173,7 +173,7 @@ def test_proxy_is_used_and_its_password_hidden(
     assert b"proxy-authorization: basic" in request.lower()
     texts = ["".join(traceback.format_exception(raised.value)), repr(raised.value.__context__)]
     # The HTTP library logs the status line, in which this proxy repeats the password.
-    texts += [record.getMessage() for record in caplog.records if record.name == "assay"]
+    texts += [record.getMessage() for record in caplog.records if record.name == "assay_client"]
     assert PASSWORD not in "".join(texts)
 
 

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import assay
+import assay_client as assay
 
 from .conftest import PACKAGE_FOLDER, habit
 

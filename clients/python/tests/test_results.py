@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay import _models as models
-from assay._frames import open_predictions
-from assay._results import check_predictions, describe_result, job_html
+import assay_client as assay
+from assay_client import _models as models
+from assay_client._frames import open_predictions
+from assay_client._results import check_predictions, describe_result, job_html
 
 from .test_models import JOB
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import assay
-from assay._core import Core, Reply, Request, Send, Sleep, TransportError
-from assay._retry import Failure, RateLimit, RetryPolicy
-from assay._tables import OPERATIONS, RETRIES
+import assay_client as assay
+from assay_client._core import Core, Reply, Request, Send, Sleep, TransportError
+from assay_client._retry import Failure, RateLimit, RetryPolicy
+from assay_client._tables import OPERATIONS, RETRIES
 
 from .conftest import PACKAGE_FOLDER
 

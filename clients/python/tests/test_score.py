@@ -26,7 +26,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import assay
+import assay_client as assay
 
 from .conftest import PACKAGE_FOLDER
 
@@ -77,7 +77,7 @@ def test_missing_scorer_names_command() -> None:
     code = """
 import sys
 sys.modules["assay_scorer"] = None
-import assay
+import assay_client as assay
 try:
     assay.score({"a": "x"}, {"a": "x"}, "accuracy")
 except assay.AssayError as error:

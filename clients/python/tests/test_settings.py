@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import assay
-from assay._settings import load_settings, parse_profiles
+import assay_client as assay
+from assay_client._settings import load_settings, parse_profiles
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import assay
+import assay_client as assay
 
 my_server: Any
 model: Any

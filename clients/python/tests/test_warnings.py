@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-import assay
+import assay_client as assay
 
 ITEMS = {f"person-{n:02}": {"options": ["Ramen", "curry", "crème"]} for n in range(6)}
 

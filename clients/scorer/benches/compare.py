@@ -125,7 +125,7 @@ class Assay:
     """Computes all figures of the family in any case."""
 
     def times(self, folder, metrics):
-        import assay
+        import assay_client as assay
         import assay_scorer
 
         answers, predictions = folder / "answers.ndjson", folder / "predictions.ndjson"

@@ -3,9 +3,9 @@
 import json
 import sys
 
-import assay
-from assay import _results
-from assay._frames import open_predictions
+import assay_client as assay
+from assay_client import _results
+from assay_client._frames import open_predictions
 
 
 def verdict(call):

@@ -39,7 +39,7 @@ R = TypeVar("R", bound=Record)
 Steps = Generator["Effect", Any, T]
 Json = dict[str, Any]
 
-logger = logging.getLogger("assay")
+logger = logging.getLogger("assay_client")
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def record(cls: type[T]) -> type[T]:
     """Makes a class a frozen dataclass with slots.
 
     The methods are those of `Record`. A plain `dataclass` compiles five functions for each class,
-    which would take most of the time of `import assay`.
+    which would take most of the time of `import assay_client`.
     """
     return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
 

@@ -1,6 +1,6 @@
 """Python client of Assay, a metered evaluation platform.
 
-import assay
+import assay_client as assay
 
 result = assay.evaluate("suite:lunch", predict, label="habit")
 """
