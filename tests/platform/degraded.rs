@@ -228,7 +228,7 @@ async fn full_disk_writes_nothing_partial() {
         return;
     };
     let world = world_on(&ground, Plan::default()).await;
-    let key = world.key();
+    let key = world.key().without_retries();
     let small = world.submit_and_wait(&one_prediction()).await;
     let artifacts = ground
         .servers

@@ -719,7 +719,7 @@ async fn floods_of_codes_leave_the_database_to_others() {
     );
     let stop = std::sync::atomic::AtomicBool::new(false);
     let flood = async |number: usize| {
-        let client = world.anonymous();
+        let client = world.anonymous().without_retries();
         let mut served = 0;
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
             let response = match number % 2 {
