@@ -605,11 +605,12 @@ async fn api_cannot_change_the_log() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let deleted: i64 = sqlx::query_scalar("select delete_old_audit_entries(0, 1000)")
-        .fetch_one(&mut api)
+    // The cleanup of the platform may delete the old entry first.
+    sqlx::query("select delete_old_audit_entries(0, 1000)")
+        .execute(&mut api)
         .await
         .unwrap();
-    assert_eq!((deleted, log(&owner).await.len()), (1, before.len() - 1));
+    assert_eq!(log(&owner).await.len(), before.len() - 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
