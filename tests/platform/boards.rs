@@ -53,6 +53,14 @@ pub async fn publish(world: &World) {
     publish_suite(world, "board", "board = \"live\"").await;
 }
 
+/// Publishes a sealed suite with a board. Returns its id, and the lines of a file for it.
+pub async fn publish_sealed(world: &World) -> (String, Vec<String>) {
+    let suite_id = publish_suite(world, "sealed-board", &sealed_until(3600)).await;
+    let predictions = rights(N / 2, 0);
+    let lines = predictions.as_array().unwrap().iter().map(Value::to_string);
+    (suite_id, lines.collect())
+}
+
 /// Returns an entry of the organization on that board: an existing one, or a new one.
 pub async fn entry(client: &Client) -> String {
     let entries = client.get("/v1/entries").await.unwrap().body;

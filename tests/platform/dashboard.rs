@@ -23,7 +23,7 @@ use tokio::process::Command;
 use crate::chromium::Chromium;
 use crate::clients::{MissingTool, node_with, prepare};
 use crate::harness::{World, long_test, one_prediction, org, string, wait_until};
-use crate::{device, mail, uploads};
+use crate::{boards, device, mail, uploads};
 use routes::{Resources, world};
 use visitor::Visitor;
 
@@ -182,6 +182,14 @@ async fn submissions(world: &World) -> Value {
     json!({"suite": SUITE_ID, "predictions": predictions, "others": others})
 }
 
+/// Returns the input of scenarios that also enter the board of a sealed suite.
+async fn submissions_with_board(world: &World) -> Value {
+    let mut input = submissions(world).await;
+    let (suite, predictions) = boards::publish_sealed(world).await;
+    input["sealed"] = json!({"suite": suite, "predictions": predictions});
+    input
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn team_works_in_browser() {
     long_test!("uses the dashboard in a browser as three people");
@@ -197,7 +205,7 @@ async fn team_works_in_browser() {
 #[tokio::test(flavor = "multi_thread")]
 async fn user_without_scripts_gets_score() {
     let (world, _name_server) = world(1, false).await;
-    let input = submissions(&world).await;
+    let input = submissions_with_board(&world).await;
     let mut holder = Holder::new(&world);
     play(&world, "scriptless.mjs", input, async |question, _| {
         holder.answer(question).await
@@ -208,7 +216,7 @@ async fn user_without_scripts_gets_score() {
 #[tokio::test(flavor = "multi_thread")]
 async fn user_without_pointer_compares_scores() {
     let (world, _name_server) = world(1, false).await;
-    let input = submissions(&world).await;
+    let input = submissions_with_board(&world).await;
     play(&world, "keyboard.mjs", input, no_questions).await;
 }
 

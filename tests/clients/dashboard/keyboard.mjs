@@ -64,7 +64,7 @@ async function leave(page, target) {
 }
 
 await play(async ({ open, input }) => {
-  const { suite, predictions, others } = input;
+  const { suite, predictions, others, sealed } = input;
   const { page } = await open();
   const button = (name) => page.getByRole("main").getByRole("button", { name, exact: true });
   const link = (name) => page.getByRole("main").getByRole("link", { name, exact: true });
@@ -120,22 +120,25 @@ await play(async ({ open, input }) => {
     assert.ok(await field.evaluate((element) => document.activeElement === element), "the link leads to the field");
   });
 
+  // Submits a file on the page of a suite, and waits for its score.
+  const submit = async (suite, label, lines) => {
+    await leave(page, section("Suites"));
+    await leave(page, link(suite));
+    await leave(page, page.getByRole("navigation", { name: "Suite" }).getByRole("link", { name: "Submit", exact: true }));
+    await type(page, "Label", label);
+    await tabTo(page, page.getByLabel("File with predictions"));
+    const chooser = page.waitForEvent("filechooser");
+    await page.keyboard.press("Space");
+    await (await chooser).setFiles(file("predictions.ndjson", lines));
+    await leave(page, button("Upload and check"));
+    await shows(page, "The file is checked");
+    await leave(page, button("Submit"));
+    await heading(page, label);
+    await page.locator(".status.succeeded").waitFor();
+  };
+
   for (const [label, lines] of [["by habit", predictions], ["by menu", others]]) {
-    await step(`submit ${label}`, async () => {
-      await leave(page, section("Suites"));
-      await leave(page, link(suite));
-      await leave(page, page.getByRole("navigation", { name: "Suite" }).getByRole("link", { name: "Submit", exact: true }));
-      await type(page, "Label", label);
-      await tabTo(page, page.getByLabel("File with predictions"));
-      const chooser = page.waitForEvent("filechooser");
-      await page.keyboard.press("Space");
-      await (await chooser).setFiles(file("predictions.ndjson", lines));
-      await leave(page, button("Upload and check"));
-      await shows(page, "The file is checked");
-      await leave(page, button("Submit"));
-      await heading(page, label);
-      await page.locator(".status.succeeded").waitFor();
-    });
+    await step(`submit ${label}`, () => submit(suite, label, lines));
   }
 
   await step("compare two jobs", async () => {
@@ -144,6 +147,15 @@ await play(async ({ open, input }) => {
     for (const label of ["by menu", "by habit"]) await press(page, page.getByRole("checkbox", { name: `Compare ${label}` }), " ");
     await leave(page, button("Compare the two selected"));
     await shows(page, "(accuracy, larger is better)");
+  });
+
+  await step("enter the board of a sealed suite", async () => {
+    await submit(sealed.suite, "sealed", sealed.predictions);
+    await leave(page, link("Enter the board"));
+    await type(page, "Name on the board", "keys only");
+    await press(page, page.getByLabel("Mark the job as final"), " ");
+    await leave(page, button("Mark as final and enter"));
+    await shows(page, "keys only has entered the board.");
   });
 
   await step("sign out", async () => {

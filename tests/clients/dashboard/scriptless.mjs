@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { ask, call, file, heading, play, shows, step } from "./helpers.mjs";
 
 await play(async ({ open, input }) => {
-  const { suite, predictions } = input;
+  const { suite, predictions, sealed } = input;
   const user = await open({ javaScriptEnabled: false });
   const { page } = user;
 
@@ -56,6 +56,26 @@ await play(async ({ open, input }) => {
     await page.locator(".status.succeeded").waitFor();
     const { body } = await call(page.url().replace(/^.*(?=\/jobs\/)/, "/v1"), key);
     assert.equal(await page.locator(".value").innerText(), Number(body.result.value.toFixed(4)).toString());
+  });
+
+  await step("enter the board of a sealed suite", async () => {
+    await page.goto(`/suites/${sealed.suite}/submit`);
+    await page.getByLabel("Label").fill("sealed");
+    await page.getByLabel("File with predictions").setInputFiles(file("sealed.ndjson", sealed.predictions));
+    await page.getByRole("button", { name: "Upload and check" }).click();
+    await shows(page, "The file is checked");
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await heading(page, "sealed");
+    await page.locator(".status.succeeded").waitFor();
+    const job = new URL(page.url()).pathname.replace("/jobs/", "");
+    await page.getByRole("link", { name: "Enter the board", exact: true }).click();
+    await page.getByLabel("Name on the board").fill("without scripts");
+    await page.getByLabel("Mark the job as final").check();
+    await page.getByRole("button", { name: "Mark as final and enter" }).click();
+    await shows(page, "without scripts has entered the board.");
+    const { body } = await call("/v1/entries", key);
+    assert.deepEqual(body.entries.map((entry) => [entry.name, entry.job_id]), [["without scripts", job]]);
+    assert.equal((await call(`/v1/jobs/${job}`, key)).body.final, true);
   });
 
   await step("sign out", async () => {
