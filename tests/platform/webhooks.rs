@@ -553,7 +553,7 @@ async fn deliveries_are_listed_retried_and_recovered() {
     let second = list(&format!("limit=2&before={}", string(&first["next_before"])))
         .await
         .body;
-    assert_eq!(second["next_before"], Value::Null);
+    assert_eq!(second.get("next_before"), None);
     let ids = |page: &Value| -> Vec<Value> {
         let deliveries = page["deliveries"].as_array().unwrap();
         deliveries

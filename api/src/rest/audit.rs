@@ -30,7 +30,7 @@ const NDJSON: &str = "application/x-ndjson";
 /// Returns who changed what in the organization, the newest entry first: keys, members, invites,
 /// domains, settings, terms, sign-ins and the plan. An entry is stored in the transaction of its
 /// change. A refused request has none. Entries are kept for 400 days. To get the next page, send
-/// `next_before` as `before`, until it is null.
+/// `next_before` as `before`, until it is absent.
 ///
 /// With `Accept: application/x-ndjson`, the response has all entries, one JSON object a line.
 ///

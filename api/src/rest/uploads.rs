@@ -63,7 +63,7 @@ pub(super) async fn create(
 /// List uploads
 ///
 /// Returns the uploads of the organization that were not deleted, the newest first, without their
-/// parts. To get the next page, send `next_before` as `before`, until it is null.
+/// parts. To get the next page, send `next_before` as `before`, until it is absent.
 ///
 /// Requires an API key or a session token.
 #[utoipa::path(

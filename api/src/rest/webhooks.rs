@@ -259,7 +259,7 @@ pub(super) async fn test(
 /// List the deliveries of a webhook
 ///
 /// Returns the deliveries of the last 30 days, the newest first. To get the next page, send
-/// `next_before` as `before`, until it is null. The bodies of responses are never shown.
+/// `next_before` as `before`, until it is absent. The bodies of responses are never shown.
 ///
 /// Requires the session token of an owner.
 #[utoipa::path(

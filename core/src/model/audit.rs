@@ -302,7 +302,9 @@ pub struct AuditEntries {
     /// The entries of the page.
     #[schema(max_items = 200)]
     pub entries: Vec<AuditEntry>,
-    /// The `before` of the next page. Null on the last page.
+    /// The `before` of the next page. Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub next_before: Option<AuditId>,
 }
 

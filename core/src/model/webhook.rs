@@ -238,7 +238,9 @@ pub struct Deliveries {
     /// The deliveries of the page.
     #[schema(max_items = 200)]
     pub deliveries: Vec<Delivery>,
-    /// The `before` of the next page. Null on the last page.
+    /// The `before` of the next page. Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub next_before: Option<DeliveryId>,
 }
 
