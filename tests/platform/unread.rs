@@ -18,7 +18,9 @@ use tokio::net::TcpStream;
 use crate::floods::{honest, p99, resident};
 use crate::harness::{World, long_test, one_prediction, optimized_world, org, string};
 use crate::parity::{encoded, mirrored};
-use crate::routes::{Class, ROUTES, Resource, Route, world_for_routes, world_for_routes_from};
+use crate::routes::{
+    Class, ROUTES, Resource, Route, TERMS, world_for_routes, world_for_routes_from,
+};
 
 /// The number of unread responses.
 const UNREAD: usize = 120;
@@ -279,6 +281,10 @@ async fn responses_of_every_operation_stay_within_budget() {
     };
     if measures_honest {
         world.widen_plan("team").await;
+        let owner = world.client(&honest_org.session);
+        let version = json!({"version": TERMS.0});
+        let accepted = owner.post("/v1/terms/accept", &version).await.unwrap();
+        assert_eq!(accepted.status, 200, "{}", accepted.body);
     }
     let until = Instant::now() + Duration::from_secs(30);
     let before = honest_until(&|| until <= Instant::now()).await;
