@@ -9,6 +9,7 @@ use assay_core::{Code, Error, Result};
 use assay_eval::FieldError;
 use assay_eval::json::{DEPTH_MAX, depth, skip_string, skip_value};
 use http::Uri;
+use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -402,17 +403,25 @@ impl Query {
             parameters: Vec::new(),
             errors: Vec::new(),
         };
-        for (name, value) in
-            form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).take(FIELDS_MAX)
-        {
-            if read
+        let pairs = uri.query().unwrap_or_default().split('&');
+        for pair in pairs.take(FIELDS_MAX) {
+            let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
+                continue;
+            };
+            let is_repeated = read
                 .parameters
                 .iter()
-                .any(|(parameter, _)| *parameter == name)
-            {
+                .any(|(parameter, _)| *parameter == name);
+            // The parser replaces such bytes, so the operation would select by another text.
+            let is_utf8 = percent_decode_str(pair).decode_utf8().is_ok();
+            if is_repeated {
                 read.errors
                     .push(FieldError::new(name, "duplicate", "must be given once"));
             } else {
+                if !is_utf8 {
+                    read.errors
+                        .push(FieldError::new(&*name, "format", "must be UTF-8"));
+                }
                 read.parameters
                     .push((name.into_owned(), value.into_owned()));
             }
@@ -637,13 +646,17 @@ mod tests {
 
     #[test]
     fn query_errors_are_reported_together() {
-        let mut query = Query::read(&Uri::from_static("/x?limit=+5&cursor=a&cursor=b&limt=3"));
+        let uri = "/x?limit=+5&cursor=a&&cursor=b&limt=3&label=%E9&status=%C3%A9+a";
+        let mut query = Query::read(&Uri::from_static(uri));
         assert_eq!(query.integer("limit"), None);
         query.string("cursor");
+        query.string("label");
+        assert_eq!(query.string("status").unwrap(), "é a");
         assert_eq!(
             reasons(query.finish()),
             [
                 ("cursor", "duplicate"),
+                ("label", "format"),
                 ("limit", "type"),
                 ("limt", "unknown_field")
             ]
