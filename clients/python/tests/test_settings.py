@@ -92,3 +92,12 @@ def test_cache_folder_follows_settings(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.delenv("ASSAY_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert load_settings().cache_folder == tmp_path / "assay"
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_missing_certificates_are_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    with pytest.raises(assay.AssayError, match=rf"{name} names a place .*nothing"):
+        assay.Assay("svc_live_key", "https://assay.example").me()

@@ -73,7 +73,7 @@ class _Common:
     def options(self) -> dict[str, Any]:
         """Returns the options of a client of httpx2.
 
-        Raises `AssayError` if the environment names a proxy that cannot be used.
+        Raises `AssayError` if the environment names a proxy or certificates that cannot be used.
         """
         import httpx2
 
@@ -82,6 +82,9 @@ class _Common:
         proxy = proxy_for(self._base_url)
         if proxy is not None:
             self._secrets += proxy.secrets
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            if (place := os.environ.get(name)) and not os.path.exists(place):
+                raise AssayError(f"{name} names a place that does not exist: {place}")
         return {
             "limits": httpx2.Limits(keepalive_expiry=_KEEPALIVE_SECONDS),
             "proxy": None if proxy is None else proxy.url,
