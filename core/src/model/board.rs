@@ -332,6 +332,12 @@ impl PartialSchema for BoardCursor {
 
 impl ToSchema for BoardCursor {}
 
+impl From<BoardCursor> for String {
+    fn from(cursor: BoardCursor) -> Self {
+        cursor.to_string()
+    }
+}
+
 impl Serialize for BoardCursor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -38,6 +38,12 @@ impl ComparisonSide {
     }
 }
 
+impl From<ComparisonSide> for String {
+    fn from(side: ComparisonSide) -> Self {
+        side.as_str().to_owned()
+    }
+}
+
 impl From<Side> for ComparisonSide {
     fn from(side: Side) -> Self {
         match side {

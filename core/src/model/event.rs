@@ -146,6 +146,12 @@ impl fmt::Display for EventCursor {
     }
 }
 
+impl From<EventCursor> for String {
+    fn from(cursor: EventCursor) -> Self {
+        cursor.to_string()
+    }
+}
+
 impl Serialize for EventCursor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -320,6 +320,12 @@ pub struct Generations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
+impl From<Seed> for u64 {
+    fn from(Seed(seed): Seed) -> Self {
+        seed
+    }
+}
+
 impl PartialSchema for Seed {
     fn schema() -> RefOr<Schema> {
         openapi_schema::text(

@@ -136,6 +136,12 @@ impl PartialSchema for ItemCursor {
 
 impl ToSchema for ItemCursor {}
 
+impl From<ItemCursor> for String {
+    fn from(cursor: ItemCursor) -> Self {
+        cursor.to_string()
+    }
+}
+
 impl Serialize for ItemCursor {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,7 +1,8 @@
 //! Enums that are one word in JSON, in SQL and in requests.
 
-/// Declares an enum whose variants have one spelling, which `as_str`, `FromStr`, `Display`, serde
-/// and sqlx (as `text`) share. The doc comments of the variants are part of the OpenAPI document.
+/// Declares an enum whose variants have one spelling, which `as_str`, `FromStr`, `Display`,
+/// `String::from`, serde and sqlx (as `text`) share. The doc comments of the variants are part of
+/// the OpenAPI document.
 macro_rules! text_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -31,6 +32,12 @@ macro_rules! text_enum {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.as_str().to_owned()
             }
         }
 
