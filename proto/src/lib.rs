@@ -4,6 +4,12 @@
 pub mod codec;
 #[cfg(feature = "convert")]
 pub mod convert;
+/// The code that `cargo contract` writes.
+#[cfg(feature = "convert")]
+mod generated {
+    #[rustfmt::skip]
+    mod conversions;
+}
 
 /// The package `assay.v1`. The documentation of its items comes from the `.proto` files.
 #[expect(clippy::allow_attributes, reason = "generated")]

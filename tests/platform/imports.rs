@@ -9,12 +9,13 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 11] = [
+const CRATES: [(&str, &str); 12] = [
     ("assay_eval", "core/eval/src"),
     ("assay_receipts", "core/receipts/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),
     ("assay_proto", "proto/src"),
+    ("assay_contract", "proto/contract/src"),
     ("assay_inference", "proto/inference/src"),
     ("assay_api", "api/src"),
     ("assay_worker", "worker/src"),

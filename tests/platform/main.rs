@@ -18,6 +18,7 @@ mod chromium;
 mod cli;
 mod clients;
 mod comparisons;
+mod contract;
 mod crashes;
 mod credentials;
 mod dashboard;

@@ -1,10 +1,10 @@
-//! Messages of `ReceiptService`.
+//! Messages of `ReceiptService` with a statement, which is any JSON in its resource.
 
-use assay_core::model::receipt::{Commitment, LogPlace, Receipt, ReceiptOpening, SuiteOpening};
+use assay_core::model::receipt::{Commitment, Receipt};
 use prost_types::Struct;
 use serde_json::Value;
 
-use super::{object, timestamp};
+use super::{IntoProto as _, object};
 use crate::v1;
 
 /// Converts a statement, which is always an object.
@@ -34,31 +34,6 @@ impl From<Receipt> for v1::Receipt {
     }
 }
 
-impl From<LogPlace> for v1::LogPlace {
-    fn from(place: LogPlace) -> Self {
-        let LogPlace {
-            origin,
-            index,
-            proof,
-        } = place;
-        Self {
-            origin,
-            index,
-            proof,
-        }
-    }
-}
-
-impl From<ReceiptOpening> for v1::GetReceiptOpeningResponse {
-    fn from(opening: ReceiptOpening) -> Self {
-        let ReceiptOpening { org_id, org_salt } = opening;
-        Self {
-            org_id: org_id.into(),
-            org_salt,
-        }
-    }
-}
-
 impl From<Commitment> for v1::SuiteCommitment {
     fn from(commitment: Commitment) -> Self {
         let Commitment {
@@ -76,35 +51,12 @@ impl From<Commitment> for v1::SuiteCommitment {
             suite_id: suite_id.into(),
             suite_version,
             suite_commitment,
-            published_at: Some(timestamp(published_at)),
-            committed_at: Some(timestamp(committed_at)),
+            published_at: Some(published_at.into_proto()),
+            committed_at: Some(committed_at.into_proto()),
             statement: statement(json),
             jws,
             log: log.map(Into::into),
             opening: opening.map(Into::into),
-        }
-    }
-}
-
-impl From<SuiteOpening> for v1::SuiteOpening {
-    fn from(opening: SuiteOpening) -> Self {
-        let SuiteOpening {
-            retired_at,
-            salt,
-            seed,
-            items_sha256,
-            answers_sha256,
-            items_url,
-            answers_url,
-        } = opening;
-        Self {
-            retired_at: Some(timestamp(retired_at)),
-            salt,
-            seed,
-            items_sha256,
-            answers_sha256,
-            items_url,
-            answers_url,
         }
     }
 }

@@ -1,13 +1,11 @@
-//! Messages of `ServingService`.
+//! Sequences of requests, and messages of `ServingService` whose fields differ from those of their resource.
 
 use std::borrow::Cow;
 
 use assay_core::Timestamp;
 use assay_core::model::sequence::{Event, Sequence};
 use assay_core::model::serving::{
-    Continuation, EmbedData, EmbedUsage, Embeddings, GenerateData, GenerateUsage, GeneratedEvent,
-    GeneratedPart, Generations, PredictData, PredictUsage, Predictions, Seed, Served,
-    StreamedEvent,
+    EmbedData, Embeddings, GeneratedPart, Generations, PredictData, Predictions, Served,
 };
 
 use crate::v1;
@@ -70,25 +68,6 @@ impl From<Served<Predictions>> for v1::PredictResponse {
     }
 }
 
-impl From<Predictions> for v1::Predictions {
-    fn from(predictions: Predictions) -> Self {
-        let Predictions {
-            model_id,
-            model_version,
-            operation,
-            data,
-            usage: PredictUsage { predict_items },
-        } = predictions;
-        Self {
-            model_id,
-            model_version,
-            operation: operation.to_string(),
-            data: data.into_iter().map(Into::into).collect(),
-            usage: Some(v1::PredictUsage { predict_items }),
-        }
-    }
-}
-
 impl From<PredictData> for v1::PredictData {
     fn from(data: PredictData) -> Self {
         let PredictData {
@@ -127,71 +106,10 @@ impl From<Served<Generations>> for v1::GenerateResponse {
 impl From<GeneratedPart> for v1::StreamGenerateResponse {
     fn from(part: GeneratedPart) -> Self {
         let part = match part {
-            GeneratedPart::Event(StreamedEvent {
-                sequence_id,
-                continuation,
-                event: GeneratedEvent { item_id, r#type },
-            }) => Part::Event(v1::StreamedEvent {
-                sequence_id,
-                continuation: continuation.into(),
-                event: Some(v1::GeneratedEvent { item_id, r#type }),
-            }),
+            GeneratedPart::Event(event) => Part::Event(event.into()),
             GeneratedPart::Done(served) => Part::Done(served.into()),
         };
         Self { part: Some(part) }
-    }
-}
-
-impl From<Generations> for v1::Generations {
-    fn from(generations: Generations) -> Self {
-        let Generations {
-            model_id,
-            model_version,
-            operation,
-            seed,
-            data,
-            usage: GenerateUsage { generated_events },
-        } = generations;
-        Self {
-            model_id,
-            model_version,
-            operation: operation.to_string(),
-            seed: seed.map(|Seed(seed)| seed),
-            data: data.into_iter().map(Into::into).collect(),
-            usage: Some(v1::GenerateUsage { generated_events }),
-        }
-    }
-}
-
-impl From<GenerateData> for v1::GenerateData {
-    fn from(data: GenerateData) -> Self {
-        let GenerateData {
-            sequence_id,
-            continuations,
-            n_events,
-            n_used,
-            n_unknown,
-            cold,
-        } = data;
-        Self {
-            sequence_id,
-            continuations: continuations.into_iter().map(Into::into).collect(),
-            n_events,
-            n_used,
-            n_unknown,
-            cold,
-        }
-    }
-}
-
-impl From<Continuation> for v1::Continuation {
-    fn from(continuation: Continuation) -> Self {
-        let Continuation { events, score } = continuation;
-        let event = |GeneratedEvent { item_id, r#type }| v1::GeneratedEvent { item_id, r#type };
-        Self {
-            events: events.into_iter().map(event).collect(),
-            score,
-        }
     }
 }
 
@@ -201,27 +119,6 @@ impl From<Served<Embeddings>> for v1::EmbedResponse {
             engine_time_ms: served.engine_time.as_secs_f64() * 1000.0,
             idempotency_replayed: served.replayed,
             embeddings: Some(served.result.into()),
-        }
-    }
-}
-
-impl From<Embeddings> for v1::Embeddings {
-    fn from(embeddings: Embeddings) -> Self {
-        let Embeddings {
-            model_id,
-            model_version,
-            operation,
-            dim,
-            data,
-            usage: EmbedUsage { embeddings },
-        } = embeddings;
-        Self {
-            model_id,
-            model_version,
-            operation: operation.to_string(),
-            dim,
-            data: data.into_iter().map(Into::into).collect(),
-            usage: Some(v1::EmbedUsage { embeddings }),
         }
     }
 }
