@@ -114,6 +114,9 @@ impl<'ast> Visit<'ast> for Paths<'_> {
         }
     }
 
+    /// Skips the path in `pub(in crate::store)`, which is no import.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let path_segments = path
             .segments
@@ -215,9 +218,11 @@ impl Modules {
         if let Some(name) = path.get(known)
             && depth < 8
             && let Some(target) = self.0[module].names.get(name)
-            && let Some(target) = self.absolute(module, target)
+            && let Some(mut target) = self.absolute(module, target)
             && target[..] != path[..=known]
         {
+            // The rest of a path through a module that is re-exported: `store::job::find`.
+            target.extend_from_slice(&path[known + 1..]);
             return self.definition(&target, depth + 1);
         }
         Some(module.to_vec())

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::harness::list_files;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -368,9 +370,13 @@ fn tenant_statements_name_organization_or_marker() {
 #[test]
 fn statements_for_all_tenants_are_listed() {
     let mut found = BTreeMap::new();
-    for file in std::fs::read_dir(root().join("core/src/store")).unwrap() {
-        let path = file.unwrap().path();
-        let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+    for path in list_files(&root().join("core/src/store")) {
+        let module_path = if path.ends_with("mod.rs") {
+            path.parent().unwrap().to_owned()
+        } else {
+            path.with_extension("")
+        };
+        let module = module_path.file_name().unwrap().to_str().unwrap();
         let mut function = String::new();
         let source = std::fs::read_to_string(&path).unwrap();
         // A comment of Rust may quote the marker.

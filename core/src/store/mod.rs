@@ -8,131 +8,42 @@
 //! [`allowance`] and [`job::finalize`] check quotas and limits between their statements, because a
 //! submission is one transaction, and its checks are exact only while the rows that they count are
 //! locked. [`work`] and [`cleanup`] open transactions of their own for the same reason.
+//!
+//! Folders group the modules by subject, without import cycles. Callers name a module without its
+//! folder: `store::webhook`.
 
-pub mod allowance;
-pub mod allowance_holders;
-pub mod audit;
-pub mod auth;
-pub mod board;
-pub mod board_computation;
-pub mod catalog;
-pub mod cleanup;
-pub mod combined_statements;
-pub mod combined_submissions;
-pub mod commitment;
-pub mod credential;
-pub mod delivery;
-pub mod dependent_evals;
-pub mod device;
-pub mod doctor;
-pub mod email_domain;
-pub mod event;
-pub mod identity;
-pub mod invite;
-pub mod item_scores;
-pub mod job;
-pub mod job_notifications;
-mod job_rows;
-pub mod key;
-pub mod leases;
-pub mod mail_preferences;
-pub mod member;
-pub mod migrations;
-pub mod new_job;
-pub mod notifications;
+mod boards;
+mod db;
+mod jobs;
+mod models;
 pub mod operator;
-pub mod org;
-pub mod plan;
-mod pool;
-pub mod presence;
-mod primary;
-mod primary_pool;
-pub mod publish;
-pub mod queue;
-pub mod queue_depth;
-pub mod queue_snapshot;
-pub mod receipt;
-pub mod receipt_log;
-pub mod reconcile;
-pub mod serving;
-pub mod session;
-pub mod storage;
-pub mod submission;
-pub mod suite;
-mod task_connections;
-pub mod terms;
-pub mod trace;
-pub mod upload;
+mod people;
+mod records;
+mod suites;
+mod uploads;
 pub mod usage;
-pub mod webhook;
-pub mod work;
+mod webhooks;
 
-pub use pool::{
-    PoolProfile, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool, pool_with_task,
+pub use boards::{board, board_computation, receipt, receipt_log};
+pub use db::{
+    Connection, PgConnection, PgPool, PoolProfile, Postgres, PrimaryPool, RESPONSE_TIMEOUT,
+    TaskConnections, Transaction, acquire_within, combined_statements, connect, disconnect, doctor,
+    is_deadlock, lock_name, notifications, now, pool, pool_with_task, presence, unique_violation,
     within_response_timeout,
 };
-pub use primary_pool::PrimaryPool;
-pub use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
-pub use task_connections::TaskConnections;
-
-use std::borrow::Cow;
-
-use crate::model::error::{Code, Error, Result};
-use crate::model::timestamp::Timestamp;
-
-/// Acquires an advisory lock that is released with the connection. Returns `false` if another
-/// connection holds it.
-async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
-    let locked = sqlx::query_scalar!(r#"select pg_try_advisory_lock($1) as "locked!""#, key)
-        .fetch_one(db)
-        .await?;
-    Ok(locked)
-}
-
-/// Locks a name until the transaction ends, for a rule about rows that may not exist yet.
-/// Transactions that lock several names must lock them in the same order.
-pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
-    sqlx::query!(
-        "select pg_advisory_xact_lock(hashtextextended($1, 0))",
-        name
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// Returns the time of the database's clock at this statement.
-pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
-    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#)
-        .fetch_one(db)
-        .await?;
-    Ok(now)
-}
-
-/// Returns the name of the unique constraint that a statement violated, if that is the error.
-pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
-    error
-        .as_database_error()
-        .filter(|database| database.is_unique_violation())
-        .and_then(|database| database.constraint())
-}
-
-/// Returns `true` if the database aborted a transaction because of a deadlock. The transaction can
-/// be retried.
-pub fn is_deadlock(error: &Error) -> bool {
-    sql_state(error).is_some_and(|state| state == "40P01")
-}
-
-/// Returns `true` if a statement failed because the database is unavailable. Otherwise the request
-/// or the lock of another transaction is the cause.
-fn is_of_connection(error: &Error) -> bool {
-    let is_lock_conflict =
-        sql_state(error).is_some_and(|state| state.starts_with("40") || state == "55P03");
-    error.code == Code::Unavailable && !is_lock_conflict
-}
-
-/// Returns the SQLSTATE of the error of a statement.
-fn sql_state(error: &Error) -> Option<Cow<'_, str>> {
-    let cause = error.cause.as_ref()?.downcast_ref::<sqlx::Error>()?;
-    cause.as_database_error()?.code()
-}
+pub use jobs::{
+    allowance, allowance_holders, combined_submissions, dependent_evals, item_scores, job,
+    job_notifications, leases, new_job, queue, queue_depth, queue_snapshot, submission, trace,
+    work,
+};
+pub use models::{catalog, serving};
+pub use operator::migrations;
+pub use people::{
+    auth, credential, device, email_domain, identity, invite, key, mail_preferences, org, session,
+    terms,
+};
+pub use records::{audit, event, member};
+pub use suites::{commitment, publish, suite};
+pub use uploads::{cleanup, reconcile, storage, upload};
+pub use usage::plan;
+pub use webhooks::{delivery, webhook};

@@ -1,0 +1,6 @@
+//! Boards, their entries and computations, and receipts with their log.
+
+pub mod board;
+pub mod board_computation;
+pub mod receipt;
+pub mod receipt_log;

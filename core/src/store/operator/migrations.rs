@@ -1,0 +1,261 @@
+//! Migrations of the schema, and checks of the schema's state.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+
+use crate::model::error::{BestEffort as _, Error, Result};
+use crate::store::db::try_lock;
+use crate::store::{PgPool, disconnect, event};
+
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!("../migrations");
+    // Migrations only add. An older build accepts a newer schema, so that a release can be rolled
+    // back.
+    migrations.set_ignore_missing(true);
+    migrations
+});
+
+/// The time that a migration waits for a lock. Other statements on the table queue behind it, and a
+/// request waits for a lock for at most 2 s. The migration therefore lets them pass and retries.
+const LOCK_TIMEOUT: &str = "1500ms";
+
+/// The time for which a migration that is blocked by a lock is retried.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Migrates the schema to this build's version, and returns the number of this build's migrations.
+/// Safe to run repeatedly and concurrently. A migration that is blocked by a lock is retried, so
+/// that other statements do not queue behind it.
+pub async fn migrate(pool: &PgPool) -> Result<u64> {
+    let started_at = Instant::now();
+    let options = pool
+        .connect_options()
+        .as_ref()
+        .clone()
+        .options([("lock_timeout", LOCK_TIMEOUT)]);
+    loop {
+        // A new connection for each attempt: closing it releases the lock that serializes
+        // concurrent migrations.
+        let mut connection = options.connect().await?;
+        let done = MIGRATIONS.run(&mut connection).await;
+        connection.close().await.best_effort("closing a connection");
+        match done {
+            Ok(()) => break,
+            Err(error) if is_lock_conflict(&error) && started_at.elapsed() < RETRY_TIMEOUT => {
+                tracing::info!("migration blocked by a lock, retrying");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => return Err(Error::internal(error)),
+        }
+    }
+    build_indexes(pool).await?;
+    event::adopt_restored(&mut *pool.acquire().await?).await?;
+    Ok(MIGRATIONS.iter().count() as u64)
+}
+
+/// Indexes of tables that are too large to be locked while an index is built, by name. Without
+/// them, queries are slower but correct.
+const INDEXES: [(&str, &str); 11] = [
+    (
+        "jobs_waiting_idx",
+        "create index concurrently if not exists jobs_waiting_idx on jobs (org_id, created_at) where status = 'queued' and dispatched_at is null",
+    ),
+    (
+        "job_attempts_started_at_idx",
+        "create index concurrently if not exists job_attempts_started_at_idx on job_attempts (started_at)",
+    ),
+    (
+        "jobs_status_idx",
+        "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
+    ),
+    (
+        "jobs_predict_idx",
+        "create index concurrently if not exists jobs_predict_idx on jobs (org_id, created_at) where type = 'predict'",
+    ),
+    (
+        "jobs_suite_idx",
+        "create index concurrently if not exists jobs_suite_idx on jobs (org_id, suite_id, status, created_at) where status in ('succeeded', 'failed', 'cancelled')",
+    ),
+    (
+        "jobs_label_idx",
+        "create index concurrently if not exists jobs_label_idx on jobs (org_id, label, created_at) where label is not null",
+    ),
+    (
+        "usage_ledger_day_idx",
+        "create index concurrently if not exists usage_ledger_day_idx on usage_ledger (org_id, kind, created_at) include (eval_items)",
+    ),
+    (
+        "uploads_listed_idx",
+        "create index concurrently if not exists uploads_listed_idx on uploads (org_id, created_at, id) where deleted_at is null",
+    ),
+    (
+        "uploads_status_idx",
+        "create index concurrently if not exists uploads_status_idx on uploads (org_id, status, created_at, id) where deleted_at is null",
+    ),
+    (
+        "api_keys_expires_at_idx",
+        "create index concurrently if not exists api_keys_expires_at_idx on api_keys (expires_at) where expires_at is not null",
+    ),
+    (
+        "sign_in_links_mailbox_idx",
+        "create index concurrently if not exists sign_in_links_mailbox_idx on sign_in_links (mailbox) where used_at is null",
+    ),
+];
+
+/// The advisory lock of the process that builds indexes: the letters "index".
+const INDEXING: i64 = 0x69_6e_64_65_78;
+
+/// Builds the missing indexes. A migration cannot do that, because it is a transaction.
+async fn build_indexes(pool: &PgPool) -> Result<()> {
+    let mut db = pool.connect_options().as_ref().clone().connect().await?;
+    // Polls instead of waiting in a statement, because building an index waits for the end of all
+    // earlier statements.
+    while !try_lock(&mut db, INDEXING).await? {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (name, statement) in INDEXES {
+        let is_valid = sqlx::query_scalar!(
+            r#"
+            select i.indisvalid
+            from pg_index i
+            where i.indexrelid = to_regclass($1)
+            "#,
+            name
+        )
+        .fetch_optional(&mut db)
+        .await?;
+        match is_valid {
+            Some(true) => continue,
+            // The process that built it was interrupted.
+            Some(false) => {
+                sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {name}")))
+                    .execute(&mut db)
+                    .await?;
+            }
+            None => {}
+        }
+        tracing::info!(name, "building index");
+        sqlx::raw_sql(statement).execute(&mut db).await?;
+    }
+    disconnect(db).await;
+    Ok(())
+}
+
+fn is_lock_conflict(error: &MigrateError) -> bool {
+    let (MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = error else {
+        return false;
+    };
+    cause
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "55P03" || code == "40P01")
+}
+
+/// Returns the number of this build's migrations that the database has not applied.
+pub async fn pending(pool: &PgPool) -> Result<usize> {
+    let exists =
+        sqlx::query_scalar!(r#"select to_regclass('_sqlx_migrations') is not null as "exists!""#)
+            .fetch_one(pool)
+            .await?;
+    if !exists {
+        return Ok(MIGRATIONS.iter().count());
+    }
+    let applied = sqlx::query_scalar!("select version from _sqlx_migrations where success")
+        .fetch_all(pool)
+        .await?;
+    Ok(MIGRATIONS
+        .iter()
+        .filter(|migration| !applied.contains(&migration.version))
+        .count())
+}
+
+/// Returns `true` if the role of this process could read gold answers. The API refuses to start
+/// with such a role.
+pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
+    let may = sqlx::query_scalar!(
+        r#"
+        select
+            has_any_column_privilege('suite_answers', 'select')
+            or has_any_column_privilege('sealed_results', 'select')
+            -- Rights that the role could acquire by "set role".
+            or pg_has_role('assay_worker', 'member')
+            or pg_has_role(
+                (select relowner from pg_class where oid = 'suite_answers'::regclass),
+                'member'
+            ) as "may!"
+        "#
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(may)
+}
+
+/// Returns `true` if the role of this process could read or change a table other than those of
+/// deliveries. The deliverer refuses to start with such a role.
+pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
+    let tables = [
+        "webhooks",
+        "webhook_payloads",
+        "webhook_deliveries",
+        "webhooks_with_pending_deliveries",
+    ];
+    can_use_more_than(pool, "assay_delivery", &tables).await
+}
+
+/// Returns `true` if the role of this process could read or change a table other than those of the
+/// receipt log. The process of the log refuses to start with such a role.
+pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
+    let tables = [
+        "receipts",
+        "suite_commitments",
+        "receipt_keys",
+        "log_entries",
+        "log_checkpoints",
+    ];
+    can_use_more_than(pool, "assay_log", &tables).await
+}
+
+/// Returns `true` if the role of this process has more rights than a role, or any right on a table
+/// other than these.
+async fn can_use_more_than(pool: &PgPool, role: &str, tables: &[&str]) -> Result<bool> {
+    let may = sqlx::query_scalar!(
+        r#"
+        select
+            -- Rights that the role could acquire by "set role".
+            exists(
+                select from pg_roles
+                where rolname not in (current_user, $1)
+                  and pg_has_role(oid, 'member')
+            )
+            or exists(
+                select from pg_class
+                where relnamespace in (
+                    select oid from pg_namespace
+                    where nspname <> 'information_schema'
+                      and not starts_with(nspname, 'pg_')
+                )
+                  and relkind in ('r', 'v', 'm', 'p', 'f')
+                  and relname <> '_sqlx_migrations'
+                  and relname <> all($2::text[])
+                  -- Extensions grant the rights on their own tables to everybody.
+                  and not exists (
+                      select from pg_depend
+                      where classid = 'pg_class'::regclass
+                        and objid = pg_class.oid
+                        and deptype = 'e'
+                  )
+                  and (
+                      has_any_column_privilege(oid, 'select, insert, update')
+                      or has_table_privilege(oid, 'delete, truncate')
+                  )
+            ) as "may!"
+        "#,
+        role,
+        tables as &[&str]
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(may)
+}

@@ -1,0 +1,5 @@
+//! Suites, their publication and their commitments.
+
+pub mod commitment;
+pub mod publish;
+pub mod suite;

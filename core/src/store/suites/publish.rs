@@ -1,0 +1,291 @@
+//! Publication of suites. Only the operator's role has the privileges.
+
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::suite::{BoardMode, SuiteAccess, SuiteId};
+use crate::model::timestamp::Timestamp;
+use crate::store::PgConnection;
+use assay_eval::suite::SequencePaths;
+use assay_eval::{Clip, Ladder};
+
+/// The columns of a suite's version, without its items.
+pub struct NewSuite<'a> {
+    /// The suite's id.
+    pub suite_id: &'a SuiteId,
+    /// The new version.
+    pub version: &'a str,
+    /// The name of the metric.
+    pub metric: &'a str,
+    /// `true` if the scores of single items may be read.
+    pub per_item_feedback: bool,
+    /// The description for users.
+    pub description: &'a str,
+    /// The disclosure policy.
+    pub release: &'a str,
+    /// The submissions that an organization may make a day. `None` if unlimited.
+    pub max_submissions_per_day: Option<i32>,
+    /// The submissions that an organization may make for good. `None` if unlimited.
+    pub max_submissions: Option<i32>,
+    /// The condition under which organizations may submit.
+    pub access: SuiteAccess,
+    /// The bounds of the loss of one item.
+    pub clip: Option<Clip>,
+    /// The grid, if the disclosure policy is a ladder.
+    pub ladder: Option<Ladder>,
+    /// Number of sealed items.
+    pub n_sealed: i32,
+    /// The time at which the suite and its board close.
+    pub closes_at: Option<Timestamp>,
+    /// The times at which the board shows figures.
+    pub board: BoardMode,
+    /// The places of the sequence in the input of an item, if the suite is about sequences.
+    pub sequence: Option<&'a SequencePaths>,
+    /// Number of items, open and sealed.
+    pub n_items: i32,
+    /// The SHA-256 of everything that is published.
+    pub content_sha256: &'a [u8],
+}
+
+/// Stores the suite's row. Returns `false` if this version exists already.
+pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
+    let NewSuite {
+        suite_id,
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        release,
+        max_submissions_per_day,
+        max_submissions,
+        access,
+        clip,
+        ladder,
+        n_sealed,
+        closes_at,
+        board,
+        sequence,
+        n_items,
+        content_sha256,
+    } = new;
+    let done = sqlx::query!(
+        "
+        insert into suites (
+            suite_id,
+            version,
+            metric,
+            per_item_feedback,
+            description,
+            n_items,
+            content_sha256,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at,
+            sequence_events,
+            sequence_options,
+            board
+        )
+        values (
+            $1,
+            $2,
+            $3,
+            $4,
+            $5,
+            $6,
+            $7,
+            $8,
+            $9,
+            $10,
+            $11,
+            $12,
+            $13,
+            $14,
+            $15,
+            $16,
+            $17,
+            $18,
+            $19,
+            $20
+        )
+        on conflict do nothing
+        ",
+        suite_id.as_str(),
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        n_items,
+        content_sha256,
+        release,
+        *max_submissions_per_day,
+        *max_submissions,
+        access.as_str(),
+        clip.map(|clip| vec![clip.low, clip.high]) as _,
+        ladder.map(|ladder| ladder.start),
+        ladder.map(|ladder| ladder.step),
+        ladder.map(|ladder| i32::try_from(ladder.levels).unwrap_or(i32::MAX)),
+        n_sealed,
+        *closes_at as Option<Timestamp>,
+        sequence.map(|paths| paths.events.as_str()),
+        sequence.and_then(|paths| paths.options.as_deref()),
+        board.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Creates the board of a new version, if it has one, and closes the live boards of the versions
+/// before: they accept no entries, because jobs are scored on the new version.
+pub async fn insert_board(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
+    sqlx::query!(
+        "
+        update boards
+        set closes_at = clock_timestamp()
+        where suite_id = $1
+          and mode = 'live'
+          and (closes_at is null or closes_at > clock_timestamp())
+        ",
+        new.suite_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
+    if new.board == BoardMode::Off {
+        return Ok(());
+    }
+    sqlx::query!(
+        "
+        insert into boards (suite_id, suite_version, mode, closes_at)
+        values ($1, $2, $3, $4)
+        ",
+        new.suite_id.as_str(),
+        new.version,
+        new.board.as_str(),
+        new.closes_at as Option<Timestamp>
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns the SHA-256 of the published content of this version, if it exists.
+pub async fn content_sha256(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<Option<Vec<u8>>> {
+    let found = sqlx::query_scalar!(
+        "
+        select content_sha256
+        from suites
+        where suite_id = $1
+          and version = $2
+        ",
+        suite_id.as_str(),
+        version
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(found)
+}
+
+/// Stores a batch of items with their answers. Equal indices of the slices belong together. `input`
+/// and `answer` are JSON.
+#[expect(clippy::too_many_arguments, reason = "one slice per column")]
+pub async fn insert_items(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    first: i32,
+    item_id: &[&str],
+    input: &[&str],
+    answer: &[&str],
+    sealed: &[bool],
+) -> Result<()> {
+    sqlx::query!(
+        "
+        with batch as (
+            select
+                $3 + (b.place - 1)::integer as ordinal,
+                b.item_id,
+                b.input,
+                b.answer,
+                b.sealed
+            from unnest($4::text[], $5::text[], $6::text[], $7::boolean[])
+                with ordinality as b(item_id, input, answer, sealed, place)
+        ), items as (
+            insert into suite_items (suite_id, version, ordinal, item_id, input)
+            select
+                $1,
+                $2,
+                ordinal,
+                item_id,
+                input::json
+            from batch
+        )
+        insert into suite_answers (suite_id, version, ordinal, item_id, answer, sealed)
+        select
+            $1,
+            $2,
+            ordinal,
+            item_id,
+            answer::json,
+            sealed
+        from batch
+        ",
+        suite_id.as_str(),
+        version,
+        first,
+        item_id as &[&str],
+        input as &[&str],
+        answer as &[&str],
+        sealed
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns `true` if the suite is published in any version.
+pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"select exists(select from suites where suite_id = $1) as "found!""#,
+        suite_id.as_str()
+    );
+    Ok(found.fetch_one(db).await?)
+}
+
+/// Grants an organization submissions to a suite with `access = "granted"`. Returns `false` if it
+/// had the grant before.
+pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        insert into suite_grants (org_id, suite_id)
+        values ($1, $2)
+        on conflict do nothing
+        ",
+        org_id.as_str(),
+        suite_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Revokes the grant, so that further submissions are rejected. Returns `false` if there was none.
+pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
+    let done = sqlx::query!(
+        "delete from suite_grants where org_id = $1 and suite_id = $2",
+        org_id.as_str(),
+        suite_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

@@ -1,0 +1,452 @@
+//! Published suites, without their answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use assay_eval::Metric;
+use serde_json::value::RawValue;
+use sqlx::PgExecutor;
+use sqlx::types::Json;
+
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::suite::{
+    Allowance, BoardMode, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence,
+};
+use crate::model::suite_items::{PageExtent, SuiteItem};
+use crate::model::timestamp::Timestamp;
+use assay_eval::suite::SequencePaths;
+use assay_eval::{DisclosurePolicy, Ladder};
+
+/// One version of a suite.
+#[derive(Debug, Clone)]
+pub struct SuiteRow {
+    /// The suite's id.
+    pub suite_id: SuiteId,
+    /// The version of the row.
+    pub version: String,
+    /// The name of the metric.
+    pub metric: String,
+    /// Number of items, open and sealed.
+    pub n_items: i32,
+    /// `true` if the scores of single items may be read.
+    pub per_item_feedback: bool,
+    /// The description for users.
+    pub description: String,
+    /// The disclosure policy.
+    pub release: String,
+    /// The submissions that an organization may make a day. `None` if unlimited.
+    pub max_submissions_per_day: Option<i32>,
+    /// The submissions that an organization may make for good. `None` if unlimited.
+    pub max_submissions: Option<i32>,
+    /// The condition under which organizations may submit.
+    pub access: SuiteAccess,
+    /// The bounds of the loss of one item.
+    pub clip: Option<Vec<f64>>,
+    /// The grid of a ladder: its start, step and number of levels.
+    pub ladder_start: Option<f64>,
+    #[expect(missing_docs, reason = "see ladder_start")]
+    pub ladder_step: Option<f64>,
+    #[expect(missing_docs, reason = "see ladder_start")]
+    pub ladder_levels: Option<i32>,
+    /// Number of sealed items.
+    pub n_sealed: i32,
+    /// The time at which the suite and its board close.
+    pub closes_at: Option<Timestamp>,
+    /// The times at which the board shows figures.
+    pub board: BoardMode,
+    /// The path of the events in the input of an item, if the suite is about sequences.
+    pub sequence_events: Option<String>,
+    /// The path of the options in the input of an item, if it has some.
+    pub sequence_options: Option<String>,
+    /// The commitment to the items and answers, in lower-case hex.
+    pub suite_commitment: Option<String>,
+    /// `true` if the version has retired: its answers are public.
+    pub is_retired: bool,
+}
+
+/// Converts the columns of the places of a sequence.
+pub(in crate::store) fn sequence_paths(
+    events: Option<String>,
+    options: Option<String>,
+) -> Option<SequencePaths> {
+    Some(SequencePaths {
+        events: events?,
+        options,
+    })
+}
+
+/// Converts the columns of a ladder's grid, which are null together.
+pub(in crate::store) fn ladder(
+    start: Option<f64>,
+    step: Option<f64>,
+    levels: Option<i32>,
+) -> Option<Ladder> {
+    Some(Ladder {
+        start: start?,
+        step: step?,
+        levels: levels?.unsigned_abs(),
+    })
+}
+
+impl SuiteRow {
+    /// Returns the suite as its callers see it. `hfm_sha` is the build that scores it.
+    pub fn into_suite(self, hfm_sha: &str) -> Suite {
+        let ladder = self.ladder().map(LadderGrid::from);
+        let SuiteRow {
+            suite_id,
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder_start: _,
+            ladder_step: _,
+            ladder_levels: _,
+            n_sealed,
+            closes_at,
+            board,
+            sequence_events,
+            sequence_options,
+            suite_commitment,
+            is_retired: _,
+        } = self;
+        Suite {
+            suite_id,
+            version,
+            lower_is_better: metric.parse::<Metric>().is_ok_and(Metric::lower_is_better),
+            metric,
+            n_items: i64::from(n_items),
+            per_item_feedback,
+            description,
+            hfm_sha: hfm_sha.to_owned(),
+            release,
+            max_submissions_per_day: max_submissions_per_day.map(i64::from),
+            max_submissions: max_submissions.map(i64::from),
+            access,
+            clip: clip.and_then(|clip| clip.try_into().ok()),
+            ladder,
+            n_sealed: i64::from(n_sealed),
+            closes_at,
+            board,
+            sequence: sequence_events.map(|events| SuiteSequence {
+                events,
+                options: sequence_options,
+            }),
+            suite_commitment,
+        }
+    }
+
+    /// Returns `true` if not every organization may submit to the version.
+    pub fn is_restricted(&self) -> bool {
+        self.is_retired || self.access != SuiteAccess::Everyone
+    }
+
+    /// Returns the grid of the version's ladder.
+    pub fn ladder(&self) -> Option<Ladder> {
+        ladder(self.ladder_start, self.ladder_step, self.ladder_levels)
+    }
+
+    /// Returns the places of the sequence in the input of an item, if the suite is about sequences.
+    pub fn sequence(&self) -> Option<SequencePaths> {
+        sequence_paths(self.sequence_events.clone(), self.sequence_options.clone())
+    }
+
+    /// Returns the version's allowance, if it counts or shares submissions.
+    pub fn allowance(&self) -> Result<Option<Allowance<'_>>> {
+        let Self {
+            suite_id,
+            version,
+            max_submissions,
+            max_submissions_per_day,
+            board,
+            ..
+        } = self;
+        let is_shared = match DisclosurePolicy::published(&self.release)? {
+            DisclosurePolicy::Ladder(_) | DisclosurePolicy::Sealed(_) => true,
+            DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => {
+                max_submissions.is_some()
+                    || max_submissions_per_day.is_some()
+                    // A board shows the number of submissions.
+                    || *board != BoardMode::Off
+            }
+        };
+        let max_submissions = *max_submissions;
+        let max_submissions_per_day = *max_submissions_per_day;
+        Ok(is_shared.then_some(Allowance {
+            suite_id,
+            suite_version: version,
+            max_submissions,
+            max_submissions_per_day,
+        }))
+    }
+}
+
+/// Returns `true` if the organization may submit to a suite with this access.
+pub async fn may_submit(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    suite_id: &SuiteId,
+    access: SuiteAccess,
+) -> Result<bool> {
+    let may = sqlx::query_scalar!(
+        r#"
+        select case $3::text
+            when 'everyone' then true
+            when 'verified_domain' then exists(
+                select from domain_claims
+                where org_id = $1
+                  and verified_at is not null
+            )
+            else exists(select from suite_grants where org_id = $1 and suite_id = $2)
+        end as "may!"
+        "#,
+        org_id.as_str(),
+        suite_id.as_str(),
+        access.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(may)
+}
+
+/// Returns the current version of each suite, by id.
+pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
+    let rows = sqlx::query_as!(
+        SuiteRow,
+        r#"
+        select distinct on (s.suite_id)
+            s.suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
+            sequence_events,
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        order by s.suite_id, s.published_at desc
+        "#
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Returns suites in their current versions, by id.
+pub async fn find_all(
+    db: impl PgExecutor<'_>,
+    suite_ids: &[SuiteId],
+) -> Result<HashMap<SuiteId, Arc<SuiteRow>>> {
+    let suite_ids: Vec<&str> = suite_ids.iter().map(SuiteId::as_str).collect();
+    let rows = sqlx::query_as!(
+        SuiteRow,
+        r#"
+        select distinct on (s.suite_id)
+            s.suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
+            sequence_events,
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where s.suite_id = any($1)
+        order by s.suite_id, s.published_at desc
+        "#,
+        &suite_ids as &[&str]
+    )
+    .fetch_all(db)
+    .await?;
+    let by_id = |row: SuiteRow| (row.suite_id.clone(), Arc::new(row));
+    Ok(rows.into_iter().map(by_id).collect())
+}
+
+/// Returns a suite in the given version, or in its current one.
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: Option<&str>,
+) -> Result<Option<SuiteRow>> {
+    let row = sqlx::query_as!(
+        SuiteRow,
+        r#"
+        select
+            s.suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp",
+            board as "board: BoardMode",
+            sequence_events,
+            sequence_options,
+            encode(c.commitment, 'hex') as suite_commitment,
+            c.retired_at is not null as "is_retired!"
+        from suites s
+        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where s.suite_id = $1
+          and ($2::text is null or s.version = $2)
+        order by s.published_at desc
+        limit 1
+        "#,
+        suite_id.as_str(),
+        version
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
+}
+
+/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at the given ordinal
+/// of a version. It has at least one item, unless the version ends there.
+pub async fn items_extent(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+    bytes_max: u32,
+) -> Result<PageExtent> {
+    page_extent(db, false, suite_id, version, from, (limit, bytes_max)).await
+}
+
+/// Does the same for a version's items, or for its opened answers. `max` has the number and the bytes.
+pub(in crate::store) async fn page_extent(
+    db: impl PgExecutor<'_>,
+    of_answers: bool,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    max: (u32, u32),
+) -> Result<PageExtent> {
+    let (items_max, bytes_max) = max;
+    let row = sqlx::query!(
+        r#"
+        select
+            items as "items!",
+            bytes as "bytes!"
+        from page_extent($1, $2, $3, $4, $5, $6)
+        "#,
+        of_answers,
+        suite_id.as_str(),
+        version,
+        from,
+        i32::try_from(items_max).unwrap_or(i32::MAX),
+        i64::from(bytes_max)
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(PageExtent {
+        items: row.items.unsigned_abs(),
+        bytes: row.bytes.unsigned_abs(),
+    })
+}
+
+/// Returns at most `limit` items of a version, from the given ordinal on.
+pub async fn items(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+) -> Result<Vec<SuiteItem>> {
+    let rows = sqlx::query!(
+        r#"
+        select
+            item_id,
+            input as "input: Json<Box<RawValue>>"
+        from suite_items
+        where suite_id = $1
+          and version = $2
+          and ordinal >= $3
+        order by ordinal
+        limit $4
+        "#,
+        suite_id.as_str(),
+        version,
+        from,
+        i64::from(limit)
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| SuiteItem {
+            item_id: row.item_id,
+            input: row.input.0,
+        })
+        .collect())
+}
+
+/// Returns the ids of at most `limit` items of a version, from the given ordinal on.
+pub async fn item_ids(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+) -> Result<Vec<String>> {
+    let ids = sqlx::query_scalar!(
+        "
+        select item_id
+        from suite_items
+        where suite_id = $1
+          and version = $2
+          and ordinal >= $3
+        order by ordinal
+        limit $4
+        ",
+        suite_id.as_str(),
+        version,
+        from,
+        i64::from(limit)
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(ids)
+}

@@ -1,0 +1,748 @@
+//! Cleanup of unused objects and old rows. The statements act for all organizations, each on a
+//! bounded number of rows, so that none holds its locks for long.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgExecutor};
+
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId, UploadId};
+use crate::model::job::JobStatus;
+use crate::model::timestamp::Timestamp;
+use crate::store::db::try_lock;
+use crate::store::{PgConnection, audit, delivery, event, usage};
+
+/// The largest number of rows that one statement reads or deletes.
+pub const BATCH: usize = 500;
+
+/// The advisory lock of the process that cleans up: the letters "clean".
+const CLEANUP: i64 = 0x63_6c_65_61_6e;
+
+/// The time after which the row of a worker whose lease expired is deleted.
+const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// The time after the end of a job by which a live attempt has stopped using its objects. The
+/// reconciliation removes what a frozen worker writes later.
+pub const CLEANUP_DELAY: Duration = Duration::from_secs(60);
+
+/// The time after which a submission that recorded predictions and did not become a job is given
+/// up.
+const ABANDONED_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// Tries to become the process that cleans up. The lock is released with the connection.
+pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+    try_lock(db, CLEANUP).await
+}
+
+/// Deletes the rows of workers whose lease has not been renewed for `WORKER_RETENTION`.
+pub async fn delete_expired_workers(db: impl PgExecutor<'_>) -> Result<()> {
+    sqlx::query!(
+        "delete from workers where seen_at < now() - $1::float8 * interval '1 second'",
+        WORKER_RETENTION.as_secs_f64()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// A finished job with objects that are no longer needed.
+pub struct CleanupCandidate {
+    /// The job's id.
+    pub job_id: JobId,
+    /// The organization of the job.
+    pub org_id: OrgId,
+    /// The object key of the inline predictions.
+    pub input_key: Option<String>,
+    /// The number of attempts that were started.
+    pub attempts: i32,
+    /// The object key of the item scores that count.
+    pub scores_key: Option<String>,
+    /// `true` if the last attempt finished the job with a result.
+    pub is_succeeded: bool,
+    /// `true` if the predictions are kept, because the job can enter a board or has entered one.
+    pub keeps_predictions: bool,
+    /// The id of the upload whose prefix the outputs of all attempts have, if the job is a
+    /// prediction job.
+    pub output_upload_id: Option<UploadId>,
+}
+
+/// Returns jobs that finished more than [`CLEANUP_DELAY`] ago and whose objects are not removed
+/// yet.
+pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<CleanupCandidate>> {
+    let jobs = sqlx::query_as!(
+        CleanupCandidate,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            id as "job_id: JobId",
+            org_id as "org_id: OrgId",
+            input_key,
+            attempts,
+            scores_key,
+            status = 'succeeded' as "is_succeeded!",
+            (
+                type = 'eval'
+                and status = 'succeeded'
+                and exists (
+                    select from boards b
+                    where b.suite_id = jobs.suite_id
+                      and b.suite_version = jobs.suite_version
+                )
+            ) as "keeps_predictions!",
+            output_upload_id as "output_upload_id: UploadId"
+        from jobs
+        where tidied_at is null
+          and finished_at < now() - $2::float8 * interval '1 second'
+        order by finished_at
+        limit $1
+        "#,
+        BATCH as i64,
+        CLEANUP_DELAY.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(jobs)
+}
+
+/// Records that the objects of these jobs were removed, except for the predictions of jobs that
+/// keep them.
+pub async fn mark_cleaned_up(
+    db: impl PgExecutor<'_>,
+    job_ids: &[String],
+    keeping: &[String],
+) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with tidied as (
+            update jobs
+            set
+                input_key = case when id = any($2) then input_key end,
+                served_model = null,
+                tidied_at = now()
+            where id = any($1)
+              and finished_at is not null
+            returning id, org_id, suite_id, suite_version
+        ), kept as (
+            insert into board_predictions (job_id, org_id, suite_id, suite_version)
+            select id, org_id, suite_id, suite_version
+            from tidied
+            where id = any($2)
+            on conflict do nothing
+        )
+        delete from stored_predictions p
+        using tidied t
+        where p.job_id = t.id
+          and t.id <> all($2)
+        ",
+        job_ids,
+        keeping
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Predictions that were kept for a board and are no longer needed.
+pub struct UnneededPredictions {
+    /// The id of the job.
+    pub job_id: JobId,
+    /// The object key of the predictions, unless they are stored with the job or uploaded.
+    pub input_key: Option<String>,
+}
+
+/// Returns jobs that did not enter their board, which has been closed for more than
+/// [`CLEANUP_DELAY`], and whose predictions are still kept.
+pub async fn unneeded_predictions(db: impl PgExecutor<'_>) -> Result<Vec<UnneededPredictions>> {
+    let unneeded = sqlx::query_as!(
+        UnneededPredictions,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            p.job_id as "job_id: JobId",
+            j.input_key
+        from boards b
+        join board_predictions p on p.suite_id = b.suite_id and p.suite_version = b.suite_version
+        join jobs j on j.id = p.job_id
+        where b.closes_at < now() - $2::float8 * interval '1 second'
+          and not exists (select from board_entries e where e.job_id = p.job_id)
+        limit $1
+        "#,
+        BATCH as i64,
+        CLEANUP_DELAY.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(unneeded)
+}
+
+/// Records that the objects of predictions that were kept for a board are removed.
+pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with forgotten as (
+            delete from board_predictions
+            where job_id = any($1)
+            returning job_id
+        ), cleared as (
+            update jobs j
+            set input_key = null
+            from forgotten f
+            where j.id = f.job_id
+        )
+        delete from stored_predictions p
+        using forgotten f
+        where p.job_id = f.job_id
+        ",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Inline predictions of a submission that never became a job.
+pub struct Abandoned {
+    /// The organization of the submission.
+    pub org_id: OrgId,
+    /// The id that the job would have had.
+    pub job_id: JobId,
+}
+
+/// Abandons submissions that recorded their predictions more than `ABANDONED_AFTER` ago and did
+/// not become a job, because their client disconnected or their process died. A request ends after
+/// 40 s. An abandoned submission can no longer become a job, so its object can be removed.
+pub async fn abandon_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Abandoned>> {
+    let abandoned = sqlx::query_as!(
+        Abandoned,
+        r#"
+        /* all tenants: cleanup abandons the submissions of every organization */
+        update stored_predictions
+        set abandoned_at = coalesce(abandoned_at, now())
+        where job_id in (
+            select job_id
+            from stored_predictions
+            where accepted_at is null
+              and created_at < now() - $2::float8 * interval '1 second'
+            order by created_at
+            limit $1
+            for update skip locked
+        )
+        returning
+            org_id as "org_id: OrgId",
+            job_id as "job_id: JobId"
+        "#,
+        BATCH as i64,
+        ABANDONED_AFTER.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(abandoned)
+}
+
+/// Deletes the rows of abandoned submissions whose objects were removed.
+pub async fn delete_abandoned_predictions(
+    db: impl PgExecutor<'_>,
+    job_ids: &[String],
+) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        delete from stored_predictions
+        where abandoned_at is not null
+          and job_id = any($1)
+        ",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The stored item scores of a job, which have expired.
+pub struct ExpiredScores {
+    /// The job's id.
+    pub job_id: JobId,
+    /// The object key of the item scores. `None` if they are stored in the row.
+    pub scores_key: Option<String>,
+}
+
+/// Returns at most [`BATCH`] expired item scores.
+pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredScores>> {
+    let expired = sqlx::query_as!(
+        ExpiredScores,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            job_id as "job_id: JobId",
+            scores_key
+        from stored_item_scores
+        where expires_at <= now()
+        order by expires_at
+        limit $1
+        "#,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(expired)
+}
+
+/// Clears the key of the item scores of these jobs, before their objects are removed: no request
+/// reads them any more.
+pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        update jobs
+        set scores_key = null
+        where scores_key is not null
+          and id = any($1)
+        ",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Deletes the rows of expired item scores, whose objects were removed if they had any.
+pub async fn delete_expired_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        delete from stored_item_scores
+        where expires_at <= now()
+          and job_id = any($1)
+        ",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The time between the end of an upload and the removal of its objects. It exceeds the time that a
+/// part may take to arrive, so that no part that is still being received is left behind.
+const UPLOAD_REMOVAL_DELAY: Duration = Duration::from_secs(20 * 60);
+
+/// Expires uploads whose time is over and that no active job needs. Returns their number.
+pub async fn expire_uploads(db: &mut PgConnection) -> Result<usize> {
+    let mut transaction = db.begin().await?;
+    // A submission of one of these uploads waits for their rows. The check for active jobs is a
+    // second statement: one that waited for a row would not see a job stored meanwhile. The first
+    // statement also leaves out uploads that active jobs need, so that they do not fill the batch.
+    let expired: Vec<String> = sqlx::query_scalar!(
+        "
+        /* all tenants: cleanup expires the uploads of every organization */
+        select id
+        from uploads u
+        where status in ('pending', 'ready')
+          and deleted_at is null
+          and expires_at <= now()
+          and not exists (
+              select from jobs j
+              where j.upload_id = u.id
+                and j.status in ('queued', 'running')
+          )
+        order by expires_at
+        limit $1
+        for update skip locked
+        ",
+        BATCH as i64
+    )
+    .fetch_all(&mut *transaction)
+    .await?;
+    sqlx::query!(
+        "
+        /* all tenants: cleanup expires the uploads of every organization */
+        update uploads u
+        set status = 'expired'
+        where u.id = any($1)
+          and not exists (
+              select from jobs j
+              where j.upload_id = u.id
+                and j.status in ('queued', 'running')
+          )
+        ",
+        &expired
+    )
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(expired.len())
+}
+
+/// An upload whose objects are no longer needed.
+pub struct EndedUpload {
+    /// The organization of the upload.
+    pub org_id: OrgId,
+    /// The upload's id.
+    pub id: UploadId,
+}
+
+/// Returns uploads that were deleted, failed or expired more than `UPLOAD_REMOVAL_DELAY` ago and
+/// still have objects.
+pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> {
+    let uploads = sqlx::query_as!(
+        EndedUpload,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            org_id as "org_id: OrgId",
+            id as "id: UploadId"
+        from uploads
+        where removed_at is null
+          and (deleted_at is not null or status in ('failed', 'expired'))
+          and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 second'
+          -- A job that is not cleaned up may yet keep its predictions for a board.
+          and not exists (
+              select from jobs j
+              where j.upload_id = uploads.id
+                and (
+                    j.tidied_at is null
+                    or exists (select from board_predictions p where p.job_id = j.id)
+                )
+          )
+        limit $1
+        "#,
+        BATCH as i64,
+        UPLOAD_REMOVAL_DELAY.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(uploads)
+}
+
+/// Records that all objects of these uploads were removed.
+pub async fn mark_uploads_removed(db: impl PgExecutor<'_>, upload_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with removed as (
+            update uploads
+            set removed_at = now()
+            where id = any($1)
+            returning id
+        )
+        delete from upload_parts p
+        using removed r
+        where p.upload_id = r.id
+        ",
+        upload_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns organizations that were deleted more than `UPLOAD_REMOVAL_DELAY` ago and still have
+/// objects. By then no request or attempt that was running adds any.
+pub async fn deleted_orgs(db: impl PgExecutor<'_>) -> Result<Vec<OrgId>> {
+    let orgs = sqlx::query_scalar!(
+        r#"
+        select id as "id: OrgId"
+        from orgs
+        where deleted_at < now() - $2::float8 * interval '1 second'
+          and removed_at is null
+        order by deleted_at
+        limit $1
+        "#,
+        BATCH as i64,
+        UPLOAD_REMOVAL_DELAY.as_secs_f64()
+    );
+    Ok(orgs.fetch_all(db).await?)
+}
+
+/// Records that all objects of a deleted organization were removed.
+pub async fn mark_org_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
+    sqlx::query!(
+        "
+        update orgs
+        set removed_at = now()
+        where id = $1
+          and deleted_at is not null
+        ",
+        org_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns organizations in the order of their ids, after the given id.
+pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgId>> {
+    let orgs = sqlx::query_scalar!(
+        r#"
+        select id as "id: OrgId"
+        from orgs
+        where id > $1
+        order by id
+        limit $2
+        "#,
+        after,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(orgs)
+}
+
+/// A finished job of an organization.
+pub struct OldJob {
+    /// The job's id.
+    pub id: String,
+    /// The time of its submission.
+    pub created_at: Timestamp,
+}
+
+/// Returns jobs of an organization in a status that were submitted more than `days` ago, oldest
+/// first, after the given time.
+pub async fn old_jobs(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    status: JobStatus,
+    days: u32,
+    after: Option<Timestamp>,
+) -> Result<Vec<OldJob>> {
+    let jobs = sqlx::query_as!(
+        OldJob,
+        r#"
+        select
+            id,
+            created_at as "created_at: Timestamp"
+        from jobs
+        where org_id = $1
+          and status = $2
+          and created_at < now() - $3::float8 * interval '1 day'
+          and created_at > coalesce($4::timestamptz, '-infinity')
+        order by created_at
+        limit $5
+        "#,
+        org_id.as_str(),
+        status as JobStatus,
+        f64::from(days),
+        after as Option<Timestamp>,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(jobs)
+}
+
+/// Deletes finished jobs with their attempts and their rows of the usage ledger. Keeps jobs that
+/// have objects in the artifact store, that count for an allowance, or whose suite has sealed
+/// items.
+pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        with gone as (
+            select j.id
+            from jobs j
+            where j.id = any($1)
+              and j.finished_at is not null
+              and j.tidied_at is not null
+              and j.scores_key is null
+              and j.final_at is null
+              -- Allowances count these rows, and the figures of sealed items need the job.
+              and not exists (select from stored_item_scores s where s.job_id = j.id)
+              and not exists (select from suite_disclosures d where d.job_id = j.id)
+              and not exists (
+                  select from suites s
+                  where s.suite_id = j.suite_id
+                    and s.version = j.suite_version
+                    and s.n_sealed > 0
+              )
+            for update of j skip locked
+        ), attempts as (
+            delete from job_attempts a using gone g where a.job_id = g.id
+        ), ledger as (
+            delete from usage_ledger l using gone g where l.job_id = g.id
+        )
+        delete from jobs j
+        using gone g
+        where j.id = g.id
+        ",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// The kinds of rows, other than jobs, that are deleted when they are old.
+#[derive(Debug, Clone, Copy)]
+pub enum OldRows {
+    /// Sessions that ended or expired.
+    Sessions,
+    /// Revoked API keys.
+    Keys,
+    /// Invites that were accepted, revoked or replaced, or that expired.
+    Invites,
+    /// Domain claims that expired unverified.
+    DomainClaims,
+    /// Uploads whose objects were removed and that no stored job names.
+    Uploads,
+    /// Entries of the audit log.
+    AuditEntries,
+    /// Events of one organization.
+    Events,
+    /// Events that all organizations have.
+    SharedEvents,
+    /// Events as they are sent to webhooks, with their deliveries.
+    WebhookPayloads,
+    /// Requests of a day.
+    UsageDays,
+}
+
+impl OldRows {
+    /// Returns the kind as a label of a Prometheus metric.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Keys => "keys",
+            Self::Invites => "invites",
+            Self::DomainClaims => "domain_claims",
+            Self::Uploads => "uploads",
+            Self::AuditEntries => "audit_entries",
+            Self::Events => "events",
+            Self::SharedEvents => "shared_events",
+            Self::WebhookPayloads => "webhook_payloads",
+            Self::UsageDays => "usage_days",
+        }
+    }
+}
+
+/// Deletes at most [`BATCH`] rows that ended more than `days` ago. Returns their number.
+pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Result<u64> {
+    match rows {
+        OldRows::Sessions => delete_sessions(db, days).await,
+        OldRows::Keys => delete_keys(db, days).await,
+        OldRows::Invites => delete_invites(db, days).await,
+        OldRows::DomainClaims => delete_domain_claims(db, days).await,
+        OldRows::Uploads => delete_uploads(db, days).await,
+        OldRows::Events => event::delete_old(db, days, BATCH as i64).await,
+        OldRows::SharedEvents => event::delete_old_shared(db, days, BATCH as i64).await,
+        OldRows::WebhookPayloads => delivery::delete_old(db, days, BATCH as i64).await,
+        OldRows::AuditEntries => audit::delete_old(db, days, BATCH as i64).await,
+        OldRows::UsageDays => usage::delete_old_days(db, days, BATCH as i64).await,
+    }
+}
+
+async fn delete_uploads(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from uploads
+        where id in (
+            select u.id
+            from uploads u
+            where u.removed_at < now() - $1::float8 * interval '1 day'
+              and not exists (select from jobs j where j.upload_id = u.id)
+            order by u.removed_at
+            limit $2
+            for update skip locked
+        )
+        ",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_sessions(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        delete from sessions
+        where id in (
+            select id
+            from sessions
+            where expires_at < now() - $1::float8 * interval '1 day'
+              or ended_at < now() - $1::float8 * interval '1 day'
+            limit $2
+            for update skip locked
+        )
+        ",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from api_keys
+        where id in (
+            select id
+            from api_keys
+            where revoked_at < now() - $1::float8 * interval '1 day'
+               or expires_at < now() - $1::float8 * interval '1 day'
+            limit $2
+            for update skip locked
+        )
+        ",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_invites(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from invites
+        where id in (
+            select id
+            from invites
+            where coalesce(
+                accepted_at,
+                revoked_at,
+                replaced_at,
+                expires_at
+            ) < now() - $1::float8 * interval '1 day'
+            order by coalesce(accepted_at, revoked_at, replaced_at, expires_at)
+            limit $2
+            for update skip locked
+        )
+        ",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_domain_claims(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from domain_claims
+        where (org_id, domain) in (
+            select org_id, domain
+            from domain_claims
+            where verified_at is null
+              and expires_at < now() - $1::float8 * interval '1 day'
+            order by expires_at
+            limit $2
+            for update skip locked
+        )
+        ",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,6 @@
+//! Uploads, the bytes that an organization stores, and their removal.
+
+pub mod cleanup;
+pub mod reconcile;
+pub mod storage;
+pub mod upload;

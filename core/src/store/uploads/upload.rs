@@ -1,0 +1,657 @@
+//! Uploads and their parts.
+
+use std::time::Duration;
+
+use sqlx::PgExecutor;
+
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, UploadId};
+use crate::model::timestamp::Timestamp;
+use crate::model::upload::PartObject;
+use crate::model::upload::{
+    ContentEncoding, ContentType, Part, UploadFailure, UploadKind, UploadRow, UploadStatus,
+};
+use crate::store::PgConnection;
+
+/// Selects uploads as callers see them. `$rest` follows `from uploads`.
+macro_rules! select_uploads {
+    ($rest:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            UploadRow,
+            r#"
+            select
+                id as "id: UploadId",
+                org_id as "org_id: OrgId",
+                kind as "kind: UploadKind",
+                (
+                    case
+                        when status in ('pending', 'ready') and expires_at <= now() then 'expired'
+                        else status
+                    end
+                ) as "status!: UploadStatus",
+                content_type as "content_type: ContentType",
+                content_encoding as "content_encoding: ContentEncoding",
+                bytes,
+                sha256,
+                n_items,
+                created_at as "created_at: Timestamp",
+                expires_at as "expires_at: Timestamp",
+                completed_at as "completed_at: Timestamp",
+                error_code as "error_code: UploadFailure",
+                error_message
+            from uploads
+            "# + $rest,
+            $($argument),+
+        )
+    };
+}
+
+/// The time in which an upload must be completed.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The columns of a new upload.
+pub struct NewUpload<'a> {
+    /// The upload's id, made by the caller.
+    pub id: &'a UploadId,
+    /// The content that it will hold.
+    pub kind: UploadKind,
+    /// The format of the predictions.
+    pub content_type: ContentType,
+    /// The compression of the predictions.
+    pub content_encoding: ContentEncoding,
+    /// The declared number of bytes, if any.
+    pub bytes: Option<i64>,
+    /// The declared SHA-256 of the bytes, in lower-case hex, if any.
+    pub sha256: Option<&'a str>,
+}
+
+/// Locks the creation of uploads of the organization until the transaction ends.
+pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('opening for ' || $1, 0))",
+        org_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns the number of pending uploads of the organization, and the expiry of the first of them:
+/// its time, and the seconds until then.
+pub async fn open(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+) -> Result<(i64, Option<(Timestamp, u32)>)> {
+    let row = sqlx::query!(
+        r#"
+        select
+            count(*) as "open!",
+            min(expires_at) as "first: Timestamp",
+            now() as "now!: Timestamp"
+        from uploads
+        where org_id = $1
+          and status = 'pending'
+          and deleted_at is null
+          and expires_at > now()
+        "#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok((
+        row.open,
+        row.first.map(|first| (first, row.now.seconds_until(first))),
+    ))
+}
+
+/// Stores a new upload, which must be completed within `COMPLETION_TIMEOUT`.
+pub async fn insert(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewUpload<'_>,
+) -> Result<UploadRow> {
+    let NewUpload {
+        id,
+        kind,
+        content_type,
+        content_encoding,
+        bytes,
+        sha256,
+    } = new;
+    sqlx::query!(
+        "
+        insert into uploads (
+            id,
+            org_id,
+            kind,
+            content_type,
+            content_encoding,
+            bytes,
+            sha256,
+            expires_at
+        )
+        values ($2, $1, $3, $4, $5, $6, $7, now() + $8::float8 * interval '1 second')
+        ",
+        org_id.as_str(),
+        id.as_str(),
+        *kind as UploadKind,
+        *content_type as ContentType,
+        *content_encoding as ContentEncoding,
+        *bytes,
+        *sha256,
+        COMPLETION_TIMEOUT.as_secs_f64()
+    )
+    .execute(&mut *db)
+    .await?;
+    let row = find(db, org_id, id).await?;
+    row.ok_or_else(|| {
+        crate::model::error::Error::internal("an upload that was just stored is gone")
+    })
+}
+
+/// Returns an upload of the organization.
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<UploadRow>> {
+    let row = select_uploads!(
+        "
+        where org_id = $1
+          and id = $2
+          and deleted_at is null
+        ",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
+}
+
+/// Returns the time of an upload of the organization, by which listings are ordered, also if it was
+/// deleted.
+pub async fn created_at(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<Timestamp>> {
+    let created_at = sqlx::query_scalar!(
+        r#"
+        select created_at as "created_at: Timestamp"
+        from uploads
+        where org_id = $1
+          and id = $2
+        "#,
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(created_at)
+}
+
+/// The uploads of a page.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Filter<'a> {
+    /// Only uploads in this status.
+    pub status: Option<UploadStatus>,
+    /// The time and the id of the upload that the page follows.
+    pub before: Option<(Timestamp, &'a UploadId)>,
+}
+
+/// Returns at most `limit` uploads of the organization, newest first. Each of the statements reads
+/// an index in the order of the page. The rows that it reads in vain are overdue uploads, which
+/// cleanup has not marked as expired yet.
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<UploadRow>> {
+    let Filter { status, before } = filter;
+    let (at, id) = before.unzip();
+    let rows = match status {
+        None => {
+            select_uploads!(
+                "
+                where org_id = $1
+                  and deleted_at is null
+                  and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                order by created_at desc, id desc
+                limit $4
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Some(UploadStatus::Expired) => {
+            select_uploads!(
+                "
+                join (
+                    select b.id as page_id
+                    from (
+                        (
+                            select id, created_at
+                            from uploads
+                            where org_id = $1
+                              and deleted_at is null
+                              and status = 'expired'
+                              and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                            order by created_at desc, id desc
+                            limit $4
+                        )
+                        union all
+                        (
+                            select id, created_at
+                            from uploads
+                            where org_id = $1
+                              and deleted_at is null
+                              and status in ('pending', 'ready')
+                              and expires_at <= now()
+                              and (created_at, id) < (coalesce($2, 'infinity'), coalesce($3, ''))
+                            order by created_at desc, id desc
+                            limit $4
+                        )
+                    ) b
+                    order by b.created_at desc, b.id desc
+                    limit $4
+                ) page on page_id = id
+                where org_id = $1
+                order by created_at desc, id desc
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Some(status) => {
+            select_uploads!(
+                "
+                where org_id = $1
+                  and deleted_at is null
+                  and status = $5
+                  and (status = 'failed' or expires_at > now())
+                  and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+                order by created_at desc, id desc
+                limit $4
+                ",
+                org_id.as_str(),
+                at as Option<Timestamp>,
+                id.map(UploadId::as_str),
+                limit,
+                status as UploadStatus
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+    Ok(rows)
+}
+
+/// Returns an upload of the organization, and locks it until the transaction ends.
+pub async fn lock(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<UploadRow>> {
+    let row = select_uploads!(
+        "
+        where org_id = $1
+          and id = $2
+          and deleted_at is null
+        for update
+        ",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
+}
+
+/// Returns the received parts by number.
+pub async fn parts(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Vec<Part>> {
+    let parts = sqlx::query_as!(
+        Part,
+        r#"
+        select
+            number,
+            bytes,
+            sha256,
+            received_at as "received_at: Timestamp"
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        order by number
+        "#,
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(parts)
+}
+
+/// Returns the objects of the received parts by number. No two parts of an upload ever had the same
+/// object key.
+pub async fn part_objects(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Vec<PartObject>> {
+    let parts = sqlx::query_as!(
+        PartObject,
+        "
+        select
+            number,
+            object_key,
+            bytes
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        order by number
+        ",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(parts)
+}
+
+/// The received bytes of an upload.
+pub struct Received {
+    /// Bytes of one part, if it was received before.
+    pub part: i64,
+    /// Bytes of all other parts.
+    pub others: i64,
+}
+
+/// Returns the received bytes of one part and of the others.
+pub async fn received(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    number: i32,
+) -> Result<Received> {
+    let received = sqlx::query_as!(
+        Received,
+        r#"
+        select
+            coalesce(sum(bytes) filter (where number = $3), 0)::bigint as "part!",
+            coalesce(sum(bytes) filter (where number <> $3), 0)::bigint as "others!"
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        "#,
+        org_id.as_str(),
+        upload_id.as_str(),
+        number
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(received)
+}
+
+/// Records a received part, and returns the key of the object that it replaces. The upload is
+/// locked.
+pub async fn put_part(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    part: &PartObject,
+    sha256: &str,
+) -> Result<(Part, Option<String>)> {
+    let PartObject {
+        number,
+        object_key,
+        bytes,
+    } = part;
+    let row = sqlx::query!(
+        r#"
+        with before as (
+            select object_key
+            from upload_parts
+            where org_id = $1
+              and upload_id = $2
+              and number = $3
+        )
+        insert into upload_parts (org_id, upload_id, number, object_key, bytes, sha256)
+        values ($1, $2, $3, $4, $5, $6)
+        on conflict (upload_id, number) do update
+            set
+                object_key = excluded.object_key,
+                bytes = excluded.bytes,
+                sha256 = excluded.sha256,
+                received_at = excluded.received_at
+        returning
+            received_at as "received_at: Timestamp",
+            (select object_key from before) as replaced
+        "#,
+        org_id.as_str(),
+        upload_id.as_str(),
+        number,
+        object_key,
+        bytes,
+        sha256
+    )
+    .fetch_one(db)
+    .await?;
+    let part = Part {
+        number: *number,
+        bytes: *bytes,
+        sha256: sha256.to_owned(),
+        received_at: row.received_at,
+    };
+    Ok((part, row.replaced))
+}
+
+/// The content of an upload that was read completely.
+pub struct UploadContent<'a> {
+    /// Its length.
+    pub bytes: i64,
+    /// Number of predictions or sequences.
+    pub n_items: i64,
+    /// The digest of the content.
+    pub digest: &'a [u8; 32],
+}
+
+/// Records that the upload was read completely, and can be submitted for `hours` hours. The upload
+/// is locked.
+pub async fn mark_ready(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    read: &UploadContent<'_>,
+    hours: u32,
+) -> Result<()> {
+    let UploadContent {
+        bytes,
+        n_items,
+        digest,
+    } = read;
+    sqlx::query!(
+        "
+        update uploads
+        set
+            status = 'ready',
+            bytes = $3,
+            n_items = $4,
+            digest = $5,
+            completed_at = now(),
+            expires_at = now() + $6::float8 * interval '1 hour'
+        where org_id = $1
+          and id = $2
+          and status = 'pending'
+        ",
+        org_id.as_str(),
+        upload_id.as_str(),
+        bytes,
+        n_items,
+        *digest,
+        f64::from(hours)
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Records that the upload is invalid, and deletes its parts. The upload is locked.
+pub async fn fail(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    code: UploadFailure,
+    message: &str,
+) -> Result<()> {
+    sqlx::query!(
+        "
+        update uploads
+        set
+            status = 'failed',
+            error_code = $3,
+            error_message = $4,
+            failed_at = now()
+        where org_id = $1
+          and id = $2
+          and status = 'pending'
+        ",
+        org_id.as_str(),
+        upload_id.as_str(),
+        code as UploadFailure,
+        message
+    )
+    .execute(&mut *db)
+    .await?;
+    delete_parts(db, org_id, upload_id).await
+}
+
+/// Returns `true` if an active job needs the upload.
+pub async fn is_needed(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<bool> {
+    let needed = sqlx::query_scalar!(
+        r#"
+        select exists(
+            select from jobs
+            where org_id = $1
+              and upload_id = $2
+              and status in ('queued', 'running')
+        ) as "needed!"
+        "#,
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(needed)
+}
+
+/// Marks the upload as deleted, and deletes its parts. The upload is locked.
+pub async fn delete(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
+    sqlx::query!(
+        "
+        update uploads
+        set deleted_at = now()
+        where org_id = $1
+          and id = $2
+        ",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
+    delete_parts(db, org_id, upload_id).await
+}
+
+async fn delete_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
+    sqlx::query!(
+        "delete from upload_parts where org_id = $1 and upload_id = $2",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// An upload as the input of jobs.
+pub struct InputRow {
+    /// The kind of its content.
+    pub kind: UploadKind,
+    /// Number of predictions or sequences.
+    pub n_items: i64,
+    /// The digest of the content.
+    pub digest: Vec<u8>,
+    /// `true` if it can be submitted now. The other fields of a deleted or expired upload still
+    /// identify an earlier submission.
+    pub usable: bool,
+}
+
+/// Returns an upload of the organization that was ready at some time.
+pub async fn input(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<InputRow>> {
+    let row = sqlx::query_as!(
+        InputRow,
+        r#"
+        select
+            kind as "kind: UploadKind",
+            n_items as "n_items!",
+            digest as "digest!",
+            (status = 'ready' and deleted_at is null and expires_at > now()) as "usable!"
+        from uploads
+        where org_id = $1
+          and id = $2
+          and n_items is not null
+          and digest is not null
+        "#,
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
+}
+
+/// Returns `true` if the upload can be submitted, and then locks it against deletion until the
+/// transaction ends.
+pub async fn lock_usable(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<bool> {
+    let locked = sqlx::query!(
+        "
+        select id
+        from uploads
+        where org_id = $1
+          and id = $2
+          and status = 'ready'
+          and deleted_at is null
+          and expires_at > now()
+        for share
+        ",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(locked.is_some())
+}
