@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use assay_core::model::catalog::Endpoint;
+use assay_core::model::error_details::Endpoint;
 use assay_core::model::job::{FailureCode, JobType};
 use assay_core::model::prediction::{PredictResult, PredictionUsage};
 use assay_core::runtime::prometheus;

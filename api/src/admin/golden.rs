@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use assay_core::Error;
-use assay_core::model::catalog::Endpoint;
+use assay_core::model::error_details::Endpoint;
 use assay_core::model::package::GOLDEN_FILE;
 use assay_core::model::sequence::{Sequence, check_sequences, read_sequences};
 use assay_core::model::served_model::ServedModel;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use assay_core::model::catalog::{Endpoint, ModelFile};
+use assay_core::model::catalog::ModelFile;
+use assay_core::model::error_details::Endpoint;
 use assay_core::model::package::{
     GOLDEN_FILE, ITEMS_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, PackageName, WEIGHTS_FILE,
 };

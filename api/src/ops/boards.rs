@@ -7,9 +7,9 @@ use assay_core::model::board::{
 };
 
 use assay_core::model::cursor::bad_cursor;
-use assay_core::model::ids::EntryId;
+use assay_core::model::ids::{EntryId, is_version};
 use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader, Principal};
-use assay_core::model::suite::{SuiteId, is_version};
+use assay_core::model::suite::SuiteId;
 use assay_core::model::validation;
 use assay_core::store::board::{BoardHead, Entered, NewEntry};
 use assay_core::{Code, Error, JobId, Resource, Result, store};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_core::model::catalog::Endpoint;
+use assay_core::model::error_details::Endpoint;
 use assay_core::model::job::charged_items;
 use assay_core::model::permissions::{Caller, ModelRunner, TermsAccepted};
 use assay_core::model::prediction::CHUNK_DEADLINE;

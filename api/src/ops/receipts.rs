@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::error_details::ReceiptRefusal;
+use assay_core::model::ids::is_version;
 use assay_core::model::job::{JobStatus, JobType};
 use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller};
 use assay_core::model::receipt::{
     Commitment, LogPlace, Receipt, ReceiptFigures, ReceiptOpening, SuiteOpening,
 };
-use assay_core::model::suite::{SuiteId, SuiteVersion, is_version};
+use assay_core::model::suite::{SuiteId, SuiteVersion};
 use assay_core::store::receipt::{
     self as receipts, OpenedFile, StoredOpening, StoredReceipt, StoredStatement,
 };

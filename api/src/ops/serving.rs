@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_core::model::catalog::Endpoint;
+use assay_core::model::error_details::Endpoint;
 use assay_core::model::permissions::{Caller, ModelRunner, TermsAccepted};
 use assay_core::model::published_model::{ServedVersion, VisibleVersion};
 use assay_core::model::random;

@@ -1,56 +1,33 @@
 //! The resources of the platform: ids, the error and its codes, permissions, and one file per
 //! resource, whose structs are the JSON bodies. Pure rules only: no SQL and no I/O.
+//!
+//! Folders group the modules by subject, without import cycles. Callers name a module without its
+//! folder: `model::webhook`.
 
-pub mod audit;
-pub mod auth;
-pub mod board;
-pub mod catalog;
-pub mod comparison;
-pub mod cursor;
-pub mod date;
-pub mod device;
-pub mod email_domain;
-pub mod error;
-pub mod error_details;
-pub mod eval;
-pub mod event;
-pub mod identity;
-pub mod ids;
-pub mod invite;
-pub mod item_sequence;
-pub mod job;
-pub mod key;
-pub mod mail_preferences;
-pub mod member;
-pub mod metadata;
-pub mod openapi_schema;
-pub mod org;
-pub mod package;
-pub mod permissions;
-pub mod prediction;
-pub mod public_name;
-pub mod published_model;
-pub mod queue;
-pub mod random;
-pub mod receipt;
-mod refusals;
-pub mod scope;
-pub mod secret;
-pub mod sequence;
-pub mod sequence_list;
-pub mod served_model;
-pub mod serving;
-pub mod serving_options;
-pub mod session;
-pub mod span_context;
-pub mod suite;
-pub mod suite_items;
-pub mod terms;
-mod text_enum;
-pub mod timestamp;
-pub mod upload;
-pub mod usage;
-pub mod validation;
-pub mod webhook;
-pub mod webhook_secret;
-pub mod webhook_target;
+mod base;
+mod boards;
+mod events;
+mod jobs;
+mod models;
+mod people;
+mod suites;
+mod uploads;
+
+use base::text_enum;
+pub use base::{
+    cursor, date, error, error_details, ids, metadata, openapi_schema, public_name, random, scope,
+    secret, span_context, timestamp, validation,
+};
+pub use boards::{board, receipt};
+pub use events::{audit, event, webhook, webhook_secret, webhook_target};
+pub use jobs::{comparison, eval, job, prediction, queue, usage};
+pub use models::{
+    catalog, package, published_model, sequence, sequence_list, served_model, serving,
+    serving_options,
+};
+pub use people::{
+    auth, device, email_domain, identity, invite, key, mail_preferences, member, org, permissions,
+    session, terms,
+};
+pub use suites::{item_sequence, suite, suite_items};
+pub use uploads::upload;

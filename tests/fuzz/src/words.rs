@@ -5,8 +5,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use assay_core::model::date::Date;
+use assay_core::model::ids::is_version;
 use assay_core::model::job::{JobStatus, JobType};
-use assay_core::model::suite::{SuiteId, VERSION_MAX, is_version};
+use assay_core::model::suite::{SuiteId, VERSION_MAX};
 use assay_core::model::suite_items::ItemCursor;
 use assay_core::model::upload::{ContentEncoding, ContentType, UploadKind};
 use assay_core::model::validation;

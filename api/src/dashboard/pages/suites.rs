@@ -2,8 +2,9 @@
 
 use askama::Template;
 use assay_core::JobId;
+use assay_core::model::error_details::SuiteAccess;
 use assay_core::model::job::Job;
-use assay_core::model::suite::{Suite, SuiteAccess};
+use assay_core::model::suite::Suite;
 use assay_core::model::suite_items::SuiteItem;
 use assay_core::model::usage::SuiteUsage;
 use axum::extract::{Path, State};

@@ -6,8 +6,8 @@ use assay_inference::ids;
 use assay_inference::v2::{ModelMetadataRequest, ModelMetadataResponse, TensorMetadata};
 use tonic::Code;
 
-use crate::model::catalog::Endpoint;
 use crate::model::error::Result;
+use crate::model::error_details::Endpoint;
 use crate::model::served_model::{CodeOutputs, PredictOutput, Profile, ServedModel};
 use crate::runtime::engine::Engines;
 use crate::runtime::engine::code_calls::CODES;

@@ -309,12 +309,12 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::model::error_details::SuiteAccess;
     use crate::model::ids::JobId;
     use crate::model::org::Plan;
     use crate::model::queue::FirstEstimate;
     use crate::model::span_context::SpanContext;
     use crate::model::suite::BoardMode;
-    use crate::model::suite::SuiteAccess;
     use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
 

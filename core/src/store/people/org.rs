@@ -4,8 +4,9 @@ use sqlx::PgExecutor;
 
 use super::session::LIFETIME_DAYS;
 use crate::model::error::Result;
+use crate::model::error_details::OrgChoice;
 use crate::model::ids::{OrgId, SessionId, UserId};
-use crate::model::org::{DataUse, Org, OrgChoice, Role};
+use crate::model::org::{DataUse, Org, Role};
 use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;

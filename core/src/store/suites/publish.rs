@@ -1,8 +1,9 @@
 //! Publication of suites. Only the operator's role has the privileges.
 
 use crate::model::error::Result;
+use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
-use crate::model::suite::{BoardMode, SuiteAccess, SuiteId};
+use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::SequencePaths;

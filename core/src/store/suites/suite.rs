@@ -9,10 +9,9 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 
 use crate::model::error::Result;
+use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
-use crate::model::suite::{
-    Allowance, BoardMode, LadderGrid, Suite, SuiteAccess, SuiteId, SuiteSequence,
-};
+use crate::model::suite::{Allowance, BoardMode, LadderGrid, Suite, SuiteId, SuiteSequence};
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;

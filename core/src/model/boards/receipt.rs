@@ -6,12 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::error::Result;
-use super::ids::{JobId, OrgId, ReceiptId};
-use super::random;
-use super::suite::SuiteId;
-use super::text_enum::text_enum;
-use super::timestamp::Timestamp;
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId, ReceiptId, SuiteId};
+use crate::model::random;
+use crate::model::text_enum::text_enum;
+use crate::model::timestamp::Timestamp;
 
 /// The parts of a job's receipt that the database does not have when the job ends.
 #[derive(Debug, Clone)]

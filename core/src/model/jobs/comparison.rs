@@ -4,8 +4,7 @@ use assay_eval::compare::Side;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::model::ids::JobId;
-use crate::model::suite::SuiteId;
+use crate::model::ids::{JobId, SuiteId};
 
 /// The request body of `POST /v1/comparisons`.
 #[derive(ToSchema)]

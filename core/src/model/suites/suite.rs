@@ -1,69 +1,16 @@
 //! Suites as callers see them. The hidden answers are not part of the model.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::Serialize;
-use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
-use crate::model::ids::MalformedId;
+use crate::model::error_details::SuiteAccess;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::Ladder;
-use assay_eval::suite::{self as eval, Access, is_suite_id};
+use assay_eval::suite as eval;
 
-pub use assay_eval::suite::{VERSION_MAX, is_version};
-
-/// The id of a suite: `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, sqlx::Type)]
-#[serde(transparent)]
-#[sqlx(transparent)]
-pub struct SuiteId(String);
-
-impl SuiteId {
-    /// Returns the id with its prefix.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SuiteId {
-    type Err = MalformedId;
-    fn from_str(text: &str) -> Result<Self, MalformedId> {
-        if is_suite_id(text) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(MalformedId)
-        }
-    }
-}
-
-impl fmt::Display for SuiteId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl PartialSchema for SuiteId {
-    fn schema() -> RefOr<Schema> {
-        let description = "`suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.";
-        crate::model::openapi_schema::text(
-            description,
-            "^suite:[a-z0-9._-]{1,64}$",
-            70,
-            "suite:lunch",
-        )
-    }
-}
-
-impl ToSchema for SuiteId {}
-
-impl From<SuiteId> for String {
-    fn from(id: SuiteId) -> Self {
-        id.0
-    }
-}
+pub use crate::model::ids::SuiteId;
+pub use assay_eval::suite::VERSION_MAX;
 
 /// A published suite in its current version.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -146,18 +93,6 @@ pub struct SuiteVersion {
 }
 
 text_enum! {
-    /// The organizations that can submit to a suite.
-    pub enum SuiteAccess {
-        /// Every organization can submit.
-        Everyone = "everyone",
-        /// Organizations with a verified domain can submit.
-        VerifiedDomain = "verified_domain",
-        /// Organizations that the operator has chosen can submit.
-        Granted = "granted",
-    }
-}
-
-text_enum! {
     /// The times at which the board of a suite shows figures.
     pub enum BoardMode {
         /// The suite has no board.
@@ -175,16 +110,6 @@ impl From<eval::BoardMode> for BoardMode {
             eval::BoardMode::Off => Self::Off,
             eval::BoardMode::Live => Self::Live,
             eval::BoardMode::AtClose => Self::AtClose,
-        }
-    }
-}
-
-impl From<Access> for SuiteAccess {
-    fn from(access: Access) -> Self {
-        match access {
-            Access::Everyone => Self::Everyone,
-            Access::VerifiedDomain => Self::VerifiedDomain,
-            Access::Granted => Self::Granted,
         }
     }
 }
@@ -237,24 +162,4 @@ pub struct Allowance<'a> {
 pub struct Suites {
     /// All suites, each in its current version.
     pub suites: Vec<Suite>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suite_ids_are_lower_case() {
-        assert!("suite:survivor-votes".parse::<SuiteId>().is_ok());
-        for bad in [
-            "survivor",
-            "suite:",
-            "suite:A",
-            "suite:a b",
-            "suite:ä",
-            "Suite:a",
-        ] {
-            assert!(bad.parse::<SuiteId>().is_err(), "{bad}");
-        }
-    }
 }

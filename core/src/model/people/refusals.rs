@@ -2,10 +2,11 @@
 //! a request.
 
 use crate::model::error::{Code, Error};
-use crate::model::error_details::{Details, EntryRefusal, ReceiptRefusal, Resource};
-use crate::model::org::OrgChoice;
+use crate::model::error_details::{
+    Details, EntryRefusal, OrgChoice, ReceiptRefusal, Resource, SuiteAccess,
+};
+use crate::model::ids::SuiteId;
 use crate::model::scope::Scope;
-use crate::model::suite::{SuiteAccess, SuiteId};
 use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
 

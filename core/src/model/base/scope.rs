@@ -1,4 +1,4 @@
-//! Scopes of API keys: the operations that a key may be used for.
+//! The roles of members, and the scopes of API keys: the operations that a key may be used for.
 
 use assay_eval::FieldError;
 use serde::{Serialize, Serializer};
@@ -8,6 +8,19 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::text_enum::text_enum;
 use crate::model::validation;
+
+text_enum! {
+    /// The role of a member, in ascending order of rights.
+    #[derive(PartialOrd, Ord)]
+    pub enum Role {
+        /// A viewer can read.
+        Viewer = "viewer",
+        /// A member can also create and revoke keys, upload, submit and cancel.
+        Member = "member",
+        /// An owner can also manage members, invites, domains and terms.
+        Owner = "owner",
+    }
+}
 
 text_enum! {
     /// A scope of an API key: the operations that the key may be used for.

@@ -7,11 +7,10 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::model::error::Result;
-use crate::model::ids::{JobId, OrgId, RequestId};
+use crate::model::ids::{JobId, OrgId, RequestId, SuiteId};
 use crate::model::metadata::Metadata;
 use crate::model::prediction::PredictResult;
 use crate::model::queue::JobQueue;
-use crate::model::suite::SuiteId;
 use crate::model::suite_items::ItemCursor;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;

@@ -8,18 +8,7 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-text_enum! {
-    /// The role of a member, in ascending order of rights.
-    #[derive(PartialOrd, Ord)]
-    pub enum Role {
-        /// A viewer can read.
-        Viewer = "viewer",
-        /// A member can also create and revoke keys, upload, submit and cancel.
-        Member = "member",
-        /// An owner can also manage members, invites, domains and terms.
-        Owner = "owner",
-    }
-}
+pub use crate::model::scope::Role;
 
 text_enum! {
     /// The uses of submissions that an organization allows the operator.
@@ -58,15 +47,6 @@ pub struct Org {
     pub role: Role,
     /// The time at which the organization was created.
     pub created_at: Timestamp,
-}
-
-/// An organization that a session can choose.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OrgChoice {
-    /// The id of the organization.
-    pub id: OrgId,
-    /// The name of the organization.
-    pub name: String,
 }
 
 /// The request body of `POST /v1/orgs`.

@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::cursor::bad_cursor;
 use crate::model::error::{Error, Result};
-use crate::model::suite::{SuiteId, is_version};
+use crate::model::ids::{SuiteId, is_version};
 
 /// One item of a suite.
 #[derive(Debug, Clone, Serialize, ToSchema)]

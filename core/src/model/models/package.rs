@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::model::catalog::is_id;
-use crate::model::ids::OrgId;
-use crate::model::suite::is_version;
+use crate::model::ids::{OrgId, is_version};
 
 /// The model card and the object `serving`.
 pub const MODEL_FILE: &str = "model.json";

@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::model::catalog::Endpoint;
+use crate::model::error_details::Endpoint;
 use crate::model::openapi_schema;
 use crate::model::org::Plan;
 use crate::model::sequence::{ITEM_ID_MAX, Sequence};

@@ -12,9 +12,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::cursor::bad_cursor;
 use crate::model::error::{Error, Result};
-use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId};
+use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId, SuiteId, is_version};
 use crate::model::public_name::public_name;
-use crate::model::suite::{BoardMode, SuiteId, is_version};
+use crate::model::suite::BoardMode;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;

@@ -9,7 +9,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::date::{Date, MalformedDate};
-use crate::model::suite::SuiteId;
+use crate::model::ids::SuiteId;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::model::audit::{Actor, RequestOrigin};
 use crate::model::error::{Code, Error, Result};
-use crate::model::error_details::Resource;
+use crate::model::error_details::{OrgChoice, Resource};
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
-use crate::model::org::{Org, OrgChoice, Plan, Role};
-use crate::model::scope::{Scope, Scopes};
+use crate::model::org::{Org, Plan};
+use crate::model::scope::{Role, Scope, Scopes};
 use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
 

@@ -7,12 +7,11 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::model::catalog::Endpoint;
 use crate::model::error::Code;
-use crate::model::ids::{JobId, UploadId};
+use crate::model::error_details::Endpoint;
+use crate::model::ids::{JobId, SuiteId, UploadId};
 use crate::model::sequence::Sequence;
 use crate::model::serving::{OnLong, OnUnknown, Ranking, SequenceCreate};
-use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 

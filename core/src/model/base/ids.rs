@@ -1,10 +1,13 @@
-//! Identifiers: a prefix that names the kind of resource, and 22 characters.
+//! Identifiers: a prefix that names the kind of resource, and 22 characters, or the name of a suite.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::model::random::{self, BASE62, RandomError};
 use crate::model::timestamp::Timestamp;
+use assay_eval::suite::is_suite_id;
+
+pub use assay_eval::suite::is_version;
 
 /// The string is not an identifier of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -135,6 +138,56 @@ ids! {
     RequestId = "req_", random_characters;
 }
 
+/// The id of a suite: `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, sqlx::Type)]
+#[serde(transparent)]
+#[sqlx(transparent)]
+pub struct SuiteId(String);
+
+impl SuiteId {
+    /// Returns the id with its prefix.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SuiteId {
+    type Err = MalformedId;
+    fn from_str(text: &str) -> Result<Self, MalformedId> {
+        if is_suite_id(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(MalformedId)
+        }
+    }
+}
+
+impl fmt::Display for SuiteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl utoipa::PartialSchema for SuiteId {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        let description = "`suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.";
+        crate::model::openapi_schema::text(
+            description,
+            "^suite:[a-z0-9._-]{1,64}$",
+            70,
+            "suite:lunch",
+        )
+    }
+}
+
+impl utoipa::ToSchema for SuiteId {}
+
+impl From<SuiteId> for String {
+    fn from(id: SuiteId) -> Self {
+        id.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +231,20 @@ mod tests {
             &format!("org_{}", "a".repeat(41)),
         ] {
             assert_eq!(bad.parse::<OrgId>(), Err(MalformedId), "{bad:?}");
+        }
+    }
+    #[test]
+    fn suite_ids_are_lower_case() {
+        assert!("suite:survivor-votes".parse::<SuiteId>().is_ok());
+        for bad in [
+            "survivor",
+            "suite:",
+            "suite:A",
+            "suite:a b",
+            "suite:ä",
+            "Suite:a",
+        ] {
+            assert!(bad.parse::<SuiteId>().is_err(), "{bad}");
         }
     }
 }

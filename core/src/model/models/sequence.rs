@@ -263,7 +263,7 @@ fn set<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
 }
 
 /// A string, borrowed unless it has escapes.
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+pub(in crate::model) struct Text<'a>(pub(in crate::model) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,22 +3,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::model::suite::is_version;
+use crate::model::error_details::Endpoint;
+use crate::model::ids::is_version;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
-
-text_enum! {
-    /// An operation of a model.
-    pub enum Endpoint {
-        /// Generates sequences to come.
-        Generate = "generate",
-        /// Predicts the next event.
-        Predict = "predict",
-        /// Returns a vector of a sequence.
-        Embed = "embed",
-    }
-}
 
 text_enum! {
     /// The layout of the levels of a codebook.

@@ -4,12 +4,11 @@
 use assay_eval::FieldError;
 use serde::Serialize;
 
-use crate::model::catalog::Endpoint;
-use crate::model::ids::{EntryId, JobId};
-use crate::model::org::OrgChoice;
+use crate::model::ids::{EntryId, JobId, OrgId};
 use crate::model::scope::Scope;
-use crate::model::suite::SuiteAccess;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
+use assay_eval::suite::Access;
 
 /// The kind of resource that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +192,49 @@ pub enum Details {
         /// The latest time at which there is room again.
         resets_at: Timestamp,
     },
+}
+
+/// An organization that a session can choose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OrgChoice {
+    /// The id of the organization.
+    pub id: OrgId,
+    /// The name of the organization.
+    pub name: String,
+}
+
+text_enum! {
+    /// The organizations that can submit to a suite.
+    pub enum SuiteAccess {
+        /// Every organization can submit.
+        Everyone = "everyone",
+        /// Organizations with a verified domain can submit.
+        VerifiedDomain = "verified_domain",
+        /// Organizations that the operator has chosen can submit.
+        Granted = "granted",
+    }
+}
+
+impl From<Access> for SuiteAccess {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Everyone => Self::Everyone,
+            Access::VerifiedDomain => Self::VerifiedDomain,
+            Access::Granted => Self::Granted,
+        }
+    }
+}
+
+text_enum! {
+    /// An operation of a model.
+    pub enum Endpoint {
+        /// Generates sequences to come.
+        Generate = "generate",
+        /// Predicts the next event.
+        Predict = "predict",
+        /// Returns a vector of a sequence.
+        Embed = "embed",
+    }
 }
 
 /// Why a job cannot enter a board.

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::model::cursor::Cursor;
 use crate::model::ids::{KeyId, UserId};
-use crate::model::org::Role;
+use crate::model::scope::Role;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 

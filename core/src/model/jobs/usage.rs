@@ -4,8 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::date::Date;
-use crate::model::ids::OrgId;
-use crate::model::suite::SuiteId;
+use crate::model::ids::{OrgId, SuiteId};
 use crate::model::timestamp::Timestamp;
 
 /// The usage of an organization in the current calendar month, UTC.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::model::ids::{AuditId, EntryId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId};
-use crate::model::org::Role;
+use crate::model::scope::Role;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 

@@ -6,9 +6,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 pub use assay_eval::prediction::*;
 
-use crate::model::ids::UploadId;
+use crate::model::ids::{SuiteId, UploadId};
 use crate::model::metadata::Metadata;
-use crate::model::suite::SuiteId;
 use crate::model::validation;
 
 /// Pattern of a string without NUL.

@@ -1,0 +1,4 @@
+//! Boards with their entries, and receipts.
+
+pub mod board;
+pub mod receipt;

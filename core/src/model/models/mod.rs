@@ -1,0 +1,10 @@
+//! The catalog of models, their packages, and the calls of models.
+
+pub mod catalog;
+pub mod package;
+pub mod published_model;
+pub mod sequence;
+pub mod sequence_list;
+pub mod served_model;
+pub mod serving;
+pub mod serving_options;

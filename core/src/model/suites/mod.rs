@@ -1,0 +1,5 @@
+//! Suites and their items.
+
+pub mod item_sequence;
+pub mod suite;
+pub mod suite_items;

@@ -1,0 +1,3 @@
+//! Uploads and their parts.
+
+pub mod upload;
