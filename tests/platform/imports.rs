@@ -1,5 +1,5 @@
-//! The imports of the product's crates: they follow the table in ARCHITECTURE.md, and files have no
-//! import cycle.
+//! The imports of the product's crates: they follow the table in ARCHITECTURE.md, and neither files nor
+//! the folders of `model` and `store` have an import cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,12 @@ const CRATES: [(&str, &str); 12] = [
     ("assay", "clients/cli/src"),
     ("assay_scorer", "clients/scorer/src"),
 ];
+
+/// The folders whose modules are grouped in folders of their own.
+const GROUPED: [&str; 2] = ["core/src/model/", "core/src/store/"];
+
+/// Maximum number of files in a folder of a group, besides its `mod.rs`.
+const FILES_MAX: usize = 16;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -268,13 +274,11 @@ fn cycle<'f>(
     None
 }
 
-#[test]
-fn files_have_no_import_cycle() {
-    let modules = Modules::read();
-    let imports = modules.imports();
-    let cycles: BTreeSet<Vec<&str>> = imports
+/// Returns every import cycle, each once: `a -> b`.
+fn cycles(imports: &BTreeMap<&str, BTreeSet<&str>>) -> BTreeSet<String> {
+    imports
         .keys()
-        .filter_map(|file| cycle(&imports, file))
+        .filter_map(|file| cycle(imports, file))
         .map(|mut cycle| {
             let first = cycle
                 .iter()
@@ -283,20 +287,114 @@ fn files_have_no_import_cycle() {
                 .unwrap()
                 .0;
             cycle.rotate_left(first);
-            cycle
+            cycle.join(" -> ")
         })
-        .collect();
+        .collect()
+}
+
+fn assert_no_cycle(imports: &BTreeMap<&str, BTreeSet<&str>>) {
+    let cycles: Vec<String> = cycles(imports).into_iter().collect();
+    assert!(
+        cycles.is_empty(),
+        "{} cycles:\n{}",
+        cycles.len(),
+        cycles.join("\n")
+    );
+}
+
+#[test]
+fn files_have_no_import_cycle() {
+    let modules = Modules::read();
+    let imports = modules.imports();
     assert!(
         imports.values().map(BTreeSet::len).sum::<usize>() > 500,
         "imports are not found"
     );
-    let listed: Vec<String> = cycles.iter().map(|cycle| cycle.join(" -> ")).collect();
-    assert!(
-        listed.is_empty(),
-        "{} cycles:\n{}",
-        listed.len(),
-        listed.join("\n")
-    );
+    assert_no_cycle(&imports);
+}
+
+/// Returns the folder of a file in a group. `None` for files that are directly in the group.
+fn folder<'f>(group: &str, file: &'f str) -> Option<&'f str> {
+    let (folder, _) = file.strip_prefix(group)?.split_once('/')?;
+    Some(&file[..group.len() + folder.len()])
+}
+
+/// Returns the folders of a group that each of its folders imports from.
+fn folder_imports<'f>(
+    group: &str,
+    imports: &BTreeMap<&'f str, BTreeSet<&'f str>>,
+) -> BTreeMap<&'f str, BTreeSet<&'f str>> {
+    let mut folders: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (file, targets) in imports {
+        if let Some(source) = folder(group, file) {
+            let targets = targets.iter().filter_map(|target| folder(group, target));
+            folders
+                .entry(source)
+                .or_default()
+                .extend(targets.filter(|target| *target != source));
+        }
+    }
+    folders
+}
+
+#[test]
+fn folders_have_no_import_cycle() {
+    let modules = Modules::read();
+    let imports = modules.imports();
+    for group in GROUPED {
+        let folders = folder_imports(group, &imports);
+        assert!(folders.len() > 5, "{group}: folders are not found");
+        assert_no_cycle(&folders);
+    }
+}
+
+#[test]
+fn folder_cycle_is_found_where_files_have_none() {
+    let imports = [
+        ("store/mod.rs", vec!["store/jobs/job.rs"]),
+        (
+            "store/jobs/job.rs",
+            vec!["store/usage/plan.rs", "model/ids.rs"],
+        ),
+        ("store/jobs/queue.rs", vec!["store/jobs/job.rs"]),
+        ("store/usage/plan.rs", vec![]),
+        ("store/usage/usage.rs", vec!["store/jobs/leases.rs"]),
+        ("store/jobs/leases.rs", vec![]),
+        ("model/ids.rs", vec![]),
+    ];
+    let imports: BTreeMap<&str, BTreeSet<&str>> = imports
+        .into_iter()
+        .map(|(file, targets)| (file, targets.into_iter().collect()))
+        .collect();
+    assert_no_cycle(&imports);
+    let found: Vec<String> = cycles(&folder_imports("store/", &imports))
+        .into_iter()
+        .collect();
+    assert_eq!(found, ["store/jobs -> store/usage"]);
+}
+
+#[test]
+fn folders_have_few_files() {
+    let modules = Modules::read();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for module in modules
+        .0
+        .values()
+        .filter(|module| !module.file.ends_with("/mod.rs"))
+    {
+        let file = module.file.as_str();
+        if let Some(folder) = GROUPED.iter().find_map(|group| folder(group, file)) {
+            *counts.entry(folder).or_default() += 1;
+        } else if let Some(group) = GROUPED.iter().find(|group| file.starts_with(**group)) {
+            panic!("{file} must be in a folder of {group}");
+        }
+    }
+    for (folder, count) in counts {
+        assert!(
+            count <= FILES_MAX,
+            "{folder} has {count} files, at most {FILES_MAX} are allowed"
+        );
+    }
 }
 
 /// Returns the rows of the import table in ARCHITECTURE.md: a folder or file, and the folders and
