@@ -1,12 +1,13 @@
--- Two group roles keep the answers out of the api's reach: what serves requests is granted no right to them.
--- They cannot log in. The operator gives each process a login role of its own that is a member of one of them.
--- Roles belong to the whole server, so another database of this installation may have made them already,
--- perhaps at this very moment.
+-- The group roles of the processes. They cannot log in: each process has a login role of the operator that is a member of one group.
+-- `assay_api` serves requests and has no right to the answers. `assay_worker` scores. `assay_delivery` is for `assay-api deliver`, which
+-- connects to addresses that organizations choose, and reads and updates only deliveries. `assay_log` is for `assay-api log`, which holds
+-- the signing keys, and only reads statements and writes signatures and the log. Another database of the server may have created the roles,
+-- perhaps at the same time.
 do $$
 declare
     role_name text;
 begin
-    foreach role_name in array array['assay_api', 'assay_worker'] loop
+    foreach role_name in array array['assay_api', 'assay_worker', 'assay_delivery', 'assay_log'] loop
         begin
             if not exists (select from pg_roles where rolname = role_name) then
                 execute format('create role %I nologin', role_name);
@@ -19,6 +20,6 @@ end
 $$;
 
 revoke create on schema public from public;
-grant usage on schema public to assay_api, assay_worker;
--- Both processes ask whether the schema is the one that they were built for.
-grant select on _sqlx_migrations to assay_api, assay_worker;
+grant usage on schema public to assay_api, assay_worker, assay_delivery, assay_log;
+-- All processes check that the schema is the one that they were built for.
+grant select on _sqlx_migrations to assay_api, assay_worker, assay_delivery, assay_log;

@@ -1,4 +1,4 @@
--- A published (suite_id, version) never changes.
+-- A published version never changes. The current version is the one published last.
 create table suites (
     suite_id text not null,
     version text not null,
@@ -6,36 +6,148 @@ create table suites (
     per_item_feedback boolean not null,
     description text not null,
     n_items integer not null constraint suites_not_empty check (n_items > 0),
-    -- The SHA-256 of the files, so that publishing the same again is no error and publishing something else is.
-    content_sha256 bytea not null,
-    -- The current version of a suite is the one published last.
+    content_sha256 bytea not null, -- The SHA-256 of the files: publishing the same files again is no error.
     published_at timestamptz not null default clock_timestamp(),
-    constraint suites_pkey primary key (suite_id, version)
+    release text not null default 'exact', -- The disclosure policy of scores.
+    max_submissions_per_day integer constraint suites_max_submissions_per_day_positive check (max_submissions_per_day > 0),
+    -- [low, high] of an item's loss.
+    clip double precision[] constraint suites_clip_is_a_range check (array_length(clip, 1) = 2 and clip[1] >= 0 and clip[1] < clip[2]),
+    -- The grid of a ladder: the value of level 0, the step between levels, the number of levels above 0.
+    ladder_start double precision,
+    ladder_step double precision,
+    ladder_levels integer constraint suites_ladder_levels_positive check (ladder_levels > 0),
+    n_sealed integer not null default 0 constraint suites_n_sealed_in_range check (n_sealed >= 0 and n_sealed < n_items),
+    closes_at timestamptz, -- From then on, the sealed figures of final jobs are disclosed.
+    max_submissions integer constraint suites_max_submissions_positive check (max_submissions > 0),
+    access text not null default 'everyone' constraint suites_access_known check (access in ('everyone', 'verified_domain', 'granted')),
+    -- The places of the events and the options in an item's input. Null: the suite is not about sequences.
+    sequence_events text,
+    sequence_options text,
+    board text not null default 'off', -- When the board of the version shows figures.
+    primary key (suite_id, version),
+    constraint suites_ladder_is_whole check (num_nonnulls(ladder_start, ladder_step, ladder_levels) in (0, 3)),
+    constraint suites_options_have_events check (sequence_options is null or sequence_events is not null),
+    constraint suites_board_known check (board in ('off', 'live', 'at_close')),
+    constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
 );
 create index suites_current_idx on suites (suite_id, published_at desc);
+-- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
+grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
+    ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board)
+    on suites to assay_api, assay_worker;
 
 create table suite_items (
     suite_id text not null,
     version text not null,
-    -- The place in the published file, from 0.
-    ordinal integer not null,
+    ordinal integer not null, -- The place in the published file, from 0.
     item_id text not null,
-    -- Kept as text, not as jsonb: callers get it exactly as it was published.
-    input json not null,
-    constraint suite_items_pkey primary key (suite_id, version, ordinal),
+    input json not null, -- Not jsonb: callers get it exactly as it was published.
+    primary key (suite_id, version, ordinal),
     constraint suite_items_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
+-- Workers read items to predict a suite. Items contain no answers.
+grant select on suite_items to assay_api, assay_worker;
 
--- The only place where answers are. The role that serves requests is granted nothing here.
+-- The only table of secret answers. The role that serves requests has no right to it.
 create table suite_answers (
     suite_id text not null,
     version text not null,
     ordinal integer not null,
     item_id text not null,
     answer json not null,
-    constraint suite_answers_pkey primary key (suite_id, version, ordinal),
+    sealed boolean not null default false, -- In this table, because the API's role must not read it.
+    primary key (suite_id, version, ordinal),
     constraint suite_answers_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
+grant select on suite_answers to assay_worker;
 
-grant select on suites, suite_items to assay_api;
-grant select on suites, suite_answers to assay_worker;
+-- Organizations that may submit to suites with access = 'granted'.
+create table suite_grants (
+    suite_id text not null,
+    org_id text not null references orgs (id),
+    granted_at timestamptz not null default now(),
+    primary key (suite_id, org_id)
+);
+grant select on suite_grants to assay_api;
+
+-- The values that ladders disclosed to organizations. suite_allowances.level has replaced it.
+create table suite_ladders (
+    org_id text not null references orgs (id),
+    suite_id text not null,
+    suite_version text not null,
+    best double precision,
+    primary key (org_id, suite_id, suite_version),
+    constraint suite_ladders_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
+);
+grant select, insert, update on suite_ladders to assay_worker;
+
+-- What limits are counted for: an organization ('org:…'), all organizations of a registrable domain ('domain:…'), and all organizations on
+-- the plan free that a user created ('user:…'). A submission, a comparison, a score on a ladder and a final mark lock the row.
+create table suite_allowances (
+    holder text not null,
+    suite_id text not null,
+    suite_version text not null,
+    level integer not null default 0, -- The highest level of the ladder that was disclosed to any of the organizations.
+    used_at timestamptz not null default clock_timestamp(),
+    n_scored integer not null default 0, -- The number of scored submissions, for the number in a receipt.
+    primary key (holder, suite_id, suite_version),
+    constraint suite_allowances_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
+);
+grant select, insert, update (used_at) on suite_allowances to assay_api;
+grant select, insert, update (level, n_scored) on suite_allowances to assay_worker;
+
+-- The holders of an organization's allowances: its creator, if it is on the plan free, and its verified domains.
+create view org_allowance_holders with (security_barrier) as
+select
+    o.id as org_id,
+    case
+        when o.plan = 'free' then coalesce(
+            o.created_by,
+            (select m.user_id from memberships m where m.org_id = o.id and m.role = 'owner' order by m.created_at, m.user_id limit 1)
+        )
+    end as creator,
+    array(select c.domain from domain_claims c where c.org_id = o.id and c.verified_at is not null) as domains
+from orgs o;
+grant select on org_allowance_holders to assay_api, assay_worker;
+
+-- Measures the next page of items or opened answers, which is charged to the memory budget before it is read. A page has at least one item,
+-- and otherwise at most `bytes_max` bytes and `items_max` items.
+create function page_extent(
+    of_answers boolean, of_suite_id text, of_version text, from_ordinal integer, items_max integer, bytes_max bigint,
+    out items integer, out bytes bigint
+) language plpgsql stable as $$
+declare
+    sizes refcursor;
+    size bigint;
+begin
+    items := 0;
+    bytes := 0;
+    if of_answers then
+        open sizes for
+            select octet_length(item_id) + octet_length(answer::text)
+            from opened_answers
+            where suite_id = of_suite_id
+              and suite_version = of_version
+              and ordinal >= from_ordinal
+            order by ordinal
+            limit items_max;
+    else
+        open sizes for
+            select octet_length(item_id) + octet_length(input::text)
+            from suite_items
+            where suite_id = of_suite_id
+              and version = of_version
+              and ordinal >= from_ordinal
+            order by ordinal
+            limit items_max;
+    end if;
+    -- Row by row: a loop over the query would read up to fifty rows ahead, and each can have 256 KiB.
+    loop
+        fetch sizes into size;
+        exit when not found or (items > 0 and bytes + size > bytes_max);
+        items := items + 1;
+        bytes := bytes + size;
+    end loop;
+    close sizes;
+end
+$$;

@@ -3,38 +3,109 @@
 use std::path::Path;
 use std::process::Command;
 
+use assay_core::store::{self, PoolProfile, migrations};
 use assay_tests::binaries;
 use assay_tests::client::Client;
 use assay_tests::servers::Servers;
 use assay_tests::stack::{Ground, Plan, Process, operate};
 use serde_json::json;
+use sqlx::SqlStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use crate::clients::{MissingTool, prepare};
 use crate::harness::{
-    World, ground, long_test, one_prediction, skip, string, world_of_earlier_release, world_on,
+    World, ground, long_test, one_prediction, skip, skip_before_first_release, string,
+    world_of_earlier_release, world_on,
 };
 
+/// Runs git in this repository. Returns `None` if it fails.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .args(arguments)
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 /// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where
-/// this branch left main, or the parent of HEAD. Returns `None` if the history does not contain it.
+/// this branch left main, or the parent of HEAD. Returns `None`, and says why on standard error, if
+/// the history does not contain it, or if its databases cannot be upgraded.
 fn previous_commit() -> Option<String> {
-    if let Ok(named) = std::env::var("TEST_BEFORE") {
-        return Some(named);
-    }
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-            .args(arguments)
-            .output()
-            .ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let Some(before) = std::env::var("TEST_BEFORE").ok().or_else(commit_before) else {
+        skip("the history has no previous commit");
+        return None;
     };
+    let edited = edited_migrations(&before);
+    let is_released = git(&["show", &format!("{before}:CHANGELOG.md")])
+        .is_some_and(|changelog| changelog.lines().any(is_dated_section));
+    if let (Some(first), false) = (edited.first(), is_released) {
+        skip_before_first_release(&format!(
+            "{first} of {before} was edited, as is allowed before the first release"
+        ));
+        return None;
+    }
+    // After the first release, the test fails if another migration was edited.
+    if edited
+        .iter()
+        .any(|path| path == "migrations/0001_roles.sql")
+    {
+        skip(&format!("{before} has another baseline of the migrations"));
+        return None;
+    }
+    Some(before)
+}
+
+fn commit_before() -> Option<String> {
     let head = git(&["rev-parse", "HEAD"])?;
     git(&["merge-base", "HEAD", "origin/main"])
         .filter(|base| *base != head)
         .or_else(|| git(&["rev-parse", "--verify", "HEAD~1"]))
+}
+
+/// Returns the migrations of a commit that have changed or are missing.
+fn edited_migrations(before: &str) -> Vec<String> {
+    let arguments = [
+        "diff",
+        "--name-only",
+        "--no-renames",
+        "--diff-filter=DMT",
+        before,
+        "--",
+        "migrations",
+    ];
+    let paths = git(&arguments).unwrap_or_default();
+    paths.lines().map(str::to_owned).collect()
+}
+
+/// Returns `true` if a line of the changelog is the heading of a release, which has a date.
+fn is_dated_section(line: &str) -> bool {
+    line.strip_prefix("## ").is_some_and(|heading| {
+        heading.split_whitespace().any(|word| {
+            let date = word.trim_matches(['(', ')']);
+            date.split('-').map(str::len).eq([4, 2, 2])
+                && date
+                    .bytes()
+                    .all(|byte| byte == b'-' || byte.is_ascii_digit())
+        })
+    })
+}
+
+#[test]
+fn dated_sections_are_releases() {
+    for (line, is_release) in [
+        ("## Unreleased", false),
+        ("## 1.0.0 - 2027-01-31", true),
+        ("## [1.0.0] (2027-01-31)", true),
+        ("## 1.0.0-rc-01", false),
+        ("On 2027-01-31", false),
+        ("### 2027-01-31", false),
+    ] {
+        assert_eq!(is_dated_section(line), is_release, "{line}");
+    }
 }
 
 /// Submits jobs at this API process and asserts that they succeed.
@@ -77,7 +148,6 @@ async fn previous_and_current_release_share_database() {
     long_test!("builds the previous commit");
     let new = ground().binaries.clone();
     let Some(before) = previous_commit() else {
-        skip("the history has no previous commit");
         return;
     };
     let Some(old) = prepare(move || {
@@ -149,29 +219,39 @@ async fn previous_and_current_release_share_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_migration_blocks_nobody() {
     let world = world_on(&ground(), Plan::default()).await;
-    let mut database = world.database().await;
-    // The schema before the newest column.
-    sqlx::raw_sql(
-        "alter table jobs drop column span_id; delete from _sqlx_migrations where version = 16",
-    )
-    .execute(&mut database)
-    .await
-    .unwrap();
     let mut dump = world.database().await;
     sqlx::raw_sql("begin; lock table jobs in access share mode")
         .execute(&mut dump)
         .await
         .unwrap();
-    let api = ground().binaries.api.clone();
-    let env = world.stack.operator_env();
-    let migration = tokio::spawn(async move { operate(&api, &env, &["migrate"]).await });
-    for _ in 0..20 {
-        assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
-        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    let mut next = Migrator::with_migrations(vec![Migration::new(
+        9998,
+        "next".into(),
+        MigrationType::Simple,
+        SqlStr::from_static("alter table jobs add column next text"),
+        false,
+    )]);
+    next.set_ignore_missing(true);
+    let pool = store::pool(
+        &world.stack.database.owner_url,
+        1,
+        "test",
+        PoolProfile::OPERATOR,
+    )
+    .unwrap();
+    let mut migration = std::pin::pin!(migrations::apply(&pool, &next));
+    let requests = async {
+        for _ in 0..20 {
+            assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        }
+    };
+    tokio::select! {
+        done = &mut migration => panic!("the table is still locked: {done:?}"),
+        () = requests => {}
     }
-    assert!(!migration.is_finished(), "the table is still locked");
     sqlx::Connection::close(dump).await.unwrap();
-    migration.await.unwrap().unwrap();
+    migration.await.unwrap();
     assert_eq!(
         world.submit_and_wait(&one_prediction()).await["status"],
         "succeeded"

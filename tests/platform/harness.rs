@@ -89,6 +89,20 @@ pub fn skip(reason: &str) {
     report("SKIPPED", reason);
 }
 
+/// The test of upgrades, which a commit before the first release may make impossible.
+const UPGRADE_TEST: &str = "adjacent_releases::previous_and_current_release_share_database";
+
+/// Says on standard error that the test of upgrades is skipped, because no upgrade is promised before
+/// the first release. Unlike [`skip`], it accepts that with `TEST_ALL=1` too.
+///
+/// # Panics
+/// In any other test.
+pub fn skip_before_first_release(reason: &str) {
+    let thread = std::thread::current();
+    assert_eq!(thread.name(), Some(UPGRADE_TEST), "{reason}");
+    report("SKIPPED", reason);
+}
+
 /// Writes to standard error itself: the test harness hides what a passing test prints with a macro.
 fn report(what: &str, reason: &str) {
     let thread = std::thread::current();

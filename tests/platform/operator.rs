@@ -243,6 +243,40 @@ async fn second_migration_changes_nothing() {
     assert_eq!(world.stack.operate(&["migrate"]).await.unwrap(), first);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn database_before_first_release_is_refused() {
+    let world = world().await;
+    let mut db = world.database().await;
+    // The first migration was another one, and the last one, which is missing, is not applied.
+    sqlx::raw_sql(
+        "update _sqlx_migrations set checksum = 'another' where version = 1;
+         delete from _sqlx_migrations where version = 10",
+    )
+    .execute(&mut db)
+    .await
+    .unwrap();
+    let state = "select string_agg(m::text, ' ' order by version) from _sqlx_migrations m";
+    let state = async |db: &mut PgConnection| {
+        sqlx::query_scalar::<_, String>(state)
+            .fetch_one(db)
+            .await
+            .unwrap()
+    };
+    let before = state(&mut db).await;
+    let output = Command::new(&world.stack.ground.binaries.api)
+        .arg("migrate")
+        .env_clear()
+        .envs(world.stack.operator_env())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "assay-api: This database was created before the first release. Create a new one.\n"
+    );
+    assert_eq!(state(&mut db).await, before);
+}
+
 #[test]
 fn startup_reports_all_setting_errors() {
     let binaries = ground().binaries.clone();
@@ -474,8 +508,8 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
             "reindex index concurrently",
         ),
         (
-            "update _sqlx_migrations set success = false where version = 48",
-            "update _sqlx_migrations set success = true where version = 48",
+            "update _sqlx_migrations set success = false where version = 10",
+            "update _sqlx_migrations set success = true where version = 10",
             "postgresql migrations",
             "assay-api migrate",
         ),

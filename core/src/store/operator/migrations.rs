@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use crate::model::error::{BestEffort as _, Error, Result};
+use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::store::db::try_lock;
 use crate::store::{PgPool, disconnect, event};
 
@@ -25,10 +25,25 @@ const LOCK_TIMEOUT: &str = "1500ms";
 /// The time for which a migration that is blocked by a lock is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// The last migration of the baseline, the schema of the first release. Until that release, a change
+/// edits the baseline in place, so databases from before the change do not match it.
+const LAST_OF_BASELINE: i64 = 10;
+
 /// Migrates the schema to this build's version, and returns the number of this build's migrations.
-/// Safe to run repeatedly and concurrently. A migration that is blocked by a lock is retried, so
-/// that other statements do not queue behind it.
+/// Safe to run repeatedly and concurrently.
+///
+/// # Errors
+/// If the database was created before the first release. Nothing is changed then.
 pub async fn migrate(pool: &PgPool) -> Result<u64> {
+    apply(pool, &MIGRATIONS).await?;
+    build_indexes(pool, &INDEXES).await?;
+    event::adopt_restored(&mut *pool.acquire().await?).await?;
+    Ok(MIGRATIONS.iter().count() as u64)
+}
+
+/// Applies the missing migrations. A migration that is blocked by a lock is retried, so that other
+/// statements do not queue behind it.
+pub async fn apply(pool: &PgPool, migrations: &Migrator) -> Result<()> {
     let started_at = Instant::now();
     let options = pool
         .connect_options()
@@ -39,83 +54,44 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
         // A new connection for each attempt: closing it releases the lock that serializes
         // concurrent migrations.
         let mut connection = options.connect().await?;
-        let done = MIGRATIONS.run(&mut connection).await;
+        let done = migrations.run(&mut connection).await;
         connection.close().await.best_effort("closing a connection");
         match done {
-            Ok(()) => break,
+            Ok(()) => return Ok(()),
             Err(error) if is_lock_conflict(&error) && started_at.elapsed() < RETRY_TIMEOUT => {
                 tracing::info!("migration blocked by a lock, retrying");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
+            Err(MigrateError::VersionMismatch(..=LAST_OF_BASELINE)) => {
+                let message =
+                    "This database was created before the first release. Create a new one.";
+                return Err(Error::new(Code::InvalidState, message));
+            }
             Err(error) => return Err(Error::internal(error)),
         }
     }
-    build_indexes(pool).await?;
-    event::adopt_restored(&mut *pool.acquire().await?).await?;
-    Ok(MIGRATIONS.iter().count() as u64)
 }
 
-/// Indexes of tables that are too large to be locked while an index is built, by name. Without
-/// them, queries are slower but correct.
-const INDEXES: [(&str, &str); 11] = [
-    (
-        "jobs_waiting_idx",
-        "create index concurrently if not exists jobs_waiting_idx on jobs (org_id, created_at) where status = 'queued' and dispatched_at is null",
-    ),
-    (
-        "job_attempts_started_at_idx",
-        "create index concurrently if not exists job_attempts_started_at_idx on job_attempts (started_at)",
-    ),
-    (
-        "jobs_status_idx",
-        "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
-    ),
-    (
-        "jobs_predict_idx",
-        "create index concurrently if not exists jobs_predict_idx on jobs (org_id, created_at) where type = 'predict'",
-    ),
-    (
-        "jobs_suite_idx",
-        "create index concurrently if not exists jobs_suite_idx on jobs (org_id, suite_id, status, created_at) where status in ('succeeded', 'failed', 'cancelled')",
-    ),
-    (
-        "jobs_label_idx",
-        "create index concurrently if not exists jobs_label_idx on jobs (org_id, label, created_at) where label is not null",
-    ),
-    (
-        "usage_ledger_day_idx",
-        "create index concurrently if not exists usage_ledger_day_idx on usage_ledger (org_id, kind, created_at) include (eval_items)",
-    ),
-    (
-        "uploads_listed_idx",
-        "create index concurrently if not exists uploads_listed_idx on uploads (org_id, created_at, id) where deleted_at is null",
-    ),
-    (
-        "uploads_status_idx",
-        "create index concurrently if not exists uploads_status_idx on uploads (org_id, status, created_at, id) where deleted_at is null",
-    ),
-    (
-        "api_keys_expires_at_idx",
-        "create index concurrently if not exists api_keys_expires_at_idx on api_keys (expires_at) where expires_at is not null",
-    ),
-    (
-        "sign_in_links_mailbox_idx",
-        "create index concurrently if not exists sign_in_links_mailbox_idx on sign_in_links (mailbox) where used_at is null",
-    ),
-];
+/// An index that is built concurrently: its name, and the statement that builds it.
+pub type Index = (&'static str, &'static str);
+
+/// Indexes of tables that are too large to be locked while an index is built. Without them, queries
+/// are slower but correct. The indexes of the baseline are in its migrations.
+const INDEXES: [Index; 0] = [];
 
 /// The advisory lock of the process that builds indexes: the letters "index".
 const INDEXING: i64 = 0x69_6e_64_65_78;
 
-/// Builds the missing indexes. A migration cannot do that, because it is a transaction.
-async fn build_indexes(pool: &PgPool) -> Result<()> {
+/// Builds the missing indexes. A migration cannot do that, because it is a transaction. Safe to run
+/// repeatedly and concurrently.
+pub async fn build_indexes(pool: &PgPool, indexes: &[Index]) -> Result<()> {
     let mut db = pool.connect_options().as_ref().clone().connect().await?;
     // Polls instead of waiting in a statement, because building an index waits for the end of all
     // earlier statements.
     while !try_lock(&mut db, INDEXING).await? {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    for (name, statement) in INDEXES {
+    for &(name, statement) in indexes {
         let is_valid = sqlx::query_scalar!(
             r#"
             select i.indisvalid
