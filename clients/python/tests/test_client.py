@@ -326,7 +326,7 @@ def test_async_client_submits(up: dict[str, Any], label: str, tmp_path: Path) ->
 
 
 FORK = """
-import os, sys, assay
+import os, sys, assay_client as assay
 client = assay.Assay(cache=False)
 before = client.me().org_id
 async def predict(question):
@@ -354,7 +354,7 @@ def test_client_works_after_fork(up: dict[str, Any]) -> None:
 
 
 INTERRUPT = """
-import os, signal, threading, assay
+import os, signal, threading, assay_client as assay
 from assay_client._core import Core
 from assay_client._jobs import wait_for_job
 client = assay.Assay(cache=False)

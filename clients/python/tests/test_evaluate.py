@@ -194,7 +194,7 @@ def test_failed_stream_submits_nothing(client: assay.Assay, label: str) -> None:
 
 
 MEMORY = r"""
-import re, sys, assay
+import re, sys, assay_client as assay
 n = int(sys.argv[1])
 client = assay.Assay(cache=sys.argv[2])
 suite = client.suites.get("suite:lunch")

@@ -320,7 +320,7 @@ def long_line(number: int, n_ids: int) -> bytes:
 # Scores predictions for items whose answer is their first id. Prints by how many MB the memory
 # grows above that of the answers.
 MEASURE_MEMORY = """
-import resource, sys, assay
+import resource, sys, assay_client as assay
 source, n_items = sys.argv[1], int(sys.argv[2])
 def rows():
     for number in range(n_items):
