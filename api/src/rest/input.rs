@@ -404,7 +404,7 @@ impl Query {
             errors: Vec::new(),
         };
         let pairs = uri.query().unwrap_or_default().split('&');
-        for pair in pairs.take(FIELDS_MAX) {
+        for pair in pairs.filter(|pair| !pair.is_empty()).take(FIELDS_MAX) {
             let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
                 continue;
             };

@@ -8,8 +8,8 @@ use super::assert_safe_message;
 
 const KNOWN: [&str; 3] = ["limit", "wait", "before"];
 
-/// The first occurrence of a parameter counts; repeated and unknown parameters are rejected by
-/// name.
+/// The first occurrence of a parameter counts; repeated and unknown parameters, and those that are not
+/// UTF-8, are rejected by name.
 pub fn queries(data: &[u8]) {
     let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else {
         return;
@@ -20,8 +20,8 @@ pub fn queries(data: &[u8]) {
         given
             .iter()
             .take(32)
-            .find(|(parameter, _)| parameter == name)
-            .map(|(_, value)| value.clone())
+            .find(|(parameter, _, _)| parameter == name)
+            .map(|(_, value, _)| value.clone())
     };
     assert_eq!(query.string("before"), first("before"));
     assert_eq!(query.string("before"), None);
@@ -33,8 +33,9 @@ pub fn queries(data: &[u8]) {
     }
     let known = |name: &str| KNOWN.contains(&name);
     let mut seen = Vec::new();
-    for (name, _) in given.iter().take(32) {
-        errors += usize::from(!known(name) || seen.contains(&name));
+    for (name, _, is_utf8) in given.iter().take(32) {
+        let is_first = !seen.contains(&name);
+        errors += usize::from(!known(name) || !is_first) + usize::from(is_first && !is_utf8);
         seen.push(name);
     }
     match query.finish() {
@@ -51,8 +52,8 @@ pub fn queries(data: &[u8]) {
     }
 }
 
-/// Decodes the parameters independently of the API's parser.
-fn plain(query: &str) -> Vec<(String, String)> {
+/// Decodes the parameters independently of the API's parser, and says whether each is UTF-8.
+fn plain(query: &str) -> Vec<(String, String, bool)> {
     let decode = |text: &str| {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -70,12 +71,17 @@ fn plain(query: &str) -> Vec<(String, String)> {
                 _ => bytes.push(*first),
             }
         }
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes
     };
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(name, value)| (decode(name), decode(value)))
+        .map(|(name, value)| {
+            let is_utf8 = [&name, &value].map(|bytes| std::str::from_utf8(bytes).is_ok());
+            (lossy(&name), lossy(&value), is_utf8 == [true; 2])
+        })
         .collect()
 }
 
