@@ -342,7 +342,7 @@ def unexpected_warnings(events):
         # The kubelet probes a pod until it has ended.
         ends = event.get("reason") == "Unhealthy" and event["lastTimestamp"] >= stopped.get(event["involvedObject"].get("uid"), "~")
         if event["type"] == "Warning" and not ends and not any(re.search(known, text) for known in KNOWN_WARNINGS):
-            yield f"{event['involvedObject']['name']}: {text}"
+            yield f"{event['involvedObject']}: {text}"
 
 
 def answer(number):
