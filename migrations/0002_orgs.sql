@@ -303,7 +303,7 @@ create table audit_entries (
 create index audit_entries_created_at_idx on audit_entries (created_at);
 create index audit_entries_target_id_idx on audit_entries (org_id, target_id, id);
 create index audit_entries_user_id_idx on audit_entries (user_id);
--- No other right: whoever controls the API cannot change the record.
+-- No other right: an attacker who controls the API cannot change the record.
 grant select, insert on audit_entries to assay_api;
 
 -- Deletes entries older than this number of days, at least 400, and returns their number. The API has no right to delete others.

@@ -233,6 +233,7 @@ mod tests {
             assert_eq!(bad.parse::<OrgId>(), Err(MalformedId), "{bad:?}");
         }
     }
+
     #[test]
     fn suite_ids_are_lower_case() {
         assert!("suite:survivor-votes".parse::<SuiteId>().is_ok());

@@ -74,7 +74,7 @@ pub(super) fn is_of_connection(error: &Error) -> bool {
     error.code == Code::Unavailable && !is_lock_conflict
 }
 
-/// Returns the SQLSTATE of the error of a statement.
+/// Returns the SQLSTATE of a failed statement.
 fn sql_state(error: &Error) -> Option<Cow<'_, str>> {
     let cause = error.cause.as_ref()?.downcast_ref::<sqlx::Error>()?;
     cause.as_database_error()?.code()
