@@ -5,15 +5,15 @@ expression then returns 0 itself. Only durations have no value before the first 
 API process reads from PostgreSQL over processes.
 """
 
+import json
+from pathlib import Path
+
 SELECTED = 'namespace=~"$namespace",instance=~"$instance"'
-# Operations that are slow by design or depend on others. The alert AssayRequestsSlow excludes the same ones.
-SLOW_BY_DESIGN = (
-    "unknown|GET /v1/jobs/{job_id}|assay.v1.JobService/GetJob|assay.v1.JobService/WatchJob|PUT /v1/uploads/{upload_id}/parts/{number}"
-    "|POST /v1/uploads/{upload_id}/complete|assay.v1.UploadService/UploadPredictions|assay.v1.UploadService/CompleteUpload"
-    "|POST /v1/comparisons|assay.v1.ComparisonService/CreateComparison"
-    "|POST /v1/domains/{domain}/verify|assay.v1.DomainService/VerifyDomain"
-    "|GET /jobs/{job_id}|POST /suites/{suite_id}/submissions|GET /compare|POST /domains/{domain}/verify"
-)
+# Operations that wait by design or depend on others, and such pages. The alert AssayRequestsSlow excludes the same ones.
+OPERATIONS = json.loads((Path(__file__).parent.parent / "docs/operations.json").read_text())
+SLOW_PAGES = ["GET /jobs/{job_id}", "POST /suites/{suite_id}/submissions", "GET /compare", "POST /domains/{domain}/verify"]
+SLOW_OPERATIONS = [name for one in OPERATIONS if one["slow"] for name in (f"{one['method']} {one['path']}", *one["rpcs"])]
+SLOW_BY_DESIGN = "|".join(["unknown", *SLOW_OPERATIONS, *SLOW_PAGES])
 NOT_PROBES = 'operation!~"unknown|GET /health|assay.v1.HealthService/GetHealth"'
 # The same outcomes as in the alerts AssayEngineDown and AssayEngineSaturated.
 ENGINE_FAILED, ENGINE_REFUSED = 'outcome=~"circuit_open|timeout|unavailable|error|invalid"', 'outcome=~"saturated|exhausted"'

@@ -9,6 +9,7 @@ mod app;
 mod background;
 mod dashboard;
 pub mod deliver;
+mod generated;
 mod grpc;
 mod http;
 mod layers;

@@ -4,12 +4,17 @@
 pub mod codec;
 #[cfg(feature = "convert")]
 pub mod convert;
+pub mod operations;
 /// The code that `cargo contract` writes.
-#[cfg(feature = "convert")]
 mod generated {
+    #[cfg(feature = "convert")]
     #[rustfmt::skip]
     mod conversions;
+    #[rustfmt::skip]
+    pub mod operations;
 }
+
+pub use generated::operations::OPERATIONS;
 
 /// The package `assay.v1`. The documentation of its items comes from the `.proto` files.
 #[expect(clippy::allow_attributes, reason = "generated")]

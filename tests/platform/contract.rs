@@ -14,7 +14,8 @@ fn root() -> PathBuf {
 #[test]
 fn generated_files_are_current() {
     let sources = assay_contract::read_sources(&root()).unwrap();
-    let files = assay_contract::generate(&sources).unwrap();
+    let documents = assay_contract::read_documents(&root()).unwrap();
+    let files = assay_contract::generate(&sources, &documents).unwrap();
     let stale = files.iter().filter(|file| {
         let content = std::fs::read_to_string(root().join(file.path));
         content.unwrap_or_default() != file.content

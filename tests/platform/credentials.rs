@@ -25,7 +25,7 @@ fn check_headers(response: &Response, route: &Route, who: Who, context: &str) {
         _ if ["/v1/auth/email", "/v1/auth/device"].contains(&route.path) => MAILS,
         // What is public needs no credential, and is limited by the address.
         _ if route.path.contains("/commitment") || route.path.contains("/opening/") => 600,
-        _ if route.class == Class::Open => FAILURES,
+        _ if route.class() == Class::Open => FAILURES,
         Who::Nobody if matches!(route.resource, Resource::Board | Resource::Receipt) => 60,
         Who::Nobody | Who::Malformed | Who::Revoked => FAILURES,
         Who::UserWithoutOrg => 60,
@@ -125,7 +125,7 @@ async fn every_route_enforces_its_access_rules() {
                     None => world.create_resource(&other, route.resource).await,
                 });
             }
-            match route.class.verdict(*who) {
+            match route.class().verdict(*who) {
                 Ok(()) => {
                     let mut refusals = Vec::new();
                     for id in &nothing {
@@ -142,7 +142,7 @@ async fn every_route_enforces_its_access_rules() {
                         "a foreign resource differs from an unknown one: {refusals:?}"
                     );
                     let (response, context) = send(&own).await;
-                    assert_eq!(response.status, route.success, "{context}");
+                    assert_eq!(response.status, route.status(), "{context}");
                 }
                 // Neither existence nor ownership of the resource makes a difference.
                 Err(refusal) => {

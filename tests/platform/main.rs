@@ -2,6 +2,7 @@
 //! test.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod access;
 mod adjacent_releases;
 mod adversary;
 mod allowances;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use assay_tests::stack::Plan;
 
-use crate::harness::{World, error_code, routed_operations, shared_world, string};
+use crate::harness::{World, declared_operations, error_code, shared_world, string};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 
@@ -79,7 +79,7 @@ fn operations(document: &Value) -> BTreeSet<String> {
 #[test]
 fn routes_match_documented_operations() {
     assert_eq!(
-        routed_operations(),
+        declared_operations(),
         operations(&document()),
         "a handler without #[utoipa::path], or one that rest::Operations does not list"
     );

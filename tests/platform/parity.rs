@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use assay_core::model::event::EventCursor;
+use assay_proto::OPERATIONS;
 use assay_tests::client::{Client, Response};
 use prost_reflect::{
     DescriptorPool, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor, SerializeOptions,
@@ -30,31 +31,16 @@ fn rpcs() -> BTreeMap<String, MethodDescriptor> {
 pub fn mirrored(fits: fn(&MethodDescriptor) -> bool) -> BTreeMap<String, MethodDescriptor> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let mut rpcs = BTreeMap::new();
-    let protos = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .with_file_name("proto")
-        .join("assay/v1");
-    for service in pool
-        .services()
-        .filter(|service| service.package_name() == "assay.v1")
-    {
-        let proto = std::fs::read_to_string(
-            protos.join(Path::new(service.parent_file().name()).file_name().unwrap()),
-        )
-        .unwrap();
-        for method in service.methods().filter(fits) {
-            let before = proto
-                .split(&format!("rpc {}(", method.name()))
-                .next()
-                .unwrap();
-            let line = before
-                .lines()
-                .rev()
-                .find_map(|line| line.trim().strip_prefix("// "))
-                .unwrap();
-            assert!(
-                rpcs.insert(line.to_owned(), method).is_none(),
-                "two rpcs mirror {line}"
-            );
+    for operation in &OPERATIONS {
+        let line = format!("{} {}", operation.method, operation.path);
+        for path in operation.rpcs {
+            let (service, name) = path[1..].split_once('/').unwrap();
+            let service = pool.get_service_by_name(service).unwrap();
+            let rpc = service.methods().find(|rpc| rpc.name() == name).unwrap();
+            if fits(&rpc) {
+                let earlier = rpcs.insert(line.clone(), rpc);
+                assert!(earlier.is_none(), "two rpcs mirror {line}");
+            }
         }
     }
     rpcs
@@ -73,7 +59,7 @@ fn every_operation_exists_on_both_protocols() {
     assert_eq!(
         rest,
         rpcs().into_keys().chain(streamed).collect(),
-        "ROUTES (left) and the REST lines above the rpcs in proto/assay/v1 (right) differ"
+        "ROUTES (left) and the declarations in proto/assay/v1 (right) differ"
     );
 }
 
@@ -566,7 +552,7 @@ async fn rejections_match_on_both_protocols() {
             nothing.push(world.create_resource(&other, route.resource).await);
         }
         for (who, client) in &callers.0 {
-            let ids = match route.class.verdict(*who) {
+            let ids = match route.class().verdict(*who) {
                 Ok(()) if route.resource == Resource::None => continue,
                 Ok(()) => &nothing[..],
                 Err(_) => &nothing[..1],
@@ -588,7 +574,7 @@ async fn rejections_match_on_both_protocols() {
 
 /// Returns a client that may call the route.
 async fn caller(world: &World, route: &Route) -> Client {
-    match route.class {
+    match route.class() {
         Class::Open => world.anonymous(),
         Class::Any | Class::Reader(_) | Class::Submitter(_) => world.key(),
         Class::Session | Class::Member | Class::Owner => world.owner(),
@@ -651,7 +637,7 @@ async fn response_fields_match_on_both_protocols() {
             "{} {}: {} {}, {grpc:?}",
             route.method, route.path, rest.status, rest.body
         );
-        assert_eq!(rest.status, route.success, "{context}");
+        assert_eq!(rest.status, route.status(), "{context}");
         let Ok(grpc) = grpc else {
             assert!(rest.status >= 400, "{context}");
             assert_eq!(

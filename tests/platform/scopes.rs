@@ -38,7 +38,7 @@ async fn every_route_requires_its_scope_on_both_protocols() {
     let (mut refused, mut admitted) = (0, 0);
     for &scope in Scope::ALL {
         let narrow = key_with(&world, scope).await;
-        for route in ROUTES.iter().filter(|route| route.class != Class::Open) {
+        for route in ROUTES.iter().filter(|route| route.class() != Class::Open) {
             let id = unknown_id(route);
             let body = route.body_of(id);
             let context = format!("{} {} with {scope}", route.method, route.path);
@@ -61,7 +61,7 @@ async fn every_route_requires_its_scope_on_both_protocols() {
                 calls.push(both.call_rpc(rpc, route, narrow.token(), id, &body).await);
             }
             assert!(!calls.is_empty(), "{context}: no rpc");
-            match route.class.scope().filter(|required| *required != scope) {
+            match route.class().scope().filter(|required| *required != scope) {
                 Some(required) => {
                     refused += 1;
                     let details = json!({"reason": "scope", "required": required.as_str()});
@@ -87,9 +87,9 @@ async fn every_route_requires_its_scope_on_both_protocols() {
                 }
                 None => {
                     admitted += 1;
-                    let expected = match (route.class, route.resource) {
+                    let expected = match (route.class(), route.resource) {
                         (Class::Session | Class::Member | Class::Owner | Class::Person, _) => 403,
-                        (_, Resource::None) => route.success,
+                        (_, Resource::None) => route.status(),
                         _ => 404,
                     };
                     assert_eq!(rest.status, expected, "{context}: {}", rest.body);
@@ -113,10 +113,10 @@ fn rest_line(line: &str) -> String {
 #[test]
 fn documented_scopes_are_those_of_the_table() {
     let document: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let operation = &document["paths"][route.path][route.method.to_lowercase()];
         let documented = operation["x-required-scope"].as_str();
-        let required = route.class.scope();
+        let required = route.class().scope();
         assert_eq!(
             documented,
             required.map(Scope::as_str),
@@ -144,7 +144,10 @@ async fn evaluated_prediction_requires_scope_of_evals() {
 async fn sessions_have_all_scopes() {
     let (world, _name_server) = world_for_routes().await;
     let member = world.member("member").await;
-    for route in ROUTES.iter().filter(|route| route.class.scope().is_some()) {
+    for route in ROUTES
+        .iter()
+        .filter(|route| route.class().scope().is_some())
+    {
         let id = unknown_id(route);
         let sent = route.request_with(&member, id, &route.body_of(id));
         let response = member.send(sent).await.unwrap();

@@ -218,7 +218,7 @@ async fn fill(world: &World) {
 
 /// Returns a token that the route permits.
 fn token<'a>(world: &'a World, route: &Route) -> &'a str {
-    match route.class {
+    match route.class() {
         Class::Session | Class::Member | Class::Owner | Class::Person => &world.org.session,
         _ => &world.org.key,
     }
@@ -234,7 +234,7 @@ async fn flood_every_operation(world: &World, quiet: u64) -> Vec<(u64, String)> 
     let mut grown = Vec::new();
     // Before the flood, which reaches the organization's limits.
     let mut ids = Vec::new();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         ids.push(match route.resource {
             Resource::OpenedFile => "suite:retired/opening/items.ndjson".into(),
             resource => world.create_resource(&world.org, resource).await,

@@ -7,8 +7,9 @@ use assay_eval::{Family, Metric};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
-use crate::ops::suites::{self, JSON_PAGE};
+use crate::ops::suites;
 
 /// Code in several languages, and the form of the predictions in it.
 pub struct Snippets {
@@ -36,7 +37,11 @@ pub async fn submit(
     room: &Reservation,
 ) -> Result<Snippets> {
     let suite_id = suite.suite_id.as_str();
-    let page = suites::items(app, reader, suite_id, None, Some(1), JSON_PAGE, room).await?;
+    let first = inputs::ListSuiteItems {
+        cursor: None,
+        limit: Some(1),
+    };
+    let page = suites::items(app, reader, suite_id, first, room).await?;
     let (item_id, input) = match page.items.into_iter().next() {
         Some(item) => (item.item_id, item.input.get().to_owned()),
         None => return Err(assay_core::Error::internal("the suite has no items")),

@@ -16,16 +16,16 @@ use crate::layers::{memory, telemetry};
 use crate::limits::request_memory::SharedReservation;
 
 /// Maximum size of a message without predictions, in bytes.
-pub(super) const SMALL_MESSAGE_MAX: usize = 64 * 1024;
+pub const SMALL_MESSAGE_MAX: usize = 64 * 1024;
 
 /// The implementation of every service. Each file of this module adds the rpcs of one.
 #[derive(Clone)]
-pub(super) struct Service(pub(super) App);
+pub struct Service(pub App);
 
 impl Service {
     /// Creates the proof `P` of the caller's permission, calls the operation, and returns its
     /// result as a gRPC response.
-    pub(super) async fn respond<P, M, R, F, Fut>(
+    pub async fn respond<P, M, R, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
@@ -42,7 +42,7 @@ impl Service {
     }
 
     /// Calls an operation that requires no credential, and returns its result as a gRPC response.
-    pub(super) async fn respond_to_anyone<M, R, F, Fut>(
+    pub async fn respond_to_anyone<M, R, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// Does the same as [`Service::respond`] for an operation that returns a stream of messages.
-    pub(super) async fn stream<P, M, R, S, F, Fut>(
+    pub async fn stream<P, M, R, S, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
@@ -104,7 +104,7 @@ impl Service {
     }
 
     /// Does the same as [`Service::stream`] for an operation that requires no credential.
-    pub(super) async fn stream_to_anyone<M, R, S, F, Fut>(
+    pub async fn stream_to_anyone<M, R, S, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
@@ -150,9 +150,9 @@ fn to_status(error: &Error, context: &RequestContext) -> Status {
 }
 
 /// The message of a request, and the context of the request.
-pub(super) struct Input<M> {
-    pub(super) message: M,
-    pub(super) context: RequestContext,
+pub struct Input<M> {
+    pub message: M,
+    pub context: RequestContext,
     /// The memory that is charged for the request and its response.
-    pub(super) room: SharedReservation,
+    pub room: SharedReservation,
 }

@@ -7,7 +7,8 @@ use std::time::Instant;
 use assay_core::model::audit::RequestOrigin;
 use assay_core::model::session::Origin;
 use assay_core::runtime::trace_export::{Span, Spans};
-use assay_core::{RequestId, Timestamp};
+use assay_core::{Error, RequestId, Result, Timestamp};
+use http::Extensions;
 
 use super::protocol::Protocol;
 use super::theme::Theme;
@@ -55,6 +56,15 @@ impl ChildSpans {
 }
 
 impl RequestContext {
+    /// Returns the context of a request.
+    ///
+    /// # Errors
+    /// 500 if the outer layers have not run.
+    pub fn find(extensions: &Extensions) -> Result<Self> {
+        let context = extensions.get().cloned();
+        context.ok_or_else(|| Error::internal("a request has no context"))
+    }
+
     /// Returns the request as the audit log names it.
     pub fn request_origin(&self) -> RequestOrigin {
         RequestOrigin {

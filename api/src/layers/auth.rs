@@ -8,13 +8,15 @@ use assay_core::store;
 use assay_core::store::combined_statements::LOOKUP_TIMEOUT;
 use assay_core::store::credential::{self, FoundKey};
 use assay_core::{BestEffort as _, Code, Error, OrgId, Result, Timestamp};
+use assay_proto::operations::Access;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::traffic_class::TrafficClass;
+use super::operation;
+use super::traffic_class::{TrafficClass, traffic_class};
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
@@ -26,11 +28,21 @@ use crate::limits::rejections::{Caller, Rejection};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpiresSoonAt(pub(super) Timestamp);
 
-/// Authenticates a request. Later layers and handlers find its [`Credential`] in the extensions.
+/// Authenticates a request as its operation declares. Later layers and handlers find its [`Credential`] in
+/// the extensions.
 pub async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let access = operation::find(&request).map(|operation| operation.access);
+    let may_do_without = match access {
+        Some(Access::Anyone) => return next.run(request).await,
+        Some(Access::Public(_)) => !request.headers().contains_key(AUTHORIZATION),
+        _ => false,
+    };
+    if may_do_without {
+        return next.run(request).await;
+    }
     match identify(
         &app,
-        TrafficClass::of(&request),
+        traffic_class(&request),
         request.headers(),
         request.extensions().get(),
     )
@@ -54,15 +66,6 @@ pub(super) async fn run_as(
     let mut response = run(request).await;
     expires_soon_at.map(|expiry| response.extensions_mut().insert(expiry));
     response
-}
-
-/// Authenticates a request that may come without a credential.
-pub async fn authenticate_if_given(state: State<App>, request: Request, next: Next) -> Response {
-    if request.headers().contains_key(AUTHORIZATION) {
-        authenticate(state, request, next).await
-    } else {
-        next.run(request).await
-    }
 }
 
 /// The refusal of a request whose caller is not authenticated.

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 
-use super::traffic_class::TrafficClass;
+use super::traffic_class::{TrafficClass, traffic_class};
 use crate::http::error_response::Failure;
 
 /// Longest time of an ordinary request. It exceeds the 30 s for which a request may wait for a job.
@@ -22,7 +22,7 @@ const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Returns 503 (`DEADLINE_EXCEEDED` for gRPC) if a request takes longer than its timeout.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let max = if TrafficClass::of(&request) == TrafficClass::Large {
+    let max = if traffic_class(&request) == TrafficClass::Large {
         LARGE_REQUEST_TIMEOUT
     } else {
         REQUEST_TIMEOUT

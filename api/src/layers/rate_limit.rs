@@ -4,11 +4,13 @@
 use assay_core::model::permissions::{Credential, Principal};
 use assay_core::runtime::prometheus;
 use assay_core::{Error, Result};
+use assay_proto::operations::Rate;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::traffic_class::TrafficClass;
+use super::operation;
+use super::traffic_class::traffic_class;
 use super::{auth, concurrency, memory};
 use crate::app::App;
 use crate::http::error_response::Failure;
@@ -20,8 +22,27 @@ use crate::limits::{Allowance, Verdict};
 /// on the plan `free`.
 const LIMIT_WITHOUT_ORG: u32 = 60;
 
-/// Limits the requests of an organization, or of a user without one. Must run after authentication.
+/// Limits a request as its operation declares. Must run after authentication.
 pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
+    match operation::find(&request).map_or(Rate::Org, |operation| operation.rate) {
+        Rate::Org => limit_org(app, request, next).await,
+        Rate::Public if request.extensions().get::<Credential>().is_some() => {
+            limit_org(app, request, next).await
+        }
+        Rate::Public => limit_address(&app, "public", LIMIT_WITHOUT_ORG, request, next).await,
+        Rate::Open => limit_address(&app, "open", OPEN_LIMIT, request, next).await,
+        Rate::Mail => limit_mail(State(app), request, next).await,
+        Rate::Device => {
+            let limit = app.settings.device_logins_per_minute;
+            limit_address(&app, "device", limit, request, next).await
+        }
+        Rate::Codes => limit_codes(State(app), request, next).await,
+        Rate::None => next.run(request).await,
+    }
+}
+
+/// Limits the requests of an organization, or of a user without one.
+async fn limit_org(app: App, request: Request, next: Next) -> Response {
     let Some(credential) = request.extensions().get::<Credential>() else {
         return Failure::from(Error::internal("the rate limit runs before authentication"))
             .into_response();
@@ -40,7 +61,7 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         let org_id = &membership.org.id;
         app.usage.count(org_id);
-        let class = TrafficClass::of(&request);
+        let class = traffic_class(&request);
         let memory = memory::reservation(request.extensions());
         match concurrency::acquire(&app, org_id, class, memory).await {
             Ok(acquired) => permit = acquired,
@@ -84,30 +105,16 @@ fn record_decision(credential: &Credential, decision: &'static str) {
         .increment(1);
 }
 
-/// Limits a request that may come without a credential: then by the client's address.
-pub async fn limit_public(state: State<App>, request: Request, next: Next) -> Response {
-    if request.extensions().get::<Credential>().is_some() {
-        limit(state, request, next).await
-    } else {
-        limit_address(&state.0, "public", LIMIT_WITHOUT_ORG, request, next).await
-    }
-}
-
 /// Requests per minute and client address for what needs no credential and is not a board.
-const LIMIT_OF_OPEN: u32 = 600;
-
-/// Limits the requests that need no credential, by the client's address.
-pub async fn limit_open(State(app): State<App>, request: Request, next: Next) -> Response {
-    limit_address(&app, "open", LIMIT_OF_OPEN, request, next).await
-}
+const OPEN_LIMIT: u32 = 600;
 
 /// Requests per minute and client address for the files of the receipt log: a mirror reads one for
 /// every 256 entries.
-const LIMIT_OF_FILES: u32 = 6_000;
+const FILES_LIMIT: u32 = 6_000;
 
 /// Limits the requests for the public files of the receipt log, by the client's address.
 pub async fn limit_files(State(app): State<App>, request: Request, next: Next) -> Response {
-    limit_address(&app, "files", LIMIT_OF_FILES, request, next).await
+    limit_address(&app, "files", FILES_LIMIT, request, next).await
 }
 
 /// Limits the requests that send email and need no credential, by the client's address and its
@@ -124,19 +131,13 @@ pub async fn limit_callbacks(State(app): State<App>, request: Request, next: Nex
     limit_address(&app, "callback", limit, request, next).await
 }
 
-/// Limits the device logins, which need no credential, as [`limit_mail`] does.
-pub async fn limit_device_logins(State(app): State<App>, request: Request, next: Next) -> Response {
-    let limit = app.settings.device_logins_per_minute;
-    limit_address(&app, "device", limit, request, next).await
-}
-
-/// Limits the requests that present a one-time code, which need no credential, as [`limit_open`]
-/// does. The headers of an admitted one show how many failed authentications the address has left.
+/// Limits the requests that present a one-time code by the client's address. The headers of an admitted
+/// one show how many failed authentications the address has left.
 pub async fn limit_codes(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(context) = request.extensions().get::<RequestContext>() else {
         return Failure::from(Error::internal("a request has no context")).into_response();
     };
-    match admit_address(&app, "codes", LIMIT_OF_OPEN, &context.address).await {
+    match admit_address(&app, "codes", OPEN_LIMIT, &context.address).await {
         Ok(Some(verdict)) if verdict.refused_for.is_some() => {
             run_if_admitted(verdict, request, next).await
         }

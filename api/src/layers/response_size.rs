@@ -6,7 +6,7 @@
 
 use axum::extract::Request;
 
-use super::route_name;
+use super::{operation, route_name};
 
 /// The memory for an ordinary response, in bytes.
 const ORDINARY: u64 = 256 * KIB;
@@ -22,54 +22,40 @@ const JOB_STATE: u64 = 36 * KIB;
 /// The memory for an upload part's row, in bytes. Clients keep many uploads open.
 const UPLOAD_PART: u64 = 4 * KIB;
 
-/// The routes and gRPC methods with other responses than ordinary ones. The figures are three times
+/// The operations and pages with other responses than ordinary ones. The figures are three times
 /// the longest JSON that the OpenAPI document allows.
-const LISTED: [(&str, u64); 37] = [
+const LISTED: [(&str, u64); 22] = [
     ("/v1/suites/{suite_id}/board", 4 * 1024 * KIB),
     ("/suites/{suite_id}/board", 4 * 1024 * KIB),
-    (
-        "/assay.v1.LeaderboardService/GetLeaderboard",
-        4 * 1024 * KIB,
-    ),
     ("/v1/jobs/{job_id}/items", 2 * 1024 * KIB),
-    ("/assay.v1.JobService/ListJobItems", 2 * 1024 * KIB),
     ("/v1/jobs/{job_id}/trace", PAGE),
     ("/jobs/{job_id}", PAGE),
     ("/jobs/{job_id}/trace.json", PAGE),
-    ("/assay.v1.JobService/GetJobTrace", PAGE),
     ("/v1/entries", PAGE),
-    ("/assay.v1.LeaderboardService/ListEntries", PAGE),
     ("/v1/keys", PAGE),
     ("/keys", PAGE),
-    ("/assay.v1.KeyService/ListKeys", PAGE),
     ("/v1/uploads", PAGE),
-    ("/assay.v1.UploadService/ListUploads", PAGE),
     ("/v1/audit", PAGE),
-    ("/assay.v1.AuditService/ListAuditEntries", PAGE),
     ("/v1/invites", PAGE),
-    ("/assay.v1.InviteService/ListInvites", PAGE),
     ("/v1/domains", PAGE),
     ("/domains", PAGE),
-    ("/assay.v1.DomainService/ListDomains", PAGE),
     ("/v1/members", PAGE),
     ("/members", PAGE),
-    ("/assay.v1.MemberService/ListMembers", PAGE),
     ("/v1/webhooks/{webhook_id}/deliveries", PAGE),
-    ("/assay.v1.WebhookService/ListDeliveries", PAGE),
     ("/v1/suites", PAGE),
     ("/suites", PAGE),
-    ("/assay.v1.SuiteService/ListSuites", PAGE),
     ("/v1/jobs/{job_id}", JOB_STATE),
     ("/v1/jobs/{job_id}/events", JOB_STATE),
-    ("/assay.v1.JobService/GetJob", JOB_STATE),
-    ("/assay.v1.JobService/WatchJob", JOB_STATE),
     ("/v1/uploads/{upload_id}/parts/{number}", UPLOAD_PART),
-    ("/assay.v1.UploadService/UploadPredictions", UPLOAD_PART),
 ];
 
 /// Returns the peak memory of a request's response, in bytes.
 pub fn of(request: &Request) -> u64 {
-    let names = route_name::names(request);
+    let route = route_name::route(request);
+    let names = [
+        operation::find(request).map_or(route, |found| found.path),
+        route,
+    ];
     LISTED
         .iter()
         .find(|(listed, _)| names.contains(listed))

@@ -1,27 +1,17 @@
-//! The names by which tables of routes know a request.
+//! The name by which tables of routes know a request.
 
 use axum::extract::{MatchedPath, Request};
 
-/// Returns the matched route and the path of a request. A table lists REST routes and pages by their
-/// route, and rpcs by their path, because a gRPC service is one route with a wildcard.
-pub fn names(request: &Request) -> [&str; 2] {
-    let path = request.uri().path();
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or(path, MatchedPath::as_str);
-    [route, path]
+/// Returns the matched route of a request, or its path.
+pub fn route(request: &Request) -> &str {
+    let matched = request.extensions().get::<MatchedPath>();
+    matched.map_or(request.uri().path(), MatchedPath::as_str)
 }
 
-/// Returns `true` if the routers have a route of this name, or the contract has the rpc.
+/// Returns `true` if there is an operation or a page with this path.
 #[cfg(test)]
-pub fn exists(name: &str) -> bool {
-    let routes = concat!(
-        include_str!("../rest/mod.rs"),
-        include_str!("../dashboard/mod.rs")
-    );
-    match name.starts_with("/assay.") {
-        true => crate::http::protocol::is_method(name),
-        false => routes.contains(&format!("\"{name}\"")),
-    }
+pub fn exists(path: &str) -> bool {
+    let pages = include_str!("../dashboard/mod.rs");
+    let mut operations = assay_proto::OPERATIONS.iter();
+    operations.any(|operation| operation.path == path) || pages.contains(&format!("\"{path}\""))
 }

@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::header::AUTHORIZATION;
 
-use super::traffic_class::TrafficClass;
+use super::traffic_class::traffic_class;
 use super::{auth, rate_limit};
 use crate::app::App;
 use crate::limits::Allowance;
@@ -20,7 +20,7 @@ pub async fn count_unrouted(State(app): State<App>, request: Request, next: Next
     if !request.headers().contains_key(AUTHORIZATION) {
         return next.run(request).await;
     }
-    let class = TrafficClass::of(&request);
+    let class = traffic_class(&request);
     match auth::identify(&app, class, request.headers(), request.extensions().get()).await {
         Ok(credential) => {
             let count = async |request| rate_limit::limit(State(app), request, next).await;

@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::not_found::not_found_error;
 use crate::http::response_markers::SharedBody;
-use crate::rest::Id;
+use crate::rest::extract::Ids;
 
 /// The content security policy of the page. It allows the page's own files and requests to this
 /// API. Swagger UI embeds images as data URLs and one style sheet; the hash is of that style sheet.
@@ -64,7 +64,7 @@ async fn page() -> Result<Response, Failure> {
     Ok(file("index.html")?)
 }
 
-async fn page_file(Id(path): Id) -> Result<Response, Failure> {
+async fn page_file(Ids([path]): Ids<1>) -> Result<Response, Failure> {
     Ok(file(&path)?)
 }
 

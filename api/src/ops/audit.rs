@@ -14,27 +14,14 @@ use assay_eval::FieldError;
 use futures_util::{Stream, TryStreamExt as _, stream};
 
 use crate::app::App;
+use crate::generated::inputs;
 
 /// Number of entries that an export reads at once.
 const EXPORT_BATCH: i64 = 1000;
 
-/// The filter of a listing of the audit log, not validated yet.
-pub struct AuditQuery {
-    /// The kind of the changes.
-    pub r#type: Option<String>,
-    /// The id of the user or key that made them.
-    pub actor_id: Option<String>,
-    /// The id of the changed resource.
-    pub target_id: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The id of the entry that the page follows.
-    pub before: Option<String>,
-}
-
-impl AuditQuery {
+impl inputs::ListAuditEntries {
     /// Validates the fields, and returns the filter and the size of the page.
-    fn read(self) -> Result<(AuditFilter, u32)> {
+    fn filter(self) -> Result<(AuditFilter, u32)> {
         let Self {
             r#type,
             actor_id,
@@ -70,8 +57,12 @@ impl AuditQuery {
 }
 
 /// Returns a page of the audit log of the organization, the newest entry first.
-pub async fn list(app: &App, owner: &Owner, query: AuditQuery) -> Result<AuditEntries> {
-    let (filter, limit) = query.read()?;
+pub async fn list(
+    app: &App,
+    owner: &Owner,
+    input: inputs::ListAuditEntries,
+) -> Result<AuditEntries> {
+    let (filter, limit) = input.filter()?;
     let org_id = owner.session().org_id();
     let rows = i64::from(limit) + 1;
     let mut entries = store::audit::list(&app.db.get(), org_id, &filter, rows).await?;
@@ -93,9 +84,9 @@ pub async fn list(app: &App, owner: &Owner, query: AuditQuery) -> Result<AuditEn
 pub async fn export(
     app: App,
     owner: &Owner,
-    query: AuditQuery,
+    input: inputs::ListAuditEntries,
 ) -> Result<impl Stream<Item = Result<AuditEntry>> + Send + use<>> {
-    let (filter, _) = query.read()?;
+    let (filter, _) = input.filter()?;
     let org_id = owner.session().org_id().clone();
     let user_id = owner.session().user_id().clone();
     let permit = Arc::new(app.audit_exports.acquire(org_id.as_str()).await?);

@@ -16,12 +16,17 @@ use url::Url;
 
 use crate::app::App;
 use crate::background::mail;
+use crate::generated::inputs;
 use crate::openid::{Callback, Flow};
 
 /// Sends a sign-in link to an address. The response does not depend on whether the address is
 /// known, has live links, or may sign up.
-pub async fn request(app: &App, origin: Origin<'_>, email: &str) -> Result<SignInRequested> {
-    let email = validation::email("email", email)?;
+pub async fn request(
+    app: &App,
+    origin: Origin<'_>,
+    input: inputs::RequestSignIn,
+) -> Result<SignInRequested> {
+    let email = validation::email("email", &input.email)?;
     let token = Secret::random(SecretKind::Link)?;
     let mut transaction = app.db.get().begin().await?;
     let may_sign_in = may_sign_in(app, &mut transaction, &email).await?;
@@ -50,7 +55,12 @@ fn domain(email: &str) -> &str {
 
 /// Exchanges the token of a link for a session, once. An invalid token counts as a failed
 /// authentication of the network address in `origin`.
-pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<SignedIn> {
+pub async fn verify(
+    app: &App,
+    origin: Origin<'_>,
+    input: inputs::VerifySignIn,
+) -> Result<SignedIn> {
+    let token = input.token.as_str();
     validation::repeated_text("token", token)?;
     let _permit = app.one_time_codes.look_up(origin.address).await?;
     let signed_in = match link_hash(token) {

@@ -17,33 +17,40 @@ use assay_eval::Metric;
 
 use super::jobs;
 use crate::app::App;
-
-/// A request to enter a job, not validated yet.
-pub struct NewEntryFields<'a> {
-    /// The name on the board.
-    pub name: &'a str,
-    /// The address of a page about it.
-    pub url: Option<&'a str>,
-    /// Set to mark the job as final if it enters.
-    pub marks_final: bool,
-}
+use crate::generated::inputs;
 
 /// Enters a succeeded job on the board of its suite.
 pub async fn enter(
     app: &App,
     submitter: &EvalSubmitter,
     job_id: &str,
-    fields: NewEntryFields<'_>,
+    input: inputs::CreateEntry,
 ) -> Result<Entry> {
-    let NewEntryFields {
-        name,
-        url,
-        marks_final,
-    } = fields;
+    enter_job(app, submitter, job_id, input, false).await
+}
+
+/// Does the same as [`enter`], and marks the job as final if it enters.
+pub async fn enter_final(
+    app: &App,
+    submitter: &EvalSubmitter,
+    job_id: &str,
+    input: inputs::CreateEntry,
+) -> Result<Entry> {
+    enter_job(app, submitter, job_id, input, true).await
+}
+
+async fn enter_job(
+    app: &App,
+    submitter: &EvalSubmitter,
+    job_id: &str,
+    input: inputs::CreateEntry,
+    marks_final: bool,
+) -> Result<Entry> {
+    let inputs::CreateEntry { name, url } = input;
     let caller = submitter.caller();
     let mut errors = Vec::new();
-    let name = validation::ok_or_collect(&mut errors, entry_name(name));
-    let url = validation::ok_or_collect(&mut errors, url.map(entry_url).transpose());
+    let name = validation::ok_or_collect(&mut errors, entry_name(&name));
+    let url = validation::ok_or_collect(&mut errors, url.as_deref().map(entry_url).transpose());
     if !errors.is_empty() {
         return Err(Error::fields(errors));
     }
@@ -115,10 +122,13 @@ pub async fn withdraw(app: &App, submitter: &EvalSubmitter, entry_id: &str) -> R
 pub async fn list_entries(
     app: &App,
     caller: &JobReader,
-    suite_id: Option<String>,
-    limit: Option<i64>,
-    before: Option<String>,
+    input: inputs::ListEntries,
 ) -> Result<Entries> {
+    let inputs::ListEntries {
+        suite_id,
+        limit,
+        before,
+    } = input;
     let mut errors = Vec::new();
     let suite_id = suite_id.map(|text| validation::suite_id("suite_id", &text));
     let suite_id = validation::ok_or_collect(&mut errors, suite_id.transpose());
@@ -148,28 +158,18 @@ pub async fn list_entries(
     })
 }
 
-/// The board that a caller requests, not validated yet.
-pub struct BoardQuery {
-    /// The version of the suite. `None` requests the current one.
-    pub version: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The `next_cursor` of the previous page.
-    pub cursor: Option<String>,
-}
-
 /// Returns a page of the stored board of a version of a suite. It runs no test.
 pub async fn get(
     app: &App,
     reader: &BoardReader,
     suite_id: &str,
-    query: BoardQuery,
+    input: inputs::GetLeaderboard,
 ) -> Result<Board> {
-    let BoardQuery {
+    let inputs::GetLeaderboard {
         version,
         limit,
         cursor,
-    } = query;
+    } = input;
     let not_found = || match reader.is_anonymous() {
         // Without a credential, boards that are not public do not exist.
         true => Error::new(

@@ -16,6 +16,7 @@ use tokio::task::block_in_place;
 
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
+use crate::generated::inputs;
 use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems, Verdict};
 
 /// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
@@ -30,8 +31,12 @@ struct ScoredJob {
 
 /// Compares two jobs of the organization. The result depends only on the jobs and is not stored, so
 /// that a repeated comparison returns the same.
-pub async fn create(app: &App, caller: &JobReader, job_a: &str, job_b: &str) -> Result<Comparison> {
-    let fields = [("job_a", job_a), ("job_b", job_b)];
+pub async fn create(
+    app: &App,
+    caller: &JobReader,
+    input: inputs::CreateComparison,
+) -> Result<Comparison> {
+    let fields = [("job_a", input.job_a.as_str()), ("job_b", &input.job_b)];
     let missing: Vec<_> = fields
         .iter()
         .filter(|(_, id)| id.is_empty())

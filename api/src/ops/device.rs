@@ -19,6 +19,7 @@ use assay_core::{Code, DeviceLoginId, Error, KeyId, Resource, Result, Timestamp,
 
 use super::keys::{KeyFields, ensure_room};
 use crate::app::App;
+use crate::generated::inputs;
 use crate::limits::address::counting_prefixes;
 
 /// Number of random user codes that are tried. A second one is needed once in a million logins.
@@ -31,8 +32,12 @@ const CODES_OF_USER: u32 = 10;
 const CODES_OF_ADDRESS: u32 = 60;
 
 /// Starts the login of a program.
-pub async fn create(app: &App, origin: Origin<'_>, client_name: &str) -> Result<DeviceLogin> {
-    let client_name = name_without_link("client_name", client_name)?;
+pub async fn create(
+    app: &App,
+    origin: Origin<'_>,
+    input: inputs::CreateDeviceLogin,
+) -> Result<DeviceLogin> {
+    let client_name = name_without_link("client_name", &input.client_name)?;
     let device_code = Secret::random(SecretKind::Device)?;
     let id = DeviceLoginId::random()?;
     for _ in 0..USER_CODE_ATTEMPTS {
@@ -62,7 +67,12 @@ pub async fn create(app: &App, origin: Origin<'_>, client_name: &str) -> Result<
 /// Returns the state of a login, and its key if a user has approved it. The first poll after the
 /// approval creates the key. An unknown code counts as a failed authentication of the network
 /// address in `origin`.
-pub async fn poll(app: &App, origin: Origin<'_>, device_code: &str) -> Result<DeviceLoginResult> {
+pub async fn poll(
+    app: &App,
+    origin: Origin<'_>,
+    input: inputs::PollDeviceLogin,
+) -> Result<DeviceLoginResult> {
+    let device_code = input.device_code.as_str();
     validation::repeated_text("device_code", device_code)?;
     let code = secret::read(device_code)
         .and_then(|(kind, hash)| (kind == SecretKind::Device).then_some(hash));
@@ -219,18 +229,14 @@ pub async fn approve(
     app: &App,
     member: &TermsAccepted<Member>,
     user_code: &str,
-    key: KeyFields,
+    key: inputs::CreateKey,
 ) -> Result<()> {
-    let key = KeyFields {
-        name: Some(key.name.unwrap_or_default()),
-        ..key
-    };
     let KeyChange {
         name,
         scopes,
         expires_at,
         ..
-    } = key.read().map_err(Error::fields)?;
+    } = KeyFields::from(key).read().map_err(Error::fields)?;
     let session = member.proof().session();
     let code = read_code(app, session.user_id(), session.actor(), user_code).await?;
     // The poll checks both again. Here they are errors that the user can correct.

@@ -12,6 +12,7 @@ use assay_core::{Code, Error, Resource, Result, Timestamp, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
+use crate::generated::inputs;
 
 fn not_found() -> Error {
     Error::not_found(Resource::Domain)
@@ -30,7 +31,11 @@ fn parse_domain(domain: &str) -> Result<String> {
 }
 
 /// Returns a page of the verified domains of the organization, by name.
-pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domains> {
+pub async fn list(app: &App, session: &Session, input: inputs::ListDomains) -> Result<Domains> {
+    let page = PageQuery {
+        limit: input.limit,
+        cursor: input.cursor,
+    };
     let page = page.read(Listing::Domains)?;
     let mut domains = store::email_domain::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut domains, |domain| {
@@ -65,8 +70,8 @@ async fn has_record(app: &App, domain: &str, token: &str) -> Result<bool> {
 ///
 /// # Errors
 /// If this organization has verified the domain, or another one has and its record still exists.
-pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim> {
-    let domain = email_domain::claimable("domain", domain)?;
+pub async fn claim(app: &App, owner: &Owner, input: inputs::ClaimDomain) -> Result<DomainClaim> {
+    let domain = email_domain::claimable("domain", &input.domain)?;
     let session = owner.session();
     if let Some(holder) =
         store::email_domain::other_holder(&app.db.get(), session.org_id(), &domain).await?
@@ -178,9 +183,11 @@ pub async fn update(
     app: &App,
     owner: &Owner,
     domain: &str,
-    auto_join: Option<bool>,
+    input: inputs::UpdateDomain,
 ) -> Result<ClaimedDomain> {
-    let auto_join = auto_join.ok_or_else(|| FieldError::required("auto_join"))?;
+    let auto_join = input
+        .auto_join
+        .ok_or_else(|| FieldError::required("auto_join"))?;
     let domain = parse_domain(domain)?;
     let session = owner.session();
     let org_id = session.org_id();

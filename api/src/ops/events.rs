@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::background::event_data::render;
+use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
 use crate::ops::jobs::{WAIT_MAX, current_scopes};
 
@@ -27,32 +28,20 @@ const EVENT_BYTE_COST: u64 = 5;
 /// Longest time between a notification and the reading of its event.
 const REREAD_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// The parameters of a listing of events, not validated yet.
-pub struct EventQuery {
-    /// The type of the events.
-    pub r#type: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The `next_cursor` of the previous page.
-    pub cursor: Option<String>,
-    /// The number of seconds to wait for the first event.
-    pub wait: Option<i64>,
-}
-
 /// Returns a page of the events that the caller may see, the oldest first. With `wait`, an empty
 /// page is returned only after that many seconds. A page is charged to `room` before its data is read.
 pub async fn list(
     app: &App,
     caller: &Caller,
-    query: EventQuery,
+    input: inputs::ListEvents,
     room: &Reservation,
 ) -> Result<Events> {
-    let EventQuery {
+    let inputs::ListEvents {
         r#type,
         limit,
         cursor,
         wait,
-    } = query;
+    } = input;
     let mut errors = Vec::new();
     let r#type = r#type.map(|text| validation::one_of("type", &text));
     let r#type: Option<EventType> = ok_or_collect(&mut errors, r#type.transpose());

@@ -11,9 +11,14 @@ use assay_core::{Code, Details, Error, InviteId, Resource, Result, store};
 
 use crate::app::App;
 use crate::background::mail;
+use crate::generated::inputs;
 
 /// Returns a page of the invites of the organization, the newest first.
-pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {
+pub async fn list(app: &App, owner: &Owner, input: inputs::ListInvites) -> Result<Invites> {
+    let page = PageQuery {
+        limit: input.limit,
+        cursor: input.cursor,
+    };
     let page = page.read(Listing::Invites)?;
     let mut invites = store::invite::list(&app.db.get(), owner.session().org_id(), &page).await?;
     let next_cursor = page.cut(&mut invites, |invite| {
@@ -27,12 +32,13 @@ pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> 
 
 /// Creates an invite, and sends an email to the address unless it has received too many. The user
 /// becomes a member when they sign in.
-pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
+pub async fn create(app: &App, owner: &Owner, input: inputs::CreateInvite) -> Result<Invite> {
+    let inputs::CreateInvite { email, role } = input;
     let mut errors = Vec::new();
-    let email = validation::ok_or_collect(&mut errors, validation::email("email", email));
+    let email = validation::ok_or_collect(&mut errors, validation::email("email", &email));
     let role: Option<Role> = validation::ok_or_collect(
         &mut errors,
-        role.map(|role| validation::one_of("role", role))
+        role.map(|role| validation::one_of("role", &role))
             .transpose(),
     );
     if !errors.is_empty() {

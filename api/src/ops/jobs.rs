@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use crate::background::job_updates::JobSubscription;
+use crate::generated::inputs;
 use crate::limits::concurrency::ConcurrencyPermit;
 use crate::limits::rejections::Rejection;
 use crate::limits::request_memory::Reservation;
@@ -39,32 +40,12 @@ pub(super) fn represent(app: &App, caller: &Caller, row: JobRow) -> Job {
     row.into_job(&app.settings.public_url, queue)
 }
 
-/// The filter of a listing of jobs, not validated yet.
-pub struct Filter {
-    /// The type of the jobs: `eval` or `predict`.
-    pub r#type: Option<String>,
-    /// The state of the jobs.
-    pub status: Option<String>,
-    /// The id of the suite of the jobs.
-    pub suite_id: Option<String>,
-    /// The label of the jobs.
-    pub label: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The time before which the jobs were created, in RFC 3339.
-    pub before: Option<String>,
-}
-
-impl Filter {
+impl inputs::ListJobs {
     /// Returns the filter of the newest jobs of every type and state.
     pub fn newest(limit: i64) -> Self {
         Self {
-            r#type: None,
-            status: None,
-            suite_id: None,
-            label: None,
             limit: Some(limit),
-            before: None,
+            ..Self::default()
         }
     }
 
@@ -95,17 +76,17 @@ const JOB_BYTES: u64 = 3 * 36 * 1024;
 pub async fn list(
     app: &App,
     caller: &JobReader,
-    filter: Filter,
+    input: inputs::ListJobs,
     room: &Reservation,
 ) -> Result<Jobs> {
-    let Filter {
+    let inputs::ListJobs {
         r#type,
         status,
         suite_id,
         label,
         limit,
         before,
-    } = filter;
+    } = input;
     let mut errors = Vec::new();
     let r#type = validation::ok_or_collect(
         &mut errors,
@@ -244,8 +225,13 @@ pub(super) const WAIT_MAX: i64 = 30;
 
 /// Returns a job of the organization. With `wait`, returns when the job has finished, at the latest
 /// after that many seconds.
-pub async fn get(app: &App, caller: &JobReader, job_id: &str, wait: Option<i64>) -> Result<Job> {
-    let wait = match wait.unwrap_or(0) {
+pub async fn get(
+    app: &App,
+    caller: &JobReader,
+    job_id: &str,
+    input: inputs::GetJob,
+) -> Result<Job> {
+    let wait = match input.wait.unwrap_or(0) {
         seconds @ 0..=WAIT_MAX => Duration::from_secs(seconds.unsigned_abs()),
         _ => {
             return Err(Error::field(
@@ -397,10 +383,10 @@ pub async fn items(
     app: &App,
     caller: &JobReader,
     job_id: &str,
-    cursor: Option<&str>,
-    limit: Option<i64>,
+    input: inputs::ListJobItems,
 ) -> Result<JobItems> {
-    let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let limit = validation::limit(input.limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let cursor = input.cursor.as_deref();
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let found = store::job::feedback(&app.jobs_db.get(), caller.org_id(), &job_id)
@@ -463,7 +449,7 @@ pub async fn items(
 
 /// Returns the trace of a job that has succeeded or failed.
 pub async fn trace(app: &App, caller: &JobReader, job_id: &str) -> Result<TraceDocument> {
-    let job = get(app, caller, job_id, None).await?;
+    let job = get(app, caller, job_id, inputs::GetJob::default()).await?;
     if job.trace_url.is_none() {
         return Err(Error::not_found_with(
             Resource::Trace,

@@ -14,6 +14,7 @@ use assay_core::{Code, Error, KeyId, Resource, Result, Timestamp, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
+use crate::generated::inputs;
 
 /// The fields that an owner sets of a key, not validated yet.
 pub struct KeyFields {
@@ -23,6 +24,16 @@ pub struct KeyFields {
     pub scopes: Option<Vec<String>>,
     /// The expiry, in RFC 3339.
     pub expires_at: Option<String>,
+}
+
+impl From<inputs::CreateKey> for KeyFields {
+    fn from(input: inputs::CreateKey) -> Self {
+        Self {
+            name: Some(input.name),
+            scopes: input.scopes,
+            expires_at: input.expires_at,
+        }
+    }
 }
 
 impl KeyFields {
@@ -63,7 +74,11 @@ impl KeyFields {
 }
 
 /// Returns a page of the API keys of the organization, the newest first. Revoked keys are included.
-pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKeys> {
+pub async fn list(app: &App, session: &Session, input: inputs::ListKeys) -> Result<ApiKeys> {
+    let page = PageQuery {
+        limit: input.limit,
+        cursor: input.cursor,
+    };
     let page = page.read(Listing::Keys)?;
     let mut keys = store::key::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut keys, |key| (key.created_at, key.id.to_string()));
@@ -81,12 +96,9 @@ pub async fn get(app: &App, session: &Session, key_id: &str) -> Result<ApiKey> {
 pub async fn create(
     app: &App,
     member: &TermsAccepted<Member>,
-    fields: KeyFields,
+    input: inputs::CreateKey,
 ) -> Result<ApiKeyCreated> {
-    let fields = KeyFields {
-        name: Some(fields.name.unwrap_or_default()),
-        ..fields
-    };
+    let fields = KeyFields::from(input);
     let KeyChange {
         name,
         scopes,
@@ -113,7 +125,17 @@ pub async fn create(
 }
 
 /// Renames an API key, or restricts it further. Absent fields remain unchanged.
-pub async fn update(app: &App, member: &Member, key_id: &str, fields: KeyFields) -> Result<ApiKey> {
+pub async fn update(
+    app: &App,
+    member: &Member,
+    key_id: &str,
+    input: inputs::UpdateKey,
+) -> Result<ApiKey> {
+    let fields = KeyFields {
+        name: input.name,
+        scopes: input.scopes,
+        expires_at: input.expires_at,
+    };
     let mut new = fields.read().map_err(Error::fields)?;
     if new == KeyChange::default() {
         return Err(Error::field(
@@ -154,9 +176,9 @@ pub async fn rotate(
     app: &App,
     member: &TermsAccepted<Member>,
     key_id: &str,
-    overlap: Option<i64>,
+    input: inputs::RotateKey,
 ) -> Result<ApiKeyCreated> {
-    let overlap_hours = overlap_hours(overlap)?;
+    let overlap_hours = overlap_hours(input.overlap_hours)?;
     let session = member.proof().session();
     let org_id = session.org_id();
     let key_id = parse(key_id)?;

@@ -12,13 +12,18 @@ use assay_core::{Error, OrgId, Resource, Result, UserId, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
+use crate::generated::inputs;
 
 fn not_found() -> Error {
     Error::not_found(Resource::Member)
 }
 
 /// Returns a page of the members of the organization, the longest membership first.
-pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Members> {
+pub async fn list(app: &App, session: &Session, input: inputs::ListMembers) -> Result<Members> {
+    let page = PageQuery {
+        limit: input.limit,
+        cursor: input.cursor,
+    };
     let page = page.read(Listing::Members)?;
     let mut members = store::member::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut members, |member| {
@@ -32,8 +37,13 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Membe
 
 /// Changes the role of a member. A member who is no longer an owner loses the open invites that
 /// they created, and those to their address.
-pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
-    let role: Role = match role {
+pub async fn set_role(
+    app: &App,
+    owner: &Owner,
+    user_id: &str,
+    input: inputs::UpdateMember,
+) -> Result<Member> {
+    let role: Role = match input.role.as_str() {
         "" => return Err(FieldError::required("role").into()),
         role => validation::one_of("role", role)?,
     };

@@ -10,10 +10,11 @@ use assay_core::model::validation;
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
 
 use crate::app::App;
+use crate::generated::inputs;
 
 /// Creates an organization with the caller as its owner. If sign-up is not open, only users who own
 /// an organization can create one.
-pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
+pub async fn create(app: &App, user: &User, input: inputs::CreateOrg) -> Result<Org> {
     if app.settings.sign_up != SignUp::Open
         && !store::org::owns_any(&app.db.get(), user.user_id()).await?
     {
@@ -22,7 +23,7 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
             "The operator of this installation creates organizations. Ask the operator for one.",
         ));
     }
-    let name = name_without_link("name", name)?;
+    let name = name_without_link("name", &input.name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.get().begin().await?;
     let created = store::org::lock_created(&mut transaction, user.user_id()).await?;
@@ -55,9 +56,9 @@ pub async fn update(
     app: &App,
     owner: &Owner,
     org_id: &str,
-    name: Option<&str>,
-    data_use: Option<&str>,
+    input: inputs::UpdateOrg,
 ) -> Result<Org> {
+    let (name, data_use) = (input.name.as_deref(), input.data_use.as_deref());
     let mut errors = Vec::new();
     let new_name = validation::ok_or_collect(
         &mut errors,

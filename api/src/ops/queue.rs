@@ -10,6 +10,6 @@ use crate::app::App;
 ///
 /// # Errors
 /// `unavailable` in the first second of an installation.
-pub fn get(app: &App, _caller: &JobReader) -> Result<Queue> {
+pub async fn get(app: &App, _caller: &JobReader) -> Result<Queue> {
     app.queue.totals()
 }

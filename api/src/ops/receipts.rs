@@ -26,6 +26,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::app::App;
+use crate::generated::inputs;
 use crate::limits::request_memory::SharedReservation;
 use crate::receipt_log::publication::object_key;
 
@@ -45,9 +46,10 @@ pub async fn of_job(
     app: &App,
     caller: &JobReader,
     job_id: &str,
-    figures: Option<&str>,
+    input: inputs::GetJobReceipt,
 ) -> Result<Receipt> {
     let org_id = caller.org_id();
+    let figures = input.figures.as_deref();
     let figures = figures
         .map(str::parse::<ReceiptFigures>)
         .transpose()
@@ -251,7 +253,12 @@ pub async fn opening(app: &App, owner: &Owner, job_id: &str) -> Result<ReceiptOp
 }
 
 /// Returns the commitment of a version of a suite, and what opens it after it has retired.
-pub async fn commitment(app: &App, suite_id: &str, version: Option<&str>) -> Result<Commitment> {
+pub async fn commitment(
+    app: &App,
+    suite_id: &str,
+    input: inputs::GetSuiteCommitment,
+) -> Result<Commitment> {
+    let version = input.version.as_deref();
     let wait = SignatureWait::new();
     loop {
         let stored = find_commitment(app, suite_id, version).await?;

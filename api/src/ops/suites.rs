@@ -8,6 +8,7 @@ use assay_core::model::validation;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
+use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
 
 /// Returns the current version of each suite. Every organization sees all suites.
@@ -36,7 +37,7 @@ fn not_found() -> Error {
 
 /// The largest page over a protocol, and what it costs.
 #[derive(Clone, Copy)]
-pub struct PageForm {
+struct PageForm {
     /// Maximum number of JSON bytes in a page's items. A page has at least one item.
     bytes_max: u32,
     /// Memory that each takes while the page is read and written, in bytes.
@@ -44,14 +45,14 @@ pub struct PageForm {
 }
 
 /// A page as JSON: its rows, the items made of them, and the growing body.
-pub const JSON_PAGE: PageForm = PageForm {
+const JSON_PAGE: PageForm = PageForm {
     bytes_max: 4 * 1024 * 1024,
     byte_cost: 4,
 };
 
 /// A page as a message. A JSON byte becomes up to 6.5 message bytes, one of them in `input_json`, and
 /// clients accept 4 MiB by default.
-pub const MESSAGE_PAGE: PageForm = PageForm {
+const MESSAGE_PAGE: PageForm = PageForm {
     bytes_max: 600 * 1024,
     byte_cost: 15,
 };
@@ -62,12 +63,32 @@ pub async fn items(
     app: &App,
     _: &SuiteReader,
     suite_id: &str,
-    cursor: Option<&str>,
-    limit: Option<i64>,
+    input: inputs::ListSuiteItems,
+    room: &Reservation,
+) -> Result<SuiteItems> {
+    page(app, suite_id, input, JSON_PAGE, room).await
+}
+
+/// Does the same as [`items`] for a response that is a message.
+pub async fn message_items(
+    app: &App,
+    _: &SuiteReader,
+    suite_id: &str,
+    input: inputs::ListSuiteItems,
+    room: &Reservation,
+) -> Result<SuiteItems> {
+    page(app, suite_id, input, MESSAGE_PAGE, room).await
+}
+
+async fn page(
+    app: &App,
+    suite_id: &str,
+    input: inputs::ListSuiteItems,
     form: PageForm,
     room: &Reservation,
 ) -> Result<SuiteItems> {
-    let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let limit = validation::limit(input.limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let cursor = input.cursor.as_deref();
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;

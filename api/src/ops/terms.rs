@@ -7,6 +7,7 @@ use assay_core::model::validation;
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
 
 use crate::app::App;
+use crate::generated::inputs;
 
 /// Returns the current terms, and their acceptance by the organization.
 pub async fn get(app: &App, caller: &Caller) -> Result<Terms> {
@@ -14,7 +15,8 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Terms> {
 }
 
 /// Accepts the current terms for the organization. A repeated acceptance keeps the first one.
-pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
+pub async fn accept(app: &App, owner: &Owner, input: inputs::AcceptTerms) -> Result<Terms> {
+    let version = input.version.as_str();
     validation::repeated_text("version", version)?;
     let current = current_terms(app)?;
     if version != current.version {

@@ -17,36 +17,26 @@ use futures_util::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
+use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
-
-/// The fields of a new upload, not validated yet.
-#[derive(Default)]
-pub struct NewUploadFields {
-    /// The kind of the content. Required: `predictions` or `sequences`.
-    pub kind: String,
-    /// The format of the content.
-    pub content_type: Option<String>,
-    /// The compression of the bytes.
-    pub content_encoding: Option<String>,
-    /// The number of bytes of all parts.
-    pub bytes: Option<i64>,
-    /// The SHA-256 of all parts in the order of their numbers, in hex.
-    pub sha256: Option<String>,
-}
 
 pub(super) fn not_found() -> Error {
     Error::not_found(Resource::Upload)
 }
 
 /// Creates an upload, which waits for its parts.
-pub async fn create(app: &App, submitter: &Uploader, fields: NewUploadFields) -> Result<Upload> {
-    let NewUploadFields {
+pub async fn create(
+    app: &App,
+    submitter: &Uploader,
+    input: inputs::CreateUpload,
+) -> Result<Upload> {
+    let inputs::CreateUpload {
         kind,
         content_type,
         content_encoding,
         bytes,
         sha256,
-    } = fields;
+    } = input;
     let mut errors = Vec::new();
     let parsed_kind = if kind.is_empty() {
         Err(FieldError::required("kind"))
@@ -132,23 +122,13 @@ fn hex_digest(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// The filter of a listing of uploads, not validated yet.
-pub struct UploadQuery {
-    /// The state of the uploads.
-    pub status: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The id of the upload that the page follows.
-    pub before: Option<String>,
-}
-
 /// Returns a page of the uploads of the organization, the newest first, without their parts.
-pub async fn list(app: &App, caller: &UploadReader, query: UploadQuery) -> Result<Uploads> {
-    let UploadQuery {
+pub async fn list(app: &App, caller: &UploadReader, input: inputs::ListUploads) -> Result<Uploads> {
+    let inputs::ListUploads {
         status,
         limit,
         before,
-    } = query;
+    } = input;
     let mut errors = Vec::new();
     let status = status.map(|text| validation::one_of("status", &text));
     let status = validation::ok_or_collect(&mut errors, status.transpose());

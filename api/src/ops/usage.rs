@@ -12,6 +12,7 @@ use assay_core::store::usage::{DayRow, MonthRow, SubmissionsRow};
 use assay_core::{Error, OrgId, Result, Timestamp, store};
 
 use crate::app::App;
+use crate::generated::inputs;
 
 /// Returns the usage of the organization in the current month, and the limits of its plan.
 pub async fn get(app: &App, caller: &UsageReader) -> Result<Usage> {
@@ -107,13 +108,13 @@ async fn suites(app: &App, org_id: &OrgId, resets_at: Timestamp) -> Result<Vec<S
 pub async fn days(
     app: &App,
     caller: &UsageReader,
-    from: Option<&str>,
-    to: Option<&str>,
+    input: inputs::ListUsageDays,
 ) -> Result<UsageDays> {
+    let inputs::ListUsageDays { from, to } = input;
     let mut errors = Vec::new();
-    let from = from.map(|text| validation::date("from", text));
+    let from = from.map(|text| validation::date("from", &text));
     let from = ok_or_collect(&mut errors, from.transpose());
-    let to = to.map(|text| validation::date("to", text));
+    let to = to.map(|text| validation::date("to", &text));
     let to = ok_or_collect(&mut errors, to.transpose());
     if !errors.is_empty() {
         return Err(Error::fields(errors));

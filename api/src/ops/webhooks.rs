@@ -20,26 +20,14 @@ use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::background::event_data::{object, render};
+use crate::generated::inputs;
 
 /// Maximum number of deliveries that a statement changes. Their attempts wait for it.
 const DELIVERIES_MAX: i64 = 1_000;
 
-/// The fields that an owner sets of a webhook, not validated yet.
-#[derive(Default)]
-pub struct WebhookFields {
-    /// The URL.
-    pub url: Option<String>,
-    /// The types of the events.
-    pub events: Option<Vec<String>>,
-    /// The description.
-    pub description: Option<String>,
-    /// `true` to enable it, `false` to disable it.
-    pub enabled: Option<bool>,
-}
-
-impl WebhookFields {
+impl inputs::UpdateWebhook {
     /// Validates the fields that are present. In a change, a blank description removes it.
-    fn read(self, app: &App, is_change: bool) -> Result<WebhookChange> {
+    fn validate(self, app: &App, is_change: bool) -> Result<WebhookChange> {
         let Self {
             url,
             events,
@@ -97,18 +85,23 @@ pub async fn get(app: &App, owner: &Owner, webhook_id: &str) -> Result<Webhook> 
 }
 
 /// Creates a webhook. The response is the only one that contains its first secret.
-pub async fn create(app: &App, owner: &Owner, fields: WebhookFields) -> Result<WebhookWithSecret> {
-    let fields = WebhookFields {
-        url: Some(fields.url.unwrap_or_default()),
-        events: Some(fields.events.unwrap_or_default()),
-        ..fields
+pub async fn create(
+    app: &App,
+    owner: &Owner,
+    input: inputs::CreateWebhook,
+) -> Result<WebhookWithSecret> {
+    let fields = inputs::UpdateWebhook {
+        url: Some(input.url),
+        events: Some(input.events.unwrap_or_default()),
+        description: input.description,
+        enabled: None,
     };
     let WebhookChange {
         url,
         events,
         description,
         disabled_reason: _,
-    } = fields.read(app, false)?;
+    } = fields.validate(app, false)?;
     let id = WebhookId::random()?;
     let secret = key(app)?.secret(&id, 1)?;
     let session = owner.session();
@@ -141,9 +134,9 @@ pub async fn update(
     app: &App,
     owner: &Owner,
     webhook_id: &str,
-    fields: WebhookFields,
+    input: inputs::UpdateWebhook,
 ) -> Result<Webhook> {
-    let mut change = fields.read(app, true)?;
+    let mut change = input.validate(app, true)?;
     if change == WebhookChange::default() {
         return Err(Error::field(
             "body",
@@ -202,9 +195,9 @@ pub async fn rotate(
     app: &App,
     owner: &Owner,
     webhook_id: &str,
-    overlap: Option<i64>,
+    input: inputs::RotateWebhook,
 ) -> Result<WebhookWithSecret> {
-    let hours = overlap_hours(overlap)?;
+    let hours = overlap_hours(input.overlap_hours)?;
     let session = owner.session();
     let org_id = session.org_id();
     let webhook_id = parse(webhook_id)?;
@@ -232,9 +225,10 @@ pub async fn test(
     app: &App,
     owner: &Owner,
     webhook_id: &str,
-    r#type: Option<String>,
+    input: inputs::TestWebhook,
 ) -> Result<Delivery> {
-    let r#type: Option<EventType> = r#type
+    let r#type: Option<EventType> = input
+        .r#type
         .map(|text| validation::one_of("type", &text))
         .transpose()?;
     let r#type = r#type.unwrap_or(EventType::Ping);
@@ -289,28 +283,18 @@ async fn newest_data(
     })
 }
 
-/// The parameters of a listing of deliveries, not validated yet.
-pub struct DeliveryQuery {
-    /// The status of the deliveries.
-    pub status: Option<String>,
-    /// The size of the page.
-    pub limit: Option<i64>,
-    /// The id of the delivery that the page follows.
-    pub before: Option<String>,
-}
-
 /// Returns a page of the deliveries of a webhook, the newest first.
 pub async fn deliveries(
     app: &App,
     owner: &Owner,
     webhook_id: &str,
-    query: DeliveryQuery,
+    input: inputs::ListDeliveries,
 ) -> Result<Deliveries> {
-    let DeliveryQuery {
+    let inputs::ListDeliveries {
         status,
         limit,
         before,
-    } = query;
+    } = input;
     let mut errors = Vec::new();
     let status = status.map(|text| validation::one_of("status", &text));
     let status = ok_or_collect(&mut errors, status.transpose());
@@ -361,7 +345,13 @@ pub async fn retry(
 }
 
 /// Sends the events since a time that were not delivered.
-pub async fn recover(app: &App, owner: &Owner, webhook_id: &str, since: &str) -> Result<Webhook> {
+pub async fn recover(
+    app: &App,
+    owner: &Owner,
+    webhook_id: &str,
+    input: inputs::RecoverWebhook,
+) -> Result<Webhook> {
+    let since = input.since.as_str();
     let since = match since.is_empty() {
         true => Err(FieldError::required("since")),
         false => validation::timestamp("since", since),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use assay_core::model::openapi_schema;
 use assay_core::model::permissions::{Credential, Proof};
 use assay_core::{BestEffort as _, Code, Error, Result};
-use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
+use axum::extract::{FromRequestParts, RawPathParams, Request};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
@@ -67,22 +67,10 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
     }
 }
 
-/// The path parameter of a route that has one.
-pub struct Id(pub String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Id {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let Ids([id]) = Ids::from_request_parts(parts, state).await?;
-        Ok(Self(id))
-    }
-}
-
 impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let context = parts.extensions.get::<Self>().cloned();
-        Ok(context.ok_or_else(|| Error::internal("the request has no context"))?)
+        Ok(Self::find(&parts.extensions)?)
     }
 }
 
@@ -104,13 +92,6 @@ impl PartialSchema for IdempotencyKeySchema {
 }
 
 impl ToSchema for IdempotencyKeySchema {}
-
-impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Failure> {
-        Ok(Self::from_headers(&parts.headers)?)
-    }
-}
 
 impl IdempotencyKey {
     /// Returns the key, or `None` if the header is absent.

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use assay_core::model::cursor::PageQuery;
 use assay_core::{Code, Error, Result};
 use assay_eval::FieldError;
 use assay_eval::json::{DEPTH_MAX, depth, skip_string, skip_value};
@@ -468,17 +467,6 @@ impl Query {
             Err(Error::fields(self.errors))
         }
     }
-}
-
-/// Reads the parameters `limit` and `cursor` of a paged listing.
-pub fn page_query(uri: &Uri) -> Result<PageQuery> {
-    let mut query = Query::read(uri);
-    let page = PageQuery {
-        limit: query.integer("limit"),
-        cursor: query.string("cursor"),
-    };
-    query.finish()?;
-    Ok(page)
 }
 
 #[cfg(test)]

@@ -4,6 +4,11 @@ mod arguments;
 mod client;
 mod commands;
 mod failure;
+/// The code that `cargo contract` writes.
+mod generated {
+    #[rustfmt::skip]
+    pub mod operations;
+}
 mod messages;
 mod operations;
 mod output;

@@ -15,8 +15,8 @@ mod uploads;
 
 use base::text_enum;
 pub use base::{
-    cursor, date, error, error_details, ids, metadata, openapi_schema, public_name, random, scope,
-    secret, span_context, timestamp, validation,
+    cursor, date, error, error_details, health, ids, metadata, openapi_schema, public_name, random,
+    scope, secret, span_context, timestamp, validation,
 };
 pub use boards::{board, receipt};
 pub use events::{audit, event, webhook, webhook_secret, webhook_target};

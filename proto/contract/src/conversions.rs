@@ -8,6 +8,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use quote::quote;
 
 use crate::contract::{Contract, MessageOption};
+use crate::names::upper_camel;
 use crate::problem::{Position, Problem};
 use crate::rust_file::{RustFile, identifier};
 
@@ -23,7 +24,10 @@ pub fn generate(contract: &Contract) -> Result<String, Vec<Problem>> {
     let mut modules = BTreeSet::new();
     let mut items = Vec::new();
     for message in contract.messages() {
-        if let Some(option) = contract.message_option(&message) {
+        if let Some(option) = contract.message_option(&message)
+            && !option.resource.is_empty()
+            && !option.by_hand
+        {
             match conversion(contract, &message, &option) {
                 Ok((module, item)) => {
                     modules.insert(module);
@@ -111,7 +115,9 @@ fn resource(
     message: &MessageDescriptor,
     option: &MessageOption,
 ) -> Result<Resource, String> {
-    let MessageOption { resource, flatten } = option;
+    let MessageOption {
+        resource, flatten, ..
+    } = option;
     if message.parent_message().is_some() {
         return Err("a message inside another one cannot have a resource".to_owned());
     }
@@ -156,7 +162,7 @@ fn flattened_part(
     message: &MessageDescriptor,
     flatten: &str,
 ) -> Result<(MessageDescriptor, Resource), String> {
-    let name = camel_case(flatten);
+    let name = upper_camel(flatten);
     let Some(part) = contract.message(&name) else {
         return Err(format!("flatten `{flatten}`: there is no message {name}"));
     };
@@ -174,17 +180,6 @@ fn flattened_part(
     }
     let resource = resource(contract, &part, &option)?;
     Ok((part, resource))
-}
-
-/// Returns a name in upper camel case.
-fn camel_case(name: &str) -> String {
-    let mut camel = String::new();
-    for word in name.split('_') {
-        let mut letters = word.chars();
-        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        camel.push_str(letters.as_str());
-    }
-    camel
 }
 
 /// Returns the field of the message with its value: the converted field of the resource.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_contract::{GeneratedFile, generate, read_sources};
+use assay_contract::{GeneratedFile, generate, read_documents, read_sources};
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -21,7 +21,8 @@ fn main() -> ExitCode {
 /// Writes the generated files of a repository.
 fn run(root: &Path) -> Result<(), String> {
     let sources = read_sources(root).map_err(|error| format!("proto/assay/v1: {error}"))?;
-    let files = generate(&sources).map_err(|problems| {
+    let documents = read_documents(root).map_err(|error| format!("documents: {error}"))?;
+    let files = generate(&sources, &documents).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         lines.join("\n")
     })?;

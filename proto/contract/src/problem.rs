@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use prost_reflect::{FieldDescriptor, FileDescriptor, MessageDescriptor};
+use prost_reflect::{
+    FieldDescriptor, FileDescriptor, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
+};
 
 /// The line and the column at which a declaration begins, both counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,16 @@ impl Position {
     /// Returns the position of a field.
     pub fn field(field: &FieldDescriptor) -> Self {
         Self::find(&field.parent_file(), field.path())
+    }
+
+    /// Returns the position of an rpc.
+    pub fn method(rpc: &MethodDescriptor) -> Self {
+        Self::find(&rpc.parent_file(), rpc.path())
+    }
+
+    /// Returns the position of a service.
+    pub fn service(service: &ServiceDescriptor) -> Self {
+        Self::find(&service.parent_file(), service.path())
     }
 
     fn find(file: &FileDescriptor, path: &[i32]) -> Self {

@@ -1,6 +1,7 @@
 //! Tests with small contracts.
 
 use crate::contract::Sources;
+use crate::documents::Documents;
 use crate::generate::generate;
 
 /// Returns the result for a contract with one file: the conversions, or the errors in lines.
@@ -14,7 +15,7 @@ fn conversions(declarations: &str) -> Result<String, String> {
         ("assay/v1/options.proto".to_owned(), options.to_owned()),
         ("assay/v1/things.proto".to_owned(), things),
     ]);
-    match generate(&sources) {
+    match generate(&sources, &Documents::new()) {
         Ok(files) => {
             let file = files.into_iter().next().unwrap();
             assert_eq!(file.path, "proto/src/generated/conversions.rs");

@@ -16,7 +16,7 @@ use crate::dashboard::response::{PageResult, page, page_with, redirect_with_noti
 use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
-use crate::ops::boards::{BoardQuery, NewEntryFields};
+use crate::generated::inputs;
 use crate::ops::{boards, jobs, suites};
 
 /// Number of entries on a page.
@@ -108,7 +108,7 @@ pub async fn show(
     let board = match suite.board {
         BoardMode::Off => None,
         BoardMode::Live | BoardMode::AtClose => {
-            let page = BoardQuery {
+            let page = inputs::GetLeaderboard {
                 version: None,
                 limit: Some(ROWS),
                 cursor: query.given("cursor").map(str::to_owned),
@@ -134,12 +134,12 @@ pub async fn show(
 /// Returns the newest entries of the organization for a suite.
 async fn own_entries(app: &App, visitor: &Visitor, suite_id: &str) -> Result<Vec<BoardEntry>> {
     let reader: JobReader = visitor.proof()?;
-    let suite_id = Some(suite_id.to_owned());
-    Ok(
-        boards::list_entries(app, &reader, suite_id, Some(ROWS), None)
-            .await?
-            .entries,
-    )
+    let newest = inputs::ListEntries {
+        suite_id: Some(suite_id.to_owned()),
+        limit: Some(ROWS),
+        before: None,
+    };
+    Ok(boards::list_entries(app, &reader, newest).await?.entries)
 }
 
 /// Shows the form that enters a job on the board of its suite.
@@ -153,7 +153,7 @@ pub async fn new(
 
 async fn enter_page(app: &App, visitor: Visitor, job_id: &str, entry: Entry) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let job = jobs::get(app, &reader, job_id, None).await?;
+    let job = jobs::get(app, &reader, job_id, inputs::GetJob::default()).await?;
     let needs_final = match &job.versions.suite_id {
         Some(suite_id) if !job.r#final => {
             let suite = suites::get(app, &visitor.proof()?, suite_id.as_str()).await?;
@@ -180,12 +180,15 @@ pub async fn enter(
     Submitted(fields): Submitted,
 ) -> PageResult {
     let submitter: EvalSubmitter = visitor.proof()?;
-    let new = NewEntryFields {
-        name: fields.get("name"),
-        url: fields.given("url"),
-        marks_final: fields.given("final").is_some(),
+    let new = inputs::CreateEntry {
+        name: fields.get("name").to_owned(),
+        url: fields.given("url").map(str::to_owned),
     };
-    match boards::enter(&app, &submitter, &job_id, new).await {
+    let entered = match fields.given("final") {
+        Some(_) => boards::enter_final(&app, &submitter, &job_id, new).await,
+        None => boards::enter(&app, &submitter, &job_id, new).await,
+    };
+    match entered {
         Ok(entry) => {
             let notice = format!("{} has entered the board.", entry.name);
             let path = format!("/suites/{}/board", entry.suite_id);

@@ -14,6 +14,7 @@ use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
+use crate::generated::inputs;
 use crate::ops::{comparisons, jobs};
 
 #[derive(Template)]
@@ -74,9 +75,13 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
     }
     let reader: JobReader = visitor.proof()?;
     let compared = async {
-        let comparison = comparisons::create(&app, &reader, a, b).await?;
-        let a = jobs::get(&app, &reader, a, None).await?;
-        let b = jobs::get(&app, &reader, b, None).await?;
+        let jobs = inputs::CreateComparison {
+            job_a: a.to_owned(),
+            job_b: b.to_owned(),
+        };
+        let comparison = comparisons::create(&app, &reader, jobs).await?;
+        let a = jobs::get(&app, &reader, a, inputs::GetJob::default()).await?;
+        let b = jobs::get(&app, &reader, b, inputs::GetJob::default()).await?;
         Ok((comparison, a, b))
     };
     match compared.await {

@@ -1,7 +1,6 @@
 //! Claimed domains.
 
 use askama::Template;
-use assay_core::model::cursor::PageQuery;
 use assay_core::model::email_domain::{ClaimedDomain, DomainClaim};
 use assay_core::model::permissions::Session;
 use axum::extract::{Path, State};
@@ -12,6 +11,7 @@ use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, page, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::ops::domains;
 
 #[derive(Template)]
@@ -38,7 +38,7 @@ pub async fn list(State(app): State<App>, visitor: Visitor) -> PageResult {
 
 async fn show(app: &App, visitor: Visitor, entry: Entry, claim: Option<DomainClaim>) -> PageResult {
     let session: Session = visitor.proof()?;
-    let all = PageQuery {
+    let all = inputs::ListDomains {
         limit: Some(200),
         cursor: None,
     };
@@ -58,7 +58,8 @@ pub async fn claim(
     visitor: Visitor,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    match domains::claim(&app, &visitor.proof()?, fields.get("domain")).await {
+    let domain = fields.get("domain").to_owned();
+    match domains::claim(&app, &visitor.proof()?, inputs::ClaimDomain { domain }).await {
         Ok(claim) => show(&app, visitor, Entry::default(), Some(claim)).await,
         Err(error) => {
             let entry = Entry::rejected(&fields, error)?;
@@ -85,7 +86,10 @@ pub async fn verify(
         let notice = format!("The domain {domain} is verified.");
         return Ok(redirect_with_notice("/domains", &notice));
     }
-    let claim = domains::claim(&app, &owner, &domain).await?;
+    let again = inputs::ClaimDomain {
+        domain: domain.clone(),
+    };
+    let claim = domains::claim(&app, &owner, again).await?;
     let entry = Entry {
         message: format!(
             "The record of {domain} was not found. A new record can take some minutes to be visible. Check it, and try again."
@@ -103,7 +107,10 @@ pub async fn update(
     Submitted(fields): Submitted,
 ) -> PageResult {
     let joins = fields.get("auto_join") == "true";
-    domains::update(&app, &visitor.proof()?, &domain, Some(joins)).await?;
+    let change = inputs::UpdateDomain {
+        auto_join: Some(joins),
+    };
+    domains::update(&app, &visitor.proof()?, &domain, change).await?;
     let notice = if joins {
         format!("Users with an address of {domain} join when they sign in.")
     } else {

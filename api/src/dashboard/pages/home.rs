@@ -2,7 +2,6 @@
 //! of its limits and the last jobs.
 
 use askama::Template;
-use assay_core::model::cursor::PageQuery;
 use assay_core::model::job::{Job, JobStatus};
 use assay_core::model::permissions::{Caller, Owner, Session};
 use assay_core::model::usage::Usage;
@@ -14,7 +13,7 @@ use crate::dashboard::response::{PageResult, page};
 use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Visitor};
-use crate::ops::jobs::Filter;
+use crate::generated::inputs;
 use crate::ops::{jobs, keys, suites, terms, usage};
 
 /// Number of jobs on the page.
@@ -46,9 +45,14 @@ struct Step {
 pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     let org = visitor.org()?;
     let reader = visitor.proof()?;
-    let jobs = jobs::list(&app, &reader, Filter::newest(JOBS), visitor.room())
-        .await?
-        .jobs;
+    let jobs = jobs::list(
+        &app,
+        &reader,
+        inputs::ListJobs::newest(JOBS),
+        visitor.room(),
+    )
+    .await?
+    .jobs;
     let usage = usage::get(&app, &visitor.proof()?).await?;
     let has_score = jobs.iter().any(|job| job.status == JobStatus::Succeeded);
     let steps = if has_score {
@@ -80,9 +84,9 @@ async fn first_steps(
     visitor: &Visitor,
     jobs: &[Job],
 ) -> assay_core::Result<Option<Vec<Step>>> {
-    let succeeded = Filter {
+    let succeeded = inputs::ListJobs {
         status: Some(JobStatus::Succeeded.to_string()),
-        ..Filter::newest(1)
+        ..inputs::ListJobs::newest(1)
     };
     let reader = visitor.proof()?;
     if !jobs::list(app, &reader, succeeded, visitor.room())
@@ -93,7 +97,7 @@ async fn first_steps(
         return Ok(None);
     }
     let session: Session = visitor.proof()?;
-    let one = PageQuery {
+    let one = inputs::ListKeys {
         limit: Some(1),
         cursor: None,
     };

@@ -20,7 +20,7 @@ use crate::dashboard::score::{Score, eval_result};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::dashboard::waterfall::Waterfall;
-use crate::ops::jobs::Filter;
+use crate::generated::inputs;
 use crate::ops::{jobs, receipts, suites};
 
 /// Number of jobs on a page.
@@ -112,9 +112,9 @@ struct CancelPage {
 }
 
 /// Returns the filter of a list of jobs.
-fn filter_of(query: &Form, limit: i64) -> Filter {
+fn filter_of(query: &Form, limit: i64) -> inputs::ListJobs {
     let given = |name| query.given(name).map(str::to_owned);
-    Filter {
+    inputs::ListJobs {
         r#type: given("type"),
         status: given("status"),
         suite_id: given("suite_id"),
@@ -207,7 +207,7 @@ pub async fn show(
 ) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let wait = query.given("wait").map(|_| WAIT);
-    let job = jobs::get(&app, &reader, &job_id, wait).await?;
+    let job = jobs::get(&app, &reader, &job_id, inputs::GetJob { wait }).await?;
     let waterfall = match job.status {
         JobStatus::Succeeded | JobStatus::Failed => trace(&app, &reader, &job_id).await?,
         _ => None,
@@ -267,7 +267,7 @@ async fn comparable(app: &App, visitor: &Visitor, job: &Job) -> Result<Vec<Job>>
     else {
         return Ok(Vec::new());
     };
-    let filter = Filter::newest_scores(suite_id, 20);
+    let filter = inputs::ListJobs::newest_scores(suite_id, 20);
     let reader = visitor.proof()?;
     let mut others = jobs::list(app, &reader, filter, visitor.room()).await?.jobs;
     others.retain(|other| other.id != job.id);
@@ -281,7 +281,7 @@ pub async fn json(
     Path(job_id): Path<String>,
 ) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let job = jobs::get(&app, &reader, &job_id, None).await?;
+    let job = jobs::get(&app, &reader, &job_id, inputs::GetJob::default()).await?;
     Ok(download(
         &format!("{job_id}.json"),
         Json(job).into_response(),
@@ -307,7 +307,8 @@ pub async fn receipt_json(
     Path(job_id): Path<String>,
 ) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let receipt = receipts::of_job(&app, &reader, &job_id, None).await?;
+    let receipt =
+        receipts::of_job(&app, &reader, &job_id, inputs::GetJobReceipt::default()).await?;
     let response = Json(receipt).into_response();
     Ok(download(&format!("{job_id}-receipt.json"), response))
 }
@@ -319,7 +320,7 @@ pub async fn confirm_cancellation(
     Path(job_id): Path<String>,
 ) -> PageResult {
     let reader: JobReader = visitor.proof()?;
-    let job = jobs::get(&app, &reader, &job_id, None).await?;
+    let job = jobs::get(&app, &reader, &job_id, inputs::GetJob::default()).await?;
     let layout = visitor.layout(&app, "Cancel a job", Section::Jobs).await?;
     page(&CancelPage { layout, job })
 }

@@ -2,7 +2,6 @@
 
 use askama::Template;
 use assay_core::Error;
-use assay_core::model::cursor::PageQuery;
 use assay_core::model::key::{ApiKey, ApiKeyCreated, OVERLAP_HOURS_DEFAULT};
 use assay_core::model::member::Member;
 use assay_core::model::permissions;
@@ -17,6 +16,7 @@ use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, forget, once, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::http::cookies;
 use crate::ops::{keys, members};
 
@@ -94,12 +94,12 @@ async fn show(
     secret: Option<String>,
 ) -> PageResult {
     let session: permissions::Session = visitor.proof()?;
-    let page_of_keys = PageQuery {
+    let page_of_keys = inputs::ListKeys {
         limit: None,
         cursor: query.given("cursor").map(str::to_owned),
     };
     let keys = keys::list(app, &session, page_of_keys).await?;
-    let members = members::list(app, &session, PageQuery::default()).await?;
+    let members = members::list(app, &session, inputs::ListMembers::default()).await?;
     let status = entry.status();
     let template = KeysPage {
         layout: visitor.layout(app, "API keys", Section::Keys).await?,
@@ -129,10 +129,10 @@ pub async fn create(
 }
 
 /// Returns the fields of a new key that a form has.
-pub fn fields(form: &Form) -> keys::KeyFields {
+pub fn fields(form: &Form) -> inputs::CreateKey {
     let scopes: Vec<String> = form.values("scopes").map(str::to_owned).collect();
-    keys::KeyFields {
-        name: Some(form.get("name").to_owned()),
+    inputs::CreateKey {
+        name: form.get("name").to_owned(),
         scopes: Some(scopes).filter(|scopes| !scopes.is_empty()),
         expires_at: form.given("expires_at").map(end_of_day),
     }
@@ -222,7 +222,11 @@ pub async fn rotate(
 ) -> PageResult {
     let overlap = fields.get("overlap_hours");
     let rotated = match overlap.parse() {
-        Ok(hours) => keys::rotate(&app, &visitor.proof()?, &key_id, Some(hours)).await,
+        Ok(hours) => {
+            let overlap_hours = Some(hours);
+            let rotation = inputs::RotateKey { overlap_hours };
+            keys::rotate(&app, &visitor.proof()?, &key_id, rotation).await
+        }
         Err(_) => Err(Error::field(
             "overlap_hours",
             "type",

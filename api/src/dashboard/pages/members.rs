@@ -1,7 +1,6 @@
 //! Members and invites.
 
 use askama::Template;
-use assay_core::model::cursor::PageQuery;
 use assay_core::model::invite::Invite;
 use assay_core::model::key::ApiKey;
 use assay_core::model::member::Member;
@@ -15,6 +14,7 @@ use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, page_with, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::ops::{invites, keys, members};
 
 #[derive(Template)]
@@ -64,14 +64,14 @@ pub async fn list(State(app): State<App>, visitor: Visitor, Query(query): Query)
 
 async fn show(app: &App, visitor: Visitor, query: &Form, entry: Entry) -> PageResult {
     let session: Session = visitor.proof()?;
-    let asked = PageQuery {
+    let asked = inputs::ListMembers {
         limit: None,
         cursor: query.given("cursor").map(str::to_owned),
     };
     let members = members::list(app, &session, asked).await?;
     let invites = match visitor.proof::<Owner>() {
         Ok(owner) => {
-            invites::list(app, &owner, PageQuery::default())
+            invites::list(app, &owner, inputs::ListInvites::default())
                 .await?
                 .invites
         }
@@ -99,8 +99,11 @@ pub async fn invite(
     visitor: Visitor,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    let role = fields.given("role");
-    match invites::create(&app, &visitor.proof()?, fields.get("email"), role).await {
+    let new = inputs::CreateInvite {
+        email: fields.get("email").to_owned(),
+        role: fields.given("role").map(str::to_owned),
+    };
+    match invites::create(&app, &visitor.proof()?, new).await {
         Ok(invite) => {
             let notice = format!("{} was invited.", invite.email);
             Ok(redirect_with_notice("/members", &notice))
@@ -130,7 +133,9 @@ pub async fn set_role(
     Path(user_id): Path<String>,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    match members::set_role(&app, &visitor.proof()?, &user_id, fields.get("role")).await {
+    let role = fields.get("role").to_owned();
+    let change = inputs::UpdateMember { role };
+    match members::set_role(&app, &visitor.proof()?, &user_id, change).await {
         Ok(member) => {
             let notice = format!("{} is now {}.", member.email, member.role);
             Ok(redirect_with_notice("/members", &notice))
@@ -155,7 +160,7 @@ async fn removal(app: &App, visitor: Visitor, user_id: &str, entry: Entry) -> Pa
     let _: Owner = visitor.proof()?;
     let session: Session = visitor.proof()?;
     let member = members::get(app, &session, user_id).await?;
-    let all = PageQuery {
+    let all = inputs::ListKeys {
         limit: Some(200),
         cursor: None,
     };

@@ -12,6 +12,7 @@ use crate::dashboard::response::{
 };
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::ops::orgs;
 
 #[derive(Template)]
@@ -87,7 +88,8 @@ pub async fn create(
     visitor: Visitor,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    match orgs::create(&app, &visitor.proof()?, fields.get("name")).await {
+    let name = fields.get("name").to_owned();
+    match orgs::create(&app, &visitor.proof()?, inputs::CreateOrg { name }).await {
         Ok(org) if visitor.org().is_err() => {
             let notice = format!("The organization {} was created.", org.name);
             Ok(redirect_with_notice("/", &notice))
@@ -128,14 +130,11 @@ pub async fn update(
 ) -> PageResult {
     let org = visitor.org()?;
     let owner = visitor.proof()?;
-    let updated = orgs::update(
-        &app,
-        &owner,
-        org.id.as_str(),
-        Some(fields.get("name")),
-        Some(fields.get("data_use")),
-    );
-    match updated.await {
+    let change = inputs::UpdateOrg {
+        name: Some(fields.get("name").to_owned()),
+        data_use: Some(fields.get("data_use").to_owned()),
+    };
+    match orgs::update(&app, &owner, org.id.as_str(), change).await {
         Ok(_) => Ok(redirect_with_notice(
             "/settings",
             "The settings were saved.",

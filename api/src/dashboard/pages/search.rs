@@ -12,7 +12,7 @@ use crate::dashboard::response::{PageResult, page, redirect};
 use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
-use crate::ops::jobs::Filter;
+use crate::generated::inputs;
 use crate::ops::{jobs, keys};
 
 /// Number of jobs that are listed for a label.
@@ -43,9 +43,9 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
     {
         return Ok(redirect(&format!("/jobs/{job_id}")));
     }
-    let labelled = Filter {
+    let labelled = inputs::ListJobs {
         label: query.given("q").map(str::to_owned),
-        ..Filter::newest(JOBS)
+        ..inputs::ListJobs::newest(JOBS)
     };
     let found = match query.given("q") {
         Some(_) => jobs::list(&app, &reader, labelled, visitor.room()).await,

@@ -18,6 +18,7 @@ use crate::dashboard::filters;
 use crate::dashboard::form::Entry;
 use crate::dashboard::response::{PageResult, forget, next_path, page, page_with, redirect};
 use crate::dashboard::visitor::{Browser, Layout, Query, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::http::cookies;
 use crate::http::request_context::RequestContext;
 use crate::openid::ProviderSettings;
@@ -115,7 +116,9 @@ pub async fn request(
     Submitted(fields): Submitted,
 ) -> PageResult {
     let next = next_path(fields.get("next"));
-    match auth::request(&app, context.origin(), fields.get("email")).await {
+    let email = fields.get("email").to_owned();
+    let input = inputs::RequestSignIn { email };
+    match auth::request(&app, context.origin(), input).await {
         Ok(requested) => {
             let mut response = page(&LinkSentPage {
                 layout: browser.layout("Check your email"),
@@ -142,7 +145,8 @@ pub async fn verify(
     headers: HeaderMap,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    match auth::verify(&app, context.origin(), fields.get("token")).await {
+    let token = fields.get("token").to_owned();
+    match auth::verify(&app, context.origin(), inputs::VerifySignIn { token }).await {
         Ok(signed_in) => open_session(&headers, &signed_in),
         Err(error) => failed(&app, browser, error, "/"),
     }

@@ -23,13 +23,13 @@ use crate::dashboard::response::{PageResult, page, page_with, redirect, redirect
 use crate::dashboard::section::Section;
 use crate::dashboard::snippets::{self, Snippets};
 use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::http::request_context::RequestContext;
 use crate::layers::memory;
 use crate::limits::request_memory::SharedReservation;
 use crate::ops::submissions::Origin;
 use crate::ops::upload_fit;
-use crate::ops::uploads::{self, NewUploadFields, UploadQuery};
-use crate::ops::{complete_upload, evals, suites, usage};
+use crate::ops::{complete_upload, evals, suites, uploads, usage};
 
 /// Size of the parts in which a file is stored, in bytes.
 const PART_BYTES: usize = 32 * 1024 * 1024;
@@ -91,7 +91,7 @@ pub async fn choose(State(app): State<App>, visitor: Visitor) -> PageResult {
     let suites = suites::list(&app, &visitor.proof()?).await?.suites;
     let mut waiting = Vec::new();
     for status in [UploadStatus::Ready, UploadStatus::Pending] {
-        let query = UploadQuery {
+        let query = inputs::ListUploads {
             status: Some(status.to_string()),
             limit: Some(WAITING),
             before: None,
@@ -209,7 +209,7 @@ async fn store(
         };
         let mut file = File::open(field).await?;
         let first = file.next.as_deref().unwrap_or_default();
-        let new = NewUploadFields {
+        let new = inputs::CreateUpload {
             kind: UploadKind::Predictions.to_string(),
             content_type: Some(content_type.to_string()),
             content_encoding: Some(ContentEncoding::of(Compression::detect(first)).to_string()),

@@ -18,8 +18,7 @@ use crate::dashboard::score::Score;
 use crate::dashboard::section::Section;
 use crate::dashboard::snippets::{self, Snippets};
 use crate::dashboard::visitor::{Layout, Query, Visitor};
-use crate::ops::jobs::Filter;
-use crate::ops::suites::JSON_PAGE;
+use crate::generated::inputs;
 use crate::ops::{jobs, suites, usage};
 
 /// Number of items on a page.
@@ -132,7 +131,7 @@ pub async fn show(
 
 /// Returns the newest evals of a suite that have succeeded, the newest first.
 async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
-    let filter = Filter::newest_scores(&suite.suite_id, HISTORY);
+    let filter = inputs::ListJobs::newest_scores(&suite.suite_id, HISTORY);
     Ok(jobs::list(app, &visitor.proof()?, filter, visitor.room())
         .await?
         .jobs)
@@ -147,9 +146,11 @@ pub async fn items(
 ) -> PageResult {
     let reader = visitor.proof()?;
     let suite = suites::get(&app, &reader, &suite_id).await?;
-    let cursor = query.given("cursor");
-    let (limit, room) = (Some(ITEMS), visitor.room());
-    let found = suites::items(&app, &reader, &suite_id, cursor, limit, JSON_PAGE, room).await?;
+    let asked = inputs::ListSuiteItems {
+        cursor: query.given("cursor").map(str::to_owned),
+        limit: Some(ITEMS),
+    };
+    let found = suites::items(&app, &reader, &suite_id, asked, visitor.room()).await?;
     let layout = visitor
         .layout(&app, format!("Items of {suite_id}"), Section::Suites)
         .await?;
@@ -198,7 +199,7 @@ async fn baseline(
     if job_id.is_empty() {
         return Ok(None);
     }
-    let job = jobs::get(app, &visitor.proof()?, job_id, None).await?;
+    let job = jobs::get(app, &visitor.proof()?, job_id, inputs::GetJob::default()).await?;
     let is_of_suite = job.versions.suite_id.as_ref() == Some(&suite.suite_id);
     Ok(Score::of(&job)
         .filter(|_| is_of_suite)

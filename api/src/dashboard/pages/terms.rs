@@ -10,6 +10,7 @@ use crate::dashboard::filters;
 use crate::dashboard::response::{PageResult, page, redirect_with_notice};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Submitted, Visitor};
+use crate::generated::inputs;
 use crate::ops::terms;
 
 #[derive(Template)]
@@ -37,8 +38,8 @@ pub async fn accept(
     visitor: Visitor,
     Submitted(fields): Submitted,
 ) -> PageResult {
-    let version = fields.get("version");
-    terms::accept(&app, &visitor.proof()?, version).await?;
+    let version = fields.get("version").to_owned();
     let notice = format!("Version {version} of the terms was accepted.");
+    terms::accept(&app, &visitor.proof()?, inputs::AcceptTerms { version }).await?;
     Ok(redirect_with_notice("/terms", &notice))
 }

@@ -14,6 +14,7 @@ use crate::dashboard::form::{Entry, Form};
 use crate::dashboard::response::{PageResult, page_with};
 use crate::dashboard::section::Section;
 use crate::dashboard::visitor::{Layout, Query, Visitor};
+use crate::generated::inputs;
 use crate::ops::usage;
 
 #[derive(Template)]
@@ -122,8 +123,11 @@ async fn read_days(
     reader: &UsageReader,
     query: &Form,
 ) -> assay_core::Result<Vec<UsageDay>> {
-    let found = usage::days(app, reader, query.given("from"), query.given("to")).await?;
-    Ok(found.days)
+    let range = inputs::ListUsageDays {
+        from: query.given("from").map(str::to_owned),
+        to: query.given("to").map(str::to_owned),
+    };
+    Ok(usage::days(app, reader, range).await?.days)
 }
 
 /// A row of the exported table.

@@ -5,6 +5,7 @@ pub mod cursor;
 pub mod date;
 pub mod error;
 pub mod error_details;
+pub mod health;
 pub mod ids;
 pub mod metadata;
 pub mod openapi_schema;

@@ -57,17 +57,6 @@ text_enum! {
     }
 }
 
-/// The request body of `POST /v1/jobs/{job_id}/board`.
-#[derive(ToSchema)]
-pub struct EntryCreate {
-    /// The name of the entry on the board. It is unique on the board without regard to case.
-    #[schema(min_length = 1, max_length = 100)]
-    pub name: String,
-    /// A page about the entry, with `https`. The platform never fetches it.
-    #[schema(max_length = 512, format = "uri")]
-    pub url: Option<String>,
-}
-
 /// A job that its organization put on the board of a suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Entry {

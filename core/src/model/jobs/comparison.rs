@@ -6,17 +6,6 @@ use utoipa::ToSchema;
 
 use crate::model::ids::{JobId, SuiteId};
 
-/// The request body of `POST /v1/comparisons`.
-#[derive(ToSchema)]
-pub struct ComparisonCreate {
-    /// The id of a succeeded job of the organization.
-    #[schema(value_type = JobId)]
-    pub job_a: String,
-    /// The id of a succeeded job of the organization on the same version of the same suite.
-    #[schema(value_type = JobId)]
-    pub job_b: String,
-}
-
 /// A job of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

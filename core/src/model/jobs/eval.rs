@@ -6,34 +6,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 pub use assay_eval::prediction::*;
 
-use crate::model::ids::{SuiteId, UploadId};
-use crate::model::metadata::Metadata;
-use crate::model::validation;
-
 /// Pattern of a string without NUL.
 const NO_NUL: &str = r"^[^\u0000]*$";
-
-/// A submission. It has exactly one of `predictions` and `input_ref`.
-#[derive(ToSchema)]
-pub struct EvalCreate {
-    /// The id of the suite. The predictions are scored against its current version.
-    pub suite_id: SuiteId,
-    /// The predictions, at most one for each item, instead of `input_ref`. The request body has at
-    /// most 5 MiB.
-    #[schema(min_items = 1)]
-    pub predictions: Option<Vec<SubmittedPrediction>>,
-    /// The `input_ref` of an upload that is ready, instead of `predictions`.
-    pub input_ref: Option<UploadId>,
-    /// The version of the suite that the predictions were made for. If it is not the current one, the
-    /// request fails with 409.
-    #[schema(min_length = 1)]
-    pub suite_version: Option<String>,
-    /// A name for the job.
-    #[schema(value_type = Option<validation::Text>)]
-    pub label: Option<String>,
-    /// Pairs of texts that the job keeps, such as the commit of the model.
-    pub metadata: Option<Metadata>,
-}
 
 /// A prediction for one item. Unknown fields are ignored.
 #[derive(ToSchema)]

@@ -9,11 +9,10 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::model::error::Code;
 use crate::model::error_details::Endpoint;
-use crate::model::ids::{JobId, SuiteId, UploadId};
+use crate::model::ids::{JobId, UploadId};
 use crate::model::sequence::Sequence;
-use crate::model::serving::{OnLong, OnUnknown, Ranking, SequenceCreate};
+use crate::model::serving::{OnLong, OnUnknown, Ranking};
 use crate::model::timestamp::Timestamp;
-use crate::model::validation;
 
 /// The longest time of one call of an engine for a job, with the wait for a permit.
 pub const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
@@ -21,38 +20,8 @@ pub const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
 /// Number of days after which the output of a job is deleted.
 pub const OUTPUT_DAYS: i32 = 7;
 
-/// The request body of `POST /v1/predictions`. It has exactly one of `sequences`, `input_ref` and
-/// `suite_id`.
-#[derive(ToSchema)]
-pub struct PredictionCreate {
-    /// The id of the model.
-    #[schema(min_length = 1, max_length = 64)]
-    pub model_id: String,
-    /// The version of the model. The default is the current one. The job keeps the version that is
-    /// current when it is accepted.
-    #[schema(min_length = 1, max_length = 64)]
-    pub model_version: Option<String>,
-    /// The operation, which is always `predict`.
-    #[schema(schema_with = only_predict)]
-    pub operation: Option<Endpoint>,
-    /// The sequences, whose ids are distinct. The request body has at most 5 MiB.
-    #[schema(min_items = 1)]
-    pub sequences: Option<Vec<SequenceCreate>>,
-    /// The `input_ref` of an upload of the kind `sequences` that is ready.
-    pub input_ref: Option<UploadId>,
-    /// The id of a suite, all items of whose current version are predicted.
-    pub suite_id: Option<SuiteId>,
-    /// The options of the operation.
-    pub parameters: Option<PredictionParameters>,
-    /// `true` also creates an eval of the output, which needs `suite_id`. The default is `false`.
-    pub evaluate: Option<bool>,
-    /// A name for the job, and for the eval.
-    #[schema(value_type = Option<validation::Text>)]
-    pub label: Option<String>,
-}
-
 /// Returns the schema of the operations that jobs have.
-fn only_predict() -> RefOr<Schema> {
+pub fn only_predict() -> RefOr<Schema> {
     Object::builder()
         .schema_type(Type::String)
         .enum_values(Some([Endpoint::Predict.as_str()]))

@@ -20,14 +20,6 @@ text_enum! {
     }
 }
 
-/// The request body of `POST /v1/auth/email`.
-#[derive(ToSchema)]
-pub struct SignInRequest {
-    /// The email address that the link is sent to.
-    #[schema(value_type = validation::Email)]
-    pub email: String,
-}
-
 /// The confirmation of a request for a sign-in link. It is the same for known and unknown
 /// addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -38,14 +30,6 @@ pub struct SignInRequested {
     pub email: String,
     /// The time at which the link expires, 15 minutes after the request.
     pub expires_at: Timestamp,
-}
-
-/// The request body of `POST /v1/auth/email/verify`.
-#[derive(ToSchema)]
-pub struct SignIn {
-    /// The token that follows `?token=` in the link. It is valid once.
-    #[schema(min_length = 1)]
-    pub token: String,
 }
 
 /// A sign-in link that works, and the client that requested it.

@@ -15,7 +15,6 @@ use crate::model::scope::Scopes;
 use crate::model::secret::{Secret, SecretHash, SecretKind};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::model::validation;
 
 /// The time in which a login must be approved and its key fetched.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 60);
@@ -74,15 +73,6 @@ impl fmt::Display for UserCode {
     }
 }
 
-/// The request body of `POST /v1/auth/device`.
-#[derive(ToSchema)]
-pub struct DeviceLoginCreate {
-    /// The name of the program, which the user sees before they approve the login. It must not
-    /// contain a link.
-    #[schema(value_type = validation::Text, example = "assay on node-7")]
-    pub client_name: String,
-}
-
 /// A new device login with its codes.
 // Without `Debug`, so that the codes cannot be logged.
 #[derive(Serialize, ToSchema)]
@@ -105,14 +95,6 @@ pub struct DeviceLogin {
     pub interval: i64,
     /// The time at which the codes expire, 10 minutes after the request.
     pub expires_at: Timestamp,
-}
-
-/// The request body of `POST /v1/auth/device/token`.
-#[derive(ToSchema)]
-pub struct DeviceLoginPoll {
-    /// The `device_code` of the login.
-    #[schema(min_length = 1)]
-    pub device_code: String,
 }
 
 text_enum! {

@@ -49,22 +49,6 @@ pub struct Domains {
     pub next_cursor: Option<Cursor>,
 }
 
-/// The request body of `POST /v1/domains`.
-#[derive(ToSchema)]
-pub struct DomainCreate {
-    /// A domain below a public suffix, such as `example.org`. Domains of public email providers are
-    /// rejected.
-    #[schema(format = "hostname", max_length = 238)]
-    pub domain: String,
-}
-
-/// The request body of `PATCH /v1/domains/{domain}`.
-#[derive(ToSchema)]
-pub struct DomainUpdate {
-    /// If `true`, users with an address of the domain become members when they sign in.
-    pub auto_join: bool,
-}
-
 /// A domain claim that is not verified yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainClaim {

@@ -35,16 +35,6 @@ pub struct Invite {
     pub revoked_at: Option<Timestamp>,
 }
 
-/// The request body of `POST /v1/invites`.
-#[derive(ToSchema)]
-pub struct InviteCreate {
-    /// The email address of the invited user.
-    #[schema(value_type = validation::Email)]
-    pub email: String,
-    /// The role of the new member. The default is `member`.
-    pub role: Option<Role>,
-}
-
 /// Maximum number of open invites of an organization.
 pub const OPEN_MAX: i64 = 200;
 

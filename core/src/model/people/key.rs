@@ -13,7 +13,6 @@ use crate::model::ids::{KeyId, OrgId, UserId};
 use crate::model::scope::Scopes;
 use crate::model::secret::{Secret, SecretKind};
 use crate::model::timestamp::Timestamp;
-use crate::model::validation;
 
 /// An API key without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -49,42 +48,6 @@ pub struct ApiKey {
     /// The time at which the key was revoked. Null for live keys. A revoked or expired key is
     /// listed for 90 days, unless the operator sets another time.
     pub revoked_at: Option<Timestamp>,
-}
-
-/// The request body of `POST /v1/keys`.
-#[derive(ToSchema)]
-pub struct ApiKeyCreate {
-    /// The name of the key, for people.
-    #[schema(value_type = validation::Text, example = "ci")]
-    pub name: String,
-    /// The operations that the key may be used for. If absent, all.
-    #[schema(nullable)]
-    pub scopes: Option<Scopes>,
-    /// The time from which the key fails with 401. If absent, it does not expire.
-    #[schema(example = "2027-01-31T00:00:00Z")]
-    pub expires_at: Option<Timestamp>,
-}
-
-/// The request body of `PATCH /v1/keys/{key_id}`. Absent fields remain unchanged.
-#[derive(ToSchema)]
-pub struct ApiKeyUpdate {
-    /// The new name of the key.
-    #[schema(value_type = Option<validation::Text>, example = "ci")]
-    pub name: Option<String>,
-    /// The operations that the key may still be used for: some of its scopes.
-    #[schema(nullable)]
-    pub scopes: Option<Scopes>,
-    /// The time from which the key fails with 401. It must not be later than the present one.
-    #[schema(example = "2027-01-31T00:00:00Z")]
-    pub expires_at: Option<Timestamp>,
-}
-
-/// The request body of `POST /v1/keys/{key_id}/rotate`.
-#[derive(ToSchema)]
-pub struct ApiKeyRotate {
-    /// The number of hours for which the replaced key keeps working. If absent, 24.
-    #[schema(minimum = 0, maximum = 720, default = 24)]
-    pub overlap_hours: Option<i64>,
 }
 
 /// Number of hours for which a replaced key keeps working, unless the request says otherwise.

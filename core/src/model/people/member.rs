@@ -26,13 +26,6 @@ pub struct Member {
     pub live_keys: Vec<KeyId>,
 }
 
-/// The request body of `PATCH /v1/members/{user_id}`.
-#[derive(ToSchema)]
-pub struct MemberUpdate {
-    /// The new role of the member.
-    pub role: Role,
-}
-
 /// One page of members, the longest membership first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Members {

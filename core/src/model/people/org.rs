@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 use crate::model::ids::OrgId;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::model::validation;
 
 pub use crate::model::scope::Role;
 
@@ -47,26 +46,6 @@ pub struct Org {
     pub role: Role,
     /// The time at which the organization was created.
     pub created_at: Timestamp,
-}
-
-/// The request body of `POST /v1/orgs`.
-#[derive(ToSchema)]
-pub struct OrgCreate {
-    /// The name of the organization. It must not contain a link, because the emails of invites show
-    /// it.
-    #[schema(value_type = validation::Text)]
-    pub name: String,
-}
-
-/// The request body of `PATCH /v1/orgs/{org_id}`. It has at least one field. Absent fields remain
-/// unchanged.
-#[derive(ToSchema)]
-pub struct OrgUpdate {
-    /// The new name. It must not contain a link.
-    #[schema(value_type = Option<validation::Text>)]
-    pub name: Option<String>,
-    /// The uses of submissions that the organization allows the operator from now on.
-    pub data_use: Option<DataUse>,
 }
 
 /// The caller of a request.

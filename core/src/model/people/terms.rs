@@ -15,14 +15,6 @@ pub struct CurrentTerms {
     pub url: String,
 }
 
-/// The request body of `POST /v1/terms/accept`.
-#[derive(ToSchema)]
-pub struct TermsAccept {
-    /// The current version of the terms.
-    #[schema(min_length = 1)]
-    pub version: String,
-}
-
 /// The current terms as an organization sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Terms {

@@ -139,25 +139,6 @@ pub struct Part {
     pub received_at: Timestamp,
 }
 
-/// The request body of `POST /v1/uploads`.
-#[derive(ToSchema)]
-pub struct UploadCreate {
-    /// The kind of the content.
-    pub kind: UploadKind,
-    /// The format of the content. The default is `application/x-ndjson`, the only format of
-    /// sequences.
-    pub content_type: Option<ContentType>,
-    /// The compression of the bytes. The default is `identity`.
-    pub content_encoding: Option<ContentEncoding>,
-    /// The number of bytes of all parts as they are sent. Completion checks it.
-    #[schema(minimum = 1, maximum = 671_088_640_000_i64)]
-    pub bytes: Option<i64>,
-    /// The SHA-256 of all parts as they are sent, in the order of their numbers: 64 hex digits.
-    /// Completion checks it.
-    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
-    pub sha256: Option<String>,
-}
-
 /// An upload of the caller's organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Upload {

@@ -1,0 +1,20 @@
+//! The handlers that the declarations call special: their requests or responses have other forms than JSON objects.
+
+mod audit;
+mod boards;
+mod evals;
+mod jobs;
+mod predictions;
+mod receipts;
+mod serving;
+mod sse;
+mod uploads;
+
+pub use audit::list_audit_entries;
+pub use boards::get_leaderboard;
+pub use evals::create_eval;
+pub use jobs::{get_job_trace, stream_job_output, watch_job};
+pub use predictions::create_prediction;
+pub use receipts::stream_suite_opening;
+pub use serving::{embed, generate, predict};
+pub use uploads::upload_predictions;
