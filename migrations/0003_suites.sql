@@ -25,7 +25,9 @@ create table suites (
     sequence_options text,
     board text not null default 'off', -- When the board of the version shows figures.
     primary key (suite_id, version),
-    constraint suites_ladder_is_whole check (num_nonnulls(ladder_start, ladder_step, ladder_levels) in (0, 3)),
+    constraint suites_ladder_has_grid check (
+        num_nonnulls(ladder_start, ladder_step, ladder_levels) = case when starts_with(release, 'ladder(') then 3 else 0 end
+    ),
     constraint suites_options_have_events check (sequence_options is null or sequence_events is not null),
     constraint suites_board_known check (board in ('off', 'live', 'at_close')),
     constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
@@ -69,17 +71,6 @@ create table suite_grants (
     primary key (suite_id, org_id)
 );
 grant select on suite_grants to assay_api;
-
--- The values that ladders disclosed to organizations. suite_allowances.level has replaced it.
-create table suite_ladders (
-    org_id text not null references orgs (id),
-    suite_id text not null,
-    suite_version text not null,
-    best double precision,
-    primary key (org_id, suite_id, suite_version),
-    constraint suite_ladders_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
-);
-grant select, insert, update on suite_ladders to assay_worker;
 
 -- What limits are counted for: an organization ('org:…'), all organizations of a registrable domain ('domain:…'), and all organizations on
 -- the plan free that a user created ('user:…'). A submission, a comparison, a score on a ladder and a final mark lock the row.

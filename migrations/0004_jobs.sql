@@ -170,8 +170,9 @@ create table sealed_results (
     stderr double precision,
     ci95 double precision[],
     -- For the statement about the sealed figures.
-    n_missing integer,
+    n_missing integer not null,
     ci_method text,
+    constraint sealed_results_estimate_is_whole check (num_nonnulls(stderr, ci95, ci_method) in (0, 3)),
     constraint sealed_results_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
 );
 grant select, insert on sealed_results to assay_worker;

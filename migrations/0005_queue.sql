@@ -3,10 +3,7 @@ create table workers (
     id text primary key,
     started_at timestamptz not null default now(),
     seen_at timestamptz not null,
-    -- While a live worker does not, the API stores all predictions in the artifact store.
-    reads_stored_predictions boolean not null default false,
-    runs_predictions boolean not null default false, -- While a live worker does not, the API accepts no prediction jobs.
-    slots integer not null default 4 -- The number of jobs that the worker runs at once.
+    slots integer not null -- The number of jobs that the worker runs at once.
 );
 grant select, delete on workers to assay_api;
 grant select, insert, delete, update (seen_at) on workers to assay_worker;

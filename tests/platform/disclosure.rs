@@ -865,29 +865,3 @@ async fn operator_scores_protected_folder_exactly() {
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
     assert_eq!(printed["value"], json!(20.0 / 37.0));
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ladder_without_grid_rejects_submissions() {
-    let world = world().await;
-    let suite_id = publish(&world, "old", 1, "release = \"ladder(0.1)\"")
-        .await
-        .unwrap();
-    // Simulates a suite that was published before grids existed.
-    let without = "update suites set release = 'ladder(1)', ladder_start = null, ladder_step = null, ladder_levels = null where suite_id = 'suite:old'";
-    sqlx::raw_sql(without)
-        .execute(&mut world.database().await)
-        .await
-        .unwrap();
-    let refused = submitted(&world.key(), &suite_id, 1).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (422, "validation_failed".to_owned()),
-        "{}",
-        refused.body
-    );
-    assert!(
-        string(&refused.body["error"]["message"]).contains("must publish a new version"),
-        "{}",
-        refused.body
-    );
-}

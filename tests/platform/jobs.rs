@@ -146,7 +146,7 @@ async fn listing_filters_and_isolates_organizations() {
 /// Copies the queued job: 5 times for each combination of status, suite and label. The copies that
 /// have succeeded get the result of the job that has.
 const COPIES: &str = "
-    insert into workers (id, seen_at) values ('wrk_lives', 'infinity');
+    insert into workers (id, seen_at, slots) values ('wrk_lives', 'infinity', 1);
     with kinds as (
         select row_number() over (order by hashtext(n || status || suite_id || label)) as place, *
         from generate_series(1, 5) n,

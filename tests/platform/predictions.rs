@@ -1114,29 +1114,6 @@ async fn rpc_creates_the_same_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_of_release_before_blocks_predictions() {
-    let world = prediction_world(0).await;
-    let mut database = world.database().await;
-    let old = "insert into workers (id, seen_at, reads_stored_predictions) values ('wrk_old', now(), true)";
-    sqlx::raw_sql(old).execute(&mut database).await.unwrap();
-    let key = world.key().without_retries();
-    let refused = create(&key, json!({"suite_id": DISHES})).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (503, "unavailable")
-    );
-    assert_eq!(charged(&world).await, (0, 0));
-    let gone = "update workers set seen_at = now() - interval '11 seconds'";
-    sqlx::raw_sql(gone).execute(&mut database).await.unwrap();
-    assert_eq!(
-        create(&world.key(), json!({"suite_id": DISHES}))
-            .await
-            .status,
-        202
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn trace_has_phases_and_counts() {
     let world = shared_prediction_world().await;
     let job = predicted(&world, json!({"suite_id": DISHES})).await;

@@ -9,7 +9,7 @@ use assay_core::{BestEffort as _, Timestamp};
 use assay_proto::v1;
 use assay_proto::v1::receipt_service_client::ReceiptServiceClient;
 use assay_receipts::verify::{Evidence, verify};
-use assay_tests::client::{Client, Response};
+use assay_tests::client::Client;
 use assay_tests::stack::{LOG_ORIGIN, Plan, Process, log_key, receipt_key};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Row as _};
 
 use crate::clients::{prepare, python_with, sources};
-use crate::disclosure::{publish, publish_answers, submit_and_wait};
+use crate::disclosure::{publish, submit_and_wait};
 use crate::harness::{
     World, error_code, long_test, string, submit_until_succeeded, wait_until, with_setting, world,
     world_with,
@@ -1218,53 +1218,6 @@ async fn concurrent_submissions_have_different_numbers() {
         .await
         .unwrap();
     assert_eq!(numbers, (1..=40).collect::<Vec<_>>());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn suites_published_before_commitments_get_one() {
-    let world = world().await;
-    let answers: Vec<Value> = (0..5).map(|at| json!({"x": 1, "y": at})).collect();
-    let toml = "suite_id = \"suite:old\"\nversion = \"1\"\nmetric = \"ndcg@5\"\n";
-    publish_answers(&world, "old", toml, &answers)
-        .await
-        .unwrap();
-    let mut db = world.database().await;
-    let stored = "select salt, items_sha256, answers_sha256 from suite_openings where suite_id = 'suite:old'";
-    let before = sqlx::query(stored).fetch_one(&mut db).await.unwrap();
-    sqlx::raw_sql("delete from suite_openings where suite_id = 'suite:old'; delete from suite_commitments where suite_id = 'suite:old'")
-        .execute(&mut db)
-        .await
-        .unwrap();
-    let job = submit(
-        &world.key(),
-        "suite:old",
-        &json!([{"item_id": "i0", "prediction": ["x"]}]),
-    )
-    .await;
-    let path = format!("/v1/jobs/{}/receipt", string(&job["id"]));
-    let without: Response = world.key().get(&path).await.unwrap();
-    assert_eq!(without.status, 404, "no receipt without a commitment");
-    let migrated = world.stack.operate(&["migrate"]).await.unwrap();
-    assert_eq!(migrated["suite_commitments"], 1);
-    let after = sqlx::query(stored).fetch_one(&mut db).await.unwrap();
-    for column in ["items_sha256", "answers_sha256"] {
-        assert_eq!(
-            before.get::<Vec<u8>, _>(column),
-            after.get::<Vec<u8>, _>(column),
-            "the files are those of the publication"
-        );
-    }
-    assert_ne!(
-        before.get::<Vec<u8>, _>("salt"),
-        after.get::<Vec<u8>, _>("salt")
-    );
-    let commitment = world
-        .anonymous()
-        .get("/v1/suites/suite:old/commitment")
-        .await
-        .unwrap()
-        .body;
-    assert!(commitment["committed_at"].as_str() > commitment["published_at"].as_str());
 }
 
 /// Nothing opens before its close, nor while another version hides the same answers.

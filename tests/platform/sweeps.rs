@@ -15,7 +15,7 @@ use crate::harness::{
 /// Inserts running jobs of seven kinds: with an expired lease, of an unknown worker, of a live
 /// worker but past the deadline, each with attempts left or without, and healthy ones.
 const STUCK: &str = "
-    insert into workers (id, seen_at) values ('wrk_silent', now() - interval '1 minute'), ('wrk_lives', 'infinity');
+    insert into workers (id, seen_at, slots) values ('wrk_silent', now() - interval '1 minute', 1), ('wrk_lives', 'infinity', 1);
     with kinds as (
         select n, n % 7 as kind, case when n % 7 in (3, 4, 5) then 4 else 1 + n % 3 end as tries from generate_series(0, 11666) n
     ), stuck as (

@@ -88,22 +88,9 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     let password = fresh_name("password");
     for kind in KINDS {
-        let group = format!("assay_{kind}");
-        let exists = "select exists(select from pg_roles where rolname = $1)";
-        // An earlier release has fewer groups.
-        let exists: bool = sqlx::query_scalar(exists)
-            .bind(&group)
-            .fetch_one(&mut connection)
-            .await
-            .map_err(Trouble::because("cannot read the roles of PostgreSQL"))?;
-        let in_role = if exists {
-            format!(" in role {group}")
-        } else {
-            String::new()
-        };
         execute(
             &mut connection,
-            format!("create role {name}_{kind} login password '{password}'{in_role}"),
+            format!("create role {name}_{kind} login password '{password}' in role assay_{kind}"),
         )
         .await?;
     }

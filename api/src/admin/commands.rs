@@ -66,12 +66,11 @@ pub(super) fn org_id(value: &str) -> Result<OrgId> {
         .map_err(|_| refused(format!("{value:?} is not the id of an organization")))
 }
 
-/// `migrate`: applies the migrations of this build, and commits suites that have no commitment yet.
+/// `migrate`: applies the migrations of this build.
 pub async fn migrate(url: &str) -> Result<Value> {
     let pool = pool(url)?;
     let migrations = store::migrations::migrate(&pool).await?;
-    let commitments = store::commitment::commit_published(&pool).await?;
-    Ok(json!({"migrations": migrations, "suite_commitments": commitments}))
+    Ok(json!({"migrations": migrations}))
 }
 
 /// `org create`: creates an organization with its first owner.

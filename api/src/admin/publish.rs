@@ -113,7 +113,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             version: version.clone(),
         };
         let opening = read.opening(random::bytes().map_err(Error::from)?);
-        commitment::insert(&mut transaction, &suite, &opening, true).await?;
+        commitment::insert(&mut transaction, &suite, &opening).await?;
         store::event::insert_suite_published(&mut *transaction, suite_id, version).await?;
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version)

@@ -128,20 +128,6 @@ pub(super) async fn ensure_may_submit(app: &App, caller: &Caller, suite: &SuiteR
     }
 }
 
-/// Returns the field error of a suite that cannot be scored.
-pub(super) fn unscorable(suite: &SuiteRow) -> Option<FieldError> {
-    // A suite with a ladder that was published before ladders had a grid cannot be scored.
-    let has_no_grid = suite.release.starts_with("ladder") && suite.ladder().is_none();
-    has_no_grid.then(|| {
-        FieldError::new(
-            "suite_id",
-            "not_available",
-            "this version of the suite has a ladder without a grid; the operator must publish a \
-             new version",
-        )
-    })
-}
-
 /// Returns the field error of an id that is not that of a suite.
 pub(super) fn no_such_suite() -> FieldError {
     FieldError::new(
@@ -195,10 +181,11 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         Ok(suite_id) => app.suites.execute(suite_id).await?,
         Err(_) => None,
     };
-    match &suite {
-        Some(suite) => errors.extend(unscorable(suite)),
-        None if suite_id.is_empty() => errors.push(FieldError::required("suite_id")),
-        None => errors.push(no_such_suite()),
+    if suite.is_none() {
+        errors.push(match suite_id.is_empty() {
+            true => FieldError::required("suite_id"),
+            false => no_such_suite(),
+        });
     }
     if predictions.is_some() == input_ref.is_some() {
         errors.push(FieldError::new(
@@ -312,24 +299,20 @@ fn request_digest(
     metadata: Option<&Metadata>,
 ) -> [u8; 32] {
     let mut hash = Sha256::new();
-    hash.update((suite.suite_id.as_str().len() as u64).to_le_bytes());
-    hash.update(suite.suite_id.as_str());
     hash.update(predictions);
-    hash.update([u8::from(label.is_some())]);
-    hash.update(label.unwrap_or_default());
-    // A request without a version has the digest that earlier releases stored. The mark is the length of
-    // no key of metadata.
-    if let Some(version) = suite_version {
-        hash.update(u64::MAX.to_le_bytes());
-        hash.update((version.len() as u64).to_le_bytes());
-        hash.update(version);
+    // Every string is preceded by its length, so that no two requests have the same encoding.
+    let mut add = |text: &str| {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
+    add(suite.suite_id.as_str());
+    for optional in [label, suite_version] {
+        add(if optional.is_some() { "set" } else { "unset" });
+        add(optional.unwrap_or_default());
     }
-    // The same holds for one without metadata.
     for (key, value) in metadata.iter().flat_map(|metadata| metadata.pairs()) {
-        for text in [key, value] {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        }
+        add(key);
+        add(value);
     }
     hash.finalize().into()
 }

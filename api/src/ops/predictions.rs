@@ -24,7 +24,7 @@ use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::evals::{ensure_may_submit, no_such_suite, unscorable};
+use super::evals::{ensure_may_submit, no_such_suite};
 use super::models;
 use super::serving::{Servable, ensure_servable, not_offered};
 use super::submissions::{
@@ -443,9 +443,6 @@ fn predictable(suite: Option<Arc<SuiteRow>>, evaluate: bool) -> Result<Arc<Suite
     }
     if !evaluate {
         return Ok(suite);
-    }
-    if let Some(error) = unscorable(&suite) {
-        return Err(error);
     }
     let takes_rankings = Metric::published(&suite.metric)
         .is_ok_and(|metric| check_value(metric, Value::Ranking(&[])).is_ok());

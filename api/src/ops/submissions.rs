@@ -175,10 +175,7 @@ pub(super) async fn store_job(
         Submitted::Abandoned => Err(Error::unavailable(
             "cleanup abandoned the submission before it was stored",
         )),
-        Submitted::NotRunnable => Err(Error::unavailable(
-            "a worker of the release before, which does not run prediction jobs, is running",
-        )),
-        Submitted::RowNotReadable | Submitted::Recorded => Err(Error::internal(
+        Submitted::Recorded => Err(Error::internal(
             "predictions in the artifact store were stored as others",
         )),
         Submitted::StorageFull {
@@ -254,29 +251,19 @@ async fn store(
     new: NewJob,
     permit: ConcurrencyPermit,
 ) -> Result<Submitted> {
-    let predictions = match &new.input {
-        StoredAs::Row(predictions) => predictions.clone(),
-        StoredAs::ObjectToWrite(_)
+    match &new.input {
+        StoredAs::Row(predictions) if predictions.len() > ROW_BYTES_MAX => {
+            let predictions = predictions.clone();
+            store_with_object(app, caller, new, predictions, permit).await
+        }
+        StoredAs::Row(_)
+        | StoredAs::ObjectToWrite(_)
         | StoredAs::Object(_)
         | StoredAs::Upload(_)
         | StoredAs::SuiteItems => {
             drop(permit);
-            return app.submissions.store(new).await;
+            app.submissions.store(new).await
         }
-    };
-    if predictions.len() > ROW_BYTES_MAX {
-        return store_with_object(app, caller, new, predictions, permit).await;
-    }
-    drop(permit);
-    match app.submissions.store(new.clone()).await? {
-        Submitted::RowNotReadable => {
-            let permit = app
-                .submission_bodies
-                .acquire(caller.org_id().as_str())
-                .await?;
-            store_with_object(app, caller, new, predictions, permit).await
-        }
-        submitted => Ok(submitted),
     }
 }
 
@@ -353,8 +340,6 @@ fn record_quota_decisions(submitted: &Result<Submitted>, limits: &[&'static str]
             Submitted::Repeated { .. }
             | Submitted::UploadGone
             | Submitted::Abandoned
-            | Submitted::RowNotReadable
-            | Submitted::NotRunnable
             | Submitted::Recorded,
         )
         | Err(_) => {

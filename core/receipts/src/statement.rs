@@ -163,8 +163,7 @@ pub struct SuitePublication {
     pub board: String,
     /// The time of the publication.
     pub published_at: String,
-    /// The time of the commitment: that of the publication, or of the upgrade for a suite that was
-    /// published before commitments existed.
+    /// The time of the commitment: that of the publication.
     pub committed_at: String,
 }
 

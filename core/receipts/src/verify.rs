@@ -481,11 +481,7 @@ fn check_score<R: BufRead>(
         Some([low, high]) => Some(Clip::new(*low, *high).ok_or("clip is not a range")?),
         None => None,
     };
-    let Some(tables) = Tables::read(folder, metric, clip, policy, suite.seed)? else {
-        return Ok(Passed::Skipped(
-            "the suite was published before commitments, so the draw of its sealed items cannot be repeated".into(),
-        ));
-    };
+    let tables = Tables::read(folder, metric, clip, policy, suite.seed)?;
     let (content, format) = open()?;
     let sealed = tables.sealed.as_ref();
     let score = offline::score_all(&tables.open, sealed, metric, content, format)?;
@@ -555,14 +551,14 @@ struct Tables {
 }
 
 impl Tables {
-    /// Reads the answers of a folder. `None` if its sealed items are not known.
+    /// Reads the answers of a folder. The seed draws the sealed ones.
     fn read(
         folder: &Path,
         metric: Metric,
         clip: Option<Clip>,
         policy: DisclosurePolicy,
         seed: Option<SealSeed>,
-    ) -> Result<Option<Self>, String> {
+    ) -> Result<Self, String> {
         let lines = || {
             AnswerLines::open(&folder.join("answers.ndjson"), metric).map_err(|bad| bad.to_string())
         };
@@ -582,7 +578,9 @@ impl Tables {
                 }
                 n_sealed
             }
-            (DisclosurePolicy::Sealed(_), None) => return Ok(None),
+            (DisclosurePolicy::Sealed(_), None) => {
+                return Err("the opening has no seed, which draws the sealed items".into());
+            }
             _ => 0,
         };
         let mut open = Builder::new(metric, ids.len() - n_sealed).clip(clip);
@@ -601,9 +599,31 @@ impl Tables {
             })
             .map_err(|bad| bad.to_string())?;
         let finish = |builder: Builder| builder.finish().map_err(|corrupt| corrupt.to_string());
-        Ok(Some(Self {
+        Ok(Self {
             open: finish(open)?,
             sealed: (n_sealed > 0).then(|| finish(sealed)).transpose()?,
-        }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_items_without_seed_are_an_error() {
+        let folder = std::env::temp_dir().join(format!("assay-opening-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let answers: String = (0..10)
+            .map(|at| format!("{{\"item_id\":\"i{at}\",\"answer\":\"x\"}}\n"))
+            .collect();
+        std::fs::write(folder.join("answers.ndjson"), answers).unwrap();
+        let policy: DisclosurePolicy = "sealed(0.3)".parse().unwrap();
+        let read = |seed| Tables::read(&folder, Metric::Accuracy, None, policy, seed);
+        let without = read(None).err().unwrap();
+        assert!(without.contains("no seed"), "{without}");
+        let with = read(Some(SealSeed::of_text("s"))).unwrap();
+        assert!(with.sealed.is_some());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

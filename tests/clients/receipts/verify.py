@@ -192,8 +192,9 @@ def wilson(share, n, z=1.959963984540054):
 
 def score(case):
     result, answers, (policy, _, argument) = case.predicate, case.answers, case.predicate["release"].rstrip(")").partition("(")
-    if result["metric"] != "accuracy" or result["figures"] == "board" or policy == "sealed" and not case.seed:
-        return "skipped: only accuracy is implemented, not the board of a ladder, nor a draw without a seed"
+    if result["metric"] != "accuracy" or result["figures"] == "board":
+        return "skipped: only accuracy is implemented, and not the board of a ladder"
+    check(policy != "sealed" or case.seed, "the opening has no seed, which draws the sealed items")
     if result["figures"] != "all":
         count = min(max(math.floor(float(argument) * len(answers) + 0.5), 1), len(answers) - 1)
         order = sorted(answers, key=lambda item: hmac.digest(*case.seed, item.encode(), "sha256"))

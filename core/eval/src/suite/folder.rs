@@ -6,10 +6,8 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::access::Access;
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
-use super::board_mode::BoardMode;
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
@@ -201,54 +199,23 @@ impl SuiteFolder {
             seal_seed,
             board,
         } = &self.protection;
-        // Fields that were added later are hashed only if they are set: suites published before
-        // keep their digest.
-        if (*policy, *max_submissions_per_day) != (DisclosurePolicy::Exact, None) {
-            let max = max_submissions_per_day.map_or_else(String::new, |max| max.to_string());
-            [
-                "release",
-                &policy.to_string(),
-                "max_submissions_per_day",
-                &max,
-            ]
-            .into_iter()
-            .for_each(&mut add);
-        }
-        let later_fields = [
-            (
-                "clip",
-                clip.map(|Clip { low, high }| format!("{low} {high}")),
-            ),
-            (
-                "max_submissions",
-                max_submissions.map(|max| max.to_string()),
-            ),
-            (
-                "access",
-                (*access != Access::Everyone).then(|| access.to_string()),
-            ),
-            ("closes_at", closes_at.clone()),
-            ("seal_seed", seal_seed.clone()),
-            (
-                "board",
-                (*board != BoardMode::Off).then(|| board.to_string()),
-            ),
-            (
-                "sequence.events",
-                self.sequence.as_ref().map(|paths| paths.events.clone()),
-            ),
-            (
-                "sequence.options",
-                self.sequence
-                    .as_ref()
-                    .and_then(|paths| paths.options.clone()),
-            ),
+        let sequence = self.sequence.as_ref();
+        let optional_fields = [
+            clip.map(|Clip { low, high }| format!("{low} {high}")),
+            max_submissions_per_day.map(|max| max.to_string()),
+            max_submissions.map(|max| max.to_string()),
+            closes_at.clone(),
+            seal_seed.clone(),
+            sequence.map(|paths| paths.events.clone()),
+            sequence.and_then(|paths| paths.options.clone()),
         ];
-        for (field, value) in later_fields
+        [policy.to_string(), access.to_string(), board.to_string()]
             .iter()
-            .filter_map(|(field, value)| Some((field, value.as_ref()?)))
-        {
-            [*field, value].into_iter().for_each(&mut add);
+            .for_each(|text| add(text));
+        for value in &optional_fields {
+            // An absent field differs from an empty one.
+            add(if value.is_some() { "set" } else { "unset" });
+            add(value.as_deref().unwrap_or_default());
         }
         for item in &self.items {
             [&item.item_id, item.input.get(), item.answer.get()]
@@ -325,18 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn digest_covers_fields_that_are_set() {
+    fn digest_covers_every_field() {
         let digest = |more: &str| {
             folder(&format!("{GOOD}{more}"), ITEM, ANSWER)
                 .unwrap()
                 .content_sha256
         };
         let default = digest("");
-        let hex: String = default.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(
-            hex, "67e082731c837fc82bdede4fc50e802474aab4c2746d160834c16bed61f5dbc8",
-            "suites published by earlier versions keep their digest"
-        );
         assert_eq!(default, digest("release = \"exact\"\n"));
         let others = [
             "release = \"rounded(2)\"\n",

@@ -618,7 +618,6 @@ pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
               and s.closes_at <= clock_timestamp()
               and s.n_sealed > 0
               and j.final_at is not null
-              and r.n_missing is not null
             union all
             select
                 e.job_id,

@@ -253,9 +253,9 @@ pub async fn commitment(
             s.suite_id as "suite_id: SuiteId",
             s.version,
             s.published_at as "published_at: Timestamp",
-            c.commitment as "commitment?",
-            c.committed_at as "committed_at?: Timestamp",
-            c.payload as "payload?",
+            c.commitment,
+            c.committed_at as "committed_at: Timestamp",
+            c.payload,
             c.kid,
             c.signature,
             c.log_index,
@@ -265,7 +265,7 @@ pub async fn commitment(
             c.items_sha256,
             c.answers_sha256
         from suites s
-        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         where s.suite_id = $1
           and ($2::text is null or s.version = $2)
         order by s.published_at desc
@@ -277,11 +277,6 @@ pub async fn commitment(
     .fetch_optional(db)
     .await?;
     let Some(row) = row else {
-        return Ok(None);
-    };
-    let (Some(commitment), Some(committed_at), Some(payload)) =
-        (row.commitment, row.committed_at, row.payload)
-    else {
         return Ok(None);
     };
     let opening = match (
@@ -304,11 +299,11 @@ pub async fn commitment(
     Ok(Some(StoredCommitment {
         suite_id: row.suite_id,
         suite_version: row.version,
-        commitment,
+        commitment: row.commitment,
         published_at: row.published_at,
-        committed_at,
+        committed_at: row.committed_at,
         statement: StoredStatement {
-            payload,
+            payload: row.payload,
             kid: row.kid,
             signature: row.signature,
             log_index: row.log_index,

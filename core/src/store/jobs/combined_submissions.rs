@@ -339,7 +339,7 @@ mod tests {
             board: BoardMode::Off,
             sequence_events: None,
             sequence_options: None,
-            suite_commitment: None,
+            suite_commitment: String::new(),
             is_retired: false,
         };
         let plan = Plan {

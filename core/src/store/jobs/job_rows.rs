@@ -30,10 +30,6 @@ pub(super) struct UsedLimits {
     /// predict items without the other locks, and may create the row.
     pub(super) month_is_locked: bool,
     pub(super) bytes: i64,
-    /// `false` if a running worker does not read predictions from `stored_predictions`.
-    pub(super) workers_read_rows: bool,
-    /// `false` if a running worker does not run prediction jobs.
-    pub(super) workers_run_predictions: bool,
 }
 
 /// A row of `jobs` to insert.

@@ -25,8 +25,8 @@ const SWEEP_BATCH: i64 = 500;
 pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId, slots: u32) -> Result<()> {
     sqlx::query!(
         "
-        insert into workers (id, seen_at, reads_stored_predictions, runs_predictions, slots)
-        values ($1, now(), true, true, $2)
+        insert into workers (id, seen_at, slots)
+        values ($1, now(), $2)
         on conflict (id) do update
             set seen_at = now()
         ",

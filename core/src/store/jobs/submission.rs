@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::allowance::{self, Decision, Use};
 use super::job_notifications::JobNotification;
 use super::job_rows::{self, UsedLimits};
-use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
+use super::leases::ATTEMPT_TIMEOUT;
 use super::new_job::{NewJob, StoredAs};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
@@ -37,11 +37,6 @@ pub enum Submitted {
     UploadGone,
     /// Cleanup abandoned the submission before it was stored.
     Abandoned,
-    /// A worker of the release before, which reads predictions from the artifact store only, is
-    /// running. The predictions must be stored there.
-    RowNotReadable,
-    /// A worker of the release before, which would fail a prediction job, is running.
-    NotRunnable,
     /// The organization's storage quota is used up.
     StorageFull {
         /// Bytes that the organization stores.
@@ -314,12 +309,6 @@ impl<'a> Batch<'a> {
                 seconds,
             }));
         }
-        if matches!(job.input, StoredAs::Row(_)) && !limits.workers_read_rows {
-            return Ok(Some(Submitted::RowNotReadable));
-        }
-        if job.is_prediction() && !limits.workers_run_predictions {
-            return Ok(Some(Submitted::NotRunnable));
-        }
         limits.bytes += bytes;
         if job.is_object_to_write() {
             self.recorded.push(job);
@@ -483,17 +472,7 @@ async fn read_limits(
             date_trunc('month', now(), 'UTC') as "period_start!: Timestamp",
             m.org_id is not null as "month_is_locked!",
             coalesce(m.eval_items, 0) as "eval_items!",
-            coalesce(m.predict_items, 0) as "predict_items!",
-            not exists (
-                select from workers w
-                where not w.reads_stored_predictions
-                  and w.seen_at > now() - $2::float8 * interval '1 second'
-            ) as "workers_read_rows!",
-            not exists (
-                select from workers w
-                where not w.runs_predictions
-                  and w.seen_at > now() - $2::float8 * interval '1 second'
-            ) as "workers_run_predictions!"
+            coalesce(m.predict_items, 0) as "predict_items!"
         from unnest($1::text[]) as o(org_id)
         left join month m on m.org_id = o.org_id
         where not exists (
@@ -506,8 +485,7 @@ async fn read_limits(
               )
         )
         "#,
-        &org_ids as &[&str],
-        LEASE_DURATION.as_secs_f64()
+        &org_ids as &[&str]
     )
     .fetch_all(db)
     .await?;
@@ -528,8 +506,6 @@ async fn read_limits(
                 predict_items: row.predict_items,
                 month_is_locked: row.month_is_locked,
                 bytes: org.bytes,
-                workers_read_rows: row.workers_read_rows,
-                workers_run_predictions: row.workers_run_predictions,
             },
         );
     }

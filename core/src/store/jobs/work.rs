@@ -620,7 +620,6 @@ pub async fn succeed_all(
                 m.submission_number,
                 d.finished_at
             from done d
-            -- A suite that the previous release publishes during an upgrade has no commitment yet.
             join suite_commitments c using (suite_id, suite_version)
             join numbered m on m.id = d.id
             left join receipt_salts s

@@ -250,9 +250,6 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from stored_item_scores where org_id = $1", org)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("delete from suite_ladders where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
     let jobs = sqlx::query!(
         "
         update jobs

@@ -1,25 +1,15 @@
 //! The commitments of suites to their items and answers. Only the operator's role stores them and
 //! opens them; processes read the public part.
 
-use futures_util::TryStreamExt as _;
-use sqlx::{PgExecutor, PgPool};
-
 use crate::model::error::{Error, Result};
-use crate::model::random;
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
-use assay_eval::suite::{LinesDigest, Opening};
+use assay_eval::suite::Opening;
 use assay_receipts::statement::{SUITE, Statement, SuitePublication};
 
-/// Stores the commitment of a version, and what opens it. `committed_at` is the time of the
-/// publication, or now for a version that was published before.
-pub async fn insert(
-    db: &mut PgConnection,
-    suite: &SuiteVersion,
-    opening: &Opening,
-    is_published_now: bool,
-) -> Result<()> {
+/// Stores the commitment of a version that has just been inserted, and what opens it.
+pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Opening) -> Result<()> {
     let published = sqlx::query!(
         r#"
         select
@@ -29,8 +19,7 @@ pub async fn insert(
             clip,
             closes_at as "closes_at: Timestamp",
             board,
-            published_at as "published_at: Timestamp",
-            clock_timestamp() as "now!: Timestamp"
+            published_at as "published_at: Timestamp"
         from suites
         where suite_id = $1
           and version = $2
@@ -40,11 +29,6 @@ pub async fn insert(
     )
     .fetch_one(&mut *db)
     .await?;
-    let committed_at = if is_published_now {
-        published.published_at
-    } else {
-        published.now
-    };
     let commitment = opening.commitment();
     let publication = SuitePublication {
         suite_id: suite.suite_id.to_string(),
@@ -57,7 +41,7 @@ pub async fn insert(
         closes_at: published.closes_at.map(|at| at.to_string()),
         board: published.board,
         published_at: published.published_at.to_string(),
-        committed_at: committed_at.to_string(),
+        committed_at: published.published_at.to_string(),
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
@@ -94,7 +78,7 @@ pub async fn insert(
         suite.suite_id.as_str(),
         suite.version,
         &commitment,
-        committed_at as Timestamp,
+        published.published_at as Timestamp,
         payload,
         &opening.salt,
         opening.seed.as_ref().map(|seed| seed.as_bytes().as_slice()),
@@ -106,83 +90,10 @@ pub async fn insert(
     Ok(())
 }
 
-/// Commits the published versions that have no commitment. Each is a transaction, so an interrupted
-/// command continues where it was. Returns their number.
-pub async fn commit_published(pool: &PgPool) -> Result<usize> {
-    let suites = uncommitted(pool).await?;
-    for suite in &suites {
-        let mut transaction = pool.begin().await?;
-        let salt = random::bytes()?;
-        let opening = opening_of_published(&mut transaction, suite, salt).await?;
-        insert(&mut transaction, suite, &opening, false).await?;
-        transaction.commit().await?;
-    }
-    Ok(suites.len())
-}
-
-/// Returns the published versions without a commitment.
-async fn uncommitted(db: impl PgExecutor<'_>) -> Result<Vec<SuiteVersion>> {
-    let suites = sqlx::query_as!(
-        SuiteVersion,
-        r#"
-        select
-            s.suite_id as "suite_id: SuiteId",
-            s.version
-        from suites s
-        where not exists (
-            select from suite_commitments c
-            where c.suite_id = s.suite_id
-              and c.suite_version = s.version
-        )
-        order by s.published_at, s.suite_id, s.version
-        "#
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(suites)
-}
-
-/// Returns the opening of a version that is published, with this salt and without a seed: the seed
-/// of its sealed items was not stored.
-async fn opening_of_published(
-    db: &mut PgConnection,
-    suite: &SuiteVersion,
-    salt: [u8; 32],
-) -> Result<Opening> {
-    let mut items = LinesDigest::default();
-    let mut answers = LinesDigest::default();
-    let mut rows = sqlx::query!(
-        r#"
-        select
-            i.item_id,
-            i.input::text as "input!",
-            a.answer::text as "answer!"
-        from suite_items i
-        join suite_answers a using (suite_id, version, ordinal)
-        where i.suite_id = $1
-          and i.version = $2
-        order by i.ordinal
-        "#,
-        suite.suite_id.as_str(),
-        suite.version
-    )
-    .fetch(db);
-    while let Some(row) = rows.try_next().await? {
-        items.add(&row.item_id, "input", &row.input);
-        answers.add(&row.item_id, "answer", &row.answer);
-    }
-    Ok(Opening {
-        salt,
-        items_sha256: items.finish(),
-        answers_sha256: answers.finish(),
-        seed: None,
-    })
-}
-
 /// Why a version cannot retire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRetired {
-    /// There is no such version with a commitment.
+    /// There is no such version.
     Missing,
     /// It retired before.
     Before,
@@ -324,7 +235,7 @@ pub async fn shared_answers(
             other.version,
             count(*) as "n_items!"
         from suites other
-        left join suite_commitments c on c.suite_id = other.suite_id and c.suite_version = other.version
+        join suite_commitments c on c.suite_id = other.suite_id and c.suite_version = other.version
         join suite_items hidden on hidden.suite_id = other.suite_id and hidden.version = other.version
         join suite_answers hidden_answer
             on hidden_answer.suite_id = hidden.suite_id

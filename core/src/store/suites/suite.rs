@@ -59,7 +59,7 @@ pub struct SuiteRow {
     /// The path of the options in the input of an item, if it has some.
     pub sequence_options: Option<String>,
     /// The commitment to the items and answers, in lower-case hex.
-    pub suite_commitment: Option<String>,
+    pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
     pub is_retired: bool,
 }
@@ -137,7 +137,7 @@ impl SuiteRow {
                 events,
                 options: sequence_options,
             }),
-            suite_commitment,
+            suite_commitment: Some(suite_commitment),
         }
     }
 
@@ -239,10 +239,10 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
             board as "board: BoardMode",
             sequence_events,
             sequence_options,
-            encode(c.commitment, 'hex') as suite_commitment,
+            encode(c.commitment, 'hex') as "suite_commitment!",
             c.retired_at is not null as "is_retired!"
         from suites s
-        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         order by s.suite_id, s.published_at desc
         "#
     )
@@ -280,10 +280,10 @@ pub async fn find_all(
             board as "board: BoardMode",
             sequence_events,
             sequence_options,
-            encode(c.commitment, 'hex') as suite_commitment,
+            encode(c.commitment, 'hex') as "suite_commitment!",
             c.retired_at is not null as "is_retired!"
         from suites s
-        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         where s.suite_id = any($1)
         order by s.suite_id, s.published_at desc
         "#,
@@ -324,10 +324,10 @@ pub async fn find(
             board as "board: BoardMode",
             sequence_events,
             sequence_options,
-            encode(c.commitment, 'hex') as suite_commitment,
+            encode(c.commitment, 'hex') as "suite_commitment!",
             c.retired_at is not null as "is_retired!"
         from suites s
-        left join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         where s.suite_id = $1
           and ($2::text is null or s.version = $2)
         order by s.published_at desc
