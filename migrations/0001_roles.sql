@@ -1,3 +1,5 @@
+-- Columns of ids are `text collate "C"` in all migrations: the order of ids that begin with the time is then that of time.
+
 -- The group roles of the processes. They cannot log in: each process has a login role of the operator that is a member of one group.
 -- `assay_api` serves requests and has no right to the answers. `assay_worker` scores. `assay_delivery` is for `assay-api deliver`, which
 -- connects to addresses that organizations choose, and reads and updates only deliveries. `assay_log` is for `assay-api log`, which holds

@@ -19,7 +19,7 @@ insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_j
 grant select on plans to assay_api;
 
 create table users (
-    id text primary key,
+    id text collate "C" primary key,
     -- Trimmed and in lower case, the only form in which addresses are compared. 'erased …' after the erasure of the user.
     email text not null unique,
     created_at timestamptz not null default now()
@@ -28,13 +28,14 @@ create table users (
 grant select, insert, update (email) on users to assay_api;
 
 create table orgs (
-    id text primary key,
+    id text collate "C" primary key,
     name text not null,
     plan text not null references plans (plan),
     data_use text not null default 'scoring_only'
         constraint orgs_data_use_known check (data_use in ('scoring_only', 'aggregate_research', 'model_improvement')),
     created_at timestamptz not null default now(),
-    created_by text references users (id), -- Stays the same when ownership changes. Null if the operator created the organization.
+    -- Stays the same when ownership changes. Null if the operator created the organization.
+    created_by text collate "C" references users (id),
     suspended_at timestamptz, -- While it is set, the organization's credentials are rejected and its queued jobs wait.
     deleted_at timestamptz,
     removed_at timestamptz, -- The time at which all objects of a deleted organization were removed from the artifact store.
@@ -63,8 +64,8 @@ end
 $$;
 
 create table memberships (
-    org_id text not null references orgs (id),
-    user_id text not null references users (id),
+    org_id text collate "C" not null references orgs (id),
+    user_id text collate "C" not null references users (id),
     role text not null constraint memberships_role_known check (role in ('owner', 'member', 'viewer')),
     created_at timestamptz not null default now(),
     -- Joined by invite of an organization that does not own the address's domain. Alone, it never decides for which one a session acts.
@@ -92,10 +93,10 @@ $$;
 create trigger memberships_skip_deleted before insert on memberships for each row execute function skip_deleted_membership();
 
 create table sessions (
-    id text primary key,
-    user_id text not null references users (id),
+    id text collate "C" primary key,
+    user_id text collate "C" not null references users (id),
     token_hash bytea not null unique, -- SHA-256.
-    org_id text references orgs (id), -- The organization last chosen by the header `X-Org-Id`.
+    org_id text collate "C" references orgs (id), -- The organization last chosen by the header `X-Org-Id`.
     created_at timestamptz not null default now(),
     last_used_at timestamptz not null default now(), -- Accurate to about a minute. A session expires after 7 days without use.
     expires_at timestamptz not null,
@@ -110,12 +111,12 @@ create index sessions_ended_at_idx on sessions (ended_at) where ended_at is not 
 grant select, insert, delete, update (org_id, last_used_at, ended_at, address, user_agent) on sessions to assay_api;
 
 create table api_keys (
-    id text primary key,
-    org_id text not null references orgs (id),
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
     name text not null,
     prefix text not null,
     secret_hash bytea not null unique, -- SHA-256.
-    created_by text not null references users (id),
+    created_by text collate "C" not null references users (id),
     created_at timestamptz not null default now(),
     last_used_at timestamptz,
     revoked_at timestamptz,
@@ -123,8 +124,8 @@ create table api_keys (
     expires_at timestamptz,
     last_used_address text, -- The address of the client that used the key last.
     -- The keys before and after a rotation. No foreign keys, because cleanup deletes rows of keys whose ids are still named.
-    replaces text,
-    replaced_by text,
+    replaces text collate "C",
+    replaced_by text collate "C",
     expiry_notice_days integer -- The number of days before the expiry for which the last notice was sent.
 );
 create index api_keys_org_id_idx on api_keys (org_id, created_at desc);
@@ -138,7 +139,7 @@ grant update (name, last_used_at, revoked_at, scopes, expires_at, last_used_addr
 
 -- Programs that wait for an API key, which a user approves in a browser. Cleanup deletes a login a day after its expiry.
 create table device_logins (
-    id text primary key, -- The key's secret is derived from it and the device code.
+    id text collate "C" primary key, -- The key's secret is derived from it and the device code.
     -- SHA-256.
     device_code_hash bytea not null constraint device_logins_device_code_key unique,
     user_code_hash bytea not null constraint device_logins_user_code_key unique,
@@ -150,13 +151,13 @@ create table device_logins (
     denied_at timestamptz,
     -- The approval, which names the key that the next poll creates. key_scopes is null for all scopes.
     approved_at timestamptz,
-    approved_by text references users (id),
-    org_id text references orgs (id),
+    approved_by text collate "C" references users (id),
+    org_id text collate "C" references orgs (id),
     key_name text,
     key_scopes text[],
     key_expires_at timestamptz,
     -- The key, which can be fetched again for a minute.
-    key_id text,
+    key_id text collate "C",
     granted_at timestamptz,
     constraint device_logins_approval_is_whole check (num_nonnulls(approved_at, approved_by, org_id, key_name) in (0, 4)),
     constraint device_logins_grant_is_whole check ((key_id is null) = (granted_at is null)),
@@ -175,7 +176,7 @@ grant update (polled_at, denied_at, approved_at, approved_by, org_id, key_name, 
 create table identities (
     issuer text not null,
     subject text not null,
-    user_id text not null references users (id),
+    user_id text collate "C" not null references users (id),
     created_at timestamptz not null default now(),
     used_at timestamptz not null default now(),
     primary key (issuer, subject)
@@ -184,15 +185,15 @@ create index identities_user_id_idx on identities (user_id);
 grant select, insert, delete, update (used_at) on identities to assay_api;
 
 create table invites (
-    id text primary key,
-    org_id text not null references orgs (id),
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
     email text not null, -- As in users.
     role text not null constraint invites_role_known check (role in ('owner', 'member', 'viewer')),
-    invited_by text not null references users (id),
+    invited_by text collate "C" not null references users (id),
     created_at timestamptz not null default now(),
     expires_at timestamptz not null,
     accepted_at timestamptz,
-    accepted_by text references users (id),
+    accepted_by text collate "C" references users (id),
     revoked_at timestamptz,
     replaced_at timestamptz, -- The time at which the expired invite was replaced by a new one to the same address.
     constraint invites_accepted_by_somebody check ((accepted_at is null) = (accepted_by is null)),
@@ -233,7 +234,7 @@ grant select, insert, update, delete on mailed to assay_api;
 
 -- The emails about an organization's jobs and usage that a user has turned on.
 create table mail_preferences (
-    user_id text primary key references users (id),
+    user_id text collate "C" primary key references users (id),
     job_mails text not null constraint mail_preferences_job_mails_known check (job_mails in ('none', 'failed', 'finished')),
     thresholds boolean not null,
     reported_before xid8 not null, -- Events of earlier transactions are reported, or older than the choice.
@@ -243,10 +244,10 @@ create index mail_preferences_next_at_idx on mail_preferences (next_at) where jo
 grant select, insert, update (job_mails, thresholds, reported_before, next_at) on mail_preferences to assay_api;
 
 create table domain_claims (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     domain text not null, -- IDNA, in lower case.
     token text not null, -- The public content of the TXT record.
-    claimed_by text not null references users (id),
+    claimed_by text collate "C" not null references users (id),
     created_at timestamptz not null default now(),
     expires_at timestamptz not null, -- A verified claim does not expire.
     verified_at timestamptz,
@@ -267,36 +268,36 @@ grant update (token, claimed_by, created_at, expires_at, verified_at, auto_join,
 
 -- Users whose membership an owner ended. They join again by an invite, not by the domain of their address.
 create table offboardings (
-    org_id text not null references orgs (id),
-    user_id text not null references users (id),
+    org_id text collate "C" not null references orgs (id),
+    user_id text collate "C" not null references users (id),
     created_at timestamptz not null default now(),
     primary key (org_id, user_id)
 );
 grant select, insert, update (created_at) on offboardings to assay_api;
 
 create table terms_acceptances (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     version text not null,
     accepted_at timestamptz not null default now(),
-    accepted_by text not null references users (id),
+    accepted_by text collate "C" not null references users (id),
     primary key (org_id, version)
 );
 grant select, insert on terms_acceptances to assay_api;
 
 -- The changes in an organization. An entry is stored in the transaction of its change.
 create table audit_entries (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     id text collate "C" not null, -- Begins with the time: its byte order is the order of the log.
     type text not null,
     created_at timestamptz not null default clock_timestamp(),
     actor_type text not null constraint audit_entries_actor_type_known check (actor_type in ('session', 'api_key', 'operator', 'platform')),
-    user_id text,
+    user_id text collate "C",
     email text, -- The user's address at that time.
-    key_id text,
-    request_id text,
+    key_id text collate "C",
+    request_id text collate "C",
     address text,
     target_type text not null,
-    target_id text not null,
+    target_id text collate "C" not null,
     changes jsonb, -- {"field": {"before": …, "after": …}}
     primary key (org_id, id)
 );
@@ -334,7 +335,7 @@ create table operator_log (
     started_at timestamptz not null default clock_timestamp(),
     run_by text not null default current_user, -- The login role.
     command text not null,
-    target text, -- The id that the command names, if it names one.
+    target text collate "C", -- The id that the command names, if it names one.
     finished_at timestamptz,
     outcome text constraint operator_log_outcome_known check (outcome in ('done', 'refused')),
     constraint operator_log_finished_has_outcome check ((finished_at is null) = (outcome is null))

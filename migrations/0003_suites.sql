@@ -1,6 +1,6 @@
 -- A published version never changes. The current version is the one published last.
 create table suites (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     version text not null,
     metric text not null,
     per_item_feedback boolean not null,
@@ -39,10 +39,10 @@ grant select (suite_id, version, metric, per_item_feedback, description, n_items
     on suites to assay_api, assay_worker;
 
 create table suite_items (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     version text not null,
     ordinal integer not null, -- The place in the published file, from 0.
-    item_id text not null,
+    item_id text collate "C" not null,
     input json not null, -- Not jsonb: callers get it exactly as it was published.
     primary key (suite_id, version, ordinal),
     constraint suite_items_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
@@ -52,10 +52,10 @@ grant select on suite_items to assay_api, assay_worker;
 
 -- The only table of secret answers. The role that serves requests has no right to it.
 create table suite_answers (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     version text not null,
     ordinal integer not null,
-    item_id text not null,
+    item_id text collate "C" not null,
     answer json not null,
     sealed boolean not null default false, -- In this table, because the API's role must not read it.
     primary key (suite_id, version, ordinal),
@@ -65,8 +65,8 @@ grant select on suite_answers to assay_worker;
 
 -- Organizations that may submit to suites with access = 'granted'.
 create table suite_grants (
-    suite_id text not null,
-    org_id text not null references orgs (id),
+    suite_id text collate "C" not null,
+    org_id text collate "C" not null references orgs (id),
     granted_at timestamptz not null default now(),
     primary key (suite_id, org_id)
 );
@@ -76,7 +76,7 @@ grant select on suite_grants to assay_api;
 -- the plan free that a user created ('user:…'). A submission, a comparison, a score on a ladder and a final mark lock the row.
 create table suite_allowances (
     holder text not null,
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     level integer not null default 0, -- The highest level of the ladder that was disclosed to any of the organizations.
     used_at timestamptz not null default clock_timestamp(),

@@ -1,13 +1,13 @@
 create table jobs (
-    id text primary key,
-    org_id text not null references orgs (id),
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
     type text not null constraint jobs_type_known check (type in ('eval', 'predict')),
     status text not null default 'queued'
         constraint jobs_status_known check (status in ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
-    request_id text not null,
+    request_id text collate "C" not null,
     label text,
     hfm_sha text not null,
-    suite_id text, -- Null for a prediction job that predicts no suite.
+    suite_id text collate "C", -- Null for a prediction job that predicts no suite.
     suite_version text,
     input_key text, -- The submission in the artifact store. Null: it is in stored_predictions or an upload, or was cleaned up.
     n_submitted bigint not null,
@@ -18,12 +18,12 @@ create table jobs (
     created_at timestamptz not null,
     requested_at timestamptz not null, -- The start of the request that created the job.
     -- From the client's `traceparent`, or generated.
-    trace_id text not null,
-    parent_span_id text,
+    trace_id text collate "C" not null,
+    parent_span_id text collate "C",
     available_at timestamptz not null, -- The earliest time of the next claim.
     started_at timestamptz,
     deadline_at timestamptz, -- The time at which a running attempt is stopped, even if its worker is alive.
-    worker_id text,
+    worker_id text collate "C",
     finished_at timestamptz,
     result jsonb,
     error_code text constraint jobs_error_code_known
@@ -32,21 +32,21 @@ create table jobs (
     -- The time of the last notification, and their number. Null: a notification is due.
     dispatched_at timestamptz,
     dispatch_no integer not null default 0,
-    upload_id text, -- References uploads, see 0006_uploads.
+    upload_id text collate "C", -- References uploads, see 0006_uploads.
     scores_key text, -- The per-item scores in the artifact store: a number for each item of the suite, in its order.
     progress double precision not null default 0, -- The scored share of the submission, 0 to 1, while an attempt runs.
     tidied_at timestamptz, -- The time at which cleanup removed what the finished job no longer needs from the artifact store.
-    span_id text, -- The parent span of the attempts, 16 hex digits. No constraint, because validating one would read all jobs.
+    span_id text collate "C", -- The parent span of the attempts, 16 hex digits. No constraint, because validating one would read all jobs.
     final_at timestamptz, -- The time at which the caller chose the job as one whose sealed figures are disclosed.
-    model_id text,
+    model_id text collate "C",
     model_version text,
     -- See core/src/model/models/served_model.rs. Workers must not read models, and later publications change nothing. Null after cleanup.
     served_model jsonb,
     parameters jsonb, -- See `PredictParameters` in core/src/model/jobs/prediction.rs.
-    output_upload_id text, -- The id of the upload that the output becomes, with which the names of all attempts' objects begin.
+    output_upload_id text collate "C", -- The id of the upload that the output becomes, with which the names of all attempts' objects begin.
     -- An eval that waits for a prediction job has its id, and that job has the eval's id.
-    needs_job_id text,
-    eval_job_id text,
+    needs_job_id text collate "C",
+    eval_job_id text collate "C",
     metadata jsonb, -- The caller's pairs of strings.
     -- The number of items charged, or for a prediction job the number of items that take as long as its sequences.
     cost bigint not null default 1,
@@ -103,10 +103,10 @@ create trigger jobs_notify_changed after update of status on jobs
 
 -- A row for each claim, for the trace.
 create table job_attempts (
-    org_id text not null,
-    job_id text not null references jobs (id),
+    org_id text collate "C" not null,
+    job_id text collate "C" not null references jobs (id),
     attempt integer not null,
-    worker_id text not null,
+    worker_id text collate "C" not null,
     started_at timestamptz not null,
     ended_at timestamptz,
     outcome text constraint job_attempts_outcome_known
@@ -121,7 +121,7 @@ grant select, insert, update (ended_at, outcome, phases) on job_attempts to assa
 
 -- A row for each organization, which serializes its submissions.
 create table org_submissions (
-    org_id text primary key references orgs (id),
+    org_id text collate "C" primary key references orgs (id),
     last_created_at timestamptz not null,
     -- At least the number of active jobs while active_max_at = last_created_at. Jobs are counted only if it reaches the plan's limit.
     active_max bigint,
@@ -131,8 +131,8 @@ grant select, insert, update (last_created_at, active_max, active_max_at) on org
 
 -- Per-item scores, which expire. Not in jobs, because the index on expires_at would have to be built over all jobs.
 create table stored_item_scores (
-    org_id text not null, -- No foreign key: it would lock the organization's row whenever a job finishes.
-    job_id text primary key references jobs (id),
+    org_id text collate "C" not null, -- No foreign key: it would lock the organization's row whenever a job finishes.
+    job_id text collate "C" primary key references jobs (id),
     scores_key text,
     expires_at timestamptz not null,
     body bytea, -- Small scores, which cost a job much less here. Null: they are in the artifact store.
@@ -145,11 +145,11 @@ grant insert on stored_item_scores to assay_worker;
 -- What has used an allowance, a row for each holder: a submission, a comparison of two jobs, a final mark.
 create table suite_disclosures (
     holder text not null,
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     kind text not null constraint suite_disclosures_kind_known check (kind in ('submission', 'comparison', 'final')),
-    job_id text not null references jobs (id),
-    compared_to text not null default '', -- The other job of a comparison, otherwise empty.
-    suite_id text not null,
+    job_id text collate "C" not null references jobs (id),
+    compared_to text collate "C" not null default '', -- The other job of a comparison, otherwise empty.
+    suite_id text collate "C" not null,
     suite_version text not null,
     created_at timestamptz not null,
     primary key (job_id, kind, compared_to, holder),
@@ -161,9 +161,9 @@ grant select on suite_disclosures to assay_worker;
 
 -- The figures of sealed items. The API reads them only through the view, after the suite has closed.
 create table sealed_results (
-    org_id text not null references orgs (id),
-    job_id text primary key references jobs (id),
-    suite_id text not null,
+    org_id text collate "C" not null references orgs (id),
+    job_id text collate "C" primary key references jobs (id),
+    suite_id text collate "C" not null,
     suite_version text not null,
     n integer not null,
     value double precision not null,
@@ -187,7 +187,7 @@ where s.closes_at <= now()
 grant select on closed_sealed_results to assay_api;
 
 create table usage (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     period_start timestamptz not null, -- The first moment of the calendar month, UTC.
     eval_items bigint not null constraint usage_eval_items_not_negative check (eval_items >= 0),
     predict_items bigint not null default 0,
@@ -200,8 +200,8 @@ grant select, update (eval_items, predict_items) on usage to assay_worker;
 
 -- The charges and refunds of usage. A job has at most one of each.
 create table usage_ledger (
-    org_id text not null,
-    job_id text not null references jobs (id),
+    org_id text collate "C" not null,
+    job_id text collate "C" not null references jobs (id),
     kind text not null constraint usage_ledger_kind_known check (kind in ('charge', 'refund')),
     eval_items bigint not null,
     period_start timestamptz not null,
@@ -216,7 +216,7 @@ grant select, insert on usage_ledger to assay_worker;
 
 -- Admitted requests, added every second by the API processes. Not in usage, whose rows are locked by submissions.
 create table usage_requests (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     period_start timestamptz not null,
     requests bigint not null constraint usage_requests_not_negative check (requests >= 0),
     primary key (org_id, period_start)
@@ -225,7 +225,7 @@ grant select, insert, update (requests) on usage_requests to assay_api;
 
 -- Admitted requests by day, UTC. No trigger refuse_suspended_org: one statement adds the requests of many organizations.
 create table usage_request_days (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     date date not null,
     requests bigint not null constraint usage_request_days_not_negative check (requests >= 0),
     primary key (org_id, date)
@@ -235,7 +235,7 @@ grant select, insert, delete, update (requests) on usage_request_days to assay_a
 
 -- The highest percentages of monthly limits for which an organization has an event.
 create table usage_thresholds (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     period_start timestamptz not null,
     limit_name text not null, -- The name of the limit in the plan.
     percent integer not null,

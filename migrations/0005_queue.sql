@@ -1,6 +1,6 @@
 -- The processes that score. A process that does not renew its row in time is considered dead.
 create table workers (
-    id text primary key,
+    id text collate "C" primary key,
     started_at timestamptz not null default now(),
     seen_at timestamptz not null,
     slots integer not null -- The number of jobs that the worker runs at once.
@@ -27,11 +27,11 @@ create table queue_snapshots (
     wait_p95 double precision,
     busy_seconds double precision not null default 0,
     -- The first waiting jobs, in the order of the queue.
-    job_ids text[] not null default '{}',
+    job_ids text[] collate "C" not null default '{}',
     sort_keys double precision[] not null default '{}',
     seconds_through double precision[] not null default '{}',
     -- The organizations with active jobs, and the cost of these jobs.
-    org_ids text[] not null default '{}',
+    org_ids text[] collate "C" not null default '{}',
     org_costs bigint[] not null default '{}'
 );
 insert into queue_snapshots (notified_at) values ('epoch');

@@ -30,8 +30,8 @@ $$;
 
 -- Predictions or sequences that are sent in parts before they are submitted.
 create table uploads (
-    id text primary key,
-    org_id text not null references orgs (id),
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
     kind text not null constraint uploads_kind_known check (kind in ('predictions', 'sequences')),
     -- A pending or ready upload after expires_at counts as expired, even before the status says so.
     status text not null default 'pending' constraint uploads_status_known check (status in ('pending', 'ready', 'failed', 'expired')),
@@ -71,8 +71,8 @@ alter table jobs add foreign key (upload_id) references uploads (id);
 
 -- The received parts, each an object of its own in the artifact store. A part that is sent again replaces the earlier one.
 create table upload_parts (
-    org_id text not null,
-    upload_id text not null references uploads (id),
+    org_id text collate "C" not null,
+    upload_id text collate "C" not null references uploads (id),
     number integer not null constraint upload_parts_number_in_range check (number between 1 and 10000),
     object_key text not null,
     bytes bigint not null constraint upload_parts_bytes_not_negative check (bytes >= 0),
@@ -86,8 +86,8 @@ grant select, insert on upload_parts to assay_worker;
 
 -- Inline predictions. Their object is written after the row is committed, and deleted before the row, so cleanup finds what a crash leaves.
 create table stored_predictions (
-    org_id text not null references orgs (id),
-    job_id text primary key, -- The job, which does not exist yet when the row is inserted.
+    org_id text collate "C" not null references orgs (id),
+    job_id text collate "C" primary key, -- The job, which does not exist yet when the row is inserted.
     bytes bigint not null constraint stored_predictions_bytes_not_negative check (bytes >= 0),
     created_at timestamptz not null default clock_timestamp(),
     accepted_at timestamptz, -- The time at which the job was stored.
@@ -106,7 +106,7 @@ grant select (job_id, body) on stored_predictions to assay_worker;
 
 -- The stored bytes of an organization, in parts and inline predictions, whose triggers change it. A transaction locks it last.
 create table org_storage (
-    org_id text primary key references orgs (id) on delete cascade,
+    org_id text collate "C" primary key references orgs (id) on delete cascade,
     bytes bigint not null
 );
 grant select, insert, update on org_storage to assay_api;

@@ -1,6 +1,6 @@
 -- A published version never changes. The card published last is shown.
 create table models (
-    id text not null,
+    id text collate "C" not null,
     version text not null,
     card jsonb not null, -- The card as callers see it.
     published_at timestamptz not null default clock_timestamp(),
@@ -12,8 +12,8 @@ grant select on models to assay_api;
 
 -- Models that only one organization sees, fine-tuned on its sequences. They take precedence over models with the same id.
 create table org_models (
-    org_id text not null references orgs (id),
-    id text not null,
+    org_id text collate "C" not null references orgs (id),
+    id text collate "C" not null,
     version text not null,
     card jsonb not null,
     package jsonb not null,
@@ -47,7 +47,7 @@ $$;
 
 -- The charges of synchronous requests with an idempotency key, for 24 hours. A repetition is computed again without a charge.
 create table serve_keys (
-    org_id text not null references orgs (id),
+    org_id text collate "C" not null references orgs (id),
     idempotency_key text not null,
     request_sha256 bytea not null,
     -- The limit that the charge counts towards, and the number of units.

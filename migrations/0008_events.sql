@@ -1,16 +1,16 @@
 -- What happened in an organization, for its programs. An event is stored in the transaction of its change.
 create table events (
     -- No foreign key: it would lock the organization's row, for which submissions wait, whenever a job finishes.
-    org_id text not null,
+    org_id text collate "C" not null,
     -- The transaction, and the position in it. The feed shows an event when no earlier transaction is open, so none appears later.
     xid xid8 not null default pg_current_xact_id(),
     position bigint generated always as identity,
-    id text not null,
+    id text collate "C" not null,
     type text not null,
     timestamp timestamptz not null default clock_timestamp(),
     -- The event's data: the job, the version of the suite, or `data`.
-    job_id text,
-    suite_id text,
+    job_id text collate "C",
+    suite_id text collate "C",
     suite_version text,
     data jsonb,
     primary key (org_id, xid, position),
@@ -50,10 +50,10 @@ create table shared_events (
     -- As in events. The positions of both tables come from one sequence, so they have one order.
     xid xid8 not null default pg_current_xact_id(),
     position bigint not null default nextval('events_position_seq'),
-    id text not null,
+    id text collate "C" not null,
     type text not null,
     timestamp timestamptz not null default clock_timestamp(),
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     primary key (xid, position)
 );
@@ -88,8 +88,8 @@ grant select on event_restores to assay_api;
 
 -- The receivers of an organization's events.
 create table webhooks (
-    id text primary key,
-    org_id text not null references orgs (id),
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
     url text not null,
     events text[] not null,
     description text,
@@ -99,7 +99,7 @@ create table webhooks (
     secret_generation integer not null default 1,
     previous_secret_until timestamptz, -- Until then, deliveries are also signed with the previous secret.
     secret_hint text not null, -- The last characters of the secret.
-    created_by text not null,
+    created_by text collate "C" not null,
     created_at timestamptz not null default clock_timestamp(),
     updated_at timestamptz not null default clock_timestamp(),
     last_delivered_at timestamptz,
@@ -121,11 +121,12 @@ grant select, update (last_delivered_at, failing_since, gone_at) on webhooks to 
 
 -- The bodies of deliveries, one for each event of an organization.
 create table webhook_payloads (
-    org_id text not null, -- No foreign keys: they would lock the organization's row, for which submissions wait, with each event.
-    event_id text not null,
+    -- No foreign keys: they would lock the organization's row, for which submissions wait, with each event.
+    org_id text collate "C" not null,
+    event_id text collate "C" not null,
     body text not null,
     -- The user whom the event is about, whose erasure deletes the row.
-    user_id text generated always as (body::jsonb #>> '{data,user_id}') stored,
+    user_id text collate "C" generated always as (body::jsonb #>> '{data,user_id}') stored,
     created_at timestamptz not null default clock_timestamp(),
     primary key (org_id, event_id)
 );
@@ -136,10 +137,10 @@ grant select on webhook_payloads to assay_delivery;
 
 -- An event that is sent to a webhook. Finished deliveries of a deleted webhook stay until their payload is deleted.
 create table webhook_deliveries (
-    org_id text not null,
-    webhook_id text not null,
+    org_id text collate "C" not null,
+    webhook_id text collate "C" not null,
     id text collate "C" not null, -- Begins with the time: its byte order is the order of the listing.
-    event_id text not null,
+    event_id text collate "C" not null,
     attempt integer not null default 0, -- The number of attempts so far.
     -- Failures since the creation or the last manual retry, without attempts whose process died.
     failures integer not null default 0,

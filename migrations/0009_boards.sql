@@ -1,5 +1,5 @@
 create table boards (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     mode text not null constraint boards_mode_known check (mode in ('live', 'at_close')),
     closes_at timestamptz, -- The end of entries: the time in suite.toml, or the publication of the next version.
@@ -18,17 +18,17 @@ grant select, update (computation, is_final, attempt, lease_until) on boards to 
 
 -- Rows are never deleted: an entry always counts towards the limit of its organization.
 create table board_entries (
-    id text primary key,
-    org_id text not null references orgs (id),
-    suite_id text not null,
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
+    suite_id text collate "C" not null,
     suite_version text not null,
-    job_id text not null unique references jobs (id),
+    job_id text collate "C" not null unique references jobs (id),
     position integer, -- The entry's place in the stored pair tests. Null until they are computed.
     name text not null,
     -- The keys of the name, see `NameKeys`, or the id of a withdrawn entry: a conflict with its name would reveal the entry.
     name_key text not null,
     url text,
-    entered_by text not null, -- A user or a key.
+    entered_by text collate "C" not null, -- A user or a key.
     entered_at timestamptz not null,
     holders text[] not null, -- The holders of the organization's allowances at that time, see suite_allowances.
     withdrawn_at timestamptz,
@@ -49,8 +49,8 @@ grant select, update (position, computed_revision) on board_entries to assay_wor
 
 -- The figures of an entry over the tested items, and the tests of its pairs. The API's role can read neither.
 create table board_pairs (
-    entry_id text primary key references board_entries (id),
-    suite_id text not null,
+    entry_id text collate "C" primary key references board_entries (id),
+    suite_id text collate "C" not null,
     suite_version text not null,
     position integer not null,
     value double precision not null,
@@ -64,7 +64,7 @@ grant select, insert on board_pairs to assay_worker;
 
 -- The shown computation and the one before, so that a reader can finish reading its pages.
 create table board_computations (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     computation integer not null,
     as_of timestamptz not null,
@@ -76,11 +76,11 @@ create table board_computations (
 );
 
 create table board_rows (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     computation integer not null,
     place integer not null,
-    entry_id text not null references board_entries (id),
+    entry_id text collate "C" not null references board_entries (id),
     tier integer not null,
     rank_low integer not null,
     rank_high integer not null,
@@ -98,9 +98,9 @@ grant select, insert, delete on board_computations, board_rows to assay_worker;
 
 -- Succeeded jobs whose predictions are kept, because they are on a board or can enter one.
 create table board_predictions (
-    job_id text primary key references jobs (id),
-    org_id text not null references orgs (id),
-    suite_id text not null,
+    job_id text collate "C" primary key references jobs (id),
+    org_id text collate "C" not null references orgs (id),
+    suite_id text collate "C" not null,
     suite_version text not null
 );
 create index board_predictions_board_idx on board_predictions (suite_id, suite_version);

@@ -15,12 +15,12 @@ $$;
 
 -- The public commitment of a suite's version to its items and answers, which retired_at and the next four columns open.
 create table suite_commitments (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     commitment bytea not null constraint suite_commitments_sha256 check (length(commitment) = 32),
     committed_at timestamptz not null,
     payload bytea not null, -- The bytes of the signed statement.
-    kid text,
+    kid text collate "C",
     -- The Ed25519 signature of the JSON Web Signature, whose header follows from `kid`.
     signature bytea constraint suite_commitments_signature_length check (length(signature) = 64),
     log_index bigint,
@@ -42,7 +42,7 @@ create trigger suite_commitments_refuse_change before update on suite_commitment
 
 -- What a commitment hides until the version retires. Only the operator can read it; no process needs it.
 create table suite_openings (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     salt bytea not null,
     seed bytea,
@@ -54,10 +54,10 @@ create table suite_openings (
 
 -- The answers of retired versions.
 create table opened_answers (
-    suite_id text not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     ordinal integer not null,
-    item_id text not null,
+    item_id text collate "C" not null,
     answer json not null,
     primary key (suite_id, suite_version, ordinal),
     constraint opened_answers_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
@@ -65,10 +65,10 @@ create table opened_answers (
 
 -- Statements about the figures of jobs. A receipt outlives its job: people verify it years later.
 create table receipts (
-    id text primary key,
-    org_id text not null references orgs (id),
-    job_id text not null,
-    suite_id text not null,
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
+    job_id text collate "C" not null,
+    suite_id text collate "C" not null,
     suite_version text not null,
     figures text not null constraint receipts_figures_known check (figures in ('all', 'open', 'sealed', 'board')),
     payload bytea not null, -- The bytes of the signed statement.
@@ -76,7 +76,7 @@ create table receipts (
     predictions_sha256 bytea not null,
     submission_number integer not null,
     issued_at timestamptz not null,
-    kid text,
+    kid text collate "C",
     signature bytea constraint receipts_signature_length check (length(signature) = 64),
     log_index bigint,
     constraint receipts_job_id_key unique (job_id, figures),
@@ -89,8 +89,8 @@ create trigger receipts_refuse_change before update on receipts for each row exe
 
 -- The salts of an organization's hash in receipts, one for each version of a suite.
 create table receipt_salts (
-    org_id text not null references orgs (id),
-    suite_id text not null,
+    org_id text collate "C" not null references orgs (id),
+    suite_id text collate "C" not null,
     suite_version text not null,
     salt bytea not null constraint receipt_salts_length check (length(salt) = 32),
     primary key (org_id, suite_id, suite_version)
@@ -109,7 +109,7 @@ create trigger receipt_salts_refuse_change before update on receipt_salts for ea
 
 -- The public keys of receipts. Rows are never deleted, because old receipts need them.
 create table receipt_keys (
-    kid text primary key,
+    kid text collate "C" primary key,
     public_key bytea not null constraint receipt_keys_length check (length(public_key) = 32),
     valid_from timestamptz not null,
     valid_until timestamptz,

@@ -43,6 +43,7 @@ mod guide;
 mod harness;
 mod hogs;
 mod hostile;
+mod ids;
 mod imports;
 mod invites;
 mod job_machine;

@@ -69,35 +69,41 @@ macro_rules! ids {
     )*};
 }
 
+/// Number of characters after the prefix.
+const CHARACTERS: usize = 22;
+
 /// Returns 22 random characters: 131 bits.
 fn random_characters() -> Result<String, RandomError> {
-    random::base62(22)
+    random::base62(CHARACTERS)
 }
 
-/// Returns the time in milliseconds as 8 characters, and 14 random characters: 83 bits. Byte by byte,
-/// later ones are greater.
+/// The cell of the installation, a part of ids that begin with the time. If several installations are
+/// reached at one address, it names the one that has the row.
+const CELL: &str = "00";
+
+/// Returns the time in milliseconds as 8 characters, the cell, and 12 random characters: 71 bits. Byte
+/// by byte, later ones are greater.
 fn ordered_characters() -> Result<String, RandomError> {
-    time_and_random::<8, 14>(Timestamp::now().unix_micros() / 1000)
+    time_and_random::<8>(Timestamp::now().unix_micros() / 1000)
 }
 
-/// Returns the time in microseconds as 9 characters, and 13 random characters: 77 bits. Byte by byte,
-/// later ones are greater.
+/// Returns the time in microseconds as 9 characters, the cell, and 11 random characters: 65 bits. Byte
+/// by byte, later ones are greater.
 fn precisely_ordered_characters() -> Result<String, RandomError> {
-    time_and_random::<9, 13>(Timestamp::now().unix_micros())
+    time_and_random::<9>(Timestamp::now().unix_micros())
 }
 
-/// Returns a time as `TIME` characters, the highest digit first, and `RANDOM` random characters.
-fn time_and_random<const TIME: usize, const RANDOM: usize>(
-    time: i64,
-) -> Result<String, RandomError> {
+/// Returns a time as `TIME` characters, the highest digit first, the cell, and random characters.
+fn time_and_random<const TIME: usize>(time: i64) -> Result<String, RandomError> {
     let mut rest = usize::try_from(time).unwrap_or(0);
     let mut digits = [BASE62[0]; TIME];
     for place in digits.iter_mut().rev() {
         *place = BASE62[rest % BASE62.len()];
         rest /= BASE62.len();
     }
-    let time = digits.iter().copied().map(char::from);
-    Ok(time.chain(random::base62(RANDOM)?.chars()).collect())
+    let time: String = digits.iter().copied().map(char::from).collect();
+    let random = random::base62(CHARACTERS - TIME - CELL.len())?;
+    Ok(format!("{time}{CELL}{random}"))
 }
 
 ids! {
@@ -120,18 +126,18 @@ ids! {
     /// The id of an entry of the audit log. It begins with the time, which orders the log.
     AuditId = "aud_", precisely_ordered_characters;
     /// The id of an entry of a board.
-    EntryId = "ent_", random_characters;
-    /// The id of an event.
-    EventId = "evt_", random_characters;
+    EntryId = "ent_", ordered_characters;
+    /// The id of an event. The event of a finished job has the characters of the job's id.
+    EventId = "evt_", ordered_characters;
     /// The id of a webhook.
     WebhookId = "whk_", random_characters;
     /// The id of a delivery of an event to a webhook. It begins with the time, which orders the list
     /// of deliveries.
     DeliveryId = "dlv_", precisely_ordered_characters;
     /// The id of an upload.
-    UploadId = "upl_", random_characters;
+    UploadId = "upl_", ordered_characters;
     /// The id of a score receipt.
-    ReceiptId = "rcp_", random_characters;
+    ReceiptId = "rcp_", ordered_characters;
     /// The id of a worker process, from its start to its exit.
     WorkerId = "wrk_", random_characters;
     /// The id of a request, as in the header `X-Request-Id`.
@@ -192,28 +198,38 @@ impl From<SuiteId> for String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn later_jobs_have_greater_ids() {
+    /// Asserts that later ids are greater, and that all have the cell after this many characters of
+    /// time.
+    fn assert_ordered<Id: ToString>(
+        random: fn() -> Result<Id, RandomError>,
+        pause: std::time::Duration,
+        time: usize,
+    ) {
         let ids: Vec<_> = std::iter::repeat_with(|| {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            JobId::random().unwrap()
+            std::thread::sleep(pause);
+            random().unwrap().to_string()
         })
         .take(20)
         .collect();
         assert!(ids.is_sorted(), "{ids:?}");
-        assert!(ids.iter().all(|id| id.as_str().len() == "job_".len() + 22));
+        for id in ids {
+            let (_, characters) = id.split_once('_').unwrap();
+            assert_eq!(characters.len(), CHARACTERS, "{id}");
+            assert_eq!(&characters[time..time + 2], CELL, "{id}");
+        }
     }
 
     #[test]
-    fn later_audit_entries_have_greater_ids() {
-        let ids: Vec<_> = std::iter::repeat_with(|| {
-            std::thread::sleep(std::time::Duration::from_micros(2));
-            AuditId::random().unwrap()
-        })
-        .take(100)
-        .collect();
-        assert!(ids.is_sorted(), "{ids:?}");
-        assert!(ids.iter().all(|id| id.as_str().len() == "aud_".len() + 22));
+    fn ordered_ids_begin_with_time_and_cell() {
+        let ms = std::time::Duration::from_millis(2);
+        assert_ordered(JobId::random, ms, 8);
+        assert_ordered(ReceiptId::random, ms, 8);
+        assert_ordered(EntryId::random, ms, 8);
+        assert_ordered(UploadId::random, ms, 8);
+        assert_ordered(EventId::random, ms, 8);
+        let us = std::time::Duration::from_micros(2);
+        assert_ordered(AuditId::random, us, 9);
+        assert_ordered(DeliveryId::random, us, 9);
     }
 
     #[test]
