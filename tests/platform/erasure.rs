@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use assay_core::store::operator::{Erasure, ORG_TABLES};
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
 use assay_tests::site;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
 use crate::harness::{
-    World, error_code, one_prediction, org, pause, string, wait_until, with_setting, world_with,
+    World, error_code, one_prediction, org, pause, shared_world, string, wait_until, with_setting,
+    world_with,
 };
 use crate::uploads::{open, put};
 
@@ -668,6 +670,58 @@ async fn next_delete_completes_interrupted_one() {
             .all(|count| count == 0),
         "{nothing}"
     );
+}
+
+/// A table with rows of organizations that nobody lists would keep them after the deletion.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_table_of_orgs_is_erased_or_kept_for_a_reason() {
+    let world = shared_world().await;
+    let mut db = world.database().await;
+    let tables: Vec<String> = sqlx::query_scalar(
+        "select c.table_name::text
+         from information_schema.columns c
+         join information_schema.tables t using (table_schema, table_name)
+         where table_schema = 'public'
+           and t.table_type = 'BASE TABLE'
+           and c.column_name = 'org_id'
+         order by 1",
+    )
+    .fetch_all(&mut db)
+    .await
+    .unwrap();
+    let cascading: Vec<String> = sqlx::query_scalar(
+        "select k.table_name::text
+         from information_schema.referential_constraints r
+         join information_schema.key_column_usage k using (constraint_schema, constraint_name)
+         where constraint_schema = 'public'
+           and r.delete_rule = 'CASCADE'
+           and k.column_name = 'org_id'",
+    )
+    .fetch_all(&mut db)
+    .await
+    .unwrap();
+    let listed: Vec<&str> = ORG_TABLES.iter().map(|(table, _)| *table).collect();
+    let unlisted: Vec<_> = tables
+        .iter()
+        .filter(|table| !listed.contains(&table.as_str()) && !cascading.contains(table))
+        .collect();
+    assert_eq!(unlisted, [] as [&String; 0], "add these to ORG_TABLES");
+    for (table, erasure) in ORG_TABLES {
+        let count = listed.iter().filter(|other| *other == table).count();
+        assert!(
+            count == 1 && tables.iter().any(|other| other == table),
+            "{table}"
+        );
+        match erasure {
+            Erasure::Delete => {}
+            Erasure::Update(statement) => {
+                let words: Vec<&str> = statement.split_whitespace().collect();
+                assert_eq!(words[..2], ["update", *table]);
+                assert!(statement.contains("where org_id = $1"), "{statement}");
+            }
+            Erasure::Keep(reason) => assert!(!reason.is_empty(), "{table}"),
+        }
+    }
 }
 
 /// Columns that keep what they had after their organization was deleted, and why.

@@ -651,33 +651,3 @@ pub async fn remove(
     .await?;
     Ok(found.map(|org_id| (org_id, false)))
 }
-
-/// Withdraws the entries of an organization that is deleted, and deletes their names.
-pub async fn erase_entries(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
-    sqlx::query!(
-        "
-        update board_entries
-        set
-            withdrawn_at = coalesce(withdrawn_at, clock_timestamp()),
-            name = id,
-            name_key = id,
-            name_shown = id,
-            url = null,
-            entered_by = '',
-            removed_reason = null,
-            revision = revision + 1
-        where org_id = $1
-          and name <> id
-        ",
-        org_id.as_str()
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query!(
-        "delete from board_predictions where org_id = $1",
-        org_id.as_str()
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}

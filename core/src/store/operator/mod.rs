@@ -3,7 +3,9 @@
 
 pub mod migrations;
 
-use sqlx::PgExecutor;
+use std::collections::HashMap;
+
+use sqlx::{AssertSqlSafe, PgExecutor};
 
 use crate::model::audit::{Actor, AuditType, Change, TargetType};
 use crate::model::error::Result;
@@ -12,7 +14,7 @@ use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation::mailbox;
-use crate::store::{PgConnection, audit, board, event, org, usage};
+use crate::store::{PgConnection, audit, event, org, usage};
 
 /// Records the start of a command, and returns the number of its log entry.
 pub async fn log_start(
@@ -201,6 +203,121 @@ pub async fn mark_deleted(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     Ok(())
 }
 
+/// The handling of an organization's rows in a table when the organization is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erasure {
+    /// Deletes them, and with them the rows that cascade.
+    Delete,
+    /// Removes what accounting does not need, by this statement.
+    Update(&'static str),
+    /// Keeps them for this reason.
+    Keep(&'static str),
+}
+
+/// Reduces jobs to what accounting needs.
+const CLEAR_JOBS: &str = "
+    update jobs
+    set
+        label = null,
+        metadata = null,
+        idempotency_key = null,
+        request_id = '',
+        request_sha256 = '',
+        trace_id = '',
+        parent_span_id = null,
+        span_id = null,
+        scores_key = null,
+        served_model = case when finished_at is null then served_model end,
+        parameters = case when parameters is not null then '{}'::jsonb end,
+        error_message = null,
+        result = case when status = 'succeeded' then '{}'::jsonb end
+    where org_id = $1
+      and request_id <> ''
+";
+
+/// Marks uploads as deleted, and removes what their content can be recognized by.
+const CLEAR_UPLOADS: &str = "
+    update uploads
+    set
+        deleted_at = coalesce(deleted_at, now()),
+        sha256 = null,
+        digest = case when digest is not null then ''::bytea end,
+        error_message = null
+    where org_id = $1
+      and (deleted_at is null or sha256 is not null or digest <> '' or error_message is not null)
+";
+
+/// Withdraws the entries of boards, and removes their names.
+const CLEAR_BOARD_ENTRIES: &str = "
+    update board_entries
+    set
+        withdrawn_at = coalesce(withdrawn_at, clock_timestamp()),
+        name = id,
+        name_key = id,
+        name_shown = id,
+        url = null,
+        entered_by = '',
+        removed_reason = null,
+        revision = revision + 1
+    where org_id = $1
+      and name <> id
+";
+
+/// The tables with rows of organizations, in the order of deletion. The parameter of a statement is the
+/// organization.
+pub const ORG_TABLES: &[(&str, Erasure)] = &[
+    ("job_attempts", Erasure::Delete),
+    ("sealed_results", Erasure::Delete),
+    ("receipts", Erasure::Delete),
+    ("receipt_salts", Erasure::Delete),
+    ("stored_item_scores", Erasure::Delete),
+    ("jobs", Erasure::Update(CLEAR_JOBS)),
+    ("uploads", Erasure::Update(CLEAR_UPLOADS)),
+    ("upload_parts", Erasure::Delete),
+    ("board_entries", Erasure::Update(CLEAR_BOARD_ENTRIES)),
+    ("board_predictions", Erasure::Delete),
+    ("stored_predictions", Erasure::Delete),
+    // After the parts and the predictions, whose deletion updates it.
+    ("org_storage", Erasure::Delete),
+    ("serve_keys", Erasure::Delete),
+    ("org_models", Erasure::Delete),
+    ("api_keys", Erasure::Delete),
+    ("invites", Erasure::Delete),
+    ("domain_claims", Erasure::Delete),
+    ("suite_grants", Erasure::Delete),
+    ("offboardings", Erasure::Delete),
+    ("device_logins", Erasure::Delete),
+    (
+        "sessions",
+        Erasure::Update("update sessions set org_id = null where org_id = $1"),
+    ),
+    ("memberships", Erasure::Delete),
+    // After the memberships, whose users could create further ones.
+    ("webhooks", Erasure::Delete),
+    ("webhook_payloads", Erasure::Delete),
+    ("events", Erasure::Delete),
+    ("usage_thresholds", Erasure::Delete),
+    ("usage_request_days", Erasure::Delete),
+    ("audit_entries", Erasure::Delete),
+    ("usage", Erasure::Keep("accounting")),
+    ("usage_ledger", Erasure::Keep("accounting")),
+    ("usage_requests", Erasure::Keep("accounting")),
+    (
+        "org_submissions",
+        Erasure::Keep("a time and a number of jobs, without content"),
+    ),
+    (
+        "suite_disclosures",
+        Erasure::Keep(
+            "what other organizations of the same holder may still submit depends on them",
+        ),
+    ),
+    (
+        "terms_acceptances",
+        Erasure::Keep("evidence of the acceptance"),
+    ),
+];
+
 /// Deletes an organization except for the rows that accounting needs: its months, its ledger, and
 /// its jobs without the callers' data and results. Deleting it again deletes the rows that are
 /// left. The organization is locked and marked as deleted. The API removes the objects of the
@@ -235,137 +352,32 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .map(|job| job.id.as_str())
         .collect();
     usage::refund(db, &never_started).await?;
-    sqlx::query!("delete from job_attempts where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from sealed_results where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from receipts where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from receipt_salts where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from stored_item_scores where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    let jobs = sqlx::query!(
-        "
-        update jobs
-        set
-            label = null,
-            metadata = null,
-            idempotency_key = null,
-            request_id = '',
-            request_sha256 = '',
-            trace_id = '',
-            parent_span_id = null,
-            span_id = null,
-            scores_key = null,
-            served_model = case when finished_at is null then served_model end,
-            parameters = case when parameters is not null then '{}'::jsonb end,
-            error_message = null,
-            result = case when status = 'succeeded' then '{}'::jsonb end
-        where org_id = $1
-          and request_id <> ''
-        ",
-        org
-    );
-    let jobs_cleared = jobs.execute(&mut *db).await?.rows_affected();
-    let uploads = sqlx::query!(
-        "
-        update uploads
-        set
-            deleted_at = coalesce(deleted_at, now()),
-            sha256 = null,
-            digest = case when digest is not null then ''::bytea end,
-            error_message = null
-        where org_id = $1
-          and (deleted_at is null or sha256 is not null or digest <> '' or error_message is not null)
-        ",
-        org
-    );
-    let uploads = uploads.execute(&mut *db).await?.rows_affected();
-    sqlx::query!("delete from upload_parts where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    board::erase_entries(db, org_id).await?;
-    sqlx::query!("delete from stored_predictions where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    // Last, because the two statements before still update it.
-    sqlx::query!("delete from org_storage where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from serve_keys where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from org_models where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    let keys = sqlx::query!("delete from api_keys where org_id = $1", org)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
-    let invites = sqlx::query!("delete from invites where org_id = $1", org)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
-    let domains = sqlx::query!("delete from domain_claims where org_id = $1", org)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
-    sqlx::query!("delete from suite_grants where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from offboardings where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from device_logins where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("update sessions set org_id = null where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    let memberships = sqlx::query!("delete from memberships where org_id = $1", org)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
-    // After the memberships, whose users could cause further ones.
-    sqlx::query!("delete from webhooks where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    // With their deliveries.
-    sqlx::query!("delete from webhook_payloads where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from events where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from usage_thresholds where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from usage_request_days where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from audit_entries where org_id = $1", org)
-        .execute(&mut *db)
-        .await?;
+    let mut affected = HashMap::new();
+    for (table, erasure) in ORG_TABLES {
+        let statement = match erasure {
+            Erasure::Delete => format!("delete from {table} where org_id = $1"),
+            Erasure::Update(statement) => (*statement).to_owned(),
+            Erasure::Keep(_) => continue,
+        };
+        // Only constants are part of the statement.
+        let done = sqlx::query(AssertSqlSafe(statement)).bind(org);
+        affected.insert(*table, done.execute(&mut *db).await?.rows_affected());
+    }
     sqlx::query!(
         "update orgs set name = 'Deleted organization' where id = $1",
         org
     )
     .execute(db)
     .await?;
+    let rows = |table| affected.get(table).copied().unwrap_or_default();
     Ok(Deleted {
         jobs_cancelled: cancelled.len() as u64,
-        jobs_cleared,
-        keys,
-        memberships,
-        invites,
-        domains,
-        uploads,
+        jobs_cleared: rows("jobs"),
+        keys: rows("api_keys"),
+        memberships: rows("memberships"),
+        invites: rows("invites"),
+        domains: rows("domain_claims"),
+        uploads: rows("uploads"),
     })
 }
 
