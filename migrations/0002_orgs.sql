@@ -5,7 +5,7 @@ create table plans (
     concurrent_jobs integer not null constraint plans_jobs_positive check (concurrent_jobs > 0),
     upload_bytes_max bigint not null constraint plans_upload_positive check (upload_bytes_max > 0),
     storage_bytes bigint constraint plans_storage_positive check (storage_bytes > 0), -- Null: ten times upload_bytes_max.
-    -- Units per calendar month. Null: eval_items_per_month.
+    -- Units per calendar month. Null: as many as eval_items_per_month.
     predict_items_per_month bigint,
     generated_events_per_month bigint,
     embeddings_per_month bigint,
@@ -16,7 +16,17 @@ insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_j
     ('free', 60, 20000, 2, 100 * 1024 * 1024::bigint, 1),
     ('dev', 300, 200000, 10, 1024 * 1024 * 1024::bigint, 2),
     ('team', 1000, 2000000, 50, 5 * 1024 * 1024 * 1024::bigint, 4);
-grant select on plans to assay_api;
+
+-- The limits of each plan. A limit that a plan does not set follows another one: see PLAN_LIMITS in core/src/model/people/org.rs.
+create view plan_limits as
+select
+    plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, queue_weight,
+    coalesce(storage_bytes, upload_bytes_max * 10) as storage_bytes,
+    coalesce(predict_items_per_month, eval_items_per_month) as predict_items_per_month,
+    coalesce(generated_events_per_month, eval_items_per_month) as generated_events_per_month,
+    coalesce(embeddings_per_month, eval_items_per_month) as embeddings_per_month
+from plans;
+grant select on plan_limits to assay_api;
 
 create table users (
     id text collate "C" primary key,

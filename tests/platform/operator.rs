@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use assay_core::model::org::{DefaultLimit, PLAN_LIMITS, PlanLimit};
 use assay_tests::client::Client;
 use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
@@ -161,9 +162,15 @@ async fn plan_change_applies_to_next_request() {
         .operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat())
         .await
         .unwrap();
-    let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960,
-        "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1, "queue_weight": 1});
-    assert_eq!(gold, whole);
+    assert_eq!(
+        json!([
+            gold["plan"],
+            gold["requests_per_minute"],
+            gold["storage_bytes"],
+            gold["queue_weight"]
+        ]),
+        json!(["gold", 777, 40960, 1])
+    );
     let set = world
         .stack
         .operate(&["org", "set", "--org", &world.org.id, "--plan", "gold"])
@@ -179,11 +186,9 @@ async fn plan_change_applies_to_next_request() {
             (usage.header("x-ratelimit-limit"), &usage.body["plan"]),
             ("777", &json!("gold"))
         );
-        assert_eq!(
-            usage.body["limits"],
-            json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960,
-                "predict_items_per_month": 1, "generated_events_per_month": 1, "embeddings_per_month": 1})
-        );
+        for (limit, value) in usage.body["limits"].as_object().unwrap() {
+            assert_eq!(*value, gold[limit], "{limit}");
+        }
     }
     // Omitted options keep their values; without options the command prints the plan.
     let changed = world
@@ -234,6 +239,78 @@ async fn plan_change_applies_to_next_request() {
     };
     let (a, b) = tokio::join!(make(), make());
     assert_eq!(a, b);
+}
+
+/// The view `plan_limits` applies the defaults that `PLAN_LIMITS` states.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_without_limits_has_their_defaults() {
+    let world = world().await;
+    let required: Vec<_> = PLAN_LIMITS
+        .iter()
+        .filter(|limit| limit.default == DefaultLimit::Required)
+        .zip(11_i64..)
+        .collect();
+    let columns: String = required
+        .iter()
+        .map(|(limit, _)| format!(", {}", limit.column))
+        .collect();
+    let values: String = required
+        .iter()
+        .map(|(_, value)| format!(", {value}"))
+        .collect();
+    let insert = format!("insert into plans (plan{columns}) values ('bare'{values})");
+    let mut db = world.database().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(insert))
+        .execute(&mut db)
+        .await
+        .unwrap();
+    let read = "select row_to_json(p) from plan_limits p where plan = 'bare'";
+    let found: Value = sqlx::query_scalar(read).fetch_one(&mut db).await.unwrap();
+    let names: Vec<&str> = PLAN_LIMITS.iter().map(|limit| limit.column).collect();
+    assert_eq!(found.as_object().unwrap().len(), 1 + names.len(), "{found}");
+    for limit in PLAN_LIMITS {
+        let expected = match limit.default {
+            DefaultLimit::Fixed(value) => json!(value),
+            DefaultLimit::Times(n, other) => json!(n * found[other].as_i64().unwrap()),
+            DefaultLimit::Required => {
+                let (_, value) = required
+                    .iter()
+                    .find(|(other, _)| other.column == limit.column)
+                    .unwrap();
+                json!(value)
+            }
+        };
+        assert_eq!(found[limit.column], expected, "{}", limit.column);
+    }
+}
+
+/// `TEST_WRITE_PLANS=1` writes the row.
+#[test]
+fn operators_guide_lists_every_limit() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operators.md");
+    let guide = std::fs::read_to_string(&path).unwrap();
+    let options = |limits: &mut dyn Iterator<Item = &PlanLimit>, (start, end, by)| {
+        let options: Vec<_> = limits
+            .map(|limit| format!("{start}--{}{end}", limit.option()))
+            .collect();
+        options.join(by)
+    };
+    let all = options(&mut PLAN_LIMITS.iter(), ("[", " N]", " "));
+    let mut required = PLAN_LIMITS
+        .iter()
+        .filter(|limit| limit.default == DefaultLimit::Required);
+    let required = options(&mut required, ("`", "`", ", "));
+    let row = format!(
+        "| `assay-api plan set NAME {all}` | Creates a plan, or changes the given limits of one. A new plan needs {required}. |"
+    );
+    let found = guide
+        .lines()
+        .find(|line| line.starts_with("| `assay-api plan set NAME"))
+        .unwrap();
+    if std::env::var_os("TEST_WRITE_PLANS").is_some() {
+        std::fs::write(&path, guide.replace(found, &row)).unwrap();
+    }
+    assert_eq!(found, row);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,10 @@
 //! The command line of `assay-api`.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use assay_core::model::org::PlanChange;
-use clap::{Args, Parser, Subcommand, value_parser};
+use assay_core::model::org::{PLAN_LIMITS, PlanChange, PlanLimit};
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 use serde_json::Value;
 
 use crate::admin::error::{Result, refused};
@@ -175,36 +176,44 @@ pub enum PlanCommand {
     },
 }
 
-/// The limits of a plan.
-#[derive(Args)]
-pub struct PlanArguments {
-    /// Maximum number of requests in any 60 seconds
-    #[arg(long, value_parser = value_parser!(i32).range(1..))]
-    requests_per_minute: Option<i32>,
-    /// Maximum number of predictions scored in a calendar month
-    #[arg(long, value_parser = value_parser!(i64).range(0..))]
-    eval_items_per_month: Option<i64>,
-    /// Maximum number of queued and running jobs
-    #[arg(long, value_parser = value_parser!(i32).range(1..))]
-    concurrent_jobs: Option<i32>,
-    /// Maximum size of an upload, in bytes
-    #[arg(long, value_parser = value_parser!(i64).range(1..))]
-    upload_bytes_max: Option<i64>,
-    /// Maximum number of stored bytes; for a new plan, ten times the maximum upload by default
-    #[arg(long, value_parser = value_parser!(i64).range(1..))]
-    storage_bytes: Option<i64>,
-    /// Maximum number of sequences predicted in a calendar month; by default as many as eval items
-    #[arg(long, value_parser = value_parser!(i64).range(0..))]
-    predict_items_per_month: Option<i64>,
-    /// Maximum number of events generated in a calendar month; by default as many as eval items
-    #[arg(long, value_parser = value_parser!(i64).range(0..))]
-    generated_events_per_month: Option<i64>,
-    /// Maximum number of sequences embedded in a calendar month; by default as many as eval items
-    #[arg(long, value_parser = value_parser!(i64).range(0..))]
-    embeddings_per_month: Option<i64>,
-    /// Share of the workers relative to other waiting organizations; for a new plan, 1 by default
-    #[arg(long, value_parser = value_parser!(i32).range(1..=1000))]
-    queue_weight: Option<i32>,
+/// The limits of a plan: an option for each of [`PLAN_LIMITS`].
+pub struct PlanArguments(PlanChange);
+
+/// The names of the options, as long as the program runs.
+static PLAN_OPTIONS: LazyLock<Vec<String>> =
+    LazyLock::new(|| PLAN_LIMITS.iter().map(PlanLimit::option).collect());
+
+impl Args for PlanArguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let options = PLAN_LIMITS.iter().zip(PLAN_OPTIONS.iter());
+        command.args(options.map(|(limit, option)| {
+            Arg::new(limit.column)
+                .long(option.as_str())
+                .value_parser(value_parser!(i64).range(limit.min..=limit.max))
+                .help(limit.option_help())
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PlanArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let given = PLAN_LIMITS
+            .iter()
+            .filter_map(|limit| Some((limit.column, *matches.get_one::<i64>(limit.column)?)));
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// The commands of `artifacts`.
@@ -216,33 +225,6 @@ pub enum ArtifactsCommand {
         #[arg(long)]
         dry_run: bool,
     },
-}
-
-impl From<PlanArguments> for PlanChange {
-    fn from(arguments: PlanArguments) -> Self {
-        let PlanArguments {
-            requests_per_minute,
-            eval_items_per_month,
-            concurrent_jobs,
-            upload_bytes_max,
-            storage_bytes,
-            predict_items_per_month,
-            generated_events_per_month,
-            embeddings_per_month,
-            queue_weight,
-        } = arguments;
-        Self {
-            requests_per_minute,
-            eval_items_per_month,
-            concurrent_jobs,
-            upload_bytes_max,
-            storage_bytes,
-            predict_items_per_month,
-            generated_events_per_month,
-            embeddings_per_month,
-            queue_weight,
-        }
-    }
 }
 
 /// The commands of `session`.
@@ -511,7 +493,7 @@ async fn change(url: &str, command: Command) -> Result<Value> {
                 url,
                 "plan set",
                 Some(&name),
-                commands::plan_set(url, &name, &change.into()),
+                commands::plan_set(url, &name, &change.0),
             )
             .await
         }

@@ -6,7 +6,7 @@
 use assay_core::model::audit::{Actor, AuditType, Change, TargetType};
 use assay_core::model::event::EventType;
 use assay_core::model::key::NewKey;
-use assay_core::model::org::{PlanChange, PlanRow, Role, default_storage_bytes};
+use assay_core::model::org::{DefaultLimit, PLAN_LIMITS, PlanChange, Role};
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
@@ -131,40 +131,28 @@ pub async fn org_set(url: &str, org: &str, plan: &str) -> Result<Value> {
 pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Value> {
     let name = text("name", name)?;
     let pool = pool(url)?;
-    if let Some(row) = store::plan::update(&pool, &name, change).await? {
-        return Ok(json!(row));
+    if !store::plan::update(&pool, &name, change).await? {
+        let required = PLAN_LIMITS
+            .iter()
+            .filter(|limit| limit.default == DefaultLimit::Required);
+        if required
+            .clone()
+            .any(|limit| !change.contains_key(limit.column))
+        {
+            let options: Vec<_> = required
+                .map(|limit| format!("--{}", limit.option()))
+                .collect();
+            return Err(refused(format!(
+                "there is no plan {name:?} yet; a new one needs {}",
+                options.join(", ")
+            )));
+        }
+        store::plan::insert(&pool, &name, change).await?;
     }
-    let PlanChange {
-        requests_per_minute: Some(requests_per_minute),
-        eval_items_per_month: Some(eval_items_per_month),
-        concurrent_jobs: Some(concurrent_jobs),
-        upload_bytes_max: Some(upload_bytes_max),
-        storage_bytes,
-        predict_items_per_month,
-        generated_events_per_month,
-        embeddings_per_month,
-        queue_weight,
-    } = *change
-    else {
-        return Err(refused(format!(
-            "there is no plan {name:?} yet; a new one needs --requests-per-minute, --eval-items-per-month, --concurrent-jobs and --upload-bytes-max"
-        )));
-    };
-    let storage_bytes = storage_bytes.unwrap_or(default_storage_bytes(upload_bytes_max));
-    let row = PlanRow {
-        plan: name,
-        requests_per_minute,
-        eval_items_per_month,
-        concurrent_jobs,
-        upload_bytes_max,
-        storage_bytes,
-        predict_items_per_month: predict_items_per_month.unwrap_or(eval_items_per_month),
-        generated_events_per_month: generated_events_per_month.unwrap_or(eval_items_per_month),
-        embeddings_per_month: embeddings_per_month.unwrap_or(eval_items_per_month),
-        queue_weight: queue_weight.unwrap_or(1),
-    };
-    store::plan::insert(&pool, &row).await?;
-    Ok(json!(row))
+    let limits = store::plan::find(&pool, &name).await?;
+    let mut object = json!(limits);
+    object["plan"] = json!(name);
+    Ok(object)
 }
 
 /// `artifacts reconcile`: removes objects that no row names, and counts rows whose object is

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::model::permissions::UsageReader;
 use assay_core::model::usage::{
-    DAYS_DEFAULT, DAYS_MAX, SuiteUsage, Usage, UsageDay, UsageDays, UsageLimits, UsageTotals,
+    DAYS_DEFAULT, DAYS_MAX, SuiteUsage, Usage, UsageDay, UsageDays, UsageTotals,
 };
 use assay_core::model::validation::{self, ok_or_collect};
 use assay_core::store::allowance::DailyUse;
@@ -53,14 +53,7 @@ pub async fn get(app: &App, caller: &UsageReader) -> Result<Usage> {
         },
         active_jobs,
         stored_bytes,
-        limits: UsageLimits {
-            concurrent_jobs: plan.concurrent_jobs,
-            eval_items_per_month: plan.eval_items_per_month,
-            storage_bytes: plan.storage_bytes,
-            predict_items_per_month: plan.predict_items_per_month,
-            generated_events_per_month: plan.generated_events_per_month,
-            embeddings_per_month: plan.embeddings_per_month,
-        },
+        limits: plan.into(),
         suites,
     })
 }

@@ -34,7 +34,7 @@ pub struct Operation {
     pub success_when: String,
     /// The responses of a success, if they are unusual, as attributes.
     pub responses: Vec<String>,
-    /// Who may call.
+    /// The callers whom the operation admits.
     pub caller: Caller,
     /// The types of the audit entries.
     pub audit: Vec<String>,

@@ -1393,9 +1393,9 @@ impl From<usage::UsageTotals> for v1::UsageTotals {
 }
 
 // proto/assay/v1/usage.proto:104
-impl From<usage::UsageLimits> for v1::UsageLimits {
-    fn from(resource: usage::UsageLimits) -> Self {
-        let usage::UsageLimits {
+impl From<org::UsageLimits> for v1::UsageLimits {
+    fn from(resource: org::UsageLimits) -> Self {
+        let org::UsageLimits {
             concurrent_jobs,
             eval_items_per_month,
             storage_bytes,

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::model::date::Date;
 use crate::model::ids::{OrgId, SuiteId};
+use crate::model::org::UsageLimits;
 use crate::model::timestamp::Timestamp;
 
 /// The usage of an organization in the current calendar month, UTC.
@@ -111,27 +112,4 @@ pub struct UsageTotals {
     /// The number of sequences that were embedded.
     #[schema(minimum = 0)]
     pub embeddings: i64,
-}
-
-/// The limits of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-pub struct UsageLimits {
-    /// The number of jobs that can be queued or running at once.
-    #[schema(minimum = 0)]
-    pub concurrent_jobs: i64,
-    /// The number of items that can be charged in a calendar month.
-    #[schema(minimum = 0)]
-    pub eval_items_per_month: i64,
-    /// The number of bytes that can be stored at once.
-    #[schema(minimum = 1)]
-    pub storage_bytes: i64,
-    /// The number of sequences that can be predicted in a calendar month.
-    #[schema(minimum = 0)]
-    pub predict_items_per_month: i64,
-    /// The number of events that can be generated in a calendar month.
-    #[schema(minimum = 0)]
-    pub generated_events_per_month: i64,
-    /// The number of sequences that can be embedded in a calendar month.
-    #[schema(minimum = 0)]
-    pub embeddings_per_month: i64,
 }

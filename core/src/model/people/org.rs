@@ -1,6 +1,8 @@
 //! Organizations, their plans, and the roles of their members.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::model::ids::OrgId;
@@ -67,86 +69,138 @@ pub const FREE: &str = "free";
 /// Maximum number of organizations that a user can create.
 pub const CREATED_MAX: i64 = 20;
 
-/// The limits of a plan.
+/// The value of a limit that a plan does not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
-    /// The number of requests that are admitted in any 60 consecutive seconds.
-    pub requests_per_minute: u32,
-    /// The number of items that can be charged in a calendar month.
-    pub eval_items_per_month: i64,
-    /// The number of jobs that can be queued or running at once.
-    pub concurrent_jobs: i64,
-    /// The size of the largest upload in bytes. It applies to the bytes as they are sent, and to
-    /// the decompressed content.
-    pub upload_bytes_max: i64,
-    /// The number of bytes that can be stored at once: parts of uploads, and inline predictions of
-    /// jobs that have not finished.
-    pub storage_bytes: i64,
-    /// The number of sequences that can be predicted in a calendar month.
-    pub predict_items_per_month: i64,
-    /// The number of events that can be generated in a calendar month.
-    pub generated_events_per_month: i64,
-    /// The number of sequences that can be embedded in a calendar month.
-    pub embeddings_per_month: i64,
-    /// The share of the workers that an organization gets while others wait too, relative to theirs.
-    pub queue_weight: u32,
+pub enum DefaultLimit {
+    /// None: the operator sets the limit of each plan.
+    Required,
+    /// This number.
+    Fixed(i64),
+    /// A multiple of another limit, which it follows.
+    Times(i64, &'static str),
 }
 
-/// Returns the number of bytes that a plan stores at once unless the operator has set it: ten times
-/// its largest upload.
-pub const fn default_storage_bytes(upload_bytes_max: i64) -> i64 {
-    upload_bytes_max.saturating_mul(10)
+/// A limit of plans: a column of the table `plans`, and an option of `plan set`.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanLimit {
+    /// The name of the column.
+    pub column: &'static str,
+    /// The value of a plan that does not set it. The view `plan_limits` applies it.
+    pub default: DefaultLimit,
+    /// The smallest value.
+    pub min: i64,
+    /// The largest value.
+    pub max: i64,
+    /// The meaning of the option.
+    pub help: &'static str,
 }
 
-/// The operator's changes to a plan. `None` leaves a limit unchanged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PlanChange {
-    /// The number of requests that are admitted in any 60 consecutive seconds.
-    pub requests_per_minute: Option<i32>,
-    /// The number of items that can be charged in a calendar month.
-    pub eval_items_per_month: Option<i64>,
-    /// The number of jobs that can be queued or running at once.
-    pub concurrent_jobs: Option<i32>,
-    /// The size of the largest upload in bytes.
-    pub upload_bytes_max: Option<i64>,
-    /// The number of bytes that can be stored at once.
-    pub storage_bytes: Option<i64>,
-    /// The number of sequences that can be predicted in a calendar month.
-    pub predict_items_per_month: Option<i64>,
-    /// The number of events that can be generated in a calendar month.
-    pub generated_events_per_month: Option<i64>,
-    /// The number of sequences that can be embedded in a calendar month.
-    pub embeddings_per_month: Option<i64>,
-    /// The share of the workers that an organization gets while others wait too, relative to theirs.
-    pub queue_weight: Option<i32>,
+impl PlanLimit {
+    /// Returns the name of the option, without the dashes.
+    pub fn option(&self) -> String {
+        self.column.replace('_', "-")
+    }
+
+    /// Returns the meaning of the option with its default.
+    pub fn option_help(&self) -> String {
+        let help = self.help;
+        match self.default {
+            DefaultLimit::Required => help.to_owned(),
+            DefaultLimit::Fixed(n) => format!("{help}; for a new plan, {n} by default"),
+            DefaultLimit::Times(1, other) => format!("{help}; by default as {other}"),
+            DefaultLimit::Times(n, other) => format!("{help}; by default {n} times {other}"),
+        }
+    }
 }
 
-/// A row of the table of plans, as the operator sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlanRow {
-    /// The name of the plan.
-    pub plan: String,
-    /// The number of requests that are admitted in any 60 consecutive seconds.
-    pub requests_per_minute: i32,
-    /// The number of items that can be charged in a calendar month.
-    pub eval_items_per_month: i64,
-    /// The number of jobs that can be queued or running at once.
-    pub concurrent_jobs: i32,
-    /// The size of the largest upload in bytes.
-    pub upload_bytes_max: i64,
-    /// The number of bytes that can be stored at once: ten times the largest upload, unless the
-    /// operator has set it.
-    pub storage_bytes: i64,
-    /// The number of sequences that can be predicted in a calendar month: as many as eval items,
-    /// unless the operator has set it.
-    pub predict_items_per_month: i64,
-    /// The number of events that can be generated in a calendar month: as many as eval items,
-    /// unless the operator has set it.
-    pub generated_events_per_month: i64,
-    /// The number of sequences that can be embedded in a calendar month: as many as eval items,
-    /// unless the operator has set it.
-    pub embeddings_per_month: i64,
-    /// The share of the workers that an organization gets while others wait too, relative to theirs:
-    /// from 1 to 1,000.
-    pub queue_weight: i32,
+macro_rules! plan_limits {
+    (
+        internal {$(
+            #[doc = $doc:literal]
+            $name:ident: $type:ty = $default:expr, $min:literal..=$max:expr, $help:literal;
+        )*}
+        shown {$(
+            #[doc = $shown_doc:literal]
+            $shown:ident = $shown_default:expr, $shown_min:literal..=$shown_max:expr, $shown_help:literal, minimum $least:tt;
+        )*}
+    ) => {
+        /// The limits of a plan.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Plan {
+            $(#[doc = $doc] pub $name: $type,)*
+            $(#[doc = $shown_doc] pub $shown: i64,)*
+        }
+
+        /// The limits of plans, in the order of the options of `plan set`.
+        pub const PLAN_LIMITS: &[PlanLimit] = &[
+            $(PlanLimit {
+                column: stringify!($name), default: $default, min: $min, max: $max, help: $help,
+            },)*
+            $(PlanLimit {
+                column: stringify!($shown), default: $shown_default, min: $shown_min, max: $shown_max, help: $shown_help,
+            },)*
+        ];
+
+        /// The limits of a plan.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+        pub struct UsageLimits {
+            $(
+                #[doc = $shown_doc]
+                #[schema(minimum = $least)]
+                pub $shown: i64,
+            )*
+        }
+
+        impl From<&Plan> for UsageLimits {
+            fn from(plan: &Plan) -> Self {
+                Self { $($shown: plan.$shown,)* }
+            }
+        }
+
+        impl Plan {
+            /// Returns a plan whose limits are all the same.
+            #[cfg(test)]
+            pub(crate) fn of_equal_limits(limit: u16) -> Self {
+                Self { $($name: limit.into(),)* $($shown: limit.into(),)* }
+            }
+        }
+    };
 }
+
+plan_limits! {
+    // Limits that callers see in other places than `GET /v1/usage`.
+    internal {
+        /// The number of requests that are admitted in any 60 consecutive seconds.
+        requests_per_minute: u32 = DefaultLimit::Required, 1..=i32::MAX as i64,
+            "Maximum number of requests in any 60 seconds";
+        /// The size of the largest upload in bytes. It applies to the bytes as they are sent, and to the decompressed content.
+        upload_bytes_max: i64 = DefaultLimit::Required, 1..=i64::MAX,
+            "Maximum size of an upload, in bytes";
+        /// The share of the workers that an organization gets while others wait too, relative to theirs.
+        queue_weight: u32 = DefaultLimit::Fixed(1), 1..=1000,
+            "Share of the workers relative to other waiting organizations";
+    }
+    shown {
+        /// The number of jobs that can be queued or running at once.
+        concurrent_jobs = DefaultLimit::Required, 1..=i32::MAX as i64,
+            "Maximum number of queued and running jobs", minimum 0;
+        /// The number of items that can be charged in a calendar month.
+        eval_items_per_month = DefaultLimit::Required, 0..=i64::MAX,
+            "Maximum number of predictions scored in a calendar month", minimum 0;
+        /// The number of bytes that can be stored at once.
+        storage_bytes = DefaultLimit::Times(10, "upload_bytes_max"), 1..=i64::MAX,
+            "Maximum number of stored bytes", minimum 1;
+        /// The number of sequences that can be predicted in a calendar month.
+        predict_items_per_month = DefaultLimit::Times(1, "eval_items_per_month"), 0..=i64::MAX,
+            "Maximum number of sequences predicted in a calendar month", minimum 0;
+        /// The number of events that can be generated in a calendar month.
+        generated_events_per_month = DefaultLimit::Times(1, "eval_items_per_month"), 0..=i64::MAX,
+            "Maximum number of events generated in a calendar month", minimum 0;
+        /// The number of sequences that can be embedded in a calendar month.
+        embeddings_per_month = DefaultLimit::Times(1, "eval_items_per_month"), 0..=i64::MAX,
+            "Maximum number of sequences embedded in a calendar month", minimum 0;
+    }
+}
+
+/// The limits that the operator sets, by column. The others remain unchanged.
+pub type PlanChange = BTreeMap<&'static str, i64>;

@@ -515,17 +515,7 @@ mod tests {
                 role,
                 created_at: Timestamp::now(),
             },
-            plan: Plan {
-                requests_per_minute: 60,
-                eval_items_per_month: 1,
-                concurrent_jobs: 1,
-                upload_bytes_max: 1,
-                storage_bytes: 10,
-                predict_items_per_month: 1,
-                generated_events_per_month: 1,
-                embeddings_per_month: 1,
-                queue_weight: 1,
-            },
+            plan: Plan::of_equal_limits(60),
             unaccepted_terms: None,
             is_suspended: false,
         });

@@ -342,17 +342,7 @@ mod tests {
             suite_commitment: String::new(),
             is_retired: false,
         };
-        let plan = Plan {
-            requests_per_minute: 1,
-            eval_items_per_month: 1,
-            concurrent_jobs: 1,
-            upload_bytes_max: 1,
-            storage_bytes: 1,
-            predict_items_per_month: 1,
-            generated_events_per_month: 1,
-            embeddings_per_month: 1,
-            queue_weight: 1,
-        };
+        let plan = Plan::of_equal_limits(1);
         NewJob {
             id: JobId::random().unwrap(),
             org_id: org_id.clone(),

@@ -258,7 +258,7 @@ pub async fn waiting(
                 w.created_at
             from waiting w
             join orgs o on o.id = w.org_id
-            join plans p on p.plan = o.plan
+            join plan_limits p on p.plan = o.plan
             left join unnest($1::text[], $2::bigint[]) as a(org_id, cost) on a.org_id = w.org_id
             where o.suspended_at is null
         ), candidates as (

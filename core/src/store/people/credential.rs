@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgExecutor;
+use sqlx::types::Json;
 
 use super::session::IDLE_DAYS;
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::key::EXPIRY_ANNOUNCED;
-use crate::model::org::{DataUse, Org, Plan, Role, default_storage_bytes};
+use crate::model::org::{DataUse, Org, Plan, Role};
 use crate::model::permissions::{Credential, Membership, Principal};
 use crate::model::scope::Scopes;
 use crate::model::secret::SecretHash;
@@ -72,15 +73,7 @@ pub async fn keys(
             o.data_use as "data_use: DataUse",
             o.created_at as "created_at: Timestamp",
             o.suspended_at is not null as "is_suspended!",
-            p.requests_per_minute,
-            p.eval_items_per_month,
-            p.concurrent_jobs,
-            p.upload_bytes_max,
-            p.storage_bytes,
-            coalesce(p.predict_items_per_month, p.eval_items_per_month) as "predict_items_per_month!",
-            coalesce(p.generated_events_per_month, p.eval_items_per_month) as "generated_events_per_month!",
-            coalesce(p.embeddings_per_month, p.eval_items_per_month) as "embeddings_per_month!",
-            p.queue_weight,
+            row_to_json(p) as "limits!: Json<Plan>",
             exists(
                 select from terms_acceptances t
                 where t.org_id = o.id
@@ -89,7 +82,7 @@ pub async fn keys(
         from unnest($1::bytea[]) with ordinality as wanted (secret_hash, place)
         join api_keys k on k.secret_hash = wanted.secret_hash
         join orgs o on o.id = k.org_id
-        join plans p on p.plan = o.plan
+        join plan_limits p on p.plan = o.plan
         "#,
         &bytes as &[&[u8]],
         version(terms),
@@ -116,19 +109,6 @@ pub async fn keys(
             role: Role::Member,
             created_at: row.created_at,
         };
-        let plan = Plan {
-            requests_per_minute: row.requests_per_minute.unsigned_abs(),
-            eval_items_per_month: row.eval_items_per_month,
-            concurrent_jobs: i64::from(row.concurrent_jobs),
-            upload_bytes_max: row.upload_bytes_max,
-            storage_bytes: row
-                .storage_bytes
-                .unwrap_or(default_storage_bytes(row.upload_bytes_max)),
-            predict_items_per_month: row.predict_items_per_month,
-            generated_events_per_month: row.generated_events_per_month,
-            embeddings_per_month: row.embeddings_per_month,
-            queue_weight: row.queue_weight.unsigned_abs(),
-        };
         let credential = Credential {
             principal: Principal::ApiKey {
                 key_id: row.id,
@@ -136,7 +116,7 @@ pub async fn keys(
             },
             membership: Some(Membership {
                 org,
-                plan,
+                plan: row.limits.0,
                 unaccepted_terms: terms.clone().filter(|_| !row.terms_accepted),
                 is_suspended: row.is_suspended,
             }),
@@ -193,15 +173,7 @@ pub async fn session(
             m.plan as "plan?",
             m.data_use as "data_use?: DataUse",
             m.created_at as "created_at?: Timestamp",
-            m.requests_per_minute as "requests_per_minute?",
-            m.eval_items_per_month as "eval_items_per_month?",
-            m.concurrent_jobs as "concurrent_jobs?",
-            m.upload_bytes_max as "upload_bytes_max?",
-            m.storage_bytes as "storage_bytes?",
-            m.predict_items_per_month as "predict_items_per_month?",
-            m.generated_events_per_month as "generated_events_per_month?",
-            m.embeddings_per_month as "embeddings_per_month?",
-            m.queue_weight as "queue_weight?",
+            m.limits as "limits?: Json<Plan>",
             coalesce(m.is_suspended, false) as "is_suspended!",
             exists(
                 select from terms_acceptances t
@@ -233,18 +205,10 @@ pub async fn session(
                 o.data_use,
                 o.created_at,
                 o.suspended_at is not null as is_suspended,
-                p.requests_per_minute,
-                p.eval_items_per_month,
-                p.concurrent_jobs,
-                p.upload_bytes_max,
-                p.storage_bytes,
-                coalesce(p.predict_items_per_month, p.eval_items_per_month) as predict_items_per_month,
-                coalesce(p.generated_events_per_month, p.eval_items_per_month) as generated_events_per_month,
-                coalesce(p.embeddings_per_month, p.eval_items_per_month) as embeddings_per_month,
-                p.queue_weight
+                row_to_json(p) as limits
             from memberships ms
             join orgs o on o.id = ms.org_id
-            join plans p on p.plan = o.plan
+            join plan_limits p on p.plan = o.plan
             where ms.user_id = s.user_id
               and ($2::text is null or ms.org_id = $2)
             order by
@@ -296,24 +260,8 @@ pub async fn session(
             created_at: row.created_at?,
         })
     })();
-    let plan = (|| {
-        let upload_bytes_max = row.upload_bytes_max?;
-        Some(Plan {
-            requests_per_minute: row.requests_per_minute?.unsigned_abs(),
-            eval_items_per_month: row.eval_items_per_month?,
-            concurrent_jobs: i64::from(row.concurrent_jobs?),
-            upload_bytes_max,
-            storage_bytes: row
-                .storage_bytes
-                .unwrap_or(default_storage_bytes(upload_bytes_max)),
-            predict_items_per_month: row.predict_items_per_month?,
-            generated_events_per_month: row.generated_events_per_month?,
-            embeddings_per_month: row.embeddings_per_month?,
-            queue_weight: row.queue_weight?.unsigned_abs(),
-        })
-    })();
     let unaccepted_terms = terms.clone().filter(|_| !row.terms_accepted);
-    let membership = org.zip(plan).map(|(org, plan)| Membership {
+    let membership = org.zip(row.limits).map(|(org, Json(plan))| Membership {
         org,
         plan,
         unaccepted_terms,

@@ -405,25 +405,13 @@ pub async fn insert_usage_thresholds(db: &mut PgConnection) -> Result<usize> {
             from month m
             join usage u on u.period_start = m.period_start
             join orgs o on o.id = u.org_id
-            join plans p on p.plan = o.plan
+            join plan_limits p on p.plan = o.plan
             cross join lateral (
                 values
                     ('eval_items_per_month', u.eval_items, p.eval_items_per_month),
-                    (
-                        'predict_items_per_month',
-                        u.predict_items,
-                        coalesce(p.predict_items_per_month, p.eval_items_per_month)
-                    ),
-                    (
-                        'generated_events_per_month',
-                        u.generated_events,
-                        coalesce(p.generated_events_per_month, p.eval_items_per_month)
-                    ),
-                    (
-                        'embeddings_per_month',
-                        u.embeddings,
-                        coalesce(p.embeddings_per_month, p.eval_items_per_month)
-                    )
+                    ('predict_items_per_month', u.predict_items, p.predict_items_per_month),
+                    ('generated_events_per_month', u.generated_events, p.generated_events_per_month),
+                    ('embeddings_per_month', u.embeddings, p.embeddings_per_month)
             ) as l (limit_name, used, max)
             where o.deleted_at is null
               and l.used > 0

@@ -1,10 +1,11 @@
 //! Plans. Only the operator's commands change them.
 
-use sqlx::PgExecutor;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, PgExecutor};
 
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::org::{PlanChange, PlanRow, default_storage_bytes};
+use crate::model::org::{DefaultLimit, PLAN_LIMITS, Plan, PlanChange};
 
 /// Returns `true` if there is a plan of this name.
 pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
@@ -31,141 +32,64 @@ pub async fn names(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Changes a plan. `None` leaves a column unchanged. Returns `None` if there is no such plan.
-pub async fn update(
-    db: impl PgExecutor<'_>,
-    plan: &str,
-    change: &PlanChange,
-) -> Result<Option<PlanRow>> {
-    let PlanChange {
-        requests_per_minute,
-        eval_items_per_month,
-        concurrent_jobs,
-        upload_bytes_max,
-        storage_bytes,
-        predict_items_per_month,
-        generated_events_per_month,
-        embeddings_per_month,
-        queue_weight,
-    } = change;
-    let row = sqlx::query!(
-        "
-        update plans
-        set
-            requests_per_minute = coalesce($2, requests_per_minute),
-            eval_items_per_month = coalesce($3, eval_items_per_month),
-            concurrent_jobs = coalesce($4, concurrent_jobs),
-            upload_bytes_max = coalesce($5, upload_bytes_max),
-            storage_bytes = coalesce($6, storage_bytes),
-            predict_items_per_month = coalesce($7, predict_items_per_month),
-            generated_events_per_month = coalesce($8, generated_events_per_month),
-            embeddings_per_month = coalesce($9, embeddings_per_month),
-            queue_weight = coalesce($10, queue_weight)
+/// Returns the limits of a plan.
+pub async fn find(db: impl PgExecutor<'_>, plan: &str) -> Result<Option<Plan>> {
+    let limits = sqlx::query_scalar!(
+        r#"
+        select row_to_json(p) as "limits!: Json<Plan>"
+        from plan_limits p
         where plan = $1
-        returning
-            plan,
-            requests_per_minute,
-            eval_items_per_month,
-            concurrent_jobs,
-            upload_bytes_max,
-            storage_bytes,
-            predict_items_per_month,
-            generated_events_per_month,
-            embeddings_per_month,
-            queue_weight
-        ",
-        plan,
-        *requests_per_minute,
-        *eval_items_per_month,
-        *concurrent_jobs,
-        *upload_bytes_max,
-        *storage_bytes,
-        *predict_items_per_month,
-        *generated_events_per_month,
-        *embeddings_per_month,
-        *queue_weight
+        "#,
+        plan
     )
     .fetch_optional(db)
     .await?;
-    Ok(row.map(|row| PlanRow {
-        plan: row.plan,
-        requests_per_minute: row.requests_per_minute,
-        eval_items_per_month: row.eval_items_per_month,
-        concurrent_jobs: row.concurrent_jobs,
-        upload_bytes_max: row.upload_bytes_max,
-        storage_bytes: row
-            .storage_bytes
-            .unwrap_or(default_storage_bytes(row.upload_bytes_max)),
-        predict_items_per_month: row
-            .predict_items_per_month
-            .unwrap_or(row.eval_items_per_month),
-        generated_events_per_month: row
-            .generated_events_per_month
-            .unwrap_or(row.eval_items_per_month),
-        embeddings_per_month: row.embeddings_per_month.unwrap_or(row.eval_items_per_month),
-        queue_weight: row.queue_weight,
-    }))
+    Ok(limits.map(|Json(plan)| plan))
 }
 
-/// Stores a plan. Replaces the plan if another process has just created it.
-pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
-    let PlanRow {
-        plan,
-        requests_per_minute,
-        eval_items_per_month,
-        concurrent_jobs,
-        upload_bytes_max,
-        storage_bytes,
-        predict_items_per_month,
-        generated_events_per_month,
-        embeddings_per_month,
-        queue_weight,
-    } = plan;
-    // Defaults are not stored, so that they follow the limits that they depend on.
-    let storage_bytes =
-        (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
-    let units = |units: i64| (units != *eval_items_per_month).then_some(units);
-    sqlx::query!(
-        "
-        insert into plans (
-            plan,
-            requests_per_minute,
-            eval_items_per_month,
-            concurrent_jobs,
-            upload_bytes_max,
-            storage_bytes,
-            predict_items_per_month,
-            generated_events_per_month,
-            embeddings_per_month,
-            queue_weight
-        )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-        on conflict (plan) do update
-            set
-                requests_per_minute = excluded.requests_per_minute,
-                eval_items_per_month = excluded.eval_items_per_month,
-                concurrent_jobs = excluded.concurrent_jobs,
-                upload_bytes_max = excluded.upload_bytes_max,
-                storage_bytes = excluded.storage_bytes,
-                predict_items_per_month = excluded.predict_items_per_month,
-                generated_events_per_month = excluded.generated_events_per_month,
-                embeddings_per_month = excluded.embeddings_per_month,
-                queue_weight = excluded.queue_weight
-        ",
-        plan,
-        requests_per_minute,
-        eval_items_per_month,
-        concurrent_jobs,
-        upload_bytes_max,
-        storage_bytes,
-        units(*predict_items_per_month),
-        units(*generated_events_per_month),
-        units(*embeddings_per_month),
-        queue_weight
-    )
-    .execute(db)
-    .await?;
+/// Changes a plan. Returns `false` if there is no such plan.
+pub async fn update(db: impl PgExecutor<'_>, plan: &str, change: &PlanChange) -> Result<bool> {
+    let assignments = join(|place, column| format!("{column} = coalesce(${place}, {column})"));
+    // Only constants are part of the statement.
+    let statement = AssertSqlSafe(format!("update plans set {assignments} where plan = $1"));
+    let mut query = sqlx::query(statement).bind(plan);
+    for limit in PLAN_LIMITS {
+        query = query.bind(change.get(limit.column).copied());
+    }
+    Ok(query.execute(db).await?.rows_affected() > 0)
+}
+
+/// Stores a plan. Replaces the plan if another process has just created it. Limits that depend on
+/// others are not stored, so that they follow them.
+pub async fn insert(db: impl PgExecutor<'_>, plan: &str, limits: &PlanChange) -> Result<()> {
+    let columns = join(|_, column| column.to_owned());
+    let values = join(|place, _| format!("${place}"));
+    let replacements = join(|_, column| format!("{column} = excluded.{column}"));
+    // Only constants are part of the statement.
+    let statement = AssertSqlSafe(format!(
+        "insert into plans (plan, {columns}) values ($1, {values})
+         on conflict (plan) do update set {replacements}"
+    ));
+    let mut query = sqlx::query(statement).bind(plan);
+    for limit in PLAN_LIMITS {
+        let default = match limit.default {
+            DefaultLimit::Fixed(limit) => Some(limit),
+            DefaultLimit::Required | DefaultLimit::Times(..) => None,
+        };
+        query = query.bind(limits.get(limit.column).copied().or(default));
+    }
+    query.execute(db).await?;
     Ok(())
+}
+
+/// Returns a list for a statement, with an element for each limit from its parameter and its column.
+/// The first parameter is the plan.
+fn join(element: impl Fn(usize, &str) -> String) -> String {
+    let elements = PLAN_LIMITS.iter().zip(2..);
+    let elements: Vec<_> = elements
+        .map(|(limit, place)| element(place, limit.column))
+        .collect();
+    elements.join(", ")
 }
 
 /// Moves an organization to a plan, and returns its name and its plan before. Returns `None` if there is no such
