@@ -157,6 +157,34 @@ impl<'a> NewRow<'a> {
     }
 }
 
+/// Runs a statement that reads rows as columns, each an array: `"name": "$1::type[]" = value;`. The values,
+/// their parameters and the names in `unnest` come from one list. Another parameter is between two of them.
+macro_rules! columns {
+    (
+        |$row:ident| $rows:ident,
+        $before:literal unnest $after:literal,
+        "id": $first_place:literal = $first:expr;
+        $($name:literal: $place:literal = $value:expr;)*
+        $other:ident;
+        $($later_name:literal: $later_place:literal = $later_value:expr;)*
+    ) => {
+        sqlx::query!(
+            $before
+                + "unnest(\n                " + $first_place
+                $(+ ",\n                " + $place)*
+                $(+ ",\n                " + $later_place)*
+                + "\n            ) as n(\n                id"
+                $(+ ",\n                " + $name)*
+                $(+ ",\n                " + $later_name)*
+                + "\n            )" + $after,
+            &$rows.iter().map(|$row| $first).collect::<Vec<_>>() as _,
+            $(&$rows.iter().map(|$row| $value).collect::<Vec<_>>() as _,)*
+            $other,
+            $(&$rows.iter().map(|$row| $later_value).collect::<Vec<_>>() as _,)*
+        )
+    };
+}
+
 /// Inserts the accepted jobs with their predictions and charges, and advances the time of the last
 /// submission of their organizations.
 pub(super) async fn insert(
@@ -173,95 +201,9 @@ pub(super) async fn insert(
         .iter()
         .flat_map(|(index, created_at)| jobs[*index].rows(*created_at))
         .collect();
-    // One array for each column.
-    let of_job =
-        |text: fn(&NewJob) -> &str| rows.iter().map(|row| text(row.job)).collect::<Vec<&str>>();
-    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    let org_ids = of_job(|job| job.org_id.as_str());
-    let types: Vec<&str> = rows.iter().map(|row| row.r#type.as_str()).collect();
-    let request_ids = of_job(|job| &job.request_id);
-    let labels: Vec<_> = rows.iter().map(|row| row.job.label.as_deref()).collect();
-    let metadata: Vec<_> = rows
-        .iter()
-        .map(|row| row.job.metadata.as_ref().map(Json))
-        .collect();
-    let hfm_shas = of_job(|job| &job.hfm_sha);
-    let suite_ids: Vec<_> = rows
-        .iter()
-        .map(|row| Some(row.suite?.suite_id.as_str()))
-        .collect();
-    let suite_versions: Vec<_> = rows
-        .iter()
-        .map(|row| Some(row.suite?.version.as_str()))
-        .collect();
-    let input_keys: Vec<_> = rows.iter().map(NewRow::input_key).collect();
-    let upload_ids: Vec<_> = rows.iter().map(NewRow::upload_id).collect();
-    let keys: Vec<_> = rows.iter().map(NewRow::idempotency_key).collect();
-    let digests: Vec<_> = rows.iter().map(NewRow::request_sha256).collect();
-    let bodies: Vec<_> = rows.iter().map(NewRow::body).collect();
-    let n_submitted: Vec<_> = rows.iter().map(|row| row.n_submitted).collect();
-    let eval_items: Vec<_> = rows.iter().map(|row| row.eval_items).collect();
-    let predict_items: Vec<_> = rows.iter().map(|row| row.predict_items).collect();
-    let costs: Vec<_> = rows.iter().map(NewRow::cost).collect();
-    let estimated_end_at: Vec<_> = rows
-        .iter()
-        .map(|row| row.estimated(|estimate| estimate.end_seconds))
-        .collect();
-    let estimated_end_by: Vec<_> = rows
-        .iter()
-        .map(|row| row.estimated(|estimate| estimate.end_by_seconds))
-        .collect();
-    let elapsed_us: Vec<_> = rows.iter().map(|row| row.job.elapsed_us).collect();
-    let created_at: Vec<_> = rows
-        .iter()
-        .map(|row| row.created_at.unix_micros())
-        .collect();
-    let trace_ids: Vec<_> = rows
-        .iter()
-        .map(|row| row.job.span.trace_id.to_string())
-        .collect();
-    let parent_span_ids: Vec<_> = rows
-        .iter()
-        .map(|row| row.job.client_span.map(|span| span.to_string()))
-        .collect();
-    let span_ids: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            row.job
-                .is_exported
-                .then(|| row.job.span.span_id.to_string())
-        })
-        .collect();
-    let period_start: Vec<_> = rows
-        .iter()
-        .map(|row| orgs.get(&row.job.org_id))
-        .map(|limits| limits.map_or(0, |limits| limits.period_start.unix_micros()))
-        .collect();
-    let active_max: Vec<_> = rows
-        .iter()
-        .map(|row| orgs.get(&row.job.org_id)?.active_max)
-        .collect();
-    let served_models: Vec<_> = rows
-        .iter()
-        .map(|row| Some(Json(&row.prediction?.model)))
-        .collect();
-    let parameters: Vec<_> = rows
-        .iter()
-        .map(|row| Some(Json(&row.prediction?.options)))
-        .collect();
-    let output_upload_ids: Vec<_> = rows
-        .iter()
-        .map(|row| Some(row.prediction?.output_upload_id.as_str()))
-        .collect();
-    let needs_job_ids: Vec<_> = rows
-        .iter()
-        .map(|row| row.needs_job_id.map(JobId::as_str))
-        .collect();
-    let eval_job_ids: Vec<_> = rows
-        .iter()
-        .map(|row| row.eval_job_id().map(JobId::as_str))
-        .collect();
-    let notified = sqlx::query!(
+    let limits = |row: &NewRow<'_>| orgs.get(&row.job.org_id);
+    let notified = columns!(
+        |row| rows,
         r#"
         /* all tenants: one transaction stores the jobs of several organizations */
         with new as (
@@ -272,73 +214,7 @@ pub(super) async fn insert(
                 n.needs_job_id is null as is_ready,
                 -- Larger jobs wait for a free slot.
                 $22::boolean and n.type = 'eval' and n.body is not null as is_notified
-            from unnest(
-                $1::text[],
-                $2::text[],
-                $3::text[],
-                $4::text[],
-                $5::text[],
-                $6::text[],
-                $7::text[],
-                $8::text[],
-                $9::text[],
-                $10::text[],
-                $11::bytea[],
-                $12::bytea[],
-                $13::bigint[],
-                $14::bigint[],
-                $15::bigint[],
-                $16::bigint[],
-                $17::bigint[],
-                $18::text[],
-                $19::text[],
-                $20::text[],
-                $21::bigint[],
-                $23::text[],
-                $24::bigint[],
-                $25::jsonb[],
-                $26::jsonb[],
-                $27::text[],
-                $28::text[],
-                $29::text[],
-                $30::jsonb[],
-                $31::bigint[],
-                $32::bigint[],
-                $33::bigint[]
-            ) as n(
-                id,
-                org_id,
-                request_id,
-                label,
-                hfm_sha,
-                suite_id,
-                suite_version,
-                input_key,
-                upload_id,
-                idempotency_key,
-                request_sha256,
-                body,
-                n_submitted,
-                eval_items,
-                elapsed_us,
-                created_us,
-                period_us,
-                trace_id,
-                parent_span_id,
-                span_id,
-                active_max,
-                type,
-                predict_items,
-                served_model,
-                parameters,
-                output_upload_id,
-                needs_job_id,
-                eval_job_id,
-                metadata,
-                cost,
-                estimated_end_at_us,
-                estimated_end_by_us
-            )
+            from "# unnest r#"
         ), job as (
             insert into jobs (
                 id,
@@ -474,39 +350,39 @@ pub(super) async fn insert(
         from job
         where dispatched_at is not null
         "#,
-        &ids as _,
-        &org_ids as _,
-        &request_ids as _,
-        &labels as _,
-        &hfm_shas as _,
-        &suite_ids as _,
-        &suite_versions as _,
-        &input_keys as _,
-        &upload_ids as _,
-        &keys as _,
-        &digests as _,
-        &bodies as _,
-        &n_submitted,
-        &eval_items,
-        &elapsed_us,
-        &created_at,
-        &period_start,
-        &trace_ids,
-        &parent_span_ids as _,
-        &span_ids as _,
-        &active_max as _,
-        notifies,
-        &types as _,
-        &predict_items,
-        &served_models as _,
-        &parameters as _,
-        &output_upload_ids as _,
-        &needs_job_ids as _,
-        &eval_job_ids as _,
-        &metadata as _,
-        &costs,
-        &estimated_end_at as _,
-        &estimated_end_by as _
+        "id": "$1::text[]" = row.id.as_str();
+        "org_id": "$2::text[]" = row.job.org_id.as_str();
+        "request_id": "$3::text[]" = row.job.request_id.as_str();
+        "label": "$4::text[]" = row.job.label.as_deref();
+        "hfm_sha": "$5::text[]" = row.job.hfm_sha.as_str();
+        "suite_id": "$6::text[]" = row.suite.map(|suite| suite.suite_id.as_str());
+        "suite_version": "$7::text[]" = row.suite.map(|suite| suite.version.as_str());
+        "input_key": "$8::text[]" = row.input_key();
+        "upload_id": "$9::text[]" = row.upload_id();
+        "idempotency_key": "$10::text[]" = row.idempotency_key();
+        "request_sha256": "$11::bytea[]" = row.request_sha256();
+        "body": "$12::bytea[]" = row.body();
+        "n_submitted": "$13::bigint[]" = row.n_submitted;
+        "eval_items": "$14::bigint[]" = row.eval_items;
+        "elapsed_us": "$15::bigint[]" = row.job.elapsed_us;
+        "created_us": "$16::bigint[]" = row.created_at.unix_micros();
+        "period_us": "$17::bigint[]" = limits(row).map_or(0, |limits| limits.period_start.unix_micros());
+        "trace_id": "$18::text[]" = row.job.span.trace_id.to_string();
+        "parent_span_id": "$19::text[]" = row.job.client_span.map(|span| span.to_string());
+        "span_id": "$20::text[]" = row.job.is_exported.then(|| row.job.span.span_id.to_string());
+        "active_max": "$21::bigint[]" = limits(row).and_then(|limits| limits.active_max);
+        notifies;
+        "type": "$23::text[]" = row.r#type.as_str();
+        "predict_items": "$24::bigint[]" = row.predict_items;
+        "served_model": "$25::jsonb[]" = row.prediction.map(|prediction| Json(&prediction.model));
+        "parameters": "$26::jsonb[]" = row.prediction.map(|prediction| Json(&prediction.options));
+        "output_upload_id": "$27::text[]" = row.prediction.map(|prediction| prediction.output_upload_id.as_str());
+        "needs_job_id": "$28::text[]" = row.needs_job_id.map(JobId::as_str);
+        "eval_job_id": "$29::text[]" = row.eval_job_id().map(JobId::as_str);
+        "metadata": "$30::jsonb[]" = row.job.metadata.as_ref().map(Json);
+        "cost": "$31::bigint[]" = row.cost();
+        "estimated_end_at_us": "$32::bigint[]" = row.estimated(|estimate| estimate.end_seconds);
+        "estimated_end_by_us": "$33::bigint[]" = row.estimated(|estimate| estimate.end_by_seconds);
     )
     .fetch_all(db)
     .await?;
