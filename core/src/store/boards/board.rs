@@ -17,6 +17,30 @@ use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, allowance};
 
+/// Returns [`Entry`] rows. The columns are between the beginning of a statement and its rest.
+macro_rules! query_entries {
+    ($start:literal, $rest:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Entry,
+            $start + r#"
+                id as "id: EntryId",
+                org_id as "org_id: OrgId",
+                job_id as "job_id: JobId",
+                suite_id as "suite_id: SuiteId",
+                suite_version,
+                name,
+                url,
+                entered_by,
+                entered_at as "entered_at: Timestamp",
+                withdrawn_at as "withdrawn_at: Timestamp",
+                removed_at as "removed_at: Timestamp",
+                removed_reason
+            "# + $rest,
+            $($argument),+
+        )
+    };
+}
+
 /// A job to be entered on the board of its suite.
 pub struct NewEntry<'a> {
     /// The id of the entry.
@@ -116,9 +140,8 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
     if is_name_taken(db, suite_id, version, &keys).await? {
         return Ok(Entered::Refused(EntryRefusal::NameTaken));
     }
-    let entry = sqlx::query_as!(
-        Entry,
-        r#"
+    let entry = query_entries!(
+        "
         insert into board_entries (
             id,
             org_id,
@@ -135,19 +158,8 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
         )
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11)
         returning
-            id as "id: EntryId",
-            org_id as "org_id: OrgId",
-            job_id as "job_id: JobId",
-            suite_id as "suite_id: SuiteId",
-            suite_version,
-            name,
-            url,
-            entered_by,
-            entered_at as "entered_at: Timestamp",
-            withdrawn_at as "withdrawn_at: Timestamp",
-            removed_at as "removed_at: Timestamp",
-            removed_reason
-        "#,
+        ",
+        "",
         new.id.as_str(),
         org_id.as_str(),
         suite_id.as_str(),
@@ -279,26 +291,13 @@ pub async fn find_entry(
     org_id: &OrgId,
     entry_id: &EntryId,
 ) -> Result<Option<Entry>> {
-    let entry = sqlx::query_as!(
-        Entry,
-        r#"
-        select
-            id as "id: EntryId",
-            org_id as "org_id: OrgId",
-            job_id as "job_id: JobId",
-            suite_id as "suite_id: SuiteId",
-            suite_version,
-            name,
-            url,
-            entered_by,
-            entered_at as "entered_at: Timestamp",
-            withdrawn_at as "withdrawn_at: Timestamp",
-            removed_at as "removed_at: Timestamp",
-            removed_reason
+    let entry = query_entries!(
+        "select",
+        "
         from board_entries
         where org_id = $1
           and id = $2
-        "#,
+        ",
         org_id.as_str(),
         entry_id.as_str()
     )
@@ -350,29 +349,16 @@ pub async fn list_entries(
     before: Option<Timestamp>,
     limit: u32,
 ) -> Result<Vec<Entry>> {
-    let entries = sqlx::query_as!(
-        Entry,
-        r#"
-        select
-            id as "id: EntryId",
-            org_id as "org_id: OrgId",
-            job_id as "job_id: JobId",
-            suite_id as "suite_id: SuiteId",
-            suite_version,
-            name,
-            url,
-            entered_by,
-            entered_at as "entered_at: Timestamp",
-            withdrawn_at as "withdrawn_at: Timestamp",
-            removed_at as "removed_at: Timestamp",
-            removed_reason
+    let entries = query_entries!(
+        "select",
+        "
         from board_entries
         where org_id = $1
           and ($2::text is null or suite_id = $2)
           and entered_at < coalesce($3::timestamptz, 'infinity')
         order by entered_at desc
         limit $4
-        "#,
+        ",
         org_id.as_str(),
         suite_id.map(SuiteId::as_str),
         before as Option<Timestamp>,

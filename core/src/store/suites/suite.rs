@@ -214,37 +214,48 @@ pub async fn may_submit(
     Ok(may)
 }
 
+/// Selects [`SuiteRow`]s. The first argument is `select`, with `distinct` if needed, the second one follows the joined tables.
+macro_rules! select_suites {
+    ($select:literal, $rest:literal $(, $argument:expr)* $(,)?) => {
+        sqlx::query_as!(
+            SuiteRow,
+            $select + r#"
+                s.suite_id as "suite_id: SuiteId",
+                version,
+                metric,
+                n_items,
+                per_item_feedback,
+                description,
+                release,
+                max_submissions_per_day,
+                max_submissions,
+                access as "access: SuiteAccess",
+                clip,
+                ladder_start,
+                ladder_step,
+                ladder_levels,
+                n_sealed,
+                closes_at as "closes_at: Timestamp",
+                board as "board: BoardMode",
+                sequence_events,
+                sequence_options,
+                encode(c.commitment, 'hex') as "suite_commitment!",
+                c.retired_at is not null as "is_retired!"
+            from suites s
+            join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+            "# + $rest
+            $(, $argument)*
+        )
+    };
+}
+
 /// Returns the current version of each suite, by id.
 pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
-    let rows = sqlx::query_as!(
-        SuiteRow,
-        r#"
-        select distinct on (s.suite_id)
-            s.suite_id as "suite_id: SuiteId",
-            version,
-            metric,
-            n_items,
-            per_item_feedback,
-            description,
-            release,
-            max_submissions_per_day,
-            max_submissions,
-            access as "access: SuiteAccess",
-            clip,
-            ladder_start,
-            ladder_step,
-            ladder_levels,
-            n_sealed,
-            closes_at as "closes_at: Timestamp",
-            board as "board: BoardMode",
-            sequence_events,
-            sequence_options,
-            encode(c.commitment, 'hex') as "suite_commitment!",
-            c.retired_at is not null as "is_retired!"
-        from suites s
-        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+    let rows = select_suites!(
+        "select distinct on (s.suite_id)",
+        "
         order by s.suite_id, s.published_at desc
-        "#
+        "
     )
     .fetch_all(db)
     .await?;
@@ -257,36 +268,12 @@ pub async fn find_all(
     suite_ids: &[SuiteId],
 ) -> Result<HashMap<SuiteId, Arc<SuiteRow>>> {
     let suite_ids: Vec<&str> = suite_ids.iter().map(SuiteId::as_str).collect();
-    let rows = sqlx::query_as!(
-        SuiteRow,
-        r#"
-        select distinct on (s.suite_id)
-            s.suite_id as "suite_id: SuiteId",
-            version,
-            metric,
-            n_items,
-            per_item_feedback,
-            description,
-            release,
-            max_submissions_per_day,
-            max_submissions,
-            access as "access: SuiteAccess",
-            clip,
-            ladder_start,
-            ladder_step,
-            ladder_levels,
-            n_sealed,
-            closes_at as "closes_at: Timestamp",
-            board as "board: BoardMode",
-            sequence_events,
-            sequence_options,
-            encode(c.commitment, 'hex') as "suite_commitment!",
-            c.retired_at is not null as "is_retired!"
-        from suites s
-        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+    let rows = select_suites!(
+        "select distinct on (s.suite_id)",
+        "
         where s.suite_id = any($1)
         order by s.suite_id, s.published_at desc
-        "#,
+        ",
         &suite_ids as &[&str]
     )
     .fetch_all(db)
@@ -301,38 +288,14 @@ pub async fn find(
     suite_id: &SuiteId,
     version: Option<&str>,
 ) -> Result<Option<SuiteRow>> {
-    let row = sqlx::query_as!(
-        SuiteRow,
-        r#"
-        select
-            s.suite_id as "suite_id: SuiteId",
-            version,
-            metric,
-            n_items,
-            per_item_feedback,
-            description,
-            release,
-            max_submissions_per_day,
-            max_submissions,
-            access as "access: SuiteAccess",
-            clip,
-            ladder_start,
-            ladder_step,
-            ladder_levels,
-            n_sealed,
-            closes_at as "closes_at: Timestamp",
-            board as "board: BoardMode",
-            sequence_events,
-            sequence_options,
-            encode(c.commitment, 'hex') as "suite_commitment!",
-            c.retired_at is not null as "is_retired!"
-        from suites s
-        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+    let row = select_suites!(
+        "select",
+        "
         where s.suite_id = $1
           and ($2::text is null or s.version = $2)
         order by s.published_at desc
         limit 1
-        "#,
+        ",
         suite_id.as_str(),
         version
     )
