@@ -909,7 +909,7 @@ impl From<receipt::LogPlace> for v1::LogPlace {
     }
 }
 
-// proto/assay/v1/receipts.proto:225
+// proto/assay/v1/receipts.proto:224
 impl From<receipt::SuiteOpening> for v1::SuiteOpening {
     fn from(resource: receipt::SuiteOpening) -> Self {
         let receipt::SuiteOpening {

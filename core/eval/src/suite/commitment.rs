@@ -99,8 +99,7 @@ pub struct Opening {
     pub items_sha256: [u8; 32],
     /// The SHA-256 of the published `answers.ndjson`.
     pub answers_sha256: [u8; 32],
-    /// The seed of the sealed items. `None` without sealed items, and for a suite that was published
-    /// before commitments existed.
+    /// The seed of the sealed items. `None` without sealed items.
     pub seed: Option<SealSeed>,
 }
 

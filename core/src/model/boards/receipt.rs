@@ -119,8 +119,7 @@ pub struct Commitment {
     pub suite_commitment: String,
     /// The time of the publication.
     pub published_at: Timestamp,
-    /// The time of the commitment. It is later than `published_at` if the version was published
-    /// before commitments existed.
+    /// The time of the commitment: that of the publication.
     pub committed_at: Timestamp,
     /// The signed statement, for readers: an in-toto statement (version 1) with the predicate
     /// `urn:assay:suite:v1`. It is the decoded payload of `jws`.
@@ -142,8 +141,7 @@ pub struct SuiteOpening {
     /// The salt: 32 bytes in lower-case hex.
     #[schema(min_length = 64, max_length = 64)]
     pub salt: String,
-    /// The seed that draws the sealed items: 32 bytes in lower-case hex. Null without sealed items,
-    /// and if the version was published before commitments existed.
+    /// The seed that draws the sealed items: 32 bytes in lower-case hex. Null without sealed items.
     #[schema(min_length = 64, max_length = 64)]
     pub seed: Option<String>,
     /// The SHA-256 of the file of items in lower-case hex.

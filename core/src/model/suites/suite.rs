@@ -63,8 +63,7 @@ pub struct Suite {
     /// The places of the sequence in the input of each item. Null unless models can predict the
     /// suite (`POST /v1/predictions`).
     pub sequence: Option<SuiteSequence>,
-    /// The commitment to the items and answers: a salted SHA-256 in lower-case hex. Null while an
-    /// upgrade computes it.
+    /// The commitment to the items and answers: a salted SHA-256 in lower-case hex.
     #[schema(min_length = 64, max_length = 64)]
     pub suite_commitment: Option<String>,
 }
