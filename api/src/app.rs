@@ -8,7 +8,6 @@ use assay_core::model::secret::SecretHash;
 use assay_core::model::suite::SuiteId;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
-use assay_core::runtime::engine::Engines;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::combined_statements::{CombinedLookups, combined_statements};
@@ -21,6 +20,7 @@ use assay_core::store::{
     self, PgConnection, PoolProfile, PrimaryPool, TaskConnections, within_response_timeout,
 };
 use assay_core::{Error, JobId, OrgId};
+use assay_engine_client::Engines;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 

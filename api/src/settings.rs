@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::model::auth::SignUp;
+use assay_core::model::engine_address::EngineAddress;
 use assay_core::model::terms::CurrentTerms;
 use assay_core::model::webhook_secret::WebhookKey;
 use assay_core::model::webhook_target::TargetRules;
-use assay_core::runtime::engine::address::EngineAddress;
 use assay_core::runtime::settings::{self, BadSettings, Common, Reader, Setting};
 use assay_receipts::log::LogKeys;
 use ipnet::IpNet;

@@ -9,7 +9,7 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 12] = [
+const CRATES: [(&str, &str); 14] = [
     ("assay_eval", "core/eval/src"),
     ("assay_receipts", "core/receipts/src"),
     ("assay_adversary", "core/adversary/src"),
@@ -20,6 +20,8 @@ const CRATES: [(&str, &str); 12] = [
     ("assay_api", "api/src"),
     ("assay_worker", "worker/src"),
     ("assay_engine", "worker/engine/src"),
+    ("assay_engine_client", "worker/engine-client/src"),
+    ("assay_engine_server", "worker/engine-server/src"),
     ("assay", "clients/cli/src"),
     ("assay_scorer", "clients/scorer/src"),
 ];

@@ -1,11 +1,11 @@
 //! The dependencies that all attempts share.
 
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::runtime::engine::Engines;
 use assay_core::runtime::trace_export::Spans;
 use assay_core::store::PrimaryPool;
 use assay_core::store::combined_statements::CombinedStatements;
 use assay_core::store::work::SuccessfulAttempt;
+use assay_engine_client::Engines;
 
 use crate::answer_cache::AnswerCache;
 

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
+use assay_engine_server::settings::Settings as EngineSettings;
 use assay_eval::Metric;
 use assay_worker::settings::Settings;
-use assay_worker::{run, score_command, serve};
+use assay_worker::{run, score_command};
 use clap::{Parser, Subcommand};
 
 /// The worker of Assay. Settings come from environment variables; docs/configuration.md lists them.
@@ -81,14 +82,14 @@ fn start() -> Result<(), ProcessError> {
 }
 
 fn start_engine() -> Result<(), ProcessError> {
-    let settings = serve::settings::Settings::from_env(env!("ASSAY_GIT_SHA"))?;
+    let settings = EngineSettings::from_env(env!("ASSAY_GIT_SHA"))?;
     prometheus::init_logging(&settings.log, &settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(serve::worker_threads())
+        .worker_threads(assay_engine_server::worker_threads())
         .enable_all()
         .build()?;
     let metrics = prometheus::init_metrics(Binary::Engine, &settings.git_sha)?;
-    let result = runtime.block_on(serve::run(settings, metrics));
+    let result = runtime.block_on(assay_engine_server::run(settings, metrics));
     // A load that nobody waits for may still run.
     runtime.shutdown_background();
     result

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
-use assay_core::runtime::engine::Engines;
 use assay_core::runtime::job_queue::{self, OnJobNotification};
 use assay_core::runtime::process;
 use assay_core::runtime::process_error::ProcessError;
@@ -24,6 +23,7 @@ use assay_core::store::{
     self, PoolProfile, RESPONSE_TIMEOUT, TaskConnections, within_response_timeout,
 };
 use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
+use assay_engine_client::Engines;
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};

@@ -13,7 +13,7 @@ use assay_core::model::serving::{EmbedData, GenerateData, PredictData, Refusal, 
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
-use assay_core::runtime::engine::{CallOptions, Computed, Engines, Priority};
+use assay_engine_client::{CallOptions, Computed, Engines, Priority};
 use assay_eval::FieldError;
 use serde::Deserialize;
 use serde_json::Value;

@@ -20,10 +20,10 @@ use assay_core::model::serving::{
     PredictOptions,
 };
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::runtime::engine::Engines;
 use assay_core::store::{self, PgPool};
 use assay_core::{BestEffort as _, Error, OrgId};
 use assay_engine::{ItemTable, Model, ModelSpec, PackageFiles, weights_bytes_max};
+use assay_engine_client::Engines;
 use bytes::Bytes;
 use serde_json::{Value, json};
 

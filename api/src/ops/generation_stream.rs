@@ -7,8 +7,8 @@ use assay_core::model::serving::{
     GeneratedEvent, GeneratedPart, Generations, Served, StreamedEvent,
 };
 use assay_core::model::serving_options::GenerateFields;
-use assay_core::runtime::engine::EarlyEvent;
 use assay_core::{Error, Result};
+use assay_engine_client::EarlyEvent;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;

@@ -21,8 +21,8 @@ use assay_core::model::serving::{
 use assay_core::model::serving_options::{
     EmbedFields, GenerateFields, HistoryFields, PredictFields,
 };
-use assay_core::runtime::engine::{CallOptions, Computed, EarlyEvents, Priority};
 use assay_core::{Code, Details, Error, Resource, Result};
+use assay_engine_client::{CallOptions, Computed, EarlyEvents, Priority};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
 

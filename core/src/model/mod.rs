@@ -22,8 +22,8 @@ pub use boards::{board, receipt};
 pub use events::{audit, event, webhook, webhook_secret, webhook_target};
 pub use jobs::{comparison, eval, job, prediction, queue, usage};
 pub use models::{
-    catalog, package, published_model, sequence, sequence_list, served_model, serving,
-    serving_options,
+    catalog, engine_address, package, published_model, sequence, sequence_list, served_model,
+    serving, serving_options,
 };
 pub use people::{
     auth, device, email_domain, identity, invite, key, mail_preferences, member, org, permissions,

@@ -1,10 +1,8 @@
 //! The runtime of the API and worker processes: settings, logs, Prometheus metrics, trace export,
-//! shutdown, background tasks, the job queue, Redis, the artifact store, the cryptography of TLS
-//! and the client of the engines.
+//! shutdown, background tasks, the job queue, Redis, the artifact store and the cryptography of TLS.
 
 pub mod artifacts;
 pub mod background_tasks;
-pub mod engine;
 pub mod job_queue;
 pub mod lines;
 pub mod process;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::runtime::engine::address::{self, EngineAddress};
+use crate::model::engine_address::{self, EngineAddress};
 
 /// A setting of one or both binaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl Reader {
     /// Returns the engines.
     pub fn engines(&mut self) -> Vec<EngineAddress> {
         let addresses = self.list(&ENGINES);
-        if let Some(message) = address::list_error(&addresses) {
+        if let Some(message) = engine_address::list_error(&addresses) {
             self.reject(&ENGINES, &message);
         }
         addresses

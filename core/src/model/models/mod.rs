@@ -1,6 +1,7 @@
 //! The catalog of models, their packages, and the calls of models.
 
 pub mod catalog;
+pub mod engine_address;
 pub mod package;
 pub mod published_model;
 pub mod sequence;
