@@ -430,7 +430,150 @@ pub fn log_cause(error: &Error, context: &RequestContext) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use assay_core::model::error_details::{
+        Endpoint, EntryRefusal, OrgChoice, ReceiptRefusal, SuiteAccess,
+    };
+    use assay_core::model::ids::SuiteId;
+    use assay_core::model::scope::Scope;
+    use assay_core::model::terms::CurrentTerms;
+    use assay_core::{Resource, Timestamp};
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// Returns an error with each kind of details, and with each reason.
+    fn errors_with_details() -> Vec<Error> {
+        let at: Timestamp = "2026-01-31T23:59:59.000000Z".parse().unwrap();
+        let suite: SuiteId = "suite:lunch".parse().unwrap();
+        let key = FieldError::new("Idempotency-Key", "conflict", "was used for another body");
+        let model = |details| Error::invalid_state(Resource::Model, "model").with_details(details);
+        let orgs = ["org_5gGkwnuU0Kqhcfk8Wsnx3Z", "org_6hHlxovV1LriDgl9Xtoy4A"];
+        let choice = |id: &str| OrgChoice {
+            id: id.parse().unwrap(),
+            name: "Lunch Lab".into(),
+        };
+        let terms = CurrentTerms {
+            version: "2026-01".into(),
+            url: "https://example.org/terms".into(),
+        };
+        let not_succeeded = || String::from("running");
+        let entries = [
+            EntryRefusal::NoBoard,
+            EntryRefusal::NotSucceeded {
+                status: not_succeeded(),
+            },
+            EntryRefusal::NotFinal,
+            EntryRefusal::BoardClosed { closes_at: at },
+            EntryRefusal::MaxEntries { max: 20 },
+            EntryRefusal::Entered {
+                entry_id: "ent_5gGkwnuU0Kqhcfk8Wsnx3Z".parse().unwrap(),
+            },
+            EntryRefusal::NameTaken,
+        ];
+        let receipts = [
+            ReceiptRefusal::NotAnEval,
+            ReceiptRefusal::NotSucceeded {
+                status: not_succeeded(),
+            },
+            ReceiptRefusal::SealedUntil { closes_at: at },
+        ];
+        let mut errors = vec![
+            Error::fields(vec![
+                FieldError::required("name"),
+                FieldError::required("url"),
+            ]),
+            Error::fields(vec![key.clone()]).with_details(Details::Replay {
+                fields: vec![key],
+                job_id: "job_5gGkwnuU0Kqhcfk8Wsnx3Z".parse().unwrap(),
+            }),
+            Error::storage_full(7, 10, at, 60),
+            Error::day_used_up(&suite, 10, at, 60),
+            Error::other_suite_version("1.0".into(), "1.1".into()),
+            Error::out_of_scope(Scope::EvalsWrite),
+            Error::terms_not_accepted(&terms),
+            Error::org_suspended(),
+            Error::suite_access(SuiteAccess::VerifiedDomain),
+            Error::submissions_used_up(10),
+            Error::choose_org(orgs.map(choice).into()),
+            model(Details::NotOffered {
+                reason: "endpoint_not_offered",
+                endpoints: vec![Endpoint::Predict, Endpoint::Embed],
+            }),
+            model(Details::Unserved {
+                reason: "no_engine",
+            }),
+            model(Details::Unserved {
+                reason: "tokenizer_not_fitted",
+            }),
+            Error::suite_retired("1.0"),
+            Error::key_expired(at),
+        ];
+        errors.extend(entries.map(Error::entry_refused));
+        errors.extend(receipts.map(Error::receipt_refused));
+        errors
+    }
+
+    /// Returns what REST and gRPC send of an error, apart from its message.
+    fn sent(error: &Error) -> Value {
+        let status = status(error, &RequestId::random().unwrap());
+        let sent = status.get_error_details();
+        let metadata: BTreeMap<_, _> = sent.error_info().unwrap().metadata.iter().collect();
+        let mut row = json!({
+            "code": error.code.as_str(),
+            "details": error.details,
+            "metadata": metadata,
+        });
+        if let Some(found) = sent.bad_request() {
+            let violations = found.field_violations.iter();
+            row["bad_request"] = violations
+                .map(|one| json!([one.field, one.reason]))
+                .collect();
+        }
+        if let Some(found) = sent.precondition_failure() {
+            let violations = found.violations.iter();
+            row["preconditions"] = violations
+                .map(|one| json!([one.r#type, one.subject]))
+                .collect();
+        }
+        if let Some(found) = sent.quota_failure() {
+            row["quotas"] = found
+                .violations
+                .iter()
+                .map(|one| json!(one.subject))
+                .collect();
+        }
+        row
+    }
+
+    #[test]
+    fn details_are_those_of_the_vectors() {
+        let rows: Vec<Value> = errors_with_details().iter().map(sent).collect();
+        let rows = serde_json::to_string_pretty(&rows).unwrap();
+        // Text, so that the order of the fields counts.
+        assert_eq!(
+            rows,
+            include_str!("../../../tests/vectors/error_details.json").trim_end(),
+            "{rows}"
+        );
+    }
+
+    #[test]
+    fn openapi_document_describes_every_field_of_details() {
+        let document = crate::openapi::document(None);
+        let schema = &document["components"]["schemas"]["ErrorDetails"]["properties"];
+        let reasons = schema["reason"]["description"].as_str().unwrap();
+        for error in errors_with_details() {
+            let details = json!(error.details);
+            for name in details.as_object().unwrap().keys() {
+                assert!(schema.get(name).is_some(), "{name}");
+            }
+            if let Some(reason) = details["reason"].as_str() {
+                assert!(reasons.contains(&format!("`{reason}`")), "{reason}");
+            }
+        }
+    }
 
     #[test]
     fn long_field_errors_fit_into_metadata() {
