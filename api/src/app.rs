@@ -10,8 +10,9 @@ use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::trace_export::{Sampling, Spans};
-use assay_core::store::combined_statements::{CombinedLookups, combined_statements};
-use assay_core::store::combined_submissions::{CombinedSubmissions, combined_submissions};
+use assay_core::store::combined_requests::combined_requests;
+use assay_core::store::combined_statements::CombinedLookups;
+use assay_core::store::combined_submissions::CombinedSubmissions;
 use assay_core::store::credential::FoundKey;
 use assay_core::store::new_job::NewJob;
 use assay_core::store::submission::IfLocked;
@@ -198,10 +199,10 @@ impl App {
         let jobs_db = pool("primary_for_jobs", for_jobs, PoolProfile::REQUESTS)?;
         let combined_db = pool("primary_for_combined", COMBINED, PoolProfile::COMBINED)?;
         let task_connections = TaskConnections::new(combined_db.clone(), COMBINED);
-        let (keys, waiting_keys) = combined_statements();
-        let (jobs, waiting_jobs) = combined_statements();
-        let (suites, waiting_suites) = combined_statements();
-        let (submissions, waiting_submissions) = combined_submissions();
+        let (keys, waiting_keys) = combined_requests();
+        let (jobs, waiting_jobs) = combined_requests();
+        let (suites, waiting_suites) = combined_requests();
+        let (submissions, waiting_submissions) = combined_requests();
         let (keys_db, terms) = (task_connections.clone(), settings.terms.clone());
         let find_keys = move |hashes: Vec<SecretHash>| {
             let (db, terms) = (keys_db.clone(), terms.clone());

@@ -3,7 +3,7 @@
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::trace_export::Spans;
 use assay_core::store::PrimaryPool;
-use assay_core::store::combined_statements::CombinedStatements;
+use assay_core::store::combined_requests::CombinedRequests;
 use assay_core::store::work::SuccessfulAttempt;
 use assay_engine_client::Engines;
 
@@ -22,7 +22,7 @@ pub struct AttemptContext {
     /// The build of the scoring and model library, which results report.
     pub hfm_sha: String,
     /// The results of attempts, which share statements.
-    pub results: CombinedStatements<SuccessfulAttempt, bool>,
+    pub results: CombinedRequests<SuccessfulAttempt, bool>,
     /// The exporter of trace spans.
     pub spans: Spans,
 }

@@ -14,9 +14,7 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::ADMIN_LISTEN;
 use assay_core::runtime::trace_export::{Sampling, Spans};
-use assay_core::store::combined_statements::{
-    CombinedStatements, WaitingRequests, combined_statements,
-};
+use assay_core::store::combined_requests::{CombinedRequests, WaitingRequests, combined_requests};
 use assay_core::store::leases;
 use assay_core::store::work::{self, Claim, SuccessfulAttempt};
 use assay_core::store::{
@@ -53,7 +51,7 @@ struct Worker {
     id: WorkerId,
     context: AttemptContext,
     /// The claims of the jobs of tasks, which share statements.
-    claims: CombinedStatements<Vec<JobId>, Vec<Claim>>,
+    claims: CombinedRequests<Vec<JobId>, Vec<Claim>>,
     /// A permit for each attempt that may run at the same time.
     slots: Arc<Semaphore>,
     slots_max: u32,
@@ -87,7 +85,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
     let task_connections = TaskConnections::new(db.clone(), TASK_CONNECTIONS);
-    let (results, waiting_results) = combined_statements();
+    let (results, waiting_results) = combined_requests();
     let write_waiting = write_results(task_connections.clone(), waiting_results);
     tasks.spawn_infallible("results", write_waiting);
     let artifacts = Artifacts::open(&settings.common.artifacts).await?;
@@ -103,7 +101,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     };
     let (stop, stopped) = watch::channel(false);
     let worker_id = WorkerId::random().map_err(Error::from)?;
-    let (claims, waiting_claims) = combined_statements();
+    let (claims, waiting_claims) = combined_requests();
     let claim_waiting = claim_jobs(task_connections, worker_id.clone(), waiting_claims);
     tasks.spawn_infallible("claims", claim_waiting);
     let worker = Arc::new(Worker {
@@ -436,7 +434,7 @@ mod tests {
             store::pool_with_task(&common.database_url, 1, "test", PoolProfile::WORK).unwrap();
         let (stop, stopped) = watch::channel(false);
         let mut tasks = BackgroundTasks::default();
-        let (results, waiting_results) = combined_statements();
+        let (results, waiting_results) = combined_requests();
         let task_connections = TaskConnections::new(db.clone(), TASK_CONNECTIONS);
         let write_waiting = write_results(task_connections.clone(), waiting_results);
         tasks.spawn_infallible("results", write_waiting);
@@ -451,7 +449,7 @@ mod tests {
             db,
         };
         let worker_id = WorkerId::random().unwrap();
-        let (claims, waiting_claims) = combined_statements();
+        let (claims, waiting_claims) = combined_requests();
         let claim_waiting = claim_jobs(task_connections, worker_id.clone(), waiting_claims);
         tasks.spawn_infallible("claims", claim_waiting);
         let worker = Arc::new(Worker {

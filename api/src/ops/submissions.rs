@@ -262,7 +262,7 @@ async fn store(
         | StoredAs::Upload(_)
         | StoredAs::SuiteItems => {
             drop(permit);
-            app.submissions.store(new).await
+            app.submissions.execute(new).await
         }
     }
 }
@@ -280,7 +280,7 @@ async fn store_with_object(
     let key = Artifacts::predictions_key(caller.org_id(), &job_id);
     let bytes = i64::try_from(predictions.len()).unwrap_or(i64::MAX);
     new.input = StoredAs::ObjectToWrite(bytes);
-    match app.submissions.store(new.clone()).await? {
+    match app.submissions.execute(new.clone()).await? {
         Submitted::Recorded => {}
         rejected => return Ok(rejected),
     }
@@ -290,7 +290,7 @@ async fn store_with_object(
     }
     drop(permit);
     new.input = StoredAs::Object(key.clone());
-    let submitted = app.submissions.store(new).await;
+    let submitted = app.submissions.execute(new).await;
     // After an error, the job may have been stored, so its predictions stay. Cleanup decides later.
     if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
         delete_predictions(app, caller, &job_id, &key).await;

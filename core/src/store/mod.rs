@@ -27,9 +27,9 @@ mod webhooks;
 pub use boards::{board, board_computation, receipt, receipt_log};
 pub use db::{
     Connection, PgConnection, PgPool, PoolProfile, Postgres, PrimaryPool, RESPONSE_TIMEOUT,
-    TaskConnections, Transaction, acquire_within, combined_statements, connect, disconnect, doctor,
-    is_deadlock, lock_name, notifications, now, pool, pool_with_task, presence, unique_violation,
-    within_response_timeout,
+    TaskConnections, Transaction, acquire_within, combined_requests, combined_statements, connect,
+    disconnect, doctor, is_deadlock, lock_name, notifications, now, pool, pool_with_task, presence,
+    unique_violation, within_response_timeout,
 };
 pub use jobs::{
     allowance, allowance_holders, combined_submissions, dependent_evals, item_scores, job,

@@ -10,96 +10,54 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-
+use super::combined_requests::{
+    CombinedRequests, Queue, RECEIVED_MAX, Requests, Results, Schedule, Waiting, WaitingRequests,
+};
 use super::pool::within;
-use crate::model::error::{Error, Result};
-
-/// The largest number of requests of one statement, and of those that wait for the next one.
-const REQUESTS_MAX: usize = 256;
+use crate::model::error::Result;
 
 /// Longest time of a statement that finds rows. A database that takes longer counts as unavailable:
 /// lookups that wait for it would only accumulate.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
-struct Request<Q, A> {
-    request: Q,
-    response: oneshot::Sender<Result<A>>,
-}
-
-/// The sender of requests of one kind.
-pub struct CombinedStatements<Q, A>(mpsc::Sender<Request<Q, A>>);
-
-/// The requests that wait, for the task that executes them.
-pub struct WaitingRequests<Q, A>(mpsc::Receiver<Request<Q, A>>);
-
 /// Lookups of rows of one kind by their keys.
-pub type CombinedLookups<K, V> = CombinedStatements<K, Option<V>>;
+pub type CombinedLookups<K, V> = CombinedRequests<K, Option<V>>;
 
-/// Creates combined statements. Requests wait until [`WaitingRequests::execute`] runs.
-pub fn combined_statements<Q, A>() -> (CombinedStatements<Q, A>, WaitingRequests<Q, A>) {
-    let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
-    (CombinedStatements(sender), WaitingRequests(receiver))
-}
+/// One statement at a time, for all requests that wait.
+impl<Q, A> Schedule<Q, A> for Queue<Q, A> {
+    type Batch = ();
 
-impl<Q, A> CombinedStatements<Q, A> {
-    /// Executes a request and returns its response. A request whose caller does not wait any more
-    /// may be executed nevertheless.
-    ///
-    /// # Errors
-    /// The error of the statement. `unavailable` after the time limit of the statement.
-    pub async fn execute(&self, request: Q) -> Result<A> {
-        let ended = || Error::unavailable("the task that executes statements has ended");
-        let (response, executed) = oneshot::channel();
-        let request = Request { request, response };
-        self.0.send(request).await.map_err(|_| ended())?;
-        executed.await.map_err(|_| ended())?
+    fn add(&mut self, waiting: Waiting<Q, A>) {
+        self.waiting.push_back(waiting);
+    }
+
+    fn next(&mut self) -> Option<((), Requests<Q, A>)> {
+        self.take(RECEIVED_MAX, |_| false)
+            .map(|waiting| ((), waiting))
+    }
+
+    fn finish(&mut self, (): (), waiting: Requests<Q, A>, results: Results<A>) {
+        self.finish_batch(waiting, results, super::is_of_connection);
+    }
+
+    /// During a statement, requests wait in the channel, whose bound makes further ones wait.
+    fn is_receiving(&self) -> bool {
+        !self.runs
     }
 }
 
 impl<Q: Clone, A> WaitingRequests<Q, A> {
     /// Executes requests until all senders are dropped. `execute_all` executes one statement, within
     /// `time_limit`, and returns the responses in the order of the requests.
-    ///
-    /// If a statement for several requests fails, one of them may be the cause. Then each is
-    /// executed alone, unless the database is unavailable.
-    pub async fn execute<F>(mut self, time_limit: Duration, execute_all: impl Fn(Vec<Q>) -> F)
+    pub async fn execute<F>(self, time_limit: Duration, execute_all: impl Fn(Vec<Q>) -> F)
     where
         F: Future<Output = Result<Vec<A>>>,
     {
-        let in_time = |requests| within(time_limit, execute_all(requests));
-        let mut waiting = Vec::with_capacity(REQUESTS_MAX);
-        while self.0.recv_many(&mut waiting, REQUESTS_MAX).await > 0 {
-            // The requests of the others were cancelled.
-            waiting.retain(|waiting| !waiting.response.is_closed());
-            if waiting.is_empty() {
-                continue;
-            }
-            let requests = waiting.iter().map(|waiting| waiting.request.clone());
-            let result = in_time(requests.collect()).await;
-            match result {
-                Ok(responses) => {
-                    for (waiting, response) in waiting.drain(..).zip(responses) {
-                        // A request that was cancelled meanwhile does not read it.
-                        drop(waiting.response.send(Ok(response)));
-                    }
-                }
-                Err(error) if waiting.len() == 1 || super::is_of_connection(&error) => {
-                    for waiting in waiting.drain(..) {
-                        drop(waiting.response.send(Err(error.shared())));
-                    }
-                }
-                Err(_) => {
-                    for Request { request, response } in waiting.drain(..) {
-                        let responses = in_time(vec![request]).await;
-                        let missing = || Error::internal("a statement returned no response");
-                        let first = responses
-                            .and_then(|responses| responses.into_iter().next().ok_or_else(missing));
-                        drop(response.send(first));
-                    }
-                }
-            }
-        }
+        self.run(Queue::default(), |requests, ()| {
+            let responses = within(time_limit, execute_all(requests));
+            async { Ok(responses.await?.into_iter().map(Some).collect()) }
+        })
+        .await;
     }
 }
 
@@ -130,7 +88,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::model::error::Code;
+    use crate::model::error::{Code, Error};
+    use crate::store::db::combined_requests::combined_requests;
 
     /// The keys of each statement.
     type Statements = Arc<Mutex<Vec<Vec<u32>>>>;
@@ -138,7 +97,7 @@ mod tests {
     /// Lookups whose statement waits for a permit, records its keys, and finds the squares of even
     /// keys.
     fn squares() -> (Arc<CombinedLookups<u32, u32>>, Arc<Semaphore>, Statements) {
-        let (lookups, waiting) = combined_statements();
+        let (lookups, waiting) = combined_requests();
         let permits = Arc::new(Semaphore::new(0));
         let statements = Arc::new(Mutex::new(Vec::new()));
         let (allowed, recorded) = (Arc::clone(&permits), Arc::clone(&statements));

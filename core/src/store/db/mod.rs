@@ -1,6 +1,7 @@
 //! The database itself: connections, failover, notifications, and the statements and errors that
 //! have no subject of their own. All other folders import from this one, and it imports from none.
 
+pub mod combined_requests;
 pub mod combined_statements;
 pub mod doctor;
 pub mod notifications;

@@ -11,110 +11,57 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use futures_util::future::{BoxFuture, OptionFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{mpsc, oneshot};
-
 use super::new_job::NewJob;
 use super::submission::{IfLocked, Submitted};
-use crate::model::error::{Code, Error, Result};
+use crate::model::error::{Code, Error};
 use crate::model::ids::OrgId;
+use crate::store::db::combined_requests::{
+    self, CombinedRequests, Queue, Schedule, WaitingRequests, pop_open, respond, respond_with_error,
+};
 use crate::store::db::is_of_connection;
 
 /// The largest number of jobs that one transaction stores.
 const JOBS_MAX: usize = 64;
 
-/// The largest number of submissions that are received at once.
-const RECEIVED_MAX: usize = 256;
-
 /// The largest number of submissions of one organization that wait.
 const WAITING_MAX: usize = 1000;
 
 /// A submission whose request waits for the result.
-struct Waiting {
-    job: NewJob,
-    result: oneshot::Sender<Result<Submitted>>,
-}
+type Waiting = combined_requests::Waiting<NewJob, Submitted>;
 
-/// The sender of submissions.
-pub struct CombinedSubmissions(mpsc::Sender<Waiting>);
+/// The sender of submissions. A submission stores a job and its charge, or records its predictions, or
+/// neither.
+pub type CombinedSubmissions = CombinedRequests<NewJob, Submitted>;
 
-/// The submissions that wait, for the task that stores them.
-pub struct WaitingSubmissions(mpsc::Receiver<Waiting>);
+/// The results of a transaction: see [`Stored::results`](super::submission::Stored::results).
+type Results = combined_requests::Results<Submitted>;
 
-/// Creates submissions. They wait until [`WaitingSubmissions::store`] runs.
-pub fn combined_submissions() -> (CombinedSubmissions, WaitingSubmissions) {
-    let (sender, receiver) = mpsc::channel(RECEIVED_MAX);
-    (CombinedSubmissions(sender), WaitingSubmissions(receiver))
-}
-
-impl CombinedSubmissions {
-    /// Stores a job and its charge, or records its predictions, or neither. If the request is cancelled, the job may be stored
-    /// nevertheless.
-    ///
-    /// # Errors
-    /// The error of the transaction. `unavailable` if too many submissions of the organization
-    /// wait.
-    pub async fn store(&self, job: NewJob) -> Result<Submitted> {
-        let ended = || Error::unavailable("the task that stores submissions has ended");
-        let (result, stored) = oneshot::channel();
-        let waiting = Waiting { job, result };
-        self.0.send(waiting).await.map_err(|_| ended())?;
-        stored.await.map_err(|_| ended())?
+impl WaitingRequests<NewJob, Submitted> {
+    /// Stores submissions until all senders are dropped. `submit` executes one transaction.
+    pub async fn store<F>(self, submit: impl Fn(Vec<NewJob>, IfLocked) -> F)
+    where
+        F: Future<Output = Results>,
+    {
+        self.run(Queues::default(), |jobs, transaction| {
+            submit(jobs, transaction.if_locked())
+        })
+        .await;
     }
 }
 
-/// The results of a transaction: see [`Stored::results`](super::submission::Stored::results).
-type Results = Result<Vec<Option<Submitted>>>;
+/// A transaction with submissions.
+enum Transaction {
+    /// Of several organizations.
+    Common,
+    /// Of one organization.
+    Own(OrgId),
+}
 
-/// Executes a transaction, and returns the jobs with the results.
-type Transaction = BoxFuture<'static, (Vec<Waiting>, Results)>;
-
-impl WaitingSubmissions {
-    /// Stores submissions until all senders are dropped. `submit` executes one transaction.
-    pub async fn store<F>(
-        mut self,
-        submit: impl Fn(Vec<NewJob>, IfLocked) -> F + Clone + Send + 'static,
-    ) where
-        F: Future<Output = Results> + Send + 'static,
-    {
-        let start = move |waiting: Vec<Waiting>, if_locked| -> Transaction {
-            let jobs = waiting.iter().map(|waiting| waiting.job.clone()).collect();
-            let results = submit(jobs, if_locked);
-            Box::pin(async move { (waiting, results.await) })
-        };
-        let mut queues = Queues::default();
-        let mut common: OptionFuture<Transaction> = None.into();
-        let mut common_runs = false;
-        let mut own = FuturesUnordered::new();
-        let mut received = Vec::with_capacity(RECEIVED_MAX);
-        let mut senders_exist = true;
-        loop {
-            if !common_runs {
-                let next = queues.take_common();
-                common_runs = !next.is_empty();
-                common = common_runs.then(|| start(next, IfLocked::Skip)).into();
-            }
-            for (org_id, next) in queues.take_own() {
-                let transaction = start(next, IfLocked::Wait);
-                own.push(async move { (org_id, transaction.await) });
-            }
-            tokio::select! {
-                count = self.0.recv_many(&mut received, RECEIVED_MAX), if senders_exist => {
-                    senders_exist = count > 0;
-                    for waiting in received.drain(..) {
-                        queues.add(waiting);
-                    }
-                }
-                Some((waiting, results)) = &mut common, if common_runs => {
-                    common_runs = false;
-                    queues.finish_common(waiting, results);
-                }
-                Some((org_id, (waiting, results))) = own.next() => {
-                    queues.finish_own(&org_id, waiting, results);
-                }
-                else => return,
-            }
+impl Transaction {
+    fn if_locked(&self) -> IfLocked {
+        match self {
+            Self::Common => IfLocked::Skip,
+            Self::Own(_) => IfLocked::Wait,
         }
     }
 }
@@ -126,26 +73,20 @@ struct Queues {
     common: HashMap<OrgId, VecDeque<Waiting>>,
     /// The organizations in `common`, in the order of their turns.
     turns: VecDeque<OrgId>,
+    /// Set while a common transaction is executed.
+    common_runs: bool,
     /// Those of organizations with a transaction of their own.
-    own: HashMap<OrgId, OwnQueue>,
+    own: HashMap<OrgId, Queue<NewJob, Submitted>>,
 }
 
-#[derive(Default)]
-struct OwnQueue {
-    waiting: VecDeque<Waiting>,
-    /// The number of submissions that are stored one by one, because a transaction with them
-    /// failed.
-    one_by_one: usize,
-    /// Set while a transaction of the organization is executed.
-    runs: bool,
-}
+impl Schedule<NewJob, Submitted> for Queues {
+    type Batch = Transaction;
 
-impl Queues {
     fn add(&mut self, waiting: Waiting) {
-        let org_id = waiting.job.org_id.clone();
-        let needs_own = match waiting.job.needs_own_transaction() {
+        let org_id = waiting.request.org_id.clone();
+        let needs_own = match waiting.request.needs_own_transaction() {
             Ok(needs_own) => needs_own,
-            Err(error) => return drop(waiting.result.send(Err(error))),
+            Err(error) => return waiting.respond(Err(error)),
         };
         let queue = if needs_own || self.own.contains_key(&org_id) {
             &mut self.own.entry(org_id).or_default().waiting
@@ -159,11 +100,37 @@ impl Queues {
         if queue.len() >= WAITING_MAX {
             let error =
                 Error::overloaded("The server is busy with other requests. Retry with backoff.");
-            return drop(waiting.result.send(Err(error)));
+            return waiting.respond(Err(error));
         }
         queue.push_back(waiting);
     }
 
+    /// Returns the common transaction before those of single organizations.
+    fn next(&mut self) -> Option<(Transaction, Vec<Waiting>)> {
+        if !self.common_runs {
+            let waiting = self.take_common();
+            self.common_runs = !waiting.is_empty();
+            if self.common_runs {
+                return Some((Transaction::Common, waiting));
+            }
+        }
+        self.take_own()
+    }
+
+    fn finish(&mut self, transaction: Transaction, waiting: Vec<Waiting>, results: Results) {
+        match transaction {
+            Transaction::Common => self.finish_common(waiting, results),
+            Transaction::Own(org_id) => {
+                // If unavailable, the requests have waited for a lock, or the database is.
+                let is_unavailable = |error: &Error| error.code == Code::Unavailable;
+                let queue = self.own.entry(org_id).or_default();
+                queue.finish_batch(waiting, results, is_unavailable);
+            }
+        }
+    }
+}
+
+impl Queues {
     /// Takes the submissions of the next common transaction. Organizations alternate.
     fn take_common(&mut self) -> Vec<Waiting> {
         let mut taken = Vec::new();
@@ -183,25 +150,22 @@ impl Queues {
         taken
     }
 
-    /// Takes the submissions of the next transaction of each organization that has its own, unless
-    /// one runs. Forgets organizations without submissions.
-    fn take_own(&mut self) -> Vec<(OrgId, Vec<Waiting>)> {
-        let mut taken = Vec::new();
-        for (org_id, queue) in &mut self.own {
-            if queue.runs {
-                continue;
-            }
-            let next = queue.take();
-            if !next.is_empty() {
-                queue.runs = true;
-                taken.push((org_id.clone(), next));
-            }
+    /// Takes the submissions of the next transaction of an organization that has its own. Forgets
+    /// organizations without submissions.
+    fn take_own(&mut self) -> Option<(Transaction, Vec<Waiting>)> {
+        let must_be_alone = |job: &NewJob| job.needs_own_transaction().unwrap_or(true);
+        let taken = self.own.iter_mut().find_map(|(org_id, queue)| {
+            let waiting = queue.take(JOBS_MAX, must_be_alone)?;
+            Some((Transaction::Own(org_id.clone()), waiting))
+        });
+        if taken.is_none() {
+            self.own.retain(|_, queue| queue.runs);
         }
-        self.own.retain(|_, queue| queue.runs);
         taken
     }
 
     fn finish_common(&mut self, waiting: Vec<Waiting>, results: Results) {
+        self.common_runs = false;
         let left_out = match results {
             Ok(results) => respond(waiting, results),
             Err(error) if is_of_connection(&error) => {
@@ -212,7 +176,7 @@ impl Queues {
             Err(_) => waiting,
         };
         for waiting in left_out {
-            let org_id = waiting.job.org_id.clone();
+            let org_id = waiting.request.org_id.clone();
             let queue = self.own.entry(org_id.clone()).or_default();
             queue.waiting.push_back(waiting);
             // Later submissions of the organization stay behind the earlier ones.
@@ -220,83 +184,6 @@ impl Queues {
                 .waiting
                 .extend(self.common.remove(&org_id).unwrap_or_default());
         }
-    }
-
-    fn finish_own(&mut self, org_id: &OrgId, waiting: Vec<Waiting>, results: Results) {
-        let Some(queue) = self.own.get_mut(org_id) else {
-            return;
-        };
-        queue.runs = false;
-        match results {
-            // The lock of the month was taken by another transaction in between.
-            Ok(results) => {
-                for waiting in respond(waiting, results).into_iter().rev() {
-                    queue.waiting.push_front(waiting);
-                }
-            }
-            // The requests have waited for a lock, or the database is unavailable.
-            Err(error) if error.code == Code::Unavailable || waiting.len() == 1 => {
-                respond_with_error(waiting, &error);
-            }
-            Err(_) => {
-                queue.one_by_one += waiting.len();
-                for waiting in waiting.into_iter().rev() {
-                    queue.waiting.push_front(waiting);
-                }
-            }
-        }
-    }
-}
-
-impl OwnQueue {
-    /// Takes the submissions of the next transaction.
-    fn take(&mut self) -> Vec<Waiting> {
-        let mut taken = Vec::new();
-        while taken.len() < JOBS_MAX
-            && let Some(waiting) = pop_open(&mut self.waiting)
-        {
-            let is_alone =
-                self.one_by_one > 0 || waiting.job.needs_own_transaction().unwrap_or(true);
-            if is_alone && !taken.is_empty() {
-                self.waiting.push_front(waiting);
-                break;
-            }
-            taken.push(waiting);
-            if is_alone {
-                self.one_by_one = self.one_by_one.saturating_sub(1);
-                break;
-            }
-        }
-        taken
-    }
-}
-
-/// Removes the first submission whose request still waits.
-fn pop_open(queue: &mut VecDeque<Waiting>) -> Option<Waiting> {
-    while let Some(waiting) = queue.pop_front() {
-        if !waiting.result.is_closed() {
-            return Some(waiting);
-        }
-    }
-    None
-}
-
-/// Sends the results to the requests. Returns the submissions that were left out.
-fn respond(waiting: Vec<Waiting>, results: Vec<Option<Submitted>>) -> Vec<Waiting> {
-    let mut left_out = Vec::new();
-    for (waiting, result) in waiting.into_iter().zip(results) {
-        match result {
-            // A request that was cancelled meanwhile does not read it.
-            Some(submitted) => drop(waiting.result.send(Ok(submitted))),
-            None => left_out.push(waiting),
-        }
-    }
-    left_out
-}
-
-fn respond_with_error(waiting: Vec<Waiting>, error: &Error) {
-    for waiting in waiting {
-        drop(waiting.result.send(Err(error.shared())));
     }
 }
 
@@ -315,6 +202,7 @@ mod tests {
     use crate::model::queue::FirstEstimate;
     use crate::model::span_context::SpanContext;
     use crate::model::suite::BoardMode;
+    use crate::store::db::combined_requests::combined_requests;
     use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
 
@@ -373,7 +261,7 @@ mod tests {
     /// Submissions whose transactions wait for a permit. Jobs whose label starts with "locked" are
     /// left out of common transactions. A transaction with a job labelled "bad" fails.
     fn submissions() -> (Arc<CombinedSubmissions>, Arc<Semaphore>, Transactions) {
-        let (submissions, waiting) = combined_submissions();
+        let (submissions, waiting) = combined_requests();
         let permits = Arc::new(Semaphore::new(0));
         let transactions = Transactions::default();
         let (allowed, recorded) = (Arc::clone(&permits), Arc::clone(&transactions));
@@ -409,7 +297,7 @@ mod tests {
         let mut stored = Vec::new();
         for job in jobs {
             let submissions = Arc::clone(&submissions);
-            stored.push(tokio::spawn(async move { submissions.store(job).await }));
+            stored.push(tokio::spawn(async move { submissions.execute(job).await }));
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
