@@ -55,13 +55,13 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     let (mailer, delivery) = mail::open(&settings.mail)?;
     let mut tasks = BackgroundTasks::default();
     let app = App::new(settings.clone(), mailer, stopped.clone(), &mut tasks).await?;
-    process::ensure_schema_is_current(&app.db).await?;
+    process::ensure_schema_is_current(&app.db.requests).await?;
     refuse_to_read_answers(&app).await?;
     let log_db = open_log_database(&mut tasks, &app)?;
     refuse_to_do_more_than_log(log_db.as_ref()).await?;
     start_background_tasks(&mut tasks, &app, log_db, delivery, &stopped)?;
     // The first request should not be the one that waits for the connection to Redis.
-    app.limits.address_allowance("").await;
+    app.limits.rate.address_allowance("").await;
     // A connection of its own: requests that take all others must not make a live process unready.
     let (readiness, follow_primary) = store::pool_with_task(
         &settings.common.database_url,
@@ -85,7 +85,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     );
 
     let router = router(app.clone()).await?;
-    let connections = Connections::new(&settings, app.memory.clone())?;
+    let connections = Connections::new(&settings, app.limits.memory.clone())?;
     tokio::select! {
         accepted = connections.accept(listener, router) => accepted?,
         failure = tasks.first_failure() => return Err(failure),
@@ -122,7 +122,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     // The others may be cancelled anywhere: the next process continues their work.
     drop(tasks);
     app.spans.clone().close().await;
-    process::close(&app.db).await;
+    process::close(&app.db.requests).await;
     Ok(())
 }
 
@@ -147,14 +147,14 @@ fn start_background_tasks(
     let resource_metrics = ResourceMetrics::new(
         &app.settings.common,
         [
-            ("jobs", &app.jobs_db),
-            ("requests", &app.db),
-            ("combined", &app.combined_db),
+            ("jobs", &app.db.jobs),
+            ("requests", &app.db.requests),
+            ("combined", &app.db.combined),
         ],
     )?;
     tasks.spawn_infallible(
         "resource_metrics",
-        resource_metrics.sample(Some(app.jobs_db.clone())),
+        resource_metrics.sample(Some(app.db.jobs.clone())),
     );
     tasks.spawn(DISPATCHER, dispatcher::run(app.clone(), stopped.clone()));
     tasks.spawn_infallible(
@@ -168,9 +168,10 @@ fn start_background_tasks(
     );
     tasks.spawn_infallible(
         "job_updates",
-        app.job_updates
+        app.jobs
+            .updates
             .clone()
-            .forward_notifications(app.db.clone()),
+            .forward_notifications(app.db.requests.clone()),
     );
     tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
     tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
@@ -180,17 +181,18 @@ fn start_background_tasks(
     start_receipt_log(tasks, app, log_db, stopped);
     let admitting = app.clone();
     tasks.spawn_infallible("admissions", async move {
-        admitting.limits.keep_admitting().await;
+        admitting.limits.rate.keep_admitting().await;
     });
     let probing = app.clone();
     tasks.spawn_infallible("redis_probe", async move {
-        probing.limits.keep_probing_redis().await;
+        probing.limits.rate.keep_probing_redis().await;
     });
     let counting = app.clone();
     tasks.spawn_infallible("process_counter", async move {
         counting
             .limits
-            .keep_counting_processes(&counting.jobs_db)
+            .rate
+            .keep_counting_processes(&counting.db.jobs)
             .await;
     });
     let flushing = app.clone();
@@ -198,7 +200,7 @@ fn start_background_tasks(
     tasks.spawn_infallible(USAGE_COUNTER, async move {
         flushing
             .usage
-            .flush_periodically(&flushing.db, stopped)
+            .flush_periodically(&flushing.db.requests, stopped)
             .await;
     });
     Ok(())
@@ -220,7 +222,7 @@ fn start_delivery(
     };
     let dns = Dns::new(settings.dns_server);
     let sender = Sender::new(key, settings.webhook_targets.clone(), dns)?;
-    let db = app.db.clone();
+    let db = app.db.requests.clone();
     let deliver = attempts::run(db.clone(), Arc::new(sender), ATTEMPTS_MAX, stopped.clone());
     tasks.spawn_infallible(WEBHOOK_ATTEMPTS, deliver);
     tasks.spawn_infallible("webhook_delay", attempts::measure_delay(db));

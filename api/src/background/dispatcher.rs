@@ -113,8 +113,10 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
-    let mut notifications =
-        Notifications::new(app.db.clone(), job_notifications::SUBMITTED_CHANNEL);
+    let mut notifications = Notifications::new(
+        app.db.requests.clone(),
+        job_notifications::SUBMITTED_CHANNEL,
+    );
     let mut dispatcher = Dispatcher {
         app: app.clone(),
         notifier,
@@ -140,7 +142,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
             swept_at = Some(Instant::now());
         }
         let room = dispatcher.round(is_sweep_due, &started_by).await;
-        app.stored_jobs.set_room(*room.as_ref().unwrap_or(&0));
+        app.jobs.stored.set_room(*room.as_ref().unwrap_or(&0));
         room.map(drop)
             .best_effort("running a round of the dispatcher; the next one continues");
         let mut next_round = began + interval;
@@ -151,16 +153,16 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         }
         tokio::time::sleep_until(next_round).await;
         started_by = tokio::select! {
-            stored = app.stored_jobs.to_send() => StartedBy::Notified(stored),
-            () = app.stored_jobs.to_pick() => StartedBy::Stored,
-            () = app.job_updates.finished(), if dispatcher.others_wait => StartedBy::Other,
+            stored = app.jobs.stored.to_send() => StartedBy::Notified(stored),
+            () = app.jobs.stored.to_pick() => StartedBy::Stored,
+            () = app.jobs.updates.finished(), if dispatcher.others_wait => StartedBy::Other,
             _ = notifications.next() => {
                 notifications.discard_buffered();
                 StartedBy::Other
             }
             () = tokio::time::sleep(dispatcher.tick) => StartedBy::Other,
             _ = stop.wait_for(|stop| *stop) => {
-                app.stored_jobs.set_room(0);
+                app.jobs.stored.set_room(0);
                 return Ok(());
             }
         };
@@ -205,7 +207,8 @@ impl Dispatcher {
                 // The leader may have looked for jobs before these were submitted.
                 within_response_timeout(
                     self.app
-                        .task_connections
+                        .db
+                        .tasks
                         .execute(async |db| job_notifications::notify(db).await),
                 )
                 .await?;
@@ -290,7 +293,7 @@ impl Dispatcher {
             transaction.commit().await?;
             Ok(Some(decided))
         };
-        app.task_connections.execute(lead).await
+        app.db.tasks.execute(lead).await
     }
 
     /// Chooses jobs to notify workers of.
@@ -302,7 +305,7 @@ impl Dispatcher {
             queue::record_notifier(&mut *db).await?;
             self.notifier_recorded_at = Some(Instant::now());
         }
-        let speed = self.app.queue.speed();
+        let speed = self.app.jobs.queue.speed();
         let busy = queue::busy(&mut *db, speed.cost_of_short_jobs_max()).await?;
         let mut room = Room::new(speed, tasks, busy.slots, &busy.jobs);
         let mut chosen = Vec::new();
@@ -426,7 +429,8 @@ impl Dispatcher {
         if state.lost_data {
             let reset = within_response_timeout(
                 self.app
-                    .task_connections
+                    .db
+                    .tasks
                     .execute(async |db| job_notifications::reset_notifications(db).await),
             )
             .await?;

@@ -20,7 +20,7 @@ pub async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Ve
     let ids: Vec<(OrgId, JobId)> = ids.collect();
     let mut jobs: HashMap<(OrgId, JobId), JobRow> = match ids.as_slice() {
         [] => HashMap::new(),
-        ids => store::job::find_all(&app.jobs_db.get(), ids).await?,
+        ids => store::job::find_all(&app.db.jobs.get(), ids).await?,
     };
     let mut suites = HashMap::new();
     let mut events = Vec::with_capacity(rows.len());
@@ -42,7 +42,7 @@ pub async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Ve
             EventData::Suite(suite_id, version) => {
                 let key = (suite_id.to_string(), version);
                 if !suites.contains_key(&key) {
-                    let db = app.jobs_db.get();
+                    let db = app.db.jobs.get();
                     let suite = store::suite::find(&db, &suite_id, Some(&key.1)).await?;
                     let suite = suite
                         .map(|row| object(&row.into_suite(&app.settings.common.hfm_sha)))

@@ -47,9 +47,9 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 
 async fn refresh(app: &App, finished: &mut Option<Finished>) -> Result<()> {
     store(app, finished).await?;
-    let read = queue_snapshot::read(&app.db.get(), app.queue.as_of()).await?;
+    let read = queue_snapshot::read(&app.db.get(), app.jobs.queue.as_of()).await?;
     if let Some(stored) = read {
-        app.queue.set(stored);
+        app.jobs.queue.set(stored);
     }
     Ok(())
 }

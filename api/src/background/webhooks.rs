@@ -58,7 +58,7 @@ async fn store_deliveries(app: &App) {
     loop {
         let is_up_to_date = behind.as_ref().is_some_and(HashSet::is_empty);
         let wait = if is_up_to_date { SCAN_INTERVAL } else { delay };
-        match timeout(wait, app.job_updates.orgs_with_events()).await {
+        match timeout(wait, app.jobs.updates.orgs_with_events()).await {
             Ok(OrgsWithEvents::Some(announced)) => {
                 if let Some(behind) = &mut behind {
                     behind.extend(announced);

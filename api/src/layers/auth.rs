@@ -93,23 +93,31 @@ pub(super) async fn identify(
     context: Option<&RequestContext>,
 ) -> Result<Credential, Refusal> {
     let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid_token)?;
-    if let Some(verdict) = caller(headers).and_then(|caller| app.rejections.refusal(&caller)) {
+    if let Some(verdict) = caller(headers).and_then(|caller| app.limits.rejections.refusal(&caller))
+    {
         return Err(Refusal {
             error: verdict.rate_limited(),
             allowance: Some(verdict.allowance),
         });
     }
-    if let Some(rejection) = app.rejections.rejection(&hash) {
+    if let Some(rejection) = app.limits.rejections.rejection(&hash) {
         return Err(Error::from(rejection).into());
     }
     let mut queued = None;
     if let Some((context, (error, allowance))) =
-        context.and_then(|context| Some((context, app.limits.throttled(&context.address)?)))
-        && !app.rejections.is_looked_up_at_once(&hash, &context.address)
+        context.and_then(|context| Some((context, app.limits.rate.throttled(&context.address)?)))
+        && !app
+            .limits
+            .rejections
+            .is_looked_up_at_once(&hash, &context.address)
     {
         // The credential may be a valid one that this process has not seen yet. The queue protects the
         // database.
-        let waited = app.throttled_lookups.acquire(&context.address).await;
+        let waited = app
+            .concurrency
+            .throttled_lookups
+            .acquire(&context.address)
+            .await;
         queued = Some(waited.map_err(|_| Refusal {
             error,
             allowance: Some(allowance),
@@ -137,12 +145,12 @@ pub(super) async fn identify(
     match &mut found {
         Ok(credential) => {
             credential.request = context.map(RequestContext::request_origin);
-            app.rejections.record_valid(hash);
+            app.limits.rejections.record_valid(hash);
             record_decision(plan(credential), "accepted");
         }
         Err(error) => {
             if let Some(rejection) = Rejection::of(error) {
-                app.rejections.record_rejection(hash, rejection);
+                app.limits.rejections.record_rejection(hash, rejection);
             }
         }
     }
@@ -200,7 +208,7 @@ async fn look_up_key(
     hash: &SecretHash,
     context: Option<&RequestContext>,
 ) -> Result<Credential> {
-    match app.keys.execute(*hash).await? {
+    match app.lookups.keys.execute(*hash).await? {
         None => Err(invalid_token()),
         Some(FoundKey::Revoked) => Err(Rejection::KeyRevoked.into()),
         Some(FoundKey::Expired { expired_at }) => Err(Rejection::KeyExpired { expired_at }.into()),
@@ -209,7 +217,7 @@ async fn look_up_key(
                 (stale, &credential.principal, &credential.membership)
             {
                 let address = context.map(|context| &*context.address);
-                credential::touch_key(&app.jobs_db.get(), &membership.org.id, key_id, address)
+                credential::touch_key(&app.db.jobs.get(), &membership.org.id, key_id, address)
                     .await
                     .best_effort("recording the use of a key");
             }
@@ -229,11 +237,11 @@ async fn look_up_session(
     context: Option<&RequestContext>,
 ) -> Result<Credential> {
     let is_for_job = traffic_class == TrafficClass::Jobs;
-    let [for_jobs, for_others] = &app.session_lookups;
+    let limits = &app.concurrency;
     let (limit, pool) = if is_for_job {
-        (for_jobs, &app.jobs_db.get())
+        (&limits.session_lookups_for_jobs, &app.db.jobs.get())
     } else {
-        (for_others, &app.db.get())
+        (&limits.session_lookups, &app.db.get())
     };
     // The limit keeps one busy address from taking all connections.
     let _permit = limit
@@ -352,7 +360,11 @@ pub(super) async fn refuse(
     let is_failure = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
     let (error, allowance) = match context.filter(|_| is_failure) {
         Some(context) => {
-            let (error, allowance) = app.limits.record_failure(&context.address, error).await;
+            let (error, allowance) = app
+                .limits
+                .rate
+                .record_failure(&context.address, error)
+                .await;
             (error, Some(allowance))
         }
         None => (error, allowance),

@@ -25,7 +25,7 @@ pub(super) async fn acquire(
     let holder = org_id.as_str();
     let permit = match traffic_class {
         TrafficClass::Ordinary => {
-            let permit = app.requests_in_progress.acquire(holder).await;
+            let permit = app.concurrency.requests_in_progress.acquire(holder).await;
             Some(permit.map_err(saturated)?)
         }
         TrafficClass::Jobs

@@ -41,6 +41,7 @@ pub async fn reserve(State(app): State<App>, mut request: Request, next: Next) -
         return Failure::from(Error::internal("a request has no context")).into_response();
     };
     let reservation = match app
+        .limits
         .memory
         .reserve(&format!("address {}", context.address), REQUEST_BYTES)
         .await

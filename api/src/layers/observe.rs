@@ -38,6 +38,6 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
 
     let has_tls = app.settings.public_url.starts_with("https://");
     let protocol = observer.protocol();
-    response_headers::set(&app.limits, &context, protocol, has_tls, &mut response).await;
+    response_headers::set(&app.limits.rate, &context, protocol, has_tls, &mut response).await;
     response
 }

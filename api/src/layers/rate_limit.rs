@@ -48,7 +48,7 @@ async fn limit_org(app: App, request: Request, next: Next) -> Response {
             .into_response();
     };
     let (caller, limit) = caller_limit(credential);
-    let admit = app.limits.admit(caller, limit);
+    let admit = app.limits.rate.admit(caller, limit);
     let verdict = match request.extensions().get::<RequestContext>() {
         Some(context) => context.in_span(&app.spans, "limit", admit).await,
         None => admit.await,
@@ -80,7 +80,7 @@ async fn limit_org(app: App, request: Request, next: Next) -> Response {
         },
     );
     if let (Some(_), Some(caller)) = (verdict.refused_for, auth::caller(request.headers())) {
-        app.rejections.record_refusal(caller, verdict);
+        app.limits.rejections.record_refusal(caller, verdict);
     }
     let response = run_if_admitted(verdict, request, next).await;
     drop(permit);
@@ -175,7 +175,11 @@ async fn admit_address(
     let mut verdict = None;
     for (prefix, multiple) in counting_prefixes(address) {
         let limit = limit.saturating_mul(multiple);
-        let of_prefix = app.limits.admit(&format!("{kind}.{prefix}"), limit).await?;
+        let of_prefix = app
+            .limits
+            .rate
+            .admit(&format!("{kind}.{prefix}"), limit)
+            .await?;
         if of_prefix.refused_for.is_some() {
             return Ok(Some(of_prefix));
         }

@@ -8,6 +8,7 @@
 pub mod address;
 mod admissions;
 pub mod concurrency;
+pub mod concurrency_limits;
 mod local_counters;
 pub mod one_time_codes;
 mod process_time;

@@ -89,7 +89,12 @@ pub async fn export(
     let (filter, _) = input.filter()?;
     let org_id = owner.session().org_id().clone();
     let user_id = owner.session().user_id().clone();
-    let permit = Arc::new(app.audit_exports.acquire(org_id.as_str()).await?);
+    let permit = Arc::new(
+        app.concurrency
+            .audit_exports
+            .acquire(org_id.as_str())
+            .await?,
+    );
     let batches = stream::try_unfold(Some(filter), move |rest| {
         let (app, org_id, user_id) = (app.clone(), org_id.clone(), user_id.clone());
         // Held until the stream ends.

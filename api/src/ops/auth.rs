@@ -62,7 +62,7 @@ pub async fn verify(
 ) -> Result<SignedIn> {
     let token = input.token.as_str();
     validation::repeated_text("token", token)?;
-    let _permit = app.one_time_codes.look_up(origin.address).await?;
+    let _permit = app.limits.one_time_codes.look_up(origin.address).await?;
     let signed_in = match link_hash(token) {
         Some(link) => sign_in(app, &link, origin).await?,
         None => None,
@@ -75,7 +75,7 @@ pub async fn verify(
 
 /// Returns a link that works, without using it. An invalid token counts as in [`verify`].
 pub async fn find_link(app: &App, origin: Origin<'_>, token: &str) -> Result<PendingLink> {
-    let _permit = app.one_time_codes.look_up(origin.address).await?;
+    let _permit = app.limits.one_time_codes.look_up(origin.address).await?;
     let link = match link_hash(token) {
         Some(link) => store::auth::find_link(&app.db.get(), &link).await?,
         None => None,
@@ -102,7 +102,11 @@ async fn invalid_link(app: &App, origin: Origin<'_>) -> Error {
             LINK_LIFETIME.as_secs() / 60
         ),
     );
-    let (error, _) = app.limits.record_failure(origin.address, invalid).await;
+    let (error, _) = app
+        .limits
+        .rate
+        .record_failure(origin.address, invalid)
+        .await;
     error
 }
 
@@ -142,12 +146,12 @@ pub async fn finish_with_provider(
     callback: &Callback,
 ) -> Result<SignedIn> {
     // Every attempt with a flow makes this process call the provider.
-    if let Some((error, _)) = app.limits.throttled(origin.address) {
+    if let Some((error, _)) = app.limits.rate.throttled(origin.address) {
         return Err(error);
     }
     let is_repeated = flow.is_some_and(|flow| {
         let state = SecretHash::of(&flow.state);
-        flow.state == callback.state && !app.one_time_codes.is_first_callback(state)
+        flow.state == callback.state && !app.limits.one_time_codes.is_first_callback(state)
     });
     let found = match is_repeated {
         true => Err(Error::new(
@@ -159,7 +163,7 @@ pub async fn finish_with_provider(
     let identity = match found {
         Ok(identity) => identity,
         Err(error) if error.code == Code::InvalidToken => {
-            let (error, _) = app.limits.record_failure(origin.address, error).await;
+            let (error, _) = app.limits.rate.record_failure(origin.address, error).await;
             return Err(error);
         }
         Err(error) => return Err(error),

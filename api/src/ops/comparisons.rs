@@ -174,7 +174,11 @@ fn scored(field: &str, mut job: ComparedJob) -> Result<ScoredJob> {
 
 /// Compares two jobs on the same items, and uses up an allowance if the suite has one.
 async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Result<Comparison> {
-    let _permit = app.comparisons.acquire(caller.org_id().as_str()).await?;
+    let _permit = app
+        .concurrency
+        .comparisons
+        .acquire(caller.org_id().as_str())
+        .await?;
     let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(
         StoredItemScores::open(app, &a.item_scores, n_items),

@@ -39,6 +39,7 @@ pub async fn complete(app: &App, submitter: &Uploader, upload_id: &str) -> Resul
     if row.status != UploadStatus::Ready {
         ensure_pending(&row)?;
         let permit = app
+            .concurrency
             .upload_completions
             .acquire(caller.org_id().as_str())
             .await?;

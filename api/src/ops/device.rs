@@ -77,9 +77,9 @@ pub async fn poll(
     let code = secret::read(device_code)
         .and_then(|(kind, hash)| (kind == SecretKind::Device).then_some(hash));
     if let Some(hash) = &code {
-        app.one_time_codes.check_poll(hash)?;
+        app.limits.one_time_codes.check_poll(hash)?;
     }
-    let _permit = app.one_time_codes.look_up(origin.address).await?;
+    let _permit = app.limits.one_time_codes.look_up(origin.address).await?;
     let polled = match &code {
         Some(hash) => {
             let mut transaction = app.db.get().begin().await?;
@@ -89,7 +89,11 @@ pub async fn poll(
         None => None,
     };
     let Some((mut transaction, (login, now))) = polled else {
-        let (error, _) = app.limits.record_failure(origin.address, ended()).await;
+        let (error, _) = app
+            .limits
+            .rate
+            .record_failure(origin.address, ended())
+            .await;
         return Err(error);
     };
     let state = login.state(now);
@@ -112,7 +116,7 @@ pub async fn poll(
     };
     transaction.commit().await?;
     if let Some(hash) = code {
-        app.one_time_codes.record_poll(hash);
+        app.limits.one_time_codes.record_poll(hash);
     }
     Ok(result)
 }
@@ -290,7 +294,7 @@ async fn read_code(app: &App, user_id: &UserId, actor: &Actor, text: &str) -> Re
         counted.extend(prefixes.map(|(prefix, times)| (prefix, CODES_OF_ADDRESS * times)));
     }
     for (of, limit) in counted {
-        let verdict = app.limits.admit(&format!("code.{of}"), limit).await?;
+        let verdict = app.limits.rate.admit(&format!("code.{of}"), limit).await?;
         if verdict.refused_for.is_some() {
             return Err(verdict.rate_limited());
         }

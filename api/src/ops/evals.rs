@@ -57,6 +57,7 @@ pub async fn submit(
     let caller = submitter.proof().caller();
     // The predictions have arrived. A permit before that would be held by slow clients.
     let permit = app
+        .concurrency
         .submission_bodies
         .acquire(caller.org_id().as_str())
         .await?;
@@ -178,7 +179,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     let mut errors = Vec::new();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
-        Ok(suite_id) => app.suites.execute(suite_id).await?,
+        Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
         Err(_) => None,
     };
     if suite.is_none() {

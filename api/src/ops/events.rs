@@ -78,14 +78,14 @@ pub async fn list(
     let deadline = Instant::now() + Duration::from_secs(wait.unsigned_abs());
     let _permit = match wait {
         0 => None,
-        _ => Some(app.event_waits.acquire(org_id.as_str()).await?),
+        _ => Some(app.concurrency.event_waits.acquire(org_id.as_str()).await?),
     };
-    let mut subscription = (wait > 0).then(|| app.job_updates.subscribe_to_org(org_id));
+    let mut subscription = (wait > 0).then(|| app.jobs.updates.subscribe_to_org(org_id));
     let mut types = visible(&scopes);
     let mut position = after;
     let mut delay = REREAD_DELAY;
     loop {
-        let db = app.jobs_db.get();
+        let db = app.db.jobs.get();
         let page = store::event::list(&db, org_id, &types, position, i64::from(limit)).await?;
         if position > page.horizon || (1..page.restored).contains(&position.xid) {
             let message = "is from before the database was restored; begin without a cursor";

@@ -41,7 +41,7 @@ pub async fn stream_generate(
     generate: GenerateFields,
 ) -> Result<GenerationStream> {
     let org_id = submitter.proof().caller().org_id().as_str();
-    let open_stream = app.generation_streams.acquire(org_id).await?;
+    let open_stream = app.concurrency.generation_streams.acquire(org_id).await?;
     let (generation, started, permit) =
         Generation::start(app, submitter, fields, generate, true).await?;
     let generation = generation.into_owned();

@@ -35,8 +35,8 @@ pub struct StoredOutput {
 pub async fn find(app: &App, caller: &JobReader, job_id: &str) -> Result<StoredOutput> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let org_id = caller.org_id();
-    let permit = app.job_outputs.acquire(org_id.as_str()).await?;
-    let found = store::job::output(&app.jobs_db.get(), org_id, &job_id)
+    let permit = app.concurrency.job_outputs.acquire(org_id.as_str()).await?;
+    let found = store::job::output(&app.db.jobs.get(), org_id, &job_id)
         .await?
         .ok_or_else(not_found)?;
     let missing = |why: &str| {
@@ -68,7 +68,7 @@ pub async fn find(app: &App, caller: &JobReader, job_id: &str) -> Result<StoredO
     Ok(StoredOutput {
         bytes: bytes.unsigned_abs(),
         sha256,
-        parts: store::upload::part_objects(&app.jobs_db.get(), org_id, &upload_id).await?,
+        parts: store::upload::part_objects(&app.db.jobs.get(), org_id, &upload_id).await?,
         permit,
     })
 }

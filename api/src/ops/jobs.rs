@@ -36,7 +36,7 @@ pub(super) fn not_found() -> Error {
 
 /// Returns a job as callers see it.
 pub(super) fn represent(app: &App, caller: &Caller, row: JobRow) -> Job {
-    let queue = app.queue.of_job(&row, caller.plan().queue_weight);
+    let queue = app.jobs.queue.of_job(&row, caller.plan().queue_weight);
     row.into_job(&app.settings.public_url, queue)
 }
 
@@ -63,8 +63,12 @@ impl inputs::ListJobs {
 /// Returns the job that a request submitted, if it is one of the newest jobs of the
 /// organization.
 pub async fn of_request(app: &App, caller: &JobReader, request_id: &str) -> Result<Option<JobId>> {
-    let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
-    store::job::of_request(&app.jobs_db.get(), caller.org_id(), request_id).await
+    let _permit = app
+        .concurrency
+        .job_lists
+        .acquire(caller.org_id().as_str())
+        .await?;
+    store::job::of_request(&app.db.jobs.get(), caller.org_id(), request_id).await
 }
 
 /// Memory that a job on a page takes, in bytes: its row, the job and its JSON, each with 16 metadata
@@ -117,11 +121,15 @@ pub async fn list(
     if !errors.is_empty() {
         return Err(Error::fields(errors));
     }
-    let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
+    let _permit = app
+        .concurrency
+        .job_lists
+        .acquire(caller.org_id().as_str())
+        .await?;
     room.reserve_response(u64::from(limit) * JOB_BYTES).await?;
     // One row more than the page has shows that there is a next page.
     let mut rows = store::job::list(
-        &app.jobs_db.get(),
+        &app.db.jobs.get(),
         caller.org_id(),
         store::job::Filter {
             r#type,
@@ -150,13 +158,13 @@ pub async fn list(
 pub async fn cancel(app: &App, canceller: &JobCanceller, job_id: &str) -> Result<Job> {
     let caller = canceller.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let cancelled = store::job::cancel(&app.jobs_db.get(), caller.org_id(), &job_id).await?;
+    let cancelled = store::job::cancel(&app.db.jobs.get(), caller.org_id(), &job_id).await?;
     let job = find(app, caller, &job_id).await?;
     if cancelled {
         prometheus::count_finished_job(job.r#type, "cancelled");
         if job.eval_job_id.is_some() {
             // The eval of the output is cancelled with its job, unless it has been cancelled before.
-            let (db, ids) = (app.jobs_db.get(), [job_id.as_str()]);
+            let (db, ids) = (app.db.jobs.get(), [job_id.as_str()]);
             let ended = store::dependent_evals::ended_by(&db, &ids).await;
             ended
                 .map(|ended| {
@@ -184,7 +192,7 @@ pub async fn cancel(app: &App, canceller: &JobCanceller, job_id: &str) -> Result
 pub async fn finalize(app: &App, submitter: &EvalSubmitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let mut transaction = app.jobs_db.get().begin().await?;
+    let mut transaction = app.db.jobs.get().begin().await?;
     finalize_in(&mut transaction, submitter, &job_id).await?;
     transaction.commit().await?;
     let job = find(app, caller, &job_id).await?;
@@ -247,7 +255,7 @@ pub async fn get(
         return Ok(represent(app, caller, row));
     }
     let deadline = Instant::now() + wait;
-    let mut subscription = app.job_updates.subscribe(&job_id);
+    let mut subscription = app.jobs.updates.subscribe(&job_id);
     let mut row = find(app, caller, &job_id).await?;
     let mut is_waiting = true;
     while is_waiting && !row.status.is_final() {
@@ -260,7 +268,7 @@ pub async fn get(
 /// Returns a job of the caller's organization.
 async fn find(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
     let key = (caller.org_id().clone(), job_id.clone());
-    app.jobs.execute(key).await?.ok_or_else(not_found)
+    app.lookups.jobs.execute(key).await?.ok_or_else(not_found)
 }
 
 /// Returns a job as [`find`] does, unless the caller may no longer read it.
@@ -279,7 +287,7 @@ async fn find_if_still_valid(app: &App, caller: &Caller, job_id: &JobId) -> Resu
 /// If its credential is no longer valid, or its organization was suspended.
 pub(super) async fn current_scopes(app: &App, caller: &Caller) -> Result<Scopes> {
     match store::credential::credential_status(
-        &app.jobs_db.get(),
+        &app.db.jobs.get(),
         caller.org_id(),
         caller.principal(),
     )
@@ -312,8 +320,12 @@ pub async fn watch(
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let permit = app.job_watches.acquire(caller.org_id().as_str()).await?;
-    let subscription = app.job_updates.subscribe(&job_id);
+    let permit = app
+        .concurrency
+        .job_watches
+        .acquire(caller.org_id().as_str())
+        .await?;
+    let subscription = app.jobs.updates.subscribe(&job_id);
     // A missing job is an error of the call, not of the stream.
     find(&app, &caller, &job_id).await?;
     Ok(stream::try_unfold(
@@ -389,7 +401,7 @@ pub async fn items(
     let cursor = input.cursor.as_deref();
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let found = store::job::feedback(&app.jobs_db.get(), caller.org_id(), &job_id)
+    let found = store::job::feedback(&app.db.jobs.get(), caller.org_id(), &job_id)
         .await?
         .ok_or_else(not_found)?;
     let Feedback {
@@ -424,7 +436,7 @@ pub async fn items(
         return Err(Error::invalid_state(Resource::Job, message));
     };
     let item_ids =
-        store::suite::item_ids(&app.jobs_db.get(), &suite_id, &suite_version, from, limit).await?;
+        store::suite::item_ids(&app.db.jobs.get(), &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let stored =
         StoredItemScores::open(app, &item_scores, u64::from(n_items.unsigned_abs())).await?;
@@ -456,9 +468,9 @@ pub async fn trace(app: &App, caller: &JobReader, job_id: &str) -> Result<TraceD
             "No such trace: the job has neither succeeded nor failed.",
         ));
     }
-    let row = store::trace::find(&app.jobs_db.get(), caller.org_id(), &job.id)
+    let row = store::trace::find(&app.db.jobs.get(), caller.org_id(), &job.id)
         .await?
         .ok_or_else(not_found)?;
-    let attempts = store::trace::attempts(&app.jobs_db.get(), caller.org_id(), &job.id).await?;
+    let attempts = store::trace::attempts(&app.db.jobs.get(), caller.org_id(), &job.id).await?;
     Ok(trace_document::build(&job, &row, &attempts))
 }

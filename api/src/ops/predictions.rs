@@ -77,6 +77,7 @@ pub async fn submit(
     }
     // The sequences have arrived. A permit before that would be held by slow clients.
     let permit = app
+        .concurrency
         .submission_bodies
         .acquire(caller.org_id().as_str())
         .await?;
@@ -100,7 +101,7 @@ pub async fn submit(
         .is_some_and(|suite| suite.is_restricted());
     let model = ensure_servable(&version, Endpoint::Predict, input.needs_items());
     let finishes = model.as_ref().map_or(Ok(()), |model| {
-        ensure_finishes(model, input.n(), app.engines.cores())
+        ensure_finishes(model, input.n(), app.serving.engines.cores())
     });
     if !is_usable || is_restricted || finishes.is_err() {
         // A repetition returns its job even if it could not be submitted any more.
@@ -141,6 +142,7 @@ pub async fn submit(
             options,
             suite,
             cost: app
+                .jobs
                 .queue
                 .speed()
                 .cost_of_sequences(n_submitted, model.sequence_us),
@@ -337,7 +339,7 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
         }
         (None, None, Some(suite_id)) => {
             let suite = match suite_id.parse() {
-                Ok(suite_id) => app.suites.execute(suite_id).await?,
+                Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
                 Err(_) => None,
             };
             ok_or_collect(&mut errors, predictable(suite, evaluate).map(Input::Suite))

@@ -11,5 +11,5 @@ use crate::app::App;
 /// # Errors
 /// `unavailable` in the first second of an installation.
 pub async fn get(app: &App, _caller: &JobReader) -> Result<Queue> {
-    app.queue.totals()
+    app.jobs.queue.totals()
 }

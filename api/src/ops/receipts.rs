@@ -351,9 +351,9 @@ pub async fn opened_file(
         suite_id: stored.suite_id,
         version: stored.suite_version,
     };
-    let permit = app.opened_files.acquire(address).await?;
+    let permit = app.concurrency.opened_files.acquire(address).await?;
     // A statement for each block instead of one cursor: a slow reader must not hold a connection.
-    let (db, from) = (app.db.clone(), 0);
+    let (db, from) = (app.db.requests.clone(), 0);
     let reader = (db, suite, room, permit, from);
     Ok(futures_util::stream::try_unfold(
         reader,

@@ -90,6 +90,7 @@ pub async fn predict(
     let caller = submitter.proof().caller();
     let (model, started, _permit) = request.start(app, caller, work, ranks_options).await?;
     let computed = app
+        .serving
         .engines
         .predict(&model.served, &request.sequences, &options, started.call)
         .await;
@@ -229,7 +230,8 @@ impl<'a> Generation<'a> {
         early: Option<&EarlyEvents>,
     ) -> Result<Computed<Continuations>> {
         let model = &self.model.served;
-        app.engines
+        app.serving
+            .engines
             .generate_early(model, &self.sequences, &self.options, call, early)
             .await
     }
@@ -292,6 +294,7 @@ pub async fn embed(
     let caller = submitter.proof().caller();
     let (model, started, _permit) = request.start(app, caller, work, pools).await?;
     let computed = app
+        .serving
         .engines
         .embed(&model.served, &request.sequences, &options, started.call)
         .await;
@@ -557,7 +560,7 @@ impl<'a> Request<'a> {
         };
         let (org_id, version) = (caller.org_id(), self.model_version.as_deref());
         // Before the charge, so that a request that is refused costs no statement.
-        let permit = async || app.serving.acquire(org_id.as_str()).await;
+        let permit = async || app.concurrency.serving.acquire(org_id.as_str()).await;
         let started = |charge| Started {
             call: CallOptions {
                 priority: Priority::Synchronous,
@@ -567,7 +570,7 @@ impl<'a> Request<'a> {
         };
         let mut early_permit = None;
         // If the cached version fails, the current one may not.
-        if let Some(cached) = app.models.get(org_id, self.model_id, version)
+        if let Some(cached) = app.serving.models.get(org_id, self.model_id, version)
             && let Ok(model) = prepare(&cached)
         {
             let permit = permit().await?;
@@ -577,7 +580,8 @@ impl<'a> Request<'a> {
             }
         }
         let found = Arc::new(models::find(app, caller, self.model_id, version).await?);
-        app.models
+        app.serving
+            .models
             .put(org_id, self.model_id, version, Arc::clone(&found));
         let model = prepare(&found)?;
         let permit = match early_permit {

@@ -120,7 +120,10 @@ pub(super) async fn store_job(
     } = job;
     let job_id = JobId::random()?;
     let weight = caller.plan().queue_weight;
-    let estimate = app.queue.of_new_job(caller.org_id(), weight, task.cost());
+    let estimate = app
+        .jobs
+        .queue
+        .of_new_job(caller.org_id(), weight, task.cost());
     let new = NewJob {
         id: job_id.clone(),
         org_id: caller.org_id().clone(),
@@ -262,7 +265,7 @@ async fn store(
         | StoredAs::Upload(_)
         | StoredAs::SuiteItems => {
             drop(permit);
-            app.submissions.execute(new).await
+            app.jobs.submissions.execute(new).await
         }
     }
 }
@@ -280,7 +283,7 @@ async fn store_with_object(
     let key = Artifacts::predictions_key(caller.org_id(), &job_id);
     let bytes = i64::try_from(predictions.len()).unwrap_or(i64::MAX);
     new.input = StoredAs::ObjectToWrite(bytes);
-    match app.submissions.execute(new.clone()).await? {
+    match app.jobs.submissions.execute(new.clone()).await? {
         Submitted::Recorded => {}
         rejected => return Ok(rejected),
     }
@@ -290,7 +293,7 @@ async fn store_with_object(
     }
     drop(permit);
     new.input = StoredAs::Object(key.clone());
-    let submitted = app.submissions.execute(new).await;
+    let submitted = app.jobs.submissions.execute(new).await;
     // After an error, the job may have been stored, so its predictions stay. Cleanup decides later.
     if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
         delete_predictions(app, caller, &job_id, &key).await;
@@ -381,7 +384,7 @@ pub(super) async fn replay(
         return Err(Error::fields(vec![error]).with_details(details));
     }
     let key = (caller.org_id().clone(), job_id);
-    let row = app.jobs.execute(key).await?;
+    let row = app.lookups.jobs.execute(key).await?;
     let row =
         row.ok_or_else(|| Error::internal("the job of the idempotency key does not exist"))?;
     Ok(Accepted {

@@ -35,6 +35,7 @@ pub async fn find(
         return Ok(None);
     };
     let _permit = app
+        .concurrency
         .upload_completions
         .acquire(caller.org_id().as_str())
         .await?;

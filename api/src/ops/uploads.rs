@@ -231,7 +231,11 @@ pub async fn put_part(
         return Err(storage_full(app, caller, stored).await?);
     }
 
-    let _permit = app.upload_parts.acquire(caller.org_id().as_str()).await?;
+    let _permit = app
+        .concurrency
+        .upload_parts
+        .acquire(caller.org_id().as_str())
+        .await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
     let (bytes, sha256) = receive(app, &object_key, reservation, body).await?;
     metrics::counter!(prometheus::UPLOAD_BYTES).increment(bytes.unsigned_abs());

@@ -126,7 +126,7 @@ pub async fn days(
     }
     // The charges of an organization with very many jobs take seconds to sum up.
     let org_id = caller.org_id();
-    let _permit = app.usage_days.acquire(org_id.as_str()).await?;
+    let _permit = app.concurrency.usage_days.acquire(org_id.as_str()).await?;
     let db = app.db.get();
     let read = store::usage::days(&db, org_id, from, to);
     let (rows, uncounted) = app.usage.with_uncounted(org_id, read).await?;

@@ -379,7 +379,7 @@ pub async fn recover(
             break;
         }
     }
-    app.job_updates.announce_events(org_id);
+    app.jobs.updates.announce_events(org_id);
     Ok(webhook)
 }
 
