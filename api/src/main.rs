@@ -9,7 +9,6 @@ use assay_api::settings::{DelivererSettings, LogSettings, Settings};
 use assay_api::{receipt_log, serve};
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
-use clap::Parser as _;
 
 /// Returns memory to the system after the clients that needed it have disconnected. The system's
 /// own allocator keeps it.
@@ -18,13 +17,13 @@ use clap::Parser as _;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    if let Command::Openapi { git_sha } = command {
+    let arguments = Arguments::read();
+    if let Command::Openapi { git_sha } = arguments.command {
         let git_sha = git_sha.then_some(env!("ASSAY_GIT_SHA"));
         println!("{:#}", assay_api::openapi::document(git_sha));
         return ExitCode::SUCCESS;
     }
-    match run(command) {
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("assay-api: {error}");
@@ -33,16 +32,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), CommandError> {
+fn run(arguments: Arguments) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(ProcessError::from)?;
-    match command {
+    match arguments.command {
         Command::Serve => Ok(runtime.block_on(run_server())?),
         Command::Deliver => Ok(runtime.block_on(run_deliverer())?),
         Command::Log(LogArguments { command: None }) => Ok(runtime.block_on(run_log())?),
-        command => runtime.block_on(cli::run(command)),
+        _ => runtime.block_on(cli::run(arguments)),
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use assay_core::model::org::{PLAN_LIMITS, PlanChange, PlanLimit};
-use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{
+    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand, value_parser,
+};
 use serde_json::Value;
 
 use crate::admin::error::{Result, refused};
@@ -20,6 +22,28 @@ pub struct Arguments {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
+    /// The name of the command, such as `org create`.
+    #[arg(skip)]
+    name: String,
+}
+
+impl Arguments {
+    /// Reads the arguments of this process. Prints the help or an error, and exits, if they are not a
+    /// command.
+    pub fn read() -> Self {
+        let matches = Self::command().get_matches();
+        let read = Self::from_arg_matches(&matches);
+        Self {
+            name: command_name(&matches).join(" "),
+            ..read.unwrap_or_else(|error| error.exit())
+        }
+    }
+}
+
+/// Returns the name of each subcommand, from the outermost to the innermost.
+fn command_name(matches: &ArgMatches) -> Vec<&str> {
+    let subcommands = std::iter::successors(matches.subcommand(), |(_, inner)| inner.subcommand());
+    subcommands.map(|(name, _)| name).collect()
 }
 
 /// The commands of the binary.
@@ -364,13 +388,15 @@ pub enum ModelCommand {
     },
 }
 
-/// Runs a command, and prints its result as one JSON object. Warnings go to standard error.
+/// Runs a command, and prints its result as one JSON object. Warnings go to standard error. Commands
+/// that change the database are recorded in `operator_log`.
 ///
 /// `serve`, `deliver`, `log` without a command, and `openapi` are not commands of the operator: they do nothing here.
 ///
 /// # Errors
 /// If the command is refused, or the database fails.
-pub async fn run(command: Command) -> Result<()> {
+pub async fn run(Arguments { command, name }: Arguments) -> Result<()> {
+    let target = command.target().map(str::to_owned);
     let object = match command {
         Command::Serve
         | Command::Deliver
@@ -393,18 +419,22 @@ pub async fn run(command: Command) -> Result<()> {
             let (url, artifacts) = settings::reconciliation()?;
             commands::reconcile(&url, &artifacts, dry_run).await?
         }
+        // A migration creates the table of the log, so this command cannot be recorded.
+        Command::Migrate => commands::migrate(&settings::operator()?).await?,
         Command::Model(ModelCommand::Publish { path, org }) if path.is_dir() => {
             let settings = settings::publication()?;
             let publish = model_package::publish(&settings, &path, org.as_deref());
-            let url = &settings.database_url;
-            commands::logged(url, "model publish", org.as_deref(), publish).await?
+            commands::logged(&settings.database_url, &name, target.as_deref(), publish).await?
         }
         Command::Model(ModelCommand::Publish { org: Some(_), .. }) => {
             return Err(refused(
                 "--org needs the folder of a package; a card alone is for everybody",
             ));
         }
-        command => change(&settings::operator()?, command).await?,
+        command => {
+            let url = settings::operator()?;
+            commands::logged(&url, &name, target.as_deref(), change(&url, command)).await?
+        }
     };
     print_warnings(&object["disclosure"]["warnings"]);
     println!("{object}");
@@ -426,9 +456,94 @@ fn print_warnings(warnings: &Value) {
     }
 }
 
-/// Runs a command that changes the database, and records it in `operator_log`.
+impl Command {
+    /// Returns the id of the object that the command changes, if an argument names it.
+    fn target(&self) -> Option<&str> {
+        match self {
+            Self::Org(
+                OrgCommand::Set { org, .. }
+                | OrgCommand::Suspend { org }
+                | OrgCommand::Resume { org }
+                | OrgCommand::Delete { org, .. },
+            )
+            | Self::Key(KeyCommand::Create { org, .. })
+            | Self::Suite(
+                SuiteCommand::Grant(GrantArguments { org, .. })
+                | SuiteCommand::Revoke(GrantArguments { org, .. }),
+            ) => Some(org),
+            Self::Plan(PlanCommand::Set { name, .. }) => Some(name),
+            Self::Session(SessionCommand::End { session, .. }) => session.as_deref(),
+            Self::Key(KeyCommand::Revoke { key }) => Some(key),
+            Self::Suite(SuiteCommand::Retire { suite, .. })
+            | Self::Board(BoardCommand::Set { suite, .. }) => Some(suite),
+            Self::Board(BoardCommand::Remove { entry, .. }) => Some(entry),
+            Self::ReceiptKey(ReceiptKeyCommand::Revoke { kid, .. }) => Some(kid),
+            Self::Model(ModelCommand::Publish { org, .. }) => org.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// Executes a command that changes the database.
 async fn change(url: &str, command: Command) -> Result<Value> {
     match command {
+        Command::Org(OrgCommand::Create {
+            name,
+            plan,
+            owner_email,
+        }) => commands::org_create(url, &name, &plan, &owner_email).await,
+        Command::Org(OrgCommand::Set { org, plan }) => commands::org_set(url, &org, &plan).await,
+        Command::Org(OrgCommand::Suspend { org }) => commands::org_suspend(url, &org).await,
+        Command::Org(OrgCommand::Resume { org }) => commands::org_resume(url, &org).await,
+        Command::Org(OrgCommand::Delete { org, confirm }) => {
+            commands::org_delete(url, &org, &confirm).await
+        }
+        Command::Plan(PlanCommand::Set { name, change }) => {
+            commands::plan_set(url, &name, &change.0).await
+        }
+        Command::Session(SessionCommand::Create { email, org }) => {
+            commands::session_create(url, &email, org.as_deref()).await
+        }
+        Command::Session(SessionCommand::End {
+            email: Some(email), ..
+        }) => commands::session_end_all(url, &email).await,
+        Command::Session(SessionCommand::End {
+            email: None,
+            session,
+        }) => commands::session_end(url, &session.unwrap_or_default()).await,
+        Command::Key(KeyCommand::Create { org, name }) => {
+            commands::key_create(url, &org, &name).await
+        }
+        Command::Key(KeyCommand::Revoke { key }) => commands::key_revoke(url, &key).await,
+        Command::User(UserCommand::Erase { email }) => commands::user_erase(url, &email).await,
+        Command::Suite(SuiteCommand::Publish { dir }) => publish::suite_publish(url, &dir).await,
+        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
+            publish::suite_grant(url, &suite, &org).await
+        }
+        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
+            publish::suite_revoke(url, &suite, &org).await
+        }
+        Command::Suite(SuiteCommand::Retire {
+            suite,
+            versions,
+            yes,
+            ..
+        }) => publish::suite_retire(url, &suite, &versions, yes).await,
+        Command::Board(BoardCommand::Set {
+            suite,
+            version,
+            visibility,
+        }) => boards::board_set(url, &suite, &version, &visibility).await,
+        Command::Board(BoardCommand::Remove { entry, reason }) => {
+            boards::board_remove(url, &entry, &reason).await
+        }
+        Command::ReceiptKey(ReceiptKeyCommand::Revoke { kid, yes }) => {
+            receipts::revoke_receipt_key(url, &kid, yes).await
+        }
+        Command::Model(ModelCommand::Publish { path, .. }) => {
+            publish::model_publish(url, &path).await
+        }
+        // `run` handles these, which change nothing or are not recorded.
         Command::Serve
         | Command::Deliver
         | Command::Log(_)
@@ -436,176 +551,7 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         | Command::Openapi { .. }
         | Command::Artifacts(_)
         | Command::Doctor { .. }
+        | Command::Migrate
         | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),
-        // A migration creates the table of the log, so this command cannot be logged.
-        Command::Migrate => commands::migrate(url).await,
-        Command::Org(OrgCommand::Create {
-            name,
-            plan,
-            owner_email,
-        }) => {
-            commands::logged(
-                url,
-                "org create",
-                None,
-                commands::org_create(url, &name, &plan, &owner_email),
-            )
-            .await
-        }
-        Command::Org(OrgCommand::Set { org, plan }) => {
-            commands::logged(
-                url,
-                "org set",
-                Some(&org),
-                commands::org_set(url, &org, &plan),
-            )
-            .await
-        }
-        Command::Org(OrgCommand::Suspend { org }) => {
-            commands::logged(
-                url,
-                "org suspend",
-                Some(&org),
-                commands::org_suspend(url, &org),
-            )
-            .await
-        }
-        Command::Org(OrgCommand::Resume { org }) => {
-            commands::logged(
-                url,
-                "org resume",
-                Some(&org),
-                commands::org_resume(url, &org),
-            )
-            .await
-        }
-        Command::Org(OrgCommand::Delete { org, confirm }) => {
-            commands::logged(
-                url,
-                "org delete",
-                Some(&org),
-                commands::org_delete(url, &org, &confirm),
-            )
-            .await
-        }
-        Command::Plan(PlanCommand::Set { name, change }) => {
-            commands::logged(
-                url,
-                "plan set",
-                Some(&name),
-                commands::plan_set(url, &name, &change.0),
-            )
-            .await
-        }
-        Command::Session(SessionCommand::Create { email, org }) => {
-            commands::logged(
-                url,
-                "session create",
-                None,
-                commands::session_create(url, &email, org.as_deref()),
-            )
-            .await
-        }
-        Command::Session(SessionCommand::End {
-            email: Some(email), ..
-        }) => {
-            commands::logged(
-                url,
-                "session end",
-                None,
-                commands::session_end_all(url, &email),
-            )
-            .await
-        }
-        Command::Session(SessionCommand::End {
-            email: None,
-            session,
-        }) => {
-            let session = session.unwrap_or_default();
-            commands::logged(
-                url,
-                "session end",
-                Some(&session),
-                commands::session_end(url, &session),
-            )
-            .await
-        }
-        Command::Key(KeyCommand::Create { org, name }) => {
-            commands::logged(
-                url,
-                "key create",
-                Some(&org),
-                commands::key_create(url, &org, &name),
-            )
-            .await
-        }
-        Command::Key(KeyCommand::Revoke { key }) => {
-            commands::logged(
-                url,
-                "key revoke",
-                Some(&key),
-                commands::key_revoke(url, &key),
-            )
-            .await
-        }
-        Command::User(UserCommand::Erase { email }) => {
-            commands::logged(url, "user erase", None, commands::user_erase(url, &email)).await
-        }
-        Command::Suite(SuiteCommand::Publish { dir }) => {
-            commands::logged(
-                url,
-                "suite publish",
-                None,
-                publish::suite_publish(url, &dir),
-            )
-            .await
-        }
-        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
-            commands::logged(
-                url,
-                "suite grant",
-                Some(&org),
-                publish::suite_grant(url, &suite, &org),
-            )
-            .await
-        }
-        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
-            commands::logged(
-                url,
-                "suite revoke",
-                Some(&org),
-                publish::suite_revoke(url, &suite, &org),
-            )
-            .await
-        }
-        Command::Suite(SuiteCommand::Retire {
-            suite,
-            versions,
-            yes,
-            ..
-        }) => {
-            let retire = publish::suite_retire(url, &suite, &versions, yes);
-            commands::logged(url, "suite retire", Some(&suite), retire).await
-        }
-        Command::Board(BoardCommand::Set {
-            suite,
-            version,
-            visibility,
-        }) => {
-            let set = boards::board_set(url, &suite, &version, &visibility);
-            commands::logged(url, "board set", Some(&suite), set).await
-        }
-        Command::Board(BoardCommand::Remove { entry, reason }) => {
-            let remove = boards::board_remove(url, &entry, &reason);
-            commands::logged(url, "board remove", Some(&entry), remove).await
-        }
-        Command::ReceiptKey(ReceiptKeyCommand::Revoke { kid, yes }) => {
-            let revoke = receipts::revoke_receipt_key(url, &kid, yes);
-            commands::logged(url, "receipt-key revoke", Some(&kid), revoke).await
-        }
-        Command::Model(ModelCommand::Publish { path, .. }) => {
-            let publish = publish::model_publish(url, &path);
-            commands::logged(url, "model publish", None, publish).await
-        }
     }
 }
