@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use assay_core::model::audit::{AuditEntries, AuditEntry};
 use assay_core::model::cursor::PAGE;
+use assay_core::model::error::Errors;
 use assay_core::model::ids::AuditId;
 use assay_core::model::org::Role;
 use assay_core::model::permissions::Owner;
-use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::model::validation;
 use assay_core::store::audit::AuditFilter;
 use assay_core::{Code, Error, Result, store};
 use assay_eval::FieldError;
@@ -29,23 +30,21 @@ impl inputs::ListAuditEntries {
             limit,
             before,
         } = self;
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         let r#type = r#type.map(|text| validation::one_of("type", &text));
-        let r#type = ok_or_collect(&mut errors, r#type.transpose());
+        let r#type = errors.take(r#type.transpose());
         let actor_id = actor_id.map(|text| validation::text("actor_id", &text));
-        let actor_id = ok_or_collect(&mut errors, actor_id.transpose());
+        let actor_id = errors.take(actor_id.transpose());
         let target_id = target_id.map(|text| validation::text("target_id", &text));
-        let target_id = ok_or_collect(&mut errors, target_id.transpose());
+        let target_id = errors.take(target_id.transpose());
         let before: Option<Result<AuditId, _>> = before.map(|text| {
             text.parse().map_err(|_| {
                 FieldError::new("before", "format", "must be the id of an entry, aud_…")
             })
         });
-        let before = ok_or_collect(&mut errors, before.transpose());
-        let limit = ok_or_collect(&mut errors, validation::limit(limit, PAGE.0, PAGE.1));
-        if !errors.is_empty() {
-            return Err(Error::fields(errors));
-        }
+        let before = errors.take(before.transpose());
+        let limit = errors.take(validation::limit(limit, PAGE.0, PAGE.1));
+        errors.finish()?;
         let filter = AuditFilter {
             r#type,
             actor_id,

@@ -7,6 +7,7 @@ use assay_core::model::board::{
 };
 
 use assay_core::model::cursor::bad_cursor;
+use assay_core::model::error::Errors;
 use assay_core::model::ids::{EntryId, is_version};
 use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader, Principal};
 use assay_core::model::suite::SuiteId;
@@ -48,12 +49,10 @@ async fn enter_job(
 ) -> Result<Entry> {
     let inputs::CreateEntry { name, url } = input;
     let caller = submitter.caller();
-    let mut errors = Vec::new();
-    let name = validation::ok_or_collect(&mut errors, entry_name(&name));
-    let url = validation::ok_or_collect(&mut errors, url.as_deref().map(entry_url).transpose());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let mut errors = Errors::default();
+    let name = errors.take(entry_name(&name));
+    let url = errors.take(url.as_deref().map(entry_url).transpose());
+    errors.finish()?;
     let job_not_found = || Error::not_found(Resource::Job);
     let job_id: JobId = job_id.parse().map_err(|_| job_not_found())?;
     let entered_by = match caller.principal() {
@@ -129,16 +128,14 @@ pub async fn list_entries(
         limit,
         before,
     } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let suite_id = suite_id.map(|text| validation::suite_id("suite_id", &text));
-    let suite_id = validation::ok_or_collect(&mut errors, suite_id.transpose());
+    let suite_id = errors.take(suite_id.transpose());
     let limit = validation::limit(limit, ENTRIES_PAGE.0, ENTRIES_PAGE.1);
-    let limit = validation::ok_or_collect(&mut errors, limit);
+    let limit = errors.take(limit);
     let before = before.map(|text| validation::timestamp("before", &text));
-    let before = validation::ok_or_collect(&mut errors, before.transpose());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let before = errors.take(before.transpose());
+    errors.finish()?;
     // One row more than the page has shows that there is a next page.
     let mut entries = store::board::list_entries(
         &app.db.get(),

@@ -240,7 +240,7 @@ pub async fn approve(
         scopes,
         expires_at,
         ..
-    } = KeyFields::from(key).read().map_err(Error::fields)?;
+    } = KeyFields::from(key).read()?;
     let session = member.proof().session();
     let code = read_code(app, session.user_id(), session.actor(), user_code).await?;
     // The poll checks both again. Here they are errors that the user can correct.

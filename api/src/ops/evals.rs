@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use assay_core::model::error::Errors;
 use assay_core::model::job::charged_items;
 use assay_core::model::metadata::Metadata;
 use assay_core::model::permissions::{Caller, EvalSubmitter, TermsAccepted};
@@ -9,7 +10,7 @@ use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
 use assay_core::store::new_job::{NewEval, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
-use assay_core::{Details, Error, Result, UploadId, store};
+use assay_core::{Error, Result, UploadId, store};
 use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
@@ -176,7 +177,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         metadata,
         idempotency_key,
     } = submission;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
         Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
@@ -195,8 +196,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             "give exactly one of predictions and input_ref",
         ));
     }
-    let label = validation::ok_or_collect(
-        &mut errors,
+    let label = errors.take(
         label
             .map(|label| validation::text("label", &label))
             .transpose(),
@@ -212,36 +212,25 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     errors.extend(idempotency_key.as_deref().and_then(idempotency_key_error));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {
-            match find_upload(app, caller, &input_ref, UploadKind::Predictions).await? {
-                Ok(FoundUpload {
+            let found = find_upload(app, caller, &input_ref, UploadKind::Predictions).await?;
+            let input = |found: FoundUpload| {
+                let FoundUpload {
                     id,
                     usable,
                     n_items,
                     digest,
-                }) => {
-                    let digest = Some(digest);
-                    let counted = Counted { n_items, digest };
-                    Some((Input::Upload { id, usable }, counted))
-                }
-                Err(error) => {
-                    errors.push(error);
-                    None
-                }
-            }
+                } = found;
+                let digest = Some(digest);
+                let counted = Counted { n_items, digest };
+                Some((Input::Upload { id, usable }, counted))
+            };
+            errors.take(found.map(input))
         }
         (Some(suite), Some(predictions), None) => {
             let needs_digest = idempotency_key.is_some();
-            match check(&suite.metric, predictions.clone(), needs_digest).await {
-                Ok(counted) => Some((Input::Inline(predictions), counted)),
-                Err(Error {
-                    details: Some(Details::Fields { fields }),
-                    ..
-                }) => {
-                    errors.extend(fields);
-                    None
-                }
-                Err(error) => return Err(error),
-            }
+            let counted = check(&suite.metric, predictions.clone(), needs_digest).await;
+            let input = |counted| Some((Input::Inline(predictions), counted));
+            errors.take_all(counted.map(input))?
         }
         (_, Some(predictions), _) => {
             ensure_json("predictions", predictions).await?;
@@ -249,21 +238,20 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         }
         _ => None,
     };
-    match (suite, input) {
-        (Some(suite), Some((input, Counted { n_items, digest }))) if errors.is_empty() => {
-            Ok(ValidSubmission {
-                suite,
-                input,
-                n_items,
-                digest,
-                suite_version,
-                label,
-                metadata,
-                idempotency_key,
-            })
-        }
-        _ => Err(Error::fields(errors)),
-    }
+    let (Some(suite), Some((input, Counted { n_items, digest }))) = (suite, input) else {
+        return Err(errors.into());
+    };
+    errors.finish()?;
+    Ok(ValidSubmission {
+        suite,
+        input,
+        n_items,
+        digest,
+        suite_version,
+        label,
+        metadata,
+        idempotency_key,
+    })
 }
 
 /// The number of valid predictions, and their digest if it is needed.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use assay_core::model::cursor::PAGE;
+use assay_core::model::error::Errors;
 use assay_core::model::event::{EventCursor, EventType, Events};
 use assay_core::model::permissions::{Caller, Principal};
 use assay_core::model::scope::{Scope, Scopes};
-use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::model::validation;
 use assay_core::{Code, Error, Result, store};
 use assay_eval::FieldError;
 use tokio::time::Instant;
@@ -42,10 +43,10 @@ pub async fn list(
         cursor,
         wait,
     } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let r#type = r#type.map(|text| validation::one_of("type", &text));
-    let r#type: Option<EventType> = ok_or_collect(&mut errors, r#type.transpose());
-    let limit = ok_or_collect(&mut errors, validation::limit(limit, PAGE.0, PAGE.1));
+    let r#type: Option<EventType> = errors.take(r#type.transpose());
+    let limit = errors.take(validation::limit(limit, PAGE.0, PAGE.1));
     let cursor = cursor.map(|text| {
         let malformed = || {
             let message = "must be the next_cursor of a page of events";
@@ -53,15 +54,13 @@ pub async fn list(
         };
         EventCursor::parse(&text).ok_or_else(malformed)
     });
-    let after = ok_or_collect(&mut errors, cursor.transpose()).unwrap_or_default();
+    let after = errors.take(cursor.transpose()).unwrap_or_default();
     let wait = wait.unwrap_or(0);
     if !(0..=WAIT_MAX).contains(&wait) {
         let message = format!("must be an integer from 0 to {WAIT_MAX}, in seconds");
         errors.push(FieldError::new("wait", "range", message));
     }
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    errors.finish()?;
     let scopes = match caller.principal() {
         Principal::ApiKey { scopes, .. } => scopes.clone(),
         Principal::Session { .. } => Scopes::All,

@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::error::Errors;
 use assay_core::model::invite::{Invite, Invites, OPEN_MAX};
 use assay_core::model::org::Role;
 use assay_core::model::permissions::Owner;
@@ -34,16 +35,12 @@ pub async fn list(app: &App, owner: &Owner, input: inputs::ListInvites) -> Resul
 /// becomes a member when they sign in.
 pub async fn create(app: &App, owner: &Owner, input: inputs::CreateInvite) -> Result<Invite> {
     let inputs::CreateInvite { email, role } = input;
-    let mut errors = Vec::new();
-    let email = validation::ok_or_collect(&mut errors, validation::email("email", &email));
-    let role: Option<Role> = validation::ok_or_collect(
-        &mut errors,
-        role.map(|role| validation::one_of("role", &role))
+    let mut errors = Errors::default();
+    let email = errors.take(validation::email("email", &email));
+    let role: Option<Role> = errors.take(role.map(|role| validation::one_of("role", &role))
             .transpose(),
     );
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    errors.finish()?;
     let session = owner.session();
     let new = NewInvite {
         id: &InviteId::random()?,

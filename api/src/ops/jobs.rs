@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use assay_core::model::cursor::bad_cursor;
+use assay_core::model::error::Errors;
 use assay_core::model::job::{
     FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobRow, JobStatus,
     JobType, Jobs, Trigger,
@@ -91,36 +92,27 @@ pub async fn list(
         limit,
         before,
     } = input;
-    let mut errors = Vec::new();
-    let r#type = validation::ok_or_collect(
-        &mut errors,
-        r#type
+    let mut errors = Errors::default();
+    let r#type = errors.take(        r#type
             .map(|text| validation::one_of("type", &text))
             .transpose(),
     );
-    let status = validation::ok_or_collect(
-        &mut errors,
+    let status = errors.take(
         status
             .map(|text| validation::one_of("status", &text))
             .transpose(),
     );
     let suite_id = suite_id.map(|text| validation::suite_id("suite_id", &text));
-    let suite_id = validation::ok_or_collect(&mut errors, suite_id.transpose());
+    let suite_id = errors.take(suite_id.transpose());
     let label = label.map(|text| validation::text("label", &text));
-    let label = validation::ok_or_collect(&mut errors, label.transpose());
-    let before = validation::ok_or_collect(
-        &mut errors,
+    let label = errors.take(label.transpose());
+    let before = errors.take(
         before
             .map(|text| validation::timestamp("before", &text))
             .transpose(),
     );
-    let limit = validation::ok_or_collect(
-        &mut errors,
-        validation::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1),
-    );
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let limit = errors.take(validation::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
+    errors.finish()?;
     let _permit = app
         .concurrency
         .job_lists

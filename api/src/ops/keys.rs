@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::error::Errors;
 use assay_core::model::event::EventType;
 use assay_core::model::key::{
     ApiKey, ApiKeyCreated, ApiKeys, KeyChange, LIVE_MAX, NewKey, check_expiry, overlap_hours,
@@ -9,9 +10,8 @@ use assay_core::model::key::{
 use assay_core::model::permissions::{Member, Session, TermsAccepted};
 use assay_core::model::public_name::public_name;
 use assay_core::model::scope::Scopes;
-use assay_core::model::validation::{self, TEXT_MAX, ok_or_collect};
+use assay_core::model::validation::{self, TEXT_MAX};
 use assay_core::{Code, Error, KeyId, Resource, Result, Timestamp, store};
-use assay_eval::FieldError;
 
 use crate::app::App;
 use crate::generated::inputs;
@@ -38,17 +38,17 @@ impl From<inputs::CreateKey> for KeyFields {
 
 impl KeyFields {
     /// Validates the fields that are present.
-    pub(super) fn read(self) -> Result<KeyChange, Vec<FieldError>> {
+    pub(super) fn read(self) -> Result<KeyChange> {
         let Self {
             name,
             scopes,
             expires_at,
         } = self;
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         let name = name
             .map(|name| public_name("name", &name, TEXT_MAX))
             .transpose();
-        let name = ok_or_collect(&mut errors, name);
+        let name = errors.take(name);
         let scopes = scopes
             .map(|scopes| Scopes::parse(Some(scopes)))
             .transpose()
@@ -59,17 +59,14 @@ impl KeyFields {
         let expires_at = expires_at
             .map(|text| validation::timestamp("expires_at", &text))
             .transpose();
-        let expires_at = ok_or_collect(&mut errors, expires_at);
-        if errors.is_empty() {
-            Ok(KeyChange {
-                name,
-                scopes,
-                expires_at,
-                ..KeyChange::default()
-            })
-        } else {
-            Err(errors)
-        }
+        let expires_at = errors.take(expires_at);
+        errors.finish()?;
+        Ok(KeyChange {
+            name,
+            scopes,
+            expires_at,
+            ..KeyChange::default()
+        })
     }
 }
 
@@ -104,7 +101,7 @@ pub async fn create(
         scopes,
         expires_at,
         ..
-    } = fields.read().map_err(Error::fields)?;
+    } = fields.read()?;
     let session = member.proof().session();
     let new = NewKey {
         scopes: scopes.unwrap_or(Scopes::All),
@@ -136,7 +133,7 @@ pub async fn update(
         scopes: input.scopes,
         expires_at: input.expires_at,
     };
-    let mut new = fields.read().map_err(Error::fields)?;
+    let mut new = fields.read()?;
     if new == KeyChange::default() {
         return Err(Error::field(
             "body",
@@ -153,11 +150,10 @@ pub async fn update(
     // All scopes by name would exclude those of later releases, without a visible change.
     new.scopes
         .take_if(|scopes| scopes.list() == before.scopes.list());
-    let mut errors = before.check_restriction(&new);
+    let mut errors = Errors::default();
+    errors.extend(before.check_restriction(&new));
     errors.extend(check_expiry(new.expires_at, now).err());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    errors.finish()?;
     let after = store::key::update(&mut transaction, org_id, &key_id, &new).await?;
     let updated = Change::key(AuditType::KeyUpdated, &key_id)
         .field("name", &before.name, &after.name)

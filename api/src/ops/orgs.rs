@@ -2,6 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::auth::SignUp;
+use assay_core::model::error::Errors;
 use assay_core::model::event::EventType;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::model::permissions::{Owner, User};
@@ -59,20 +60,14 @@ pub async fn update(
     input: inputs::UpdateOrg,
 ) -> Result<Org> {
     let (name, data_use) = (input.name.as_deref(), input.data_use.as_deref());
-    let mut errors = Vec::new();
-    let new_name = validation::ok_or_collect(
-        &mut errors,
-        name.map(|name| name_without_link("name", name)).transpose(),
+    let mut errors = Errors::default();
+    let new_name = errors.take(name.map(|name| name_without_link("name", name)).transpose(),
     );
-    let new_use: Option<DataUse> = validation::ok_or_collect(
-        &mut errors,
-        data_use
+    let new_use: Option<DataUse> = errors.take(        data_use
             .map(|text| validation::one_of("data_use", text))
             .transpose(),
     );
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    errors.finish()?;
     if name.is_none() && data_use.is_none() {
         return Err(Error::field(
             "body",

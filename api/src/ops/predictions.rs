@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use assay_core::model::error::Errors;
 use assay_core::model::error_details::Endpoint;
 use assay_core::model::job::charged_items;
 use assay_core::model::permissions::{Caller, ModelRunner, TermsAccepted};
@@ -18,7 +19,7 @@ use assay_core::model::validation;
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::new_job::{NewEval, NewPrediction, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
-use assay_core::{Code, Details, Error, JobId, Result, UploadId};
+use assay_core::{Code, Error, JobId, Result, UploadId};
 use assay_eval::prediction::{Value, check_value};
 use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
@@ -294,7 +295,7 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
         label,
         idempotency_key,
     } = fields;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let version = find_model(
         app,
         caller,
@@ -316,8 +317,7 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
         field: format!("parameters.{}", error.field),
         ..error
     }));
-    let label = validation::ok_or_collect(
-        &mut errors,
+    let label = errors.take(
         label
             .map(|label| validation::text("label", &label))
             .transpose(),
@@ -335,14 +335,15 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
         (Some(sequences), None, None) => inline(sequences, &mut errors).await?,
         (None, Some(input_ref), None) => {
             let found = find_upload(app, caller, &input_ref, UploadKind::Sequences).await?;
-            ok_or_collect(&mut errors, found.map(Input::Upload))
+            errors.take(found.map(|upload| Some(Input::Upload(upload))))
         }
         (None, None, Some(suite_id)) => {
             let suite = match suite_id.parse() {
                 Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
                 Err(_) => None,
             };
-            ok_or_collect(&mut errors, predictable(suite, evaluate).map(Input::Suite))
+            let suite = predictable(suite, evaluate);
+            errors.take(suite.map(|suite| Some(Input::Suite(suite))))
         }
         (sequences, _, _) => {
             if let Some(sequences) = sequences {
@@ -356,43 +357,23 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
             None
         }
     };
-    match (version, input, label) {
-        (Some(version), Some(input), label) if errors.is_empty() => {
-            let evaluated = match &input {
-                Input::Suite(suite) if evaluate => Some(Arc::clone(suite)),
-                _ => None,
-            };
-            Ok(ValidPrediction {
-                version,
-                requested_version: model_version,
-                input,
-                options,
-                evaluated,
-                label,
-                idempotency_key,
-            })
-        }
-        _ => Err(Error::fields(errors)),
-    }
-}
-
-fn ok_or_collect<T>(errors: &mut Vec<FieldError>, result: Result<T, FieldError>) -> Option<T> {
-    result.map_err(|error| errors.push(error)).ok()
-}
-
-/// As [`ok_or_collect`], for results that can fail in other ways, too.
-fn ok_or_collect_fields<T>(errors: &mut Vec<FieldError>, result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(Error {
-            details: Some(Details::Fields { fields }),
-            ..
-        }) => {
-            errors.extend(fields);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+    let (Some(version), Some(input)) = (version, input) else {
+        return Err(errors.into());
+    };
+    errors.finish()?;
+    let evaluated = match &input {
+        Input::Suite(suite) if evaluate => Some(Arc::clone(suite)),
+        _ => None,
+    };
+    Ok(ValidPrediction {
+        version,
+        requested_version: model_version,
+        input,
+        options,
+        evaluated,
+        label,
+        idempotency_key,
+    })
 }
 
 /// Returns the model of a job in its version. An unknown model or version is a field error: the
@@ -402,7 +383,7 @@ async fn find_model(
     caller: &Caller,
     model_id: &str,
     version: Option<&str>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) -> Result<Option<ServedVersion>> {
     if model_id.is_empty() {
         errors.push(FieldError::required("model_id"));
@@ -417,20 +398,17 @@ async fn find_model(
         ),
         _ => error,
     });
-    ok_or_collect_fields(errors, found.map(|found| found.published))
+    errors.take_all(found.map(|found| Some(found.published)))
 }
 
 /// Checks inline sequences.
-async fn inline(sequences: Bytes, errors: &mut Vec<FieldError>) -> Result<Option<Input>> {
+async fn inline(sequences: Bytes, errors: &mut Errors) -> Result<Option<Input>> {
     let checked = with_bytes(sequences.clone(), |json| {
         let text = std::str::from_utf8(json).unwrap_or_default();
         sequence_list::check_array(text)
     });
     let checked = checked.await?.map_err(Error::from);
-    ok_or_collect_fields(
-        errors,
-        checked.map(|checked| Input::Inline(sequences, checked)),
-    )
+    errors.take_all(checked.map(|checked| Some(Input::Inline(sequences, checked))))
 }
 
 /// Returns the suite if it can be predicted, and scored if that is wanted.

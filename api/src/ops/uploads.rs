@@ -1,6 +1,7 @@
 //! Uploads and their parts: `/v1/uploads`.
 
 use assay_core::model::cursor::PAGE;
+use assay_core::model::error::Errors;
 use assay_core::model::permissions::{Caller, UploadReader, Uploader};
 use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{
@@ -37,21 +38,19 @@ pub async fn create(
         bytes,
         sha256,
     } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let parsed_kind = if kind.is_empty() {
         Err(FieldError::required("kind"))
     } else {
         validation::one_of::<UploadKind>("kind", &kind)
     };
-    let kind = validation::ok_or_collect(&mut errors, parsed_kind.map(Some));
-    let content_type = validation::ok_or_collect(
-        &mut errors,
+    let kind = errors.take(parsed_kind.map(Some));
+    let content_type = errors.take(
         content_type
             .map(|text| validation::one_of("content_type", &text))
             .transpose(),
     );
-    let content_encoding = validation::ok_or_collect(
-        &mut errors,
+    let content_encoding = errors.take(
         content_encoding
             .map(|text| validation::one_of("content_encoding", &text))
             .transpose(),
@@ -72,13 +71,11 @@ pub async fn create(
             format!("must be an integer from 1 to {BYTES_MAX}"),
         ));
     }
-    let sha256 = validation::ok_or_collect(
-        &mut errors,
-        sha256.map(|text| hex_digest(&text)).transpose(),
-    );
-    let (Some(kind), true) = (kind, errors.is_empty()) else {
-        return Err(Error::fields(errors));
+    let sha256 = errors.take(sha256.map(|text| hex_digest(&text)).transpose());
+    let Some(kind) = kind else {
+        return Err(errors.into());
     };
+    errors.finish()?;
     let caller = submitter.caller();
     if let Some(bytes) = bytes {
         ensure_within_plan(bytes, caller)?;
@@ -129,20 +126,18 @@ pub async fn list(app: &App, caller: &UploadReader, input: inputs::ListUploads) 
         limit,
         before,
     } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let status = status.map(|text| validation::one_of("status", &text));
-    let status = validation::ok_or_collect(&mut errors, status.transpose());
+    let status = errors.take(status.transpose());
     let limit = validation::limit(limit, PAGE.0, PAGE.1);
-    let limit = validation::ok_or_collect(&mut errors, limit);
+    let limit = errors.take(limit);
     let before: Option<Result<UploadId, _>> = before.map(|text| {
         let malformed =
             || FieldError::new("before", "format", "must be the id of an upload, upl_…");
         text.parse().map_err(|_| malformed())
     });
-    let before = validation::ok_or_collect(&mut errors, before.transpose());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let before = errors.take(before.transpose());
+    errors.finish()?;
     let (db, org_id) = (app.db.get(), caller.org_id());
     let before = match &before {
         None => None,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use assay_core::model::error::Errors;
 use assay_core::model::permissions::UsageReader;
 use assay_core::model::usage::{
     DAYS_DEFAULT, DAYS_MAX, SuiteUsage, Usage, UsageDay, UsageDays, UsageTotals,
 };
-use assay_core::model::validation::{self, ok_or_collect};
+use assay_core::model::validation;
 use assay_core::store::allowance::DailyUse;
 use assay_core::store::usage::{DayRow, MonthRow, SubmissionsRow};
 use assay_core::{Error, OrgId, Result, Timestamp, store};
@@ -104,14 +105,12 @@ pub async fn days(
     input: inputs::ListUsageDays,
 ) -> Result<UsageDays> {
     let inputs::ListUsageDays { from, to } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let from = from.map(|text| validation::date("from", &text));
-    let from = ok_or_collect(&mut errors, from.transpose());
+    let from = errors.take(from.transpose());
     let to = to.map(|text| validation::date("to", &text));
-    let to = ok_or_collect(&mut errors, to.transpose());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let to = errors.take(to.transpose());
+    errors.finish()?;
     let to = match to {
         Some(to) => to,
         None => store::usage::today(&app.db.get()).await?,

@@ -2,10 +2,11 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::cursor::PAGE;
+use assay_core::model::error::Errors;
 use assay_core::model::event::{Event, EventType};
 use assay_core::model::key::overlap_hours;
 use assay_core::model::permissions::{Owner, Session};
-use assay_core::model::validation::{self, TEXT_MAX, ok_or_collect};
+use assay_core::model::validation::{self, TEXT_MAX};
 use assay_core::model::webhook::{
     Deliveries, Delivery, DisabledReason, NewWebhook, Webhook, WebhookChange, WebhookWithSecret,
     Webhooks, ensure_room, event_types, no_key,
@@ -34,10 +35,10 @@ impl inputs::UpdateWebhook {
             description,
             enabled,
         } = self;
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         let targets = &app.settings.webhook_targets;
         let url = url.map(|url| targets.check_url(&url)).transpose();
-        let url = ok_or_collect(&mut errors, url);
+        let url = errors.take(url);
         let events = events.map(|names| event_types(&names)).transpose();
         let events = events.unwrap_or_else(|found| {
             errors.extend(found);
@@ -49,10 +50,8 @@ impl inputs::UpdateWebhook {
                 _ => validation::text("description", &text).map(Some),
             })
             .transpose();
-        let description = ok_or_collect(&mut errors, description);
-        if !errors.is_empty() {
-            return Err(Error::fields(errors));
-        }
+        let description = errors.take(description);
+        errors.finish()?;
         Ok(WebhookChange {
             url,
             events,
@@ -295,19 +294,17 @@ pub async fn deliveries(
         limit,
         before,
     } = input;
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let status = status.map(|text| validation::one_of("status", &text));
-    let status = ok_or_collect(&mut errors, status.transpose());
-    let limit = ok_or_collect(&mut errors, validation::limit(limit, PAGE.0, PAGE.1));
+    let status = errors.take(status.transpose());
+    let limit = errors.take(validation::limit(limit, PAGE.0, PAGE.1));
     let before: Option<Result<DeliveryId, _>> = before.map(|text| {
         let malformed =
             || FieldError::new("before", "format", "must be the id of a delivery, dlv_…");
         text.parse().map_err(|_| malformed())
     });
-    let before = ok_or_collect(&mut errors, before.transpose());
-    if !errors.is_empty() {
-        return Err(Error::fields(errors));
-    }
+    let before = errors.take(before.transpose());
+    errors.finish()?;
     let webhook = get(app, owner, webhook_id).await?;
     let (db, org_id) = (app.db.get(), owner.session().org_id());
     let rows = i64::from(limit) + 1;

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, Errors, Result};
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
@@ -124,12 +124,9 @@ impl PageQuery {
     /// # Errors
     /// `validation_failed` if the limit is out of range or the cursor is not one of this listing.
     pub fn read(self, listing: Listing) -> Result<Page> {
-        let mut errors = Vec::new();
-        let limit =
-            validation::ok_or_collect(&mut errors, validation::limit(self.limit, PAGE.0, PAGE.1));
-        if !errors.is_empty() {
-            return Err(Error::fields(errors));
-        }
+        let mut errors = Errors::default();
+        let limit = errors.take(validation::limit(self.limit, PAGE.0, PAGE.1));
+        errors.finish()?;
         let after = self
             .cursor
             .map(|text| Cursor::parse(listing, &text).ok_or_else(bad_cursor))

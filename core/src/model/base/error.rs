@@ -294,6 +294,66 @@ impl From<assay_eval::Corrupt> for Error {
     }
 }
 
+/// The field errors of a request, which are reported together.
+#[derive(Debug, Default)]
+pub struct Errors(Vec<FieldError>);
+
+impl Errors {
+    /// Adds a field error.
+    pub fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    /// Returns the value, or adds the field error and returns the default.
+    pub fn take<T: Default>(&mut self, value: Result<T, FieldError>) -> T {
+        value.unwrap_or_else(|error| {
+            self.push(error);
+            T::default()
+        })
+    }
+
+    /// Returns the value, or adds its field errors and returns the default.
+    ///
+    /// # Errors
+    /// An error that has no field errors.
+    pub fn take_all<T: Default>(&mut self, value: Result<T>) -> Result<T> {
+        match value {
+            Err(Error {
+                details: Some(Details::Fields { fields }),
+                ..
+            }) => {
+                self.extend(fields);
+                Ok(T::default())
+            }
+            other => other,
+        }
+    }
+
+    /// Ends the validation.
+    ///
+    /// # Errors
+    /// All field errors, if there is one.
+    pub fn finish(self) -> Result<()> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(self.into())
+        }
+    }
+}
+
+impl From<Errors> for Error {
+    fn from(Errors(fields): Errors) -> Self {
+        Self::fields(fields)
+    }
+}
+
+impl Extend<FieldError> for Errors {
+    fn extend<I: IntoIterator<Item = FieldError>>(&mut self, errors: I) {
+        self.0.extend(errors);
+    }
+}
+
 /// Writes the public part only, so that an error can be formatted anywhere.
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -233,15 +233,6 @@ fn ascii_domain(value: &str) -> Option<String> {
     (!ends_in_number).then(|| ascii.into_owned())
 }
 
-/// Returns the value, or adds the field error to `errors` and returns the default, so that a
-/// response reports all field errors at once.
-pub fn ok_or_collect<T: Default>(errors: &mut Vec<FieldError>, value: Result<T, FieldError>) -> T {
-    value.unwrap_or_else(|error| {
-        errors.push(error);
-        T::default()
-    })
-}
-
 /// Validates the size of a page, from 1 to `max`. Returns `default` if it is absent.
 pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
     let Some(value) = value else {
