@@ -162,7 +162,7 @@ fn continue_elsewhere(
     let is_signed_out = matches!(error.code, Code::Unauthenticated | Code::InvalidToken);
     let path = match (&error.details, error.code) {
         _ if is_signed_out => "/sign-in",
-        (Some(Details::ChooseOrg { .. }), _) => "/choose",
+        (Some(Details::ChooseOrganization { .. }), _) => "/choose",
         (_, Code::OrgRequired) => "/orgs/new",
         _ => return response,
     };

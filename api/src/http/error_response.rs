@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
 use tonic::Status;
 use tonic_types::{
     ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _,
@@ -186,170 +187,52 @@ pub fn status(error: &Error, request_id: &RequestId) -> Status {
 /// Returns the error as a gRPC status, with the matching details of `google.rpc`.
 fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status {
     let mut details = ErrorDetails::new();
-    let mut metadata = HashMap::new();
+    let mut metadata = error.details.as_ref().map(metadata).unwrap_or_default();
+    let message = error.message.as_ref();
+    let quota = |limit: &str| vec![QuotaViolation::new(limit, message)];
+    let precondition =
+        |kind: &str, subject: &str| PreconditionViolation::new(kind, subject, message);
     match &error.details {
-        Some(Details::Fields { fields }) => {
+        Some(Details::Fields { fields } | Details::Replay { fields, .. }) => {
             set_bad_request(&mut details, &mut metadata, fields);
         }
-        Some(Details::Replay { fields, job_id }) => {
-            set_bad_request(&mut details, &mut metadata, fields);
-            metadata.insert("job_id".to_owned(), job_id.to_string());
+        Some(Details::Quota { limit, .. }) => {
+            details.set_quota_failure(quota(limit));
         }
-        Some(Details::Quota {
-            limit,
-            max,
-            active,
-            resets_at,
-        }) => {
-            details.set_quota_failure(vec![QuotaViolation::new(*limit, error.message.as_ref())]);
-            metadata.extend(
-                [
-                    ("limit", (*limit).to_owned()),
-                    ("max", max.to_string()),
-                    ("resets_at", resets_at.to_string()),
-                ]
-                .map(own),
-            );
-            metadata.extend(active.map(|active| own(("active", active.to_string()))));
+        Some(Details::SubmissionsUsedUp { .. }) => {
+            details.set_quota_failure(quota("max_submissions"));
         }
-        Some(Details::ChooseOrg {
-            reason,
-            header,
-            orgs,
-        }) => {
-            let ids: Vec<&str> = orgs.iter().map(|org| org.id.as_str()).collect();
-            let choice =
-                |id: &&str| PreconditionViolation::new("ORGANIZATION", *id, error.message.as_ref());
-            details.set_precondition_failure(ids.iter().map(choice).collect::<Vec<_>>());
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("header", (*header).to_owned()),
-                    ("orgs", ids.join(",")),
-                ]
-                .map(own),
-            );
+        Some(Details::ChooseOrganization { orgs, .. }) => {
+            let choices = orgs
+                .iter()
+                .map(|org| precondition("ORGANIZATION", org.id.as_str()));
+            details.set_precondition_failure(choices.collect::<Vec<_>>());
         }
         Some(Details::SuiteVersion {
-            suite_version,
-            current_version,
+            current_version, ..
         }) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new(
-                "SUITE_VERSION",
-                current_version,
-                error.message.as_ref(),
-            )]);
-            metadata.extend(
-                [
-                    ("suite_version", suite_version.clone()),
-                    ("current_version", current_version.clone()),
-                ]
-                .map(own),
-            );
+            details.set_precondition_failure([precondition("SUITE_VERSION", current_version)]);
         }
-        Some(Details::SuiteAccess { reason, access }) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new(
-                "SUITE_ACCESS",
-                access.as_str(),
-                error.message.as_ref(),
-            )]);
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("access", access.to_string()),
-                ]
-                .map(own),
-            );
+        Some(Details::SuiteAccess { access }) => {
+            details.set_precondition_failure([precondition("SUITE_ACCESS", access.as_str())]);
         }
-        Some(Details::Entry(refusal)) => {
-            metadata.extend(refusal.fields().into_iter().map(own));
-        }
-        Some(Details::SuiteRetired { reason }) => {
-            metadata.extend([("reason", (*reason).to_owned())].map(own));
-        }
-        Some(Details::Receipt(refusal)) => {
-            metadata.extend(refusal.fields().into_iter().map(own));
-        }
-        Some(Details::Scope { reason, required }) => {
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("required", required.to_string()),
-                ]
-                .map(own),
-            );
-        }
-        Some(Details::KeyExpired { reason, expired_at }) => {
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("expired_at", expired_at.to_string()),
-                ]
-                .map(own),
-            );
-        }
-        Some(Details::OrgSuspended { reason }) => {
+        Some(Details::OrgSuspended) => {
             let subject = assay_core::Resource::Organization.as_str();
-            details.set_precondition_failure(vec![PreconditionViolation::new(
-                "ORG_SUSPENDED",
-                subject,
-                error.message.as_ref(),
-            )]);
-            metadata.extend([("reason", (*reason).to_owned())].map(own));
+            details.set_precondition_failure([precondition("ORG_SUSPENDED", subject)]);
         }
-        Some(Details::SubmissionsUsedUp { reason, max }) => {
-            details.set_quota_failure(vec![QuotaViolation::new(
-                "max_submissions",
-                error.message.as_ref(),
-            )]);
-            metadata.extend([("reason", (*reason).to_owned()), ("max", max.to_string())].map(own));
+        Some(Details::TermsNotAccepted { url, .. }) => {
+            details.set_precondition_failure([precondition("TERMS", url)]);
         }
-        Some(Details::NotOffered { reason, endpoints }) => {
-            let endpoints: Vec<&str> = endpoints.iter().map(|one| one.as_str()).collect();
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("endpoints", endpoints.join(",")),
-                ]
-                .map(own),
-            );
-        }
-        Some(Details::Unserved { reason }) => {
-            metadata.extend([("reason", (*reason).to_owned())].map(own));
-        }
-        Some(Details::Terms {
-            reason,
-            version,
-            url,
-        }) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new(
-                "TERMS",
-                url.as_str(),
-                error.message.as_ref(),
-            )]);
-            metadata.extend(
-                [
-                    ("reason", (*reason).to_owned()),
-                    ("version", version.clone()),
-                    ("url", url.clone()),
-                ]
-                .map(own),
-            );
-        }
-        None => {}
+        _ => {}
     }
     match (error.code, error.resource) {
         (Code::NotFound, Some(resource)) => {
             // The name and the owner stay empty, so that the error does not reveal whether the
             // resource exists.
-            details.set_resource_info(resource.as_str(), "", "", error.message.as_ref());
+            details.set_resource_info(resource.as_str(), "", "", message);
         }
         (Code::InvalidState, Some(resource)) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new(
-                "STATE",
-                resource.as_str(),
-                error.message.as_ref(),
-            )]);
+            details.set_precondition_failure([precondition("STATE", resource.as_str())]);
         }
         _ => {}
     }
@@ -358,12 +241,39 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
     if let Some(seconds) = error.retry_after {
         details.set_retry_info(Some(std::time::Duration::from_secs(u64::from(seconds))));
     }
-    let message = shortened(error.message.as_ref(), MESSAGE_BYTES_MAX);
+    let message = shortened(message, MESSAGE_BYTES_MAX);
     let mut status = Status::with_error_details(code, message, details);
     if let Some(seconds) = error.retry_after {
         status.metadata_mut().insert("retry-after", seconds.into());
     }
     status
+}
+
+/// Returns the fields of the details as strings, without the field errors: `google.rpc.BadRequest` has
+/// these.
+fn metadata(details: &Details) -> HashMap<String, String> {
+    if let Details::Fields { .. } = details {
+        return HashMap::new();
+    }
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(details) else {
+        return HashMap::new();
+    };
+    fields.shift_remove("fields");
+    let fields = fields.iter();
+    fields
+        .map(|(name, value)| (name.clone(), flattened(value)))
+        .collect()
+}
+
+/// Returns a field as a string: a list as its elements, separated by commas, and an organization as its
+/// id.
+fn flattened(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(flattened).collect::<Vec<_>>().join(","),
+        Value::Object(org) => org.get("id").map(flattened).unwrap_or_default(),
+        other => other.to_string(),
+    }
 }
 
 /// Adds as many field errors as fit into the metadata of gRPC, at least one, and the number of the others.
@@ -396,10 +306,6 @@ fn shortened(text: &str, bytes_max: usize) -> String {
     }
     let end = text.floor_char_boundary(bytes_max - '…'.len_utf8());
     format!("{}…", &text[..end])
-}
-
-fn own((name, value): (&'static str, String)) -> (String, String) {
-    (name.to_owned(), value)
 }
 
 fn violation(field_error: &FieldError) -> FieldViolation {
@@ -439,7 +345,7 @@ mod tests {
     use assay_core::model::scope::Scope;
     use assay_core::model::terms::CurrentTerms;
     use assay_core::{Resource, Timestamp};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -497,16 +403,11 @@ mod tests {
             Error::suite_access(SuiteAccess::VerifiedDomain),
             Error::submissions_used_up(10),
             Error::choose_org(orgs.map(choice).into()),
-            model(Details::NotOffered {
-                reason: "endpoint_not_offered",
+            model(Details::EndpointNotOffered {
                 endpoints: vec![Endpoint::Predict, Endpoint::Embed],
             }),
-            model(Details::Unserved {
-                reason: "no_engine",
-            }),
-            model(Details::Unserved {
-                reason: "tokenizer_not_fitted",
-            }),
+            model(Details::NoEngine),
+            model(Details::TokenizerNotFitted),
             Error::suite_retired("1.0"),
             Error::key_expired(at),
         ];

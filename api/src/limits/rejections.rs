@@ -47,11 +47,9 @@ impl Rejection {
     pub fn of(error: &Error) -> Option<Self> {
         match (error.code, &error.details) {
             (Code::InvalidToken, _) => Some(Self::InvalidToken),
-            (Code::KeyRevoked, Some(Details::KeyExpired { expired_at, .. })) => {
-                Some(Self::KeyExpired {
-                    expired_at: *expired_at,
-                })
-            }
+            (Code::KeyRevoked, Some(Details::Expired { expired_at })) => Some(Self::KeyExpired {
+                expired_at: *expired_at,
+            }),
             (Code::KeyRevoked, _) => Some(Self::KeyRevoked),
             _ => None,
         }

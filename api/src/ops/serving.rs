@@ -348,29 +348,21 @@ pub(super) fn ensure_servable(
     if !file.endpoints.contains(&endpoint) {
         let message = format!("The model does not offer {endpoint}.");
         return Err(Error::invalid_state(Resource::Model, message).with_details(
-            Details::NotOffered {
-                reason: "endpoint_not_offered",
+            Details::EndpointNotOffered {
                 endpoints: file.endpoints.clone(),
             },
         ));
     }
     let Some(package) = package else {
         let message = "The model was published as a card, without a package that can be served.";
-        return Err(Error::invalid_state(Resource::Model, message).with_details(
-            Details::Unserved {
-                reason: "no_engine",
-            },
-        ));
+        return Err(Error::invalid_state(Resource::Model, message).with_details(Details::NoEngine));
     };
     let served = package.served_model(file)?;
     if needs_items && !served.returns_items {
         let message = "No tokenizer is fitted, so the model cannot return items of a catalog. \
                        `embed`, and `predict` with options, still work.";
-        return Err(Error::invalid_state(Resource::Model, message).with_details(
-            Details::Unserved {
-                reason: "tokenizer_not_fitted",
-            },
-        ));
+        return Err(Error::invalid_state(Resource::Model, message)
+            .with_details(Details::TokenizerNotFitted));
     }
     Ok(Servable {
         sequence_us: package.sequence_us,
@@ -382,8 +374,7 @@ pub(super) fn ensure_servable(
 /// Returns the 409 for a variant of an operation that the model's engine does not compute.
 pub(super) fn not_offered(model: &Servable, why: &str) -> Error {
     let message = format!("The model does not offer this variant of the operation: {why}.");
-    Error::invalid_state(Resource::Model, message).with_details(Details::NotOffered {
-        reason: "endpoint_not_offered",
+    Error::invalid_state(Resource::Model, message).with_details(Details::EndpointNotOffered {
         endpoints: model.endpoints.clone(),
     })
 }

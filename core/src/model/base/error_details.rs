@@ -85,24 +85,10 @@ impl Resource {
 
 /// The details of an error that a client can act on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+#[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Details {
-    /// Fields of the request are not valid.
-    Fields {
-        /// The field errors, in the order in which they were found.
-        fields: Vec<FieldError>,
-    },
-    /// The idempotency key was used for another request body.
-    Replay {
-        /// One field error, for the header `Idempotency-Key`.
-        fields: Vec<FieldError>,
-        /// The job that the key created.
-        job_id: JobId,
-    },
     /// The organization has not accepted the current terms.
-    Terms {
-        /// The reason, always `terms_not_accepted`.
-        reason: &'static str,
+    TermsNotAccepted {
         /// The version to accept.
         version: String,
         /// The URL of the terms.
@@ -110,77 +96,76 @@ pub enum Details {
     },
     /// The API key does not have the scope of the operation.
     Scope {
-        /// The reason, always `scope`.
-        reason: &'static str,
         /// The scope that the operation requires.
         required: Scope,
     },
     /// The API key has expired.
-    KeyExpired {
-        /// The reason, always `expired`.
-        reason: &'static str,
+    Expired {
         /// The time at which the key expired.
         expired_at: Timestamp,
     },
     /// The operator has suspended the organization.
-    OrgSuspended {
-        /// The reason, always `org_suspended`.
-        reason: &'static str,
-    },
+    OrgSuspended,
     /// The caller belongs to several organizations and has not chosen one.
-    ChooseOrg {
-        /// The reason, always `choose_organization`.
-        reason: &'static str,
+    ChooseOrganization {
         /// The request header that names the chosen organization.
         header: &'static str,
         /// The organizations of the caller, at most 20.
         orgs: Vec<OrgChoice>,
     },
+    /// The organization may not submit to the suite.
+    SuiteAccess {
+        /// The organizations that may submit.
+        access: SuiteAccess,
+    },
+    /// The version of the suite has retired.
+    SuiteRetired,
+    /// The submissions that a suite's version allows are used up permanently.
+    ///
+    /// The error is `forbidden`, because the codes of limits imply that a retry can succeed later.
+    SubmissionsUsedUp {
+        /// The number of submissions that the version allows.
+        max: i64,
+    },
+    /// The model does not offer the operation.
+    EndpointNotOffered {
+        /// The operations that the model offers.
+        endpoints: Vec<Endpoint>,
+    },
+    /// The model was published without a package, so that no engine can serve it.
+    NoEngine,
+    /// The model cannot return items of a catalog.
+    TokenizerNotFitted,
+    /// The job cannot enter the board, or its entry cannot have the name.
+    #[serde(untagged)]
+    Entry(EntryRefusal),
+    /// The job has no such receipt, or not yet.
+    #[serde(untagged)]
+    Receipt(ReceiptRefusal),
+    /// Fields of the request are not valid.
+    #[serde(untagged)]
+    Fields {
+        /// The field errors, in the order in which they were found.
+        fields: Vec<FieldError>,
+    },
+    /// The idempotency key was used for another request body.
+    #[serde(untagged)]
+    Replay {
+        /// One field error, for the header `Idempotency-Key`.
+        fields: Vec<FieldError>,
+        /// The job that the key created.
+        job_id: JobId,
+    },
     /// The predictions were made for another version of the suite than the current one.
+    #[serde(untagged)]
     SuiteVersion {
         /// The version in the request.
         suite_version: String,
         /// The current version.
         current_version: String,
     },
-    /// The organization may not submit to the suite.
-    SuiteAccess {
-        /// The reason, always `suite_access`.
-        reason: &'static str,
-        /// The organizations that may submit.
-        access: SuiteAccess,
-    },
-    /// The job cannot enter the board, or its entry cannot have the name.
-    Entry(EntryRefusal),
-    /// The job has no such receipt, or not yet.
-    Receipt(ReceiptRefusal),
-    /// The version of the suite has retired.
-    SuiteRetired {
-        /// The reason, always `suite_retired`.
-        reason: &'static str,
-    },
-    /// The submissions that a suite's version allows are used up permanently.
-    ///
-    /// The error is `forbidden`, because the codes of limits imply that a retry can succeed later.
-    SubmissionsUsedUp {
-        /// The reason, always `submissions_used_up`.
-        reason: &'static str,
-        /// The number of submissions that the version allows.
-        max: i64,
-    },
-    /// The model does not offer the operation.
-    NotOffered {
-        /// The reason, always `endpoint_not_offered`.
-        reason: &'static str,
-        /// The operations that the model offers.
-        endpoints: Vec<Endpoint>,
-    },
-    /// The model cannot serve the operation.
-    Unserved {
-        /// The reason: `no_engine` or `tokenizer_not_fitted`.
-        reason: &'static str,
-    },
     /// A limit of the plan or of the suite is reached.
+    #[serde(untagged)]
     Quota {
         /// The name of the limit, such as `eval_items_per_month`.
         limit: &'static str,
@@ -285,51 +270,4 @@ pub enum ReceiptRefusal {
         /// The time of their disclosure.
         closes_at: Timestamp,
     },
-}
-
-impl ReceiptRefusal {
-    /// Returns the fields by name, with `reason` first.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::NotAnEval => vec![("reason", "not_an_eval".into())],
-            Self::NotSucceeded { status } => vec![
-                ("reason", "not_succeeded".into()),
-                ("status", status.clone()),
-            ],
-            Self::SealedUntil { closes_at } => vec![
-                ("reason", "sealed_until".into()),
-                ("closes_at", closes_at.to_string()),
-            ],
-        }
-    }
-}
-
-impl EntryRefusal {
-    /// Returns the fields by name, with `reason` first.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::NoBoard => vec![("reason", "no_board".into())],
-            Self::NotSucceeded { status } => {
-                vec![
-                    ("reason", "not_succeeded".into()),
-                    ("status", status.clone()),
-                ]
-            }
-            Self::NotFinal => vec![("reason", "not_final".into())],
-            Self::BoardClosed { closes_at } => vec![
-                ("reason", "board_closed".into()),
-                ("closes_at", closes_at.to_string()),
-            ],
-            Self::MaxEntries { max } => {
-                vec![("reason", "max_entries".into()), ("max", max.to_string())]
-            }
-            Self::Entered { entry_id } => {
-                vec![
-                    ("reason", "entered".into()),
-                    ("entry_id", entry_id.to_string()),
-                ]
-            }
-            Self::NameTaken => vec![("reason", "name_taken".into())],
-        }
-    }
 }

@@ -24,10 +24,7 @@ impl Error {
             "This key does not have the scope {required}, which the operation requires. Use a key \
              that has it."
         );
-        Self::new(Code::Forbidden, message).with_details(Details::Scope {
-            reason: "scope",
-            required,
-        })
+        Self::new(Code::Forbidden, message).with_details(Details::Scope { required })
     }
 
     /// Returns the 429 of a program that polls its device login too often. `seconds` is the rest of
@@ -40,19 +37,14 @@ impl Error {
     /// Returns the 401 of an API key that has expired.
     pub fn key_expired(expired_at: Timestamp) -> Self {
         let message = format!("This key expired at {expired_at}. Create another one.");
-        Self::new(Code::KeyRevoked, message).with_details(Details::KeyExpired {
-            reason: "expired",
-            expired_at,
-        })
+        Self::new(Code::KeyRevoked, message).with_details(Details::Expired { expired_at })
     }
 
     /// Returns the 403 of an organization that the operator has suspended.
     pub fn org_suspended() -> Self {
         let message = "The operator has suspended this organization. Ask the operator why, or \
                        name another organization in the header X-Org-Id.";
-        Self::new(Code::Forbidden, message).with_details(Details::OrgSuspended {
-            reason: "org_suspended",
-        })
+        Self::new(Code::Forbidden, message).with_details(Details::OrgSuspended)
     }
 
     /// Returns the 409 of a job that cannot enter a board.
@@ -107,9 +99,7 @@ impl Error {
         let message = format!(
             "Version {version} of the suite has retired: its answers are public, and it accepts no submissions."
         );
-        Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired {
-            reason: "suite_retired",
-        })
+        Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired)
     }
 
     /// Returns the 409 of a job without such a receipt.
@@ -176,8 +166,7 @@ impl Error {
     pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
         let message = "You belong to several organizations. Choose one with the header X-Org-Id; \
                        the session keeps it.";
-        Self::new(Code::Conflict, message).with_details(Details::ChooseOrg {
-            reason: "choose_organization",
+        Self::new(Code::Conflict, message).with_details(Details::ChooseOrganization {
             header: "X-Org-Id",
             orgs,
         })
@@ -189,8 +178,7 @@ impl Error {
         let message = format!(
             "An owner of your organization must first accept version {version} of the terms: {url}"
         );
-        Self::new(Code::Forbidden, message).with_details(Details::Terms {
-            reason: "terms_not_accepted",
+        Self::new(Code::Forbidden, message).with_details(Details::TermsNotAccepted {
             version: version.clone(),
             url: url.clone(),
         })
@@ -209,10 +197,7 @@ impl Error {
                  one."
             }
         };
-        Self::new(Code::Forbidden, message).with_details(Details::SuiteAccess {
-            reason: "suite_access",
-            access,
-        })
+        Self::new(Code::Forbidden, message).with_details(Details::SuiteAccess { access })
     }
 
     /// Returns the 429 of a suite whose submissions of the day, UTC, are used up.
@@ -239,9 +224,6 @@ impl Error {
              used up permanently. Organizations of one domain, and those on the plan `free` that \
              one user created, share them."
         );
-        Self::new(Code::Forbidden, message).with_details(Details::SubmissionsUsedUp {
-            reason: "submissions_used_up",
-            max,
-        })
+        Self::new(Code::Forbidden, message).with_details(Details::SubmissionsUsedUp { max })
     }
 }
