@@ -259,57 +259,11 @@ impl<'a> Batch<'a> {
                 Decision::Granted(holders) => self.holders = holders,
             }
         }
+        if let Some(refused) = refused_by_limits(db, job, limits).await? {
+            return Ok(Some(refused));
+        }
         let n_jobs = job.n_jobs();
-        let is_below = |active: i64| active + n_jobs <= job.plan.concurrent_jobs;
-        if !limits.active_max.is_some_and(is_below) {
-            let (active, resets_at) = active(db, org_id).await?;
-            // The jobs that this transaction accepts are not stored yet.
-            let accepted = limits.accepted;
-            limits.active_max = Some(active + accepted);
-            if !is_below(active + accepted) {
-                return Ok(Some(Submitted::JobsFull {
-                    active: active + accepted,
-                    resets_at,
-                }));
-            }
-        }
-        let month_limits = [
-            (
-                "eval_items_per_month",
-                limits.eval_items + job.eval_items(),
-                job.plan.eval_items_per_month,
-            ),
-            (
-                Unit::PredictItems.limit(),
-                limits.predict_items + job.predict_items(),
-                Unit::PredictItems.max(&job.plan),
-            ),
-        ];
-        // A limit that the job does not use may be exceeded, for example because it was lowered.
-        let uses = [job.eval_items() > 0, job.is_prediction()];
-        for ((limit, used, max), is_used) in month_limits.into_iter().zip(uses) {
-            if is_used && used > max {
-                let resets_at = usage::next_month(db, created_at).await?;
-                return Ok(Some(Submitted::MonthFull {
-                    limit,
-                    max,
-                    resets_at,
-                    seconds: created_at.seconds_until(resets_at),
-                }));
-            }
-        }
-        let bytes = job.added_bytes();
-        // The size of an output is not known yet, so the storage must only not be full.
-        let needed = bytes.max(i64::from(job.is_prediction()));
-        if needed > 0 && limits.bytes + needed > job.plan.storage_bytes {
-            let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
-            return Ok(Some(Submitted::StorageFull {
-                used: limits.bytes,
-                resets_at,
-                seconds,
-            }));
-        }
-        limits.bytes += bytes;
+        limits.bytes += job.added_bytes();
         if job.is_object_to_write() {
             self.recorded.push(job);
             return Ok(Some(Submitted::Recorded));
@@ -329,6 +283,66 @@ impl<'a> Batch<'a> {
         self.accepted.push((index, created_at));
         Ok(None)
     }
+}
+
+/// Returns the refusal of a job that exceeds a limit of the plan.
+async fn refused_by_limits(
+    db: &mut PgConnection,
+    job: &NewJob,
+    limits: &mut UsedLimits,
+) -> Result<Option<Submitted>> {
+    let org_id = &job.org_id;
+    let created_at = limits.next_created_at;
+    let n_jobs = job.n_jobs();
+    let is_below = |active: i64| active + n_jobs <= job.plan.concurrent_jobs;
+    if !limits.active_max.is_some_and(is_below) {
+        let (active, resets_at) = active(db, org_id).await?;
+        // The jobs that this transaction accepts are not stored yet.
+        let accepted = limits.accepted;
+        limits.active_max = Some(active + accepted);
+        if !is_below(active + accepted) {
+            return Ok(Some(Submitted::JobsFull {
+                active: active + accepted,
+                resets_at,
+            }));
+        }
+    }
+    let month_limits = [
+        (
+            "eval_items_per_month",
+            limits.eval_items + job.eval_items(),
+            job.plan.eval_items_per_month,
+        ),
+        (
+            Unit::PredictItems.limit(),
+            limits.predict_items + job.predict_items(),
+            Unit::PredictItems.max(&job.plan),
+        ),
+    ];
+    // A limit that the job does not use may be exceeded, for example because it was lowered.
+    let uses = [job.eval_items() > 0, job.is_prediction()];
+    for ((limit, used, max), is_used) in month_limits.into_iter().zip(uses) {
+        if is_used && used > max {
+            let resets_at = usage::next_month(db, created_at).await?;
+            return Ok(Some(Submitted::MonthFull {
+                limit,
+                max,
+                resets_at,
+                seconds: created_at.seconds_until(resets_at),
+            }));
+        }
+    }
+    // The size of an output is not known yet, so the storage must only not be full.
+    let needed = job.added_bytes().max(i64::from(job.is_prediction()));
+    if needed > 0 && limits.bytes + needed > job.plan.storage_bytes {
+        let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
+        return Ok(Some(Submitted::StorageFull {
+            used: limits.bytes,
+            resets_at,
+            seconds,
+        }));
+    }
+    Ok(None)
 }
 
 /// Locks the upload of a job, if it has one. Returns `false` if it was deleted or has expired.
