@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use assay_core::model::permissions::UploadReader;
 use assay_core::model::suite::Suite;
-use assay_core::model::upload::{Upload, UploadStatus};
+use assay_core::model::upload::{UploadStatus, UploadSummary};
 use assay_core::runtime::upload_reader::{ContentReader, read_upload};
 use assay_core::{Error, Result, store};
 use assay_eval::Metric;
@@ -24,7 +24,7 @@ const BYTES_MAX: i64 = 64 * 1024 * 1024;
 pub async fn find(
     app: &App,
     caller: &UploadReader,
-    upload: &Upload,
+    upload: &UploadSummary,
     suite: &Suite,
 ) -> Result<Option<Fit>> {
     let is_small = upload.bytes.is_some_and(|bytes| bytes <= BYTES_MAX)

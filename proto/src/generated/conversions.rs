@@ -1220,22 +1220,24 @@ impl From<upload::Uploads> for v1::ListUploadsResponse {
 impl From<upload::Upload> for v1::Upload {
     fn from(resource: upload::Upload) -> Self {
         let upload::Upload {
-            id,
-            org_id,
-            kind,
-            status,
-            content_type,
-            content_encoding,
-            input_ref,
-            upload_url,
-            part_max_bytes,
-            bytes,
-            sha256,
-            n_items,
-            created_at,
-            expires_at,
-            completed_at,
-            error,
+            upload_summary: upload::UploadSummary {
+                id,
+                org_id,
+                kind,
+                status,
+                content_type,
+                content_encoding,
+                input_ref,
+                upload_url,
+                part_max_bytes,
+                bytes,
+                sha256,
+                n_items,
+                created_at,
+                expires_at,
+                completed_at,
+                error,
+            },
             parts,
         } = resource;
         Self {
@@ -1260,7 +1262,7 @@ impl From<upload::Upload> for v1::Upload {
     }
 }
 
-// proto/assay/v1/uploads.proto:276
+// proto/assay/v1/uploads.proto:277
 impl From<upload::UploadSummary> for v1::UploadSummary {
     fn from(resource: upload::UploadSummary) -> Self {
         let upload::UploadSummary {
@@ -1302,7 +1304,7 @@ impl From<upload::UploadSummary> for v1::UploadSummary {
     }
 }
 
-// proto/assay/v1/uploads.proto:314
+// proto/assay/v1/uploads.proto:315
 impl From<upload::UploadError> for v1::UploadError {
     fn from(resource: upload::UploadError) -> Self {
         let upload::UploadError { code, message } = resource;
@@ -1313,7 +1315,7 @@ impl From<upload::UploadError> for v1::UploadError {
     }
 }
 
-// proto/assay/v1/uploads.proto:324
+// proto/assay/v1/uploads.proto:325
 impl From<upload::Part> for v1::UploadPart {
     fn from(resource: upload::Part) -> Self {
         let upload::Part { number, bytes, sha256, received_at } = resource;

@@ -4,7 +4,7 @@ use askama::Template;
 use assay_core::model::permissions::{EvalSubmitter, TermsAccepted, Uploader};
 use assay_core::model::suite::Suite;
 use assay_core::model::upload::{
-    ContentEncoding, ContentType, Upload, UploadKind, UploadStatus, UploadSummary,
+    ContentEncoding, ContentType, UploadKind, UploadStatus, UploadSummary,
 };
 use assay_core::model::usage::Usage;
 use assay_core::model::validation;
@@ -62,7 +62,7 @@ struct SubmissionPage {
     entry: Entry,
     suite: Suite,
     usage: Usage,
-    upload: Upload,
+    upload: UploadSummary,
     /// The comparison of the predictions with the suite. Absent for large files.
     fit: Option<Fit>,
 }
@@ -217,7 +217,7 @@ async fn store(
             sha256: None,
         };
         let upload = uploads::create(app, &uploader, new).await?;
-        let upload_id = upload.id.to_string();
+        let upload_id = upload.upload_summary.id.to_string();
         let mut number = 0;
         while file.next.is_some() {
             number += 1;
@@ -313,7 +313,9 @@ async fn submission(
     entry: Entry,
 ) -> PageResult {
     let suite = suites::get(app, &visitor.proof()?, suite_id).await?;
-    let upload = uploads::get(app, &visitor.proof()?, upload_id).await?;
+    let upload = uploads::get(app, &visitor.proof()?, upload_id)
+        .await?
+        .upload_summary;
     let fit = upload_fit::find(app, &visitor.proof()?, &upload, &suite).await?;
     let status = entry.status();
     let template = SubmissionPage {
@@ -341,7 +343,7 @@ pub async fn submit(
     // The page offers no button for a file whose job would fail, and would cost its predictions.
     let suite = suites::get(&app, &visitor.proof()?, &suite_id).await?;
     let upload = uploads::get(&app, &visitor.proof()?, &upload_id).await?;
-    let fit = upload_fit::find(&app, &visitor.proof()?, &upload, &suite).await?;
+    let fit = upload_fit::find(&app, &visitor.proof()?, &upload.upload_summary, &suite).await?;
     if let Some(error) = fit.and_then(|fit| fit.errors.into_iter().next()) {
         let entry = Entry::rejected(&fields, error.into())?;
         return submission(&app, visitor, &suite_id, &upload_id, entry).await;

@@ -139,52 +139,6 @@ pub struct Part {
     pub received_at: Timestamp,
 }
 
-/// An upload of the caller's organization.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Upload {
-    /// The id of the upload.
-    pub id: UploadId,
-    /// The id of the organization that owns the upload.
-    pub org_id: OrgId,
-    /// The kind of the content.
-    pub kind: UploadKind,
-    /// The state of the upload.
-    pub status: UploadStatus,
-    /// The format of the content.
-    pub content_type: ContentType,
-    /// The compression of the bytes.
-    pub content_encoding: ContentEncoding,
-    /// The value for `input_ref` of a submission.
-    pub input_ref: UploadId,
-    /// The URL of the parts: `PUT {upload_url}/{number}`.
-    #[schema(format = "uri")]
-    pub upload_url: String,
-    /// The maximum size of a part, in bytes.
-    #[schema(minimum = 1)]
-    pub part_max_bytes: u64,
-    /// The number of bytes of all parts as they are sent. Until the upload is ready, the announced
-    /// number; null if none was announced.
-    #[schema(minimum = 1)]
-    pub bytes: Option<i64>,
-    /// The announced SHA-256 of all parts as they are sent, 64 lower-case hex digits. Null if none
-    /// was announced.
-    #[schema(pattern = "^[0-9a-f]{64}$")]
-    pub sha256: Option<String>,
-    /// The number of predictions or sequences. Null until the upload is ready.
-    #[schema(minimum = 1)]
-    pub n_items: Option<i64>,
-    /// The time at which the upload was created.
-    pub created_at: Timestamp,
-    /// The time until which the upload can be completed, or, if it is ready, submitted.
-    pub expires_at: Timestamp,
-    /// The time at which the upload became ready. Null until then.
-    pub completed_at: Option<Timestamp>,
-    /// The error. Null unless the upload has failed.
-    pub error: Option<UploadError>,
-    /// The parts that were received, in the order of their numbers.
-    pub parts: Vec<Part>,
-}
-
 /// An upload of the caller's organization in a listing, without its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UploadSummary {
@@ -229,6 +183,16 @@ pub struct UploadSummary {
     pub error: Option<UploadError>,
 }
 
+/// An upload of the caller's organization.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Upload {
+    /// The upload without its parts.
+    #[serde(flatten)]
+    pub upload_summary: UploadSummary,
+    /// The parts that were received, in the order of their numbers.
+    pub parts: Vec<Part>,
+}
+
 /// A page of uploads, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Uploads {
@@ -241,9 +205,9 @@ pub struct Uploads {
     pub next_before: Option<UploadId>,
 }
 
-/// An upload's row. The fields are those of [`Upload`], flat.
+/// An upload's row. The fields are those of [`UploadSummary`], flat.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "the fields are those of Upload, flat")]
+#[expect(missing_docs, reason = "the fields are those of UploadSummary, flat")]
 pub struct UploadRow {
     pub id: UploadId,
     pub org_id: OrgId,
@@ -265,41 +229,8 @@ pub struct UploadRow {
 impl UploadRow {
     /// Returns the upload as callers see it. `public_url` is the public address of the API.
     pub fn into_upload(self, parts: Vec<Part>, public_url: &str) -> Upload {
-        let UploadSummary {
-            id,
-            org_id,
-            kind,
-            status,
-            content_type,
-            content_encoding,
-            input_ref,
-            upload_url,
-            part_max_bytes,
-            bytes,
-            sha256,
-            n_items,
-            created_at,
-            expires_at,
-            completed_at,
-            error,
-        } = self.into_summary(public_url);
         Upload {
-            id,
-            org_id,
-            kind,
-            status,
-            content_type,
-            content_encoding,
-            input_ref,
-            upload_url,
-            part_max_bytes,
-            bytes,
-            sha256,
-            n_items,
-            created_at,
-            expires_at,
-            completed_at,
-            error,
+            upload_summary: self.into_summary(public_url),
             parts,
         }
     }
