@@ -14,7 +14,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use crate::clients::{MissingTool, prepare};
 use crate::harness::{
-    World, ground, long_test, one_prediction, skip, skip_before_first_release, string,
+    Expect, World, ground, long_test, one_prediction, skip, skip_before_first_release, string,
     world_of_earlier_release, world_on,
 };
 
@@ -122,8 +122,7 @@ async fn submit_jobs(world: &World, api: &Process, jobs: usize) {
                 &json!({"suite_id": "suite:lunch", "predictions": one_prediction()}),
             )
             .await
-            .unwrap();
-        assert_eq!(queued.status, 202, "{}", queued.body);
+            .expect_status(202);
         ids.push(string(&queued.body["id"]));
     }
     for id in ids {
@@ -133,13 +132,9 @@ async fn submit_jobs(world: &World, api: &Process, jobs: usize) {
             (&json!("succeeded"), &json!(1)),
             "{job}"
         );
-        assert_eq!(
-            key.get(&format!("/v1/jobs/{id}/trace"))
-                .await
-                .unwrap()
-                .status,
-            200
-        );
+        key.get(&format!("/v1/jobs/{id}/trace"))
+            .await
+            .expect_status(200);
     }
 }
 
@@ -242,7 +237,7 @@ async fn waiting_migration_blocks_nobody() {
     let mut migration = std::pin::pin!(migrations::apply(&pool, &next));
     let requests = async {
         for _ in 0..20 {
-            assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
+            world.key().get("/v1/jobs").await.expect_status(200);
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         }
     };

@@ -15,7 +15,7 @@ use assay_tests::client::Client;
 use serde_json::{Value, json};
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{World, long_test, string, world};
+use crate::harness::{Expect, World, long_test, string, world};
 
 /// Returns the numbers in a line, and the line with each number replaced by `#`.
 fn numbers(line: &str) -> (Vec<f64>, String) {
@@ -265,8 +265,7 @@ async fn submit_and_wait(client: &Client, suite_id: &str, predictions: &Value) -
             &json!({"suite_id": suite_id, "predictions": predictions}),
         )
         .await
-        .unwrap();
-    assert_eq!(job.status, 202, "{}", job.body);
+        .expect_status(202);
     client
         .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
@@ -382,7 +381,7 @@ async fn product_discloses_only_attacked_figures() {
                 .await
                 .unwrap();
             if !policy.allows_comparisons() {
-                assert_eq!(compared.status, 403);
+                compared.expect_status(403);
                 continue;
             }
             let [(value_a, a), (value_b, b)] = <[_; 2]>::try_from(scores).unwrap();

@@ -12,7 +12,7 @@ use tonic_types::StatusExt as _;
 use crate::disclosure::{publish, publish_answers, submit_and_wait};
 use crate::domains::claim_verified;
 use crate::harness::{
-    World, error_code, org, string, wait_until, with_setting, with_token, world, world_with,
+    Expect, World, error_code, org, string, wait_until, with_setting, with_token, world, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -35,12 +35,7 @@ async fn compare(client: &Client, a: &Value, b: &Value) -> Response {
 }
 
 fn assert_used_up(response: &Response, max: i64) {
-    assert_eq!(
-        (response.status, error_code(response)),
-        (403, "forbidden".to_owned()),
-        "{}",
-        response.body
-    );
+    response.expect_error(403, "forbidden");
     assert_eq!(
         response.body["error"]["details"],
         json!({"reason": "submissions_used_up", "max": max})
@@ -58,33 +53,21 @@ async fn comparison_counts_once_per_pair() {
         submit_and_wait(&key, &suite_id, 20).await,
         submit_and_wait(&key, &suite_id, 15).await,
     ];
-    assert_eq!(
-        compare(&key, &a, &a).await.status,
-        200,
-        "a job and itself disclose nothing"
-    );
+    // A job and itself disclose nothing.
+    compare(&key, &a, &a).await.expect_status(200);
     // A viewer must not consume the allowance of members, but may read a comparison that was made.
     let viewer = world.member("viewer").await;
     let reader = json!({"name": "reader", "scopes": ["jobs:read"]});
     let reader = world.owner().post("/v1/keys", &reader).await.unwrap();
     let reader = world.client(&string(&reader.body["key"]));
-    let refused = compare(&reader, &a, &b).await;
-    assert_eq!(
-        (
-            refused.status,
-            &refused.body["error"]["details"]["required"]
-        ),
-        (403, &json!("evals:write"))
-    );
-    let refused = compare(&viewer, &a, &b).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (403, "forbidden".to_owned())
-    );
-    let first = compare(&key, &a, &b).await;
-    assert_eq!(first.status, 200, "{}", first.body);
-    assert_eq!(compare(&viewer, &b, &a).await.status, 200);
-    assert_eq!(compare(&reader, &b, &a).await.status, 200);
+    let refused = compare(&reader, &a, &b).await.expect_status(403);
+    assert_eq!(refused.body["error"]["details"]["required"], "evals:write");
+    compare(&viewer, &a, &b)
+        .await
+        .expect_error(403, "forbidden");
+    let first = compare(&key, &a, &b).await.expect_status(200);
+    compare(&viewer, &b, &a).await.expect_status(200);
+    compare(&reader, &b, &a).await.expect_status(200);
     let c = submit_and_wait(&key, &suite_id, 10).await;
     assert_used_up(&submit(&key, &suite_id).await, 4);
     assert_used_up(&compare(&key, &a, &c).await, 4);
@@ -129,9 +112,9 @@ async fn comparison_counts_once_per_pair() {
     publish(&world, "capped", 2, "max_submissions = 4")
         .await
         .unwrap();
-    assert_eq!(submit(&key, &suite_id).await.status, 202);
+    submit(&key, &suite_id).await.expect_status(202);
     let other = world.client(&org(&world.stack, "team").await.key);
-    assert_eq!(submit(&other, &suite_id).await.status, 202);
+    submit(&other, &suite_id).await.expect_status(202);
 }
 
 fn prediction(item_id: &str) -> v1::Prediction {
@@ -199,8 +182,7 @@ async fn create_org(world: &World, session: &str, name: &str) -> (String, Client
     let made = owner
         .post("/v1/orgs", &json!({"name": name}))
         .await
-        .unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+        .expect_status(201);
     let id = string(&made.body["id"]);
     let key = owner
         .send(
@@ -210,8 +192,7 @@ async fn create_org(world: &World, session: &str, name: &str) -> (String, Client
                 .json(&json!({"name": "ci"})),
         )
         .await
-        .unwrap();
-    assert_eq!(key.status, 201, "{}", key.body);
+        .expect_status(201);
     (id, world.client(&string(&key.body["key"])))
 }
 
@@ -228,13 +209,8 @@ async fn new_organizations_share_their_creators_cap() {
     let session = world.sign_in("ada@example.org").await;
     let (first_id, first) = create_org(&world, &session, "first").await;
     let (_, second) = create_org(&world, &session, "second").await;
-    assert_eq!(
-        [
-            submit(&first, &capped).await.status,
-            submit(&second, &capped).await.status
-        ],
-        [202, 202]
-    );
+    submit(&first, &capped).await.expect_status(202);
+    submit(&second, &capped).await.expect_status(202);
     // Both organizations share one ladder.
     assert_eq!(
         submit_and_wait(&first, &ladder, 20).await["result"]["value"],
@@ -248,7 +224,7 @@ async fn new_organizations_share_their_creators_cap() {
     // Ada transfers the first organization to Bob, who removes her.
     let owner = world.client(&session);
     let invite = json!({"email": "bob@example.org", "role": "owner"});
-    let invited = owner
+    owner
         .send(
             owner
                 .request("POST", "/v1/invites")
@@ -256,8 +232,7 @@ async fn new_organizations_share_their_creators_cap() {
                 .json(&invite),
         )
         .await
-        .unwrap();
-    assert_eq!(invited.status, 201, "{}", invited.body);
+        .expect_status(201);
     let bob = world.client(&world.sign_in("bob@example.org").await);
     let members = bob
         .send(
@@ -273,15 +248,11 @@ async fn new_organizations_share_their_creators_cap() {
         .find(|member| member["email"] == "ada@example.org")
         .unwrap();
     let path = format!("/v1/members/{}", string(&ada["user_id"]));
-    assert_eq!(
-        bob.send(bob.request("DELETE", &path).header("X-Org-Id", &first_id))
-            .await
-            .unwrap()
-            .status,
-        204
-    );
+    bob.send(bob.request("DELETE", &path).header("X-Org-Id", &first_id))
+        .await
+        .expect_status(204);
     let (_, third) = create_org(&world, &session, "third").await;
-    assert_eq!(submit(&third, &capped).await.status, 202);
+    submit(&third, &capped).await.expect_status(202);
     for client in [&first, &second, &third] {
         assert_used_up(&submit(client, &capped).await, 3);
     }
@@ -291,7 +262,7 @@ async fn new_organizations_share_their_creators_cap() {
     );
     // Bob has created no organization before, so a new one of his has its own allowance.
     let (_, own_client) = create_org(&world, bob.token().unwrap(), "bob's").await;
-    assert_eq!(submit(&own_client, &capped).await.status, 202);
+    submit(&own_client, &capped).await.expect_status(202);
     assert_eq!(
         submit_and_wait(&own_client, &ladder, 1).await["result"]["value"],
         0.0271
@@ -303,13 +274,8 @@ async fn new_organizations_share_their_creators_cap() {
         .operate(&["org", "set", "--org", &first_id, "--plan", "dev"])
         .await
         .unwrap();
-    assert_eq!(
-        [
-            submit(&first, &capped).await.status,
-            submit(&first, &capped).await.status
-        ],
-        [202, 202]
-    );
+    submit(&first, &capped).await.expect_status(202);
+    submit(&first, &capped).await.expect_status(202);
     assert_used_up(&submit(&first, &capped).await, 3);
 }
 
@@ -320,14 +286,10 @@ async fn user_creates_at_most_twenty_organizations() {
     let session = world.sign_in("ada@example.org").await;
     let owner = world.client(&session);
     for n in 0..20 {
-        assert_eq!(
-            owner
-                .post("/v1/orgs", &json!({"name": format!("org {n}")}))
-                .await
-                .unwrap()
-                .status,
-            201
-        );
+        owner
+            .post("/v1/orgs", &json!({"name": format!("org {n}")}))
+            .await
+            .expect_status(201);
     }
     // Simulates that all of them were transferred.
     sqlx::raw_sql(
@@ -339,13 +301,7 @@ async fn user_creates_at_most_twenty_organizations() {
     let refused = owner
         .post("/v1/orgs", &json!({"name": "one more"}))
         .await
-        .unwrap();
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned()),
-        "{}",
-        refused.body
-    );
+        .expect_error(409, "invalid_state");
     assert!(
         string(&refused.body["error"]["message"]).contains("including those that others own now"),
         "{}",
@@ -369,11 +325,9 @@ async fn verified_domain_organizations_share_allowance() {
     )
     .await
     .unwrap();
-    let refused = submit(&world.key(), &suite_id).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (403, "forbidden".to_owned())
-    );
+    let refused = submit(&world.key(), &suite_id)
+        .await
+        .expect_error(403, "forbidden");
     assert_eq!(
         refused.body["error"]["details"],
         json!({"reason": "suite_access", "access": "verified_domain"})
@@ -427,19 +381,13 @@ async fn verified_domain_organizations_share_allowance() {
     )
     .await;
     let other = world.client(&other.key);
-    assert_eq!(
-        [
-            submit(&world.key(), &suite_id).await.status,
-            submit(&other, &suite_id).await.status
-        ],
-        [202, 202]
-    );
+    submit(&world.key(), &suite_id).await.expect_status(202);
+    submit(&other, &suite_id).await.expect_status(202);
     assert_used_up(&submit(&other, &suite_id).await, 2);
     assert_used_up(&submit(&world.key(), &suite_id).await, 2);
-    assert_eq!(
-        submit(&world.client(&stranger.key), &suite_id).await.status,
-        202
-    );
+    submit(&world.client(&stranger.key), &suite_id)
+        .await
+        .expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -474,26 +422,23 @@ async fn ungranted_organization_cannot_submit() {
         [operate("grant").await, operate("grant").await],
         [json!(true), json!(false)]
     );
-    assert_eq!(submit(&world.key(), &suite_id).await.status, 202);
-    assert_eq!(
-        submit(
-            &world.client(&org(&world.stack, "team").await.key),
-            &suite_id
-        )
-        .await
-        .status,
-        403
-    );
+    submit(&world.key(), &suite_id).await.expect_status(202);
+    submit(
+        &world.client(&org(&world.stack, "team").await.key),
+        &suite_id,
+    )
+    .await
+    .expect_status(403);
     // A grant covers all versions.
     publish(&world, "granted", 2, "access = \"granted\"")
         .await
         .unwrap();
-    assert_eq!(submit(&world.key(), &suite_id).await.status, 202);
+    submit(&world.key(), &suite_id).await.expect_status(202);
     assert_eq!(
         [operate("revoke").await, operate("revoke").await],
         [json!(true), json!(false)]
     );
-    assert_eq!(submit(&world.key(), &suite_id).await.status, 403);
+    submit(&world.key(), &suite_id).await.expect_status(403);
     let unknown = world
         .stack
         .operate(&[
@@ -562,8 +507,7 @@ async fn small_submission_pays_minimum_charge() {
         json!({"suite_id": suite_id, "predictions": predictions})
     };
     let scored = async |n: usize| {
-        let job = key.post("/v1/evals", &of(n)).await.unwrap();
-        assert_eq!(job.status, 202, "{}", job.body);
+        let job = key.post("/v1/evals", &of(n)).await.expect_status(202);
         world.wait_until_finished(&string(&job.body["id"])).await
     };
     let two = scored(2).await;
@@ -573,20 +517,16 @@ async fn small_submission_pays_minimum_charge() {
         3 + 3,
         "two predictions are charged as three, three as three"
     );
-    let refused = compare(&key, &two, &three).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned()),
-        "{}",
-        refused.body
-    );
+    let refused = compare(&key, &two, &three)
+        .await
+        .expect_error(409, "invalid_state");
     assert!(
         string(&refused.body["error"]["message"]).contains("at least one item in 1,000"),
         "{}",
         refused.body
     );
     let four = scored(4).await;
-    assert_eq!(compare(&key, &three, &four).await.status, 200);
+    compare(&key, &three, &four).await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -600,13 +540,8 @@ async fn stored_item_scores_expire() {
     let b = submit_and_wait(&key, &suite_id, 10).await;
     let items = format!("/v1/jobs/{}/items", string(&a["id"]));
     let object = crate::feedback::move_scores_to_artifact_store(&world, &a).await;
-    assert_eq!(
-        (
-            compare(&key, &a, &b).await.status,
-            key.get(&items).await.unwrap().status
-        ),
-        (200, 200)
-    );
+    compare(&key, &a, &b).await.expect_status(200);
+    key.get(&items).await.expect_status(200);
     let lifetime = "select (extract(epoch from s.expires_at - j.finished_at) / 86400)::float8 from stored_item_scores s join jobs j on j.id = s.job_id";
     let days: Vec<f64> = sqlx::query_scalar(lifetime)
         .fetch_all(&mut world.database().await)

@@ -4,7 +4,7 @@ use assay_tests::databases;
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{self, shared_world, shared_world_without_workers, world};
+use crate::harness::{self, Expect, shared_world, shared_world_without_workers, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_role_cannot_read_answers() {
@@ -108,8 +108,8 @@ async fn old_schema_prevents_startup() {
     // A running process becomes unready.
     let url = format!("http://{}", world.stack.apis[0].admin);
     let admin = assay_tests::client::Client::new(url, None).without_retries();
-    assert_eq!(admin.get("/readyz").await.unwrap().status, 503);
-    assert_eq!(admin.get("/livez").await.unwrap().status, 200);
+    admin.get("/readyz").await.expect_status(503);
+    admin.get("/livez").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

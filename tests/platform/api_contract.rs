@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{prepare, python_with, sources};
 use crate::feedback;
-use crate::harness::{World, one_prediction, string, world_with};
+use crate::harness::{Expect, World, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::openapi::{installation, publish_a_model};
 use crate::predictions;
@@ -215,7 +215,7 @@ async fn create_resources(world: &World, name_server: &NameServer) -> Value {
                 &format!("/v1/uploads/{}/parts/1", string(&upload["id"])),
             )
             .json(&one_prediction()[0]);
-        assert_eq!(owner.send(part).await.unwrap().status, 200);
+        owner.send(part).await.expect_status(200);
         uploads.push(string(&upload["id"]));
     }
     create(&format!("/v1/uploads/{}/complete", uploads[0]), Value::Null).await;

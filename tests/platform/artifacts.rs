@@ -13,7 +13,7 @@ use s3s::service::S3ServiceBuilder;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, ground, list_files, one_prediction, string, wait_until, world, world_with,
+    Expect, World, ground, list_files, one_prediction, string, wait_until, world, world_with,
 };
 use crate::predictions::{accepted, predicted, prediction_world, uploaded_sequences};
 use crate::uploads::{complete, open, put, submit, uploaded};
@@ -99,32 +99,24 @@ async fn bucket_stores_all_artifacts() {
     lines.push_str(&"\n".repeat(12 << 20));
     let (first, second) = lines.split_at(11 << 20);
     for (number, part) in [(2, "x"), (1, first), (2, second)] {
-        let part = put(&key, &upload_id, number, part.to_owned()).await;
-        assert_eq!(part.status, 200, "{}", part.body);
+        put(&key, &upload_id, number, part.to_owned())
+            .await
+            .expect_status(200);
     }
     assert_eq!(
         upload_objects(&folder.join("assay/some/place")).len(),
         2,
         "the replaced part is removed"
     );
-    let done = complete(&key, &upload_id).await;
-    assert_eq!(
-        (done.status, &done.body["n_items"]),
-        (200, &json!(1)),
-        "{}",
-        done.body
-    );
+    let done = complete(&key, &upload_id).await.expect_status(200);
+    assert_eq!(done.body["n_items"], 1, "{}", done.body);
     let job = world
         .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;
     assert_eq!(job["result"], inline["result"]);
-    assert_eq!(
-        key.send(key.request("DELETE", &format!("/v1/uploads/{upload_id}")))
-            .await
-            .unwrap()
-            .status,
-        204
-    );
+    key.delete(&format!("/v1/uploads/{upload_id}"))
+        .await
+        .expect_status(204);
     wait_until("removal", async || upload_objects(&folder).is_empty()).await;
 }
 
@@ -194,18 +186,17 @@ async fn memory_growth(world: &World, mebibytes: usize) -> (u64, u64) {
     for (at, from) in (0..mebibytes).step_by(64).enumerate() {
         let pieces =
             (from..mebibytes.min(from + 64)).map(|at| Ok::<_, std::io::Error>(mebibyte(at * 1000)));
-        let part = put(
+        put(
             &key,
             &upload_id,
             at + 1,
             reqwest::Body::wrap_stream(futures_util::stream::iter(pieces)),
         )
-        .await;
-        assert_eq!(part.status, 200, "{}", part.body);
+        .await
+        .expect_status(200);
     }
     let sent = start.elapsed();
-    let done = complete(&key, &upload_id).await;
-    assert_eq!(done.status, 200, "{}", done.body);
+    let done = complete(&key, &upload_id).await.expect_status(200);
     let completed = start.elapsed();
     let job = key
         .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]), &|_| {})

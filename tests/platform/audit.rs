@@ -10,7 +10,7 @@ use assay_tests::databases;
 use serde_json::{Value, json};
 
 use crate::boards;
-use crate::harness::{error_code, fresh_email, org, shared_world, string, world};
+use crate::harness::{Expect, fresh_email, org, shared_world, string, world};
 use crate::receipts;
 use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 
@@ -42,8 +42,7 @@ async fn log(client: &Client) -> Vec<Value> {
     let mut entries = Vec::new();
     let mut path = String::from("/v1/audit?limit=200");
     loop {
-        let page = client.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = client.get(&path).await.expect_status(200);
         entries.extend(page.body["entries"].as_array().unwrap().clone());
         match page.body["next_before"].as_str() {
             Some(before) => path = format!("/v1/audit?limit=200&before={before}"),
@@ -74,8 +73,7 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
         .await
         .unwrap();
     let observer = world.owner();
-    let me = observer.get("/v1/me").await.unwrap();
-    assert_eq!(me.status, 200);
+    observer.get("/v1/me").await.expect_status(200);
     let viewer = world.member("viewer").await;
     let is_tested = |route: &&Route| {
         let operation = route.operation();
@@ -105,8 +103,7 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
         let before = log(&observer).await.len();
         // A new organization has a log of its own.
         if route.path == "/v1/orgs" {
-            let made = send(&world.owner(), &id).await;
-            assert_eq!(made.status, 201, "{}", made.body);
+            let made = send(&world.owner(), &id).await.expect_status(201);
             let request = world.owner().request("GET", "/v1/audit");
             let header = ("x-org-id", string(&made.body["id"]));
             let theirs = world
@@ -120,27 +117,19 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
                 .owner()
                 .request("GET", "/v1/me")
                 .header("x-org-id", &world.org.id);
-            assert_eq!(world.owner().send(back).await.unwrap().status, 200);
+            world.owner().send(back).await.expect_status(200);
             assert_eq!(log(&observer).await.len(), before);
             continue;
         }
         // Refused requests leave nothing in the log.
-        let forbidden = send(&viewer, &id).await;
-        assert_eq!(forbidden.status, 403, "{line_of_route}: {}", forbidden.body);
+        send(&viewer, &id).await.expect_status(403);
         if let [unknown, _] = route.resource.unknown()
             && !unknown.is_empty()
         {
-            let missing = send(&world.owner(), unknown).await;
-            assert_eq!(missing.status, 404, "{line_of_route}: {}", missing.body);
+            send(&world.owner(), unknown).await.expect_status(404);
         }
         assert_eq!(log(&observer).await.len(), before, "{line_of_route}");
-        let done = send(&world.owner(), &id).await;
-        assert_eq!(
-            done.status,
-            route.status(),
-            "{line_of_route}: {}",
-            done.body
-        );
+        let done = send(&world.owner(), &id).await.expect_status(route.status());
         let entries = added_since(&observer, before).await;
         assert_eq!(types(&entries), *expected, "{line_of_route}");
         for entry in entries {
@@ -163,11 +152,7 @@ async fn entries_name_the_changed_fields() {
     let owner = world.owner();
     let before = log(&owner).await.len();
     let patch = async |path: &str, body: Value| {
-        let done = owner
-            .send(owner.request("PATCH", path).json(&body))
-            .await
-            .unwrap();
-        assert_eq!(done.status, 200, "{}", done.body);
+        let done = owner.patch(path, &body).await.expect_status(200);
         done.body
     };
     let made = owner
@@ -233,28 +218,23 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
     let stranger = org(&world.stack, "team").await;
     let stranger = world.client(&stranger.session);
     let invite = json!({"email": address});
-    assert_eq!(
-        stranger.post("/v1/invites", &invite).await.unwrap().status,
-        201
-    );
-    let delete = async |client: &Client, path: &str| -> Response {
-        client.send(client.request("DELETE", path)).await.unwrap()
-    };
+    stranger
+        .post("/v1/invites", &invite)
+        .await
+        .expect_status(201);
+    let delete =
+        async |client: &Client, path: &str| -> Response { client.delete(path).await.unwrap() };
     for _ in 0..2 {
         // The repetition changes nothing.
-        assert_eq!(
-            delete(&first, &format!("/v1/sessions/{other}"))
-                .await
-                .status,
-            204
-        );
+        delete(&first, &format!("/v1/sessions/{other}"))
+            .await
+            .expect_status(204);
     }
-    assert_eq!(second.get("/v1/me").await.unwrap().status, 401);
+    second.get("/v1/me").await.expect_status(401);
     let third = world.client(&world.sign_in(address).await);
-    assert_eq!(delete(&first, "/v1/sessions").await.status, 204);
-    assert_eq!(third.get("/v1/me").await.unwrap().status, 401);
-    let last = delete(&first, "/v1/session").await;
-    assert_eq!(last.status, 204);
+    delete(&first, "/v1/sessions").await.expect_status(204);
+    third.get("/v1/me").await.expect_status(401);
+    let last = delete(&first, "/v1/session").await.expect_status(204);
     let entries = added_since(&owner, before).await;
     assert_eq!(
         types(&entries),
@@ -296,12 +276,11 @@ async fn sign_ins_are_recorded_in_the_organizations_of_the_user() {
         assert_eq!(entry["address"], "127.0.0.1");
     }
     // A failed sign-in leaves nothing.
-    let refused = world
+    world
         .anonymous()
         .post("/v1/auth/email/verify", &json!({"token": "svc_link_none"}))
         .await
-        .unwrap();
-    assert_eq!(refused.status, 401);
+        .expect_status(401);
     assert_eq!(added_since(&owner, before).await.len(), entries.len());
 }
 
@@ -313,14 +292,12 @@ async fn removed_member_leaves_revoked_invites_in_the_log() {
     let invited = second
         .post("/v1/invites", &json!({"email": "eve@example.org"}))
         .await
-        .unwrap();
-    assert_eq!(invited.status, 201, "{}", invited.body);
+        .expect_status(201);
     let members = owner.get("/v1/members").await.unwrap().body["members"].clone();
     let user_id = string(&members[1]["user_id"]);
     let before = log(&owner).await.len();
     let path = format!("/v1/members/{user_id}");
-    let removed = owner.send(owner.request("DELETE", &path)).await.unwrap();
-    assert_eq!(removed.status, 204);
+    owner.delete(&path).await.expect_status(204);
     let entries = added_since(&owner, before).await;
     let found: Vec<_> = entries
         .iter()
@@ -346,7 +323,7 @@ async fn commands_of_the_operator_are_recorded() {
     let member = world.member("member").await;
     let emails = owner.get("/v1/members").await.unwrap();
     let email = string(&emails.body["members"][1]["email"]);
-    assert_eq!(member.get("/v1/me").await.unwrap().status, 200);
+    member.get("/v1/me").await.expect_status(200);
     let key_id = string(&owner.get("/v1/keys").await.unwrap().body["keys"][0]["id"]);
     let before = log(&owner).await.len();
     let operate = async |args: &[&str]| world.stack.operate(args).await.unwrap();
@@ -463,12 +440,10 @@ async fn log_has_pages_filters_and_an_export() {
         "limit=201",
         "actor=x",
     ] {
-        let refused = owner.get(&format!("/v1/audit?{query}")).await.unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused).as_str()),
-            (422, "validation_failed"),
-            "{query}"
-        );
+        owner
+            .get(&format!("/v1/audit?{query}"))
+            .await
+            .expect_error(422, "validation_failed");
     }
 }
 
@@ -523,14 +498,12 @@ async fn change_without_entry_is_not_made() {
     let owner = world.owner();
     let keys = async || owner.get("/v1/keys").await.unwrap().body["keys"].clone();
     let before = keys().await;
-    let failed = owner
+    owner
         .post("/v1/keys", &json!({"name": "unrecorded"}))
         .await
-        .unwrap();
-    assert_eq!(failed.status, 500, "{}", failed.body);
+        .expect_status(500);
     let path = format!("/v1/keys/{}", string(&before[0]["id"]));
-    let failed = owner.send(owner.request("DELETE", &path)).await.unwrap();
-    assert_eq!(failed.status, 500, "{}", failed.body);
+    owner.delete(&path).await.expect_status(500);
     assert_eq!(keys().await, before);
 }
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, fresh_email, shared_world_without_workers,
-    string, wait_until, with_setting, with_token, world_with,
+    Expect, World, error_code, field_error, field_errors, fresh_email,
+    shared_world_without_workers, string, wait_until, with_setting, with_token, world_with,
 };
 use crate::mail::{self, only_mail};
 
@@ -95,8 +95,7 @@ async fn emailed_link_signs_in_any_address() {
         mail.text
     );
 
-    let signed_in = verify(&world.anonymous(), &token).await;
-    assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+    let signed_in = verify(&world.anonymous(), &token).await.expect_status(201);
     let mut fields: Vec<_> = signed_in.body.as_object().unwrap().keys().collect();
     fields.sort_unstable();
     assert_eq!(fields, ["expires_at", "token", "user_id"]);
@@ -161,42 +160,33 @@ async fn invalid_sign_in_returns_field_errors() {
 async fn link_works_once_before_expiry() {
     let world = world().await;
     let token = world.sign_in_link(ADA).await;
-    let refused = world.client(&token).get("/v1/me").await.unwrap();
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (401, "invalid_token".to_owned())
-    );
+    world
+        .client(&token)
+        .get("/v1/me")
+        .await
+        .expect_error(401, "invalid_token");
     // Nor does a session token work as a link.
-    assert_eq!(
-        verify(&world.anonymous(), &world.org.session).await.status,
-        401
-    );
+    verify(&world.anonymous(), &world.org.session)
+        .await
+        .expect_status(401);
     as_owner(
         &world,
         "update sign_in_links set expires_at = now() - interval '1 second'",
     )
     .await;
-    let late = verify(&world.anonymous(), &token).await;
-    assert_eq!(
-        (
-            late.status,
-            error_code(&late),
-            late.header("www-authenticate")
-        ),
-        (401, "invalid_token".to_owned(), "Bearer")
-    );
+    let late = verify(&world.anonymous(), &token)
+        .await
+        .expect_error(401, "invalid_token");
+    assert_eq!(late.header("www-authenticate"), "Bearer");
     assert!(string(&late.body["error"]["message"]).contains("Request a new one"));
     as_owner(
         &world,
         "update sign_in_links set expires_at = now() + interval '1 second'",
     )
     .await;
-    assert_eq!(verify(&world.anonymous(), &token).await.status, 201);
-    assert_eq!(
-        verify(&world.anonymous(), &token).await.status,
-        401,
-        "a link works once"
-    );
+    verify(&world.anonymous(), &token).await.expect_status(201);
+    // A link works once.
+    verify(&world.anonymous(), &token).await.expect_status(401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,20 +265,14 @@ async fn invalid_links_count_as_failed_authentication() {
     let world = world().await;
     let token = world.sign_in_link(ADA).await;
     for _ in 0..10 {
-        assert_eq!(
-            verify(&world.anonymous(), "svc_link_guess").await.status,
-            401
-        );
+        verify(&world.anonymous(), "svc_link_guess")
+            .await
+            .expect_status(401);
     }
-    let refused = verify(&world.anonymous(), "svc_link_guess").await;
-    assert_eq!(
-        (
-            refused.status,
-            error_code(&refused),
-            refused.header("retry-after")
-        ),
-        (429, "rate_limited".to_owned(), "60")
-    );
+    let refused = verify(&world.anonymous(), "svc_link_guess")
+        .await
+        .expect_error(429, "rate_limited");
+    assert_eq!(refused.header("retry-after"), "60");
     assert_eq!(
         (
             refused.header("x-ratelimit-limit"),
@@ -296,11 +280,8 @@ async fn invalid_links_count_as_failed_authentication() {
         ),
         ("10", "0")
     );
-    assert_eq!(
-        verify(&world.anonymous(), &token).await.status,
-        201,
-        "a valid link still works"
-    );
+    // A valid link still works.
+    verify(&world.anonymous(), &token).await.expect_status(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,7 +346,7 @@ async fn address_requests_ten_emails_per_minute() {
     );
     assert_eq!(refused.metadata().get("x-ratelimit-limit").unwrap(), "10");
     // Verification of links is not limited.
-    assert_eq!(verify(&world.anonymous(), "x").await.status, 401);
+    verify(&world.anonymous(), "x").await.expect_status(401);
     assert_eq!(
         grpc.verify_sign_in(v1::VerifySignInRequest { token: "x".into() })
             .await
@@ -388,27 +369,23 @@ async fn closed_sign_up_rejects_strangers() {
         // A stranger gets the same response as everybody else, but never an email.
         for email in [ADA, "ada@sub.acme.example"] {
             for _ in 0..3 {
-                let response = request_link(&world.anonymous(), email).await;
-                assert_eq!(
-                    (response.status, &response.body["email"]),
-                    (202, &json!(email))
-                );
+                let response = request_link(&world.anonymous(), email)
+                    .await
+                    .expect_status(202);
+                assert_eq!(response.body["email"], email);
             }
         }
-        let employee = request_link(&world.anonymous(), "bob@acme.example").await;
-        assert_eq!(employee.status, 202);
+        request_link(&world.anonymous(), "bob@acme.example")
+            .await
+            .expect_status(202);
         // Existing users and invited addresses get a link, even right after a request without
         // effect.
         let owner = world.client(&world.sign_in(&world.org.email).await);
-        assert_eq!(
-            world
-                .owner()
-                .post("/v1/invites", &json!({"email": "eve@example.org"}))
-                .await
-                .unwrap()
-                .status,
-            201
-        );
+        world
+            .owner()
+            .post("/v1/invites", &json!({"email": "eve@example.org"}))
+            .await
+            .expect_status(201);
         world
             .owner()
             .post("/v1/invites", &json!({"email": ADA}))
@@ -431,7 +408,7 @@ async fn closed_sign_up_rejects_strangers() {
             "update invites set revoked_at = now() where email = 'eve@example.org'",
         )
         .await;
-        assert_eq!(verify(&world.anonymous(), &link).await.status, 401);
+        verify(&world.anonymous(), &link).await.expect_status(401);
         // Only members of an organization may create organizations.
         let create = async |client: &Client| {
             client
@@ -439,14 +416,8 @@ async fn closed_sign_up_rejects_strangers() {
                 .await
                 .unwrap()
         };
-        let refused = create(&ada).await;
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (403, "forbidden".to_owned()),
-            "{}",
-            refused.body
-        );
-        assert_eq!(create(&owner).await.status, 201);
+        create(&ada).await.expect_error(403, "forbidden");
+        create(&owner).await.expect_status(201);
         if mode == "domains" {
             let bob = world.client(&string(
                 &verify(
@@ -554,9 +525,11 @@ async fn flood_of_requests_leaves_live_link() {
         .map(|mail| mail.token().unwrap())
         .collect();
     // Every sent link works, and the first use invalidates the others.
-    assert_eq!(verify(&world.anonymous(), &links[1]).await.status, 201);
+    verify(&world.anonymous(), &links[1])
+        .await
+        .expect_status(201);
     for link in &links {
-        assert_eq!(verify(&world.anonymous(), link).await.status, 401);
+        verify(&world.anonymous(), link).await.expect_status(401);
     }
     // It also makes room: the user can sign in again at once.
     flood().await;
@@ -574,12 +547,9 @@ async fn flood_of_requests_leaves_live_link() {
     assert_eq!(as_owner(&world, expire).await, 1);
     flood().await;
     let mails = mails_to_ada(&world, 11).await;
-    assert_eq!(
-        verify(&world.anonymous(), &mails[9].token().unwrap())
-            .await
-            .status,
-        201
-    );
+    verify(&world.anonymous(), &mails[9].token().unwrap())
+        .await
+        .expect_status(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -598,14 +568,14 @@ async fn sub_addresses_share_the_sign_in_emails_of_their_mailbox() {
             .iter()
             .map(|address| request_link(&anonymous, address));
         for response in join_all(requests).await {
-            assert_eq!(response.status, 202, "{}", response.body);
+            response.expect_status(202);
         }
         wait_until("an email", async || sent(&world) >= expected).await;
         assert_eq!(sent(&world), expected);
         advance_31_seconds(&world).await;
     }
     for address in &addresses {
-        assert_eq!(request_link(&anonymous, address).await.status, 202);
+        request_link(&anonymous, address).await.expect_status(202);
     }
     // Another mailbox has its own limit, and its email comes after any of the others.
     request_link(&anonymous, "adam@example.org").await;
@@ -625,8 +595,7 @@ async fn invites_do_not_consume_sign_in_emails() {
             .owner()
             .post("/v1/invites", &json!({"email": address}))
             .await
-            .unwrap();
-        assert_eq!(made.status, 201, "{}", made.body);
+            .expect_status(201);
         let revoke = world.owner().request(
             "DELETE",
             &format!("/v1/invites/{}", string(&made.body["id"])),
@@ -646,17 +615,10 @@ async fn ended_session_is_rejected_everywhere() {
         .iter()
         .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session)))
         .collect();
-    let end = async |client: &Client| {
-        client
-            .send(client.request("DELETE", "/v1/session"))
-            .await
-            .unwrap()
-    };
-    let key = end(&world.key()).await;
-    assert_eq!(
-        (key.status, error_code(&key)),
-        (403, "session_required".to_owned())
-    );
+    let end = async |client: &Client| client.delete("/v1/session").await.unwrap();
+    end(&world.key())
+        .await
+        .expect_error(403, "session_required");
     let (a, b) = tokio::join!(end(&calls[0]), end(&calls[1]));
     // The second request may arrive when the session has ended already.
     assert!(
@@ -666,13 +628,12 @@ async fn ended_session_is_rejected_everywhere() {
                 .all(|status| [204, 401].contains(status))
     );
     for client in &calls {
-        let refused = client.get("/v1/me").await.unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (401, "invalid_token".to_owned())
-        );
+        client
+            .get("/v1/me")
+            .await
+            .expect_error(401, "invalid_token");
     }
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200);
+    world.owner().get("/v1/me").await.expect_status(200);
     // An unknown organization in X-Org-Id does not prevent signing out.
     let other = world.client(&world.sign_in(&world.org.email).await);
     let ended = other
@@ -682,8 +643,8 @@ async fn ended_session_is_rejected_everywhere() {
                 .header("X-Org-Id", "org_0"),
         )
         .await
-        .unwrap();
-    assert_eq!((ended.status, ended.body), (204, Value::Null));
+        .expect_status(204);
+    assert_eq!(ended.body, Value::Null);
 }
 
 async fn sessions(client: &Client) -> Vec<Value> {
@@ -695,7 +656,7 @@ async fn sessions(client: &Client) -> Vec<Value> {
 
 async fn end_session(client: &Client, id: &Value) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/sessions/{}", string(id))))
+        .delete(&format!("/v1/sessions/{}", string(id)))
         .await
         .unwrap()
 }
@@ -775,42 +736,29 @@ async fn user_lists_and_ends_sessions() {
     // Ending one session by its id takes effect at every process. Sessions of others return 404.
     let other = world.client(&world.sign_in("bob@example.org").await);
     for id in [&listed[0]["id"], &json!("ses_0"), &json!("nonsense")] {
-        let refused = end_session(&other, id).await;
-        assert_eq!(
-            (refused.status, string(&refused.body["error"]["message"])),
-            (404, "No such session.".to_owned())
-        );
+        let refused = end_session(&other, id).await.expect_status(404);
+        assert_eq!(refused.body["error"]["message"], "No such session.");
     }
-    assert_eq!(end_session(&laptop, &listed[0]["id"]).await.status, 204);
-    assert_eq!(
-        end_session(&laptop, &listed[0]["id"]).await.status,
-        204,
-        "repeating it changes nothing"
-    );
+    end_session(&laptop, &listed[0]["id"])
+        .await
+        .expect_status(204);
+    // Repeating it changes nothing.
+    end_session(&laptop, &listed[0]["id"])
+        .await
+        .expect_status(204);
     for api in &world.stack.apis {
-        let refused = Client::new(format!("http://{}", api.listen.unwrap()), stolen.token())
+        Client::new(format!("http://{}", api.listen.unwrap()), stolen.token())
             .get("/v1/me")
             .await
-            .unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (401, "invalid_token".to_owned())
-        );
+            .expect_error(401, "invalid_token");
     }
     // Ending all other sessions.
     let third = world.client(&world.sign_in(ADA).await);
-    assert_eq!(
-        laptop
-            .send(laptop.request("DELETE", "/v1/sessions"))
-            .await
-            .unwrap()
-            .status,
-        204
-    );
+    laptop.delete("/v1/sessions").await.expect_status(204);
     let left = sessions(&laptop).await;
     assert_eq!((left.len(), &left[0]["current"]), (1, &json!(true)));
     for ended in [&phone, &third] {
-        assert_eq!(ended.get("/v1/sessions").await.unwrap().status, 401);
+        ended.get("/v1/sessions").await.expect_status(401);
     }
     assert_eq!(
         sessions(&other).await.len(),
@@ -853,7 +801,7 @@ async fn user_lists_and_ends_sessions() {
     grpc.delete_session(with_token(end, laptop.token().unwrap()))
         .await
         .unwrap();
-    assert_eq!(again.get("/v1/sessions").await.unwrap().status, 401);
+    again.get("/v1/sessions").await.expect_status(401);
     let key = grpc
         .delete_other_sessions(with_token(
             v1::DeleteOtherSessionsRequest {},

@@ -14,8 +14,8 @@ use crate::dashboard::visitor::Visitor;
 use crate::disclosure::publish_answers;
 use crate::domains::claim_verified;
 use crate::harness::{
-    Org, World, error_code, long_test, org, pause, shared_world, string, submit_until_succeeded,
-    wait_until, with_setting, world, world_with,
+    Expect, Org, World, error_code, long_test, org, pause, shared_world, string,
+    submit_until_succeeded, wait_until, with_setting, world, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -69,8 +69,7 @@ pub async fn entry(client: &Client) -> String {
     }
     let job_id = job(client).await;
     let name = assay_tests::databases::fresh_name("entry");
-    let entered = enter(client, &job_id, &name).await;
-    assert_eq!(entered.status, 201, "{}", entered.body);
+    let entered = enter(client, &job_id, &name).await.expect_status(201);
     string(&entered.body["id"])
 }
 
@@ -170,20 +169,18 @@ async fn enter(client: &Client, job_id: &str, name: &str) -> Response {
 
 async fn enter_scored(client: &Client, suite_id: &str, right: usize, name: &str) -> String {
     let job_id = scored(client, suite_id, &rights(right, 0)).await;
-    let entered = enter(client, &job_id, name).await;
-    assert_eq!(entered.status, 201, "{}", entered.body);
+    let entered = enter(client, &job_id, name).await.expect_status(201);
     string(&entered.body["id"])
 }
 
 async fn withdraw(client: &Client, entry_id: &str) -> Response {
     let path = format!("/v1/entries/{entry_id}");
-    client.send(client.request("DELETE", &path)).await.unwrap()
+    client.delete(&path).await.unwrap()
 }
 
 async fn board(client: &Client, suite_id: &str) -> Value {
     let path = format!("/v1/suites/{suite_id}/board");
-    let board = client.get(&path).await.unwrap();
-    assert_eq!(board.status, 200, "{}", board.body);
+    let board = client.get(&path).await.expect_status(200);
     board.body
 }
 
@@ -325,8 +322,7 @@ async fn live_board_ranks_only_what_the_data_separate() {
         }
     }
     // A withdrawn entry disappears, and stays counted.
-    let withdrawn = withdraw(&clients[1], &second).await;
-    assert_eq!(withdrawn.status, 200, "{}", withdrawn.body);
+    let withdrawn = withdraw(&clients[1], &second).await.expect_status(200);
     assert!(withdrawn.body["withdrawn_at"].is_string());
     let shorter = live_board_when(&world, &reader, &suite_id, "three entries", |board| {
         board["n_entries"] == 3
@@ -355,7 +351,7 @@ async fn live_board_ranks_only_what_the_data_separate() {
     })
     .await;
     let path = format!("/v1/suites/{suite_id}/board?version=9");
-    assert_eq!(reader.get(&path).await.unwrap().status, 404);
+    reader.get(&path).await.expect_status(404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -385,13 +381,10 @@ async fn entries_are_refused_with_a_reason() {
     );
     let first = scored(&key, &suite_id, &rights(10, 0)).await;
     let stranger = world.client(&org(&world.stack, "team").await.key);
-    assert_eq!(enter(&stranger, &first, "mine").await.status, 404);
-    assert_eq!(
-        enter(&world.member("viewer").await, &first, "mine")
-            .await
-            .status,
-        403
-    );
+    enter(&stranger, &first, "mine").await.expect_status(404);
+    enter(&world.member("viewer").await, &first, "mine")
+        .await
+        .expect_status(403);
     for (name, why) in [
         ("", "required"),
         ("a\u{202e}b", "format"),
@@ -409,10 +402,9 @@ async fn entries_are_refused_with_a_reason() {
     }
     let path = format!("/v1/jobs/{first}/board");
     let bad_url = json!({"name": "mine", "url": "http://lab.example"});
-    assert_eq!(key.post(&path, &bad_url).await.unwrap().status, 422);
+    key.post(&path, &bad_url).await.expect_status(422);
     let good = json!({"name": " Cafe\u{301} ", "url": "https://lab.example/choice"});
-    let entered = key.post(&path, &good).await.unwrap();
-    assert_eq!(entered.status, 201, "{}", entered.body);
+    let entered = key.post(&path, &good).await.expect_status(201);
     assert_eq!(
         json!([
             entered.body["name"],
@@ -440,14 +432,15 @@ async fn entries_are_refused_with_a_reason() {
             "{alike}"
         );
     }
-    assert_eq!(enter(&key, &second, "second").await.status, 201);
-    let withdrawn = withdraw(&key, &string(entry_id)).await;
-    assert_eq!(withdrawn.status, 200);
-    let again = withdraw(&key, &string(entry_id)).await;
-    assert_eq!((again.status, &again.body), (200, &withdrawn.body));
-    assert_eq!(withdraw(&stranger, &string(entry_id)).await.status, 404);
+    enter(&key, &second, "second").await.expect_status(201);
+    let withdrawn = withdraw(&key, &string(entry_id)).await.expect_status(200);
+    let again = withdraw(&key, &string(entry_id)).await.expect_status(200);
+    assert_eq!(again.body, withdrawn.body);
+    withdraw(&stranger, &string(entry_id))
+        .await
+        .expect_status(404);
     let third = scored(&key, &suite_id, &rights(12, 0)).await;
-    assert_eq!(enter(&key, &third, "third").await.status, 201);
+    enter(&key, &third, "third").await.expect_status(201);
     let fourth = scored(&key, &suite_id, &rights(13, 0)).await;
     assert_eq!(
         reason(&enter(&key, &fourth, "fourth").await),
@@ -459,7 +452,7 @@ async fn entries_are_refused_with_a_reason() {
     );
     let failed =
         json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": [1]}]});
-    assert_eq!(key.post("/v1/evals", &failed).await.unwrap().status, 422);
+    key.post("/v1/evals", &failed).await.expect_status(422);
     let entries = key.get("/v1/entries?limit=2").await.unwrap().body;
     assert_eq!(
         json!([entries["entries"][0]["name"], entries["entries"][1]["name"]]),
@@ -485,18 +478,10 @@ async fn entries_are_refused_with_a_reason() {
     );
     let late = scored(&stranger, &suite_id, &rights(14, 0)).await;
     close_in(&world, 0.0).await;
-    let closed = enter(&stranger, &late, "late").await;
+    let closed = enter(&stranger, &late, "late").await.expect_status(409);
     let details = &closed.body["error"]["details"];
-    assert_eq!(
-        (
-            closed.status,
-            &details["reason"],
-            details["closes_at"].is_string()
-        ),
-        (409, &json!("board_closed"), true),
-        "{}",
-        closed.body
-    );
+    assert_eq!(details["reason"], "board_closed", "{}", closed.body);
+    assert!(details["closes_at"].is_string(), "{}", closed.body);
     let next = suite_toml("board", "").replace("\"1\"", "\"2\"");
     let answers: Vec<Value> = (0..N).map(|_| json!("no")).collect();
     publish_answers(&world, "board", &next, &answers)
@@ -551,7 +536,7 @@ async fn page_and_program_mark_a_job_as_final_and_enter_it() {
     let unmarked = send(&first, &[("name", "one")]).await;
     unmarked.assert_shows(422, "Mark the job as final first");
     let marked = [("name", "one"), ("final", "true")];
-    assert_eq!(send(&first, &marked).await.status, 303);
+    send(&first, &marked).await.expect_status(303);
     assert!(is_final(&first).await);
     // The mark is lost if the job does not enter.
     let taken = send(&second, &marked).await;
@@ -584,10 +569,13 @@ async fn board_at_close_shows_figures_once_it_has_closed() {
             json!({"reason": "not_final"})
         );
         let path = format!("/v1/jobs/{job_id}/final");
-        let marked = client.send(client.request("POST", &path)).await.unwrap();
-        assert_eq!(marked.status, 200, "{}", marked.body);
-        let entered = enter(client, &job_id, &format!("model {right}")).await;
-        assert_eq!(entered.status, 201, "{}", entered.body);
+        client
+            .send(client.request("POST", &path))
+            .await
+            .expect_status(200);
+        let entered = enter(client, &job_id, &format!("model {right}"))
+            .await
+            .expect_status(201);
         entries.push((job_id, string(&entered.body["id"])));
     }
     // Nothing of the entries shows before the close.
@@ -764,12 +752,10 @@ async fn public_board_needs_no_credential() {
         "/v1/suites/suite:none/board",
         "/v1/suites/suite:lunch/board",
     ] {
-        let refused = anonymous.get(hidden).await.unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (401, "unauthenticated".into()),
-            "{hidden}"
-        );
+        anonymous
+            .get(hidden)
+            .await
+            .expect_error(401, "unauthenticated");
     }
     let set = [
         "board",
@@ -786,8 +772,7 @@ async fn public_board_needs_no_credential() {
         json!([set["visibility"], set["changed"]]),
         json!(["public", true])
     );
-    let public = anonymous.get(&path).await.unwrap();
-    assert_eq!(public.status, 200, "{}", public.body);
+    let public = anonymous.get(&path).await.expect_status(200);
     assert_eq!(public.header("cache-control"), "public, max-age=60");
     assert!(
         public.header("ratelimit-limit").parse::<u32>().is_ok()
@@ -835,14 +820,10 @@ async fn public_board_needs_no_credential() {
         board["n_entries"] == 5
     })
     .await;
-    let stale = anonymous
+    anonymous
         .get(&format!("{path}?limit=2&cursor={cursor}"))
         .await
-        .unwrap();
-    assert_eq!(
-        (stale.status, error_code(&stale)),
-        (422, "validation_failed".into())
-    );
+        .expect_error(422, "validation_failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -857,14 +838,14 @@ async fn predictions_of_entries_survive_cleanup() {
     .await;
     let key = world.key();
     let entered = scored(&key, &suite_id, &rights(150, 0)).await;
-    assert_eq!(enter(&key, &entered, "kept").await.status, 201);
+    enter(&key, &entered, "kept").await.expect_status(201);
     let bytes = rights(90, 0).to_string().into_bytes();
     let fields = json!({"kind": "predictions", "content_type": "application/json"});
     let upload_id = crate::uploads::uploaded(&key, fields, &bytes).await;
     let body = json!({"suite_id": suite_id, "input_ref": upload_id});
     let uploaded = string(&key.post("/v1/evals", &body).await.unwrap().body["id"]);
     world.wait_for_status(&uploaded, "succeeded").await;
-    assert_eq!(enter(&key, &uploaded, "uploaded").await.status, 201);
+    enter(&key, &uploaded, "uploaded").await.expect_status(201);
     let other = scored(&key, &suite_id, &rights(100, 0)).await;
     let lunch = world
         .submit_and_wait(&crate::harness::one_prediction())
@@ -982,7 +963,7 @@ async fn entries_at_the_close_are_exact() {
     assert!(entries.values().all(|count| *count <= 3), "{entries:?}");
     assert!(!entries.is_empty(), "no caller entered before the close");
     let late = scored(&reader, &suite_id, &rights(N, 0)).await;
-    assert_eq!(enter(&reader, &late, "late").await.status, 409);
+    enter(&reader, &late, "late").await.expect_status(409);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -1004,12 +985,9 @@ async fn killed_workers_leave_the_same_board() {
         let suite_id = &suite_id;
         async move {
             let job_id = scored(&client, suite_id, &rights(40 + 2 * at, at)).await;
-            assert_eq!(
-                enter(&client, &job_id, &format!("entry {at:02}"))
-                    .await
-                    .status,
-                201
-            );
+            enter(&client, &job_id, &format!("entry {at:02}"))
+                .await
+                .expect_status(201);
         }
     }))
     .await;

@@ -25,7 +25,7 @@ use self::places::{
 };
 use crate::artifacts::start_s3;
 use crate::device;
-use crate::harness::{World, ground, org, secrets_in, string, wait_until, with_token};
+use crate::harness::{Expect, World, ground, org, secrets_in, string, wait_until, with_token};
 use crate::mail;
 use crate::spans::Collector;
 use crate::uploads::{complete, open, put};
@@ -326,19 +326,16 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
     let made = owner
         .post("/v1/keys", &json!({"name": "canary"}))
         .await
-        .unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+        .expect_status(201);
     let key = string(&made.body["key"]);
     planted.add_generated("key", &key, &[]);
     let new = json!({"url": "https://receiver.invalid/", "events": ["ping"]});
-    let webhook = owner.post("/v1/webhooks", &new).await.unwrap();
-    assert_eq!(webhook.status, 201, "{}", webhook.body);
+    let webhook = owner.post("/v1/webhooks", &new).await.expect_status(201);
     let path = format!("/v1/webhooks/{}", string(&webhook.body["id"]));
     let rotated = owner
         .post(&format!("{path}/rotate"), &json!({}))
         .await
-        .unwrap();
-    assert_eq!(rotated.status, 201, "{}", rotated.body);
+        .expect_status(201);
     for created in [&webhook, &rotated] {
         // Without its prefix, and the last characters, which the webhook shows.
         let secret = string(&created.body["secret"]);
@@ -347,8 +344,7 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
     let test = owner
         .post(&format!("{path}/test"), &json!({}))
         .await
-        .unwrap();
-    assert_eq!(test.status, 202, "{}", test.body);
+        .expect_status(202);
     responses.rest(&test);
     for path in [
         path.clone(),
@@ -370,8 +366,7 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
         planted.add_generated("key of a device login", &key, &[]);
     }
     let unknown = json!({"device_code": key});
-    let refused = device::poll(world, &unknown).await;
-    assert_eq!(refused.status, 401, "{}", refused.body);
+    let refused = device::poll(world, &unknown).await.expect_status(401);
     responses.rest(&refused);
     // A link is used over REST, then again over REST and over gRPC.
     let email = format!("{}@example.org", canary("person"));
@@ -381,8 +376,7 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
         .anonymous()
         .post("/v1/auth/email/verify", &json!({"token": token}))
         .await
-        .unwrap();
-    assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+        .expect_status(201);
     planted.add_generated("session", &string(&signed_in.body["token"]), &[]);
     let again = json!({"token": token});
     responses.rest(
@@ -456,7 +450,7 @@ async fn credentials(world: &World, planted: &mut Planted, responses: &Responses
             .await,
     );
     let revoked = owner
-        .send(owner.request("DELETE", &format!("/v1/keys/{}", string(&made.body["id"]))))
+        .delete(&format!("/v1/keys/{}", string(&made.body["id"])))
         .await
         .unwrap();
     responses.rest(&revoked);
@@ -594,8 +588,7 @@ async fn predictions(
             .request("POST", "/v1/evals")
             .header("idempotency-key", &idempotency_key)
             .json(&body);
-        let response = key.send(request).await.unwrap();
-        assert_eq!(response.status, 202, "{}", response.body);
+        let response = key.send(request).await.expect_status(202);
         responses.rest(&response);
         jobs.push(string(&response.body["id"]));
     }
@@ -608,8 +601,7 @@ async fn predictions(
                 .json(&other),
         )
         .await
-        .unwrap();
-    assert_eq!(refused.status, 422);
+        .expect_status(422);
     responses.rest(&refused);
     let by_grpc = v1::CreateEvalRequest {
         suite_id: "suite:canaries".into(),
@@ -647,8 +639,10 @@ async fn predictions(
             .lock()
             .unwrap()
             .add("responses", job.to_string());
-        let trace = key.get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap();
-        assert_eq!(trace.status, 200);
+        let trace = key
+            .get(&format!("/v1/jobs/{job_id}/trace"))
+            .await
+            .expect_status(200);
         responses
             .0
             .lock()
@@ -692,14 +686,11 @@ async fn uploads(key: &Client, planted: &mut Planted, responses: &Responses) -> 
         for (number, part) in [(1, &bytes[..middle]), (2, &bytes[middle..])] {
             responses.rest(&put(key, &upload_id, number, part.to_vec()).await);
         }
-        let completed = complete(key, &upload_id).await;
+        let completed =
+            complete(key, &upload_id)
+                .await
+                .expect_status(if at < 3 { 200 } else { 422 });
         responses.rest(&completed);
-        assert_eq!(
-            completed.status,
-            if at < 3 { 200 } else { 422 },
-            "{}",
-            completed.body
-        );
         if at < 3 {
             let submitted = submit(key, &upload_id).await;
             responses.rest(&submitted);
@@ -749,8 +740,7 @@ async fn people(world: &World, planted: &mut Planted, responses: &Responses) {
     let claimed = owner
         .post("/v1/domains", &json!({"domain": domain}))
         .await
-        .unwrap();
-    assert_eq!(claimed.status, 201, "{}", claimed.body);
+        .expect_status(201);
     let value = string(&claimed.body["record"]["value"]);
     responses.rest(&claimed);
     planted.add(
@@ -774,12 +764,7 @@ async fn secrets_appear_only_in_allowed_places() {
     failures(&world, &mut planted, &responses).await;
     let job_id = predictions(&world, &bucket, &mut planted, &responses).await;
     people(&world, &mut planted, &responses).await;
-    responses.rest(
-        &person
-            .send(person.request("DELETE", "/v1/session"))
-            .await
-            .unwrap(),
-    );
+    responses.rest(&person.delete("/v1/session").await.unwrap());
 
     let mut places = std::mem::take(&mut *responses.0.lock().unwrap());
     processes(&world, &mut places).await;

@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use crate::clients::or_skip;
 use crate::harness::{
-    World, cuts, in_time, org, pause, shared_world, string, with_setting, world, world_with,
+    Expect, World, cuts, in_time, org, pause, shared_world, string, with_setting, world, world_with,
 };
 use crate::{clients, device, feedback};
 
@@ -609,8 +609,8 @@ async fn credential_from_standard_input_is_checked_before_it_is_stored() {
     assert_eq!(keys[0]["name"], "ci");
     let logout = ["logout", "--profile", "ci"];
     user.run(&logout).await.assert(0);
-    let ended = world.owner().get("/v1/me").await.unwrap();
-    assert_eq!(ended.status, 401, "the session has ended: {}", ended.body);
+    // The session has ended.
+    world.owner().get("/v1/me").await.expect_status(401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

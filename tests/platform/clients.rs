@@ -11,7 +11,7 @@ use assay_tests::demo_suite;
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 
-use crate::harness::{World, long_test, org, skip, string, world};
+use crate::harness::{Expect, World, long_test, org, skip, string, world};
 
 /// The tolerance for differences from the library, as the order of summation may differ.
 const TOLERANCE: f64 = 1e-12;
@@ -445,8 +445,7 @@ async fn submit_and_wait(world: &World, suite_id: &str, predictions: &[Value]) -
             &json!({"suite_id": suite_id, "predictions": predictions}),
         )
         .await
-        .unwrap();
-    assert_eq!(made.status, 202, "{}", made.body);
+        .expect_status(202);
     let job = key
         .wait_until_finished(&string(&made.body["id"]), &|_| {})
         .await

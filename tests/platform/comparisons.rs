@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::cli::Cli;
 use crate::dashboard::visitor::Visitor;
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, org, shared_world, string,
-    with_token, world,
+    Expect, World, error_code, field_error, field_errors, one_prediction, org, shared_world,
+    string, with_token, world,
 };
 use crate::{disclosure, feedback, metrics};
 
@@ -85,8 +85,7 @@ async fn comparison_matches_item_scores() {
     let [habits, reversed] = two_submissions(&world).await;
     let a = feedback::submit_and_wait(&world, &world.org.key, &json!(habits)).await;
     let b = feedback::submit_and_wait(&world, &world.org.key, &json!(reversed)).await;
-    let response = compare(&world, &a, &b).await;
-    assert_eq!(response.status, 200, "{}", response.body);
+    let response = compare(&world, &a, &b).await.expect_status(200);
     let x = reciprocal_ranks(&world, &habits);
     let y = reciprocal_ranks(&world, &reversed);
     let differences: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
@@ -416,12 +415,7 @@ async fn comparison_respects_disclosure_policy() {
         ),
         (ends.to_vec(), &Value::Null, &Value::Null)
     );
-    assert_eq!(
-        (ladder.status, error_code(&ladder)),
-        (403, "forbidden".to_owned()),
-        "{}",
-        ladder.body
-    );
+    ladder.expect_error(403, "forbidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -505,11 +499,7 @@ async fn incomparable_jobs_return_distinct_errors() {
             vec![field_error("alpha", "unknown_field")],
         ),
     ] {
-        let response = send(body.clone()).await;
-        assert_eq!(
-            (response.status, field_errors(&response)),
-            (422, expected),
-            "{body}"
-        );
+        let response = send(body.clone()).await.expect_status(422);
+        assert_eq!(field_errors(&response), expected, "{body}");
     }
 }

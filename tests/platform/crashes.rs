@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    World, large_prediction, one_prediction, string, succeed, wait_until, world,
+    Expect, World, large_prediction, one_prediction, string, succeed, wait_until, world,
     world_on_own_servers, world_with,
 };
 
@@ -255,9 +255,8 @@ async fn locked_organization_does_not_block_others() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
         let other = world.client(&other.key);
-        assert_eq!(other.get("/v1/me").await.unwrap().status, 200);
-        let submitted = other.post("/v1/evals", &body).await.unwrap();
-        assert_eq!(submitted.status, 202, "{}", submitted.body);
+        other.get("/v1/me").await.expect_status(200);
+        other.post("/v1/evals", &body).await.expect_status(202);
     }
     for response in stuck.await.unwrap() {
         let response = response.unwrap();
@@ -271,7 +270,7 @@ async fn locked_organization_does_not_block_others() {
         );
     }
     hold.close().await.unwrap();
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    world.submit(&one_prediction()).await.expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,15 +335,11 @@ async fn orphaned_item_scores_are_removed() {
     let _second = world.stack.launch_api().unwrap();
     wait_until("removal", async || !first.exists()).await;
     assert!(second.exists());
-    assert_eq!(
-        world
-            .key()
-            .get(&format!("/v1/jobs/{id}/items"))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    world
+        .key()
+        .get(&format!("/v1/jobs/{id}/items"))
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -405,16 +400,12 @@ async fn exhausted_job_fails_with_refund() {
         .await
         .unwrap();
     assert_eq!(left, 0, "an internal failure refunds the charge");
-    assert_eq!(
-        world
-            .key()
-            .get(&format!("/v1/jobs/{job_id}/trace"))
-            .await
-            .unwrap()
-            .status,
-        200,
-        "the trace exists although no worker survived to write it"
-    );
+    // The trace exists although no worker survived to write it.
+    world
+        .key()
+        .get(&format!("/v1/jobs/{job_id}/trace"))
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -455,8 +446,7 @@ async fn jobs_finish_without_redis() {
 
     servers.redis_stop().unwrap();
     // A request that waited for Redis would get no response before Redis starts again.
-    let queued = world.submit(&one_prediction()).await;
-    assert_eq!(queued.status, 202, "{}", queued.body);
+    let queued = world.submit(&one_prediction()).await.expect_status(202);
     assert_eq!(queued.header("x-ratelimit-limit"), "1000");
     assert_eq!(
         world.wait_until_finished(&string(&queued.body["id"])).await["attempts"],

@@ -4,7 +4,7 @@
 use assay_tests::client::Response;
 use serde_json::Value;
 
-use crate::harness::{error_code, org, shared_world, string};
+use crate::harness::{Expect, error_code, org, shared_world, string};
 use crate::routes::{
     Callers, Class, FAILURES, MAILS, REQUESTS, ROUTES, Resource, Route, Who, world_for_routes,
 };
@@ -200,12 +200,7 @@ async fn session_remembers_chosen_organization() {
     );
     let stranger = org(&world.stack, "free").await;
     for unknown in [stranger.id.as_str(), "org_0", "nonsense"] {
-        let response = me(Some(unknown)).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned()),
-            "{unknown}"
-        );
+        me(Some(unknown)).await.expect_error(404, "not_found");
     }
 }
 
@@ -224,12 +219,7 @@ async fn key_for_other_organization_returns_404() {
         world.org.id.as_str()
     );
     for unknown in [other.id.as_str(), "org_0", "nonsense", ""] {
-        let response = me(unknown).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned()),
-            "{unknown}"
-        );
+        me(unknown).await.expect_error(404, "not_found");
     }
 }
 
@@ -281,7 +271,7 @@ async fn session_expires() {
             .await
             .unwrap();
         let session = world.client(&string(&made["token"]));
-        assert_eq!(session.get("/v1/me").await.unwrap().status, 200);
+        session.get("/v1/me").await.expect_status(200);
         sqlx::query(sqlx::AssertSqlSafe(format!(
             "update sessions set {change} where org_id = $1"
         )))
@@ -289,11 +279,9 @@ async fn session_expires() {
         .execute(&mut database)
         .await
         .unwrap();
-        let response = session.get("/v1/me").await.unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (401, "invalid_token".to_owned()),
-            "{change}"
-        );
+        session
+            .get("/v1/me")
+            .await
+            .expect_error(401, "invalid_token");
     }
 }

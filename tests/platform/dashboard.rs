@@ -22,7 +22,7 @@ use tokio::process::Command;
 
 use crate::chromium::Chromium;
 use crate::clients::{MissingTool, node_with, prepare};
-use crate::harness::{World, long_test, one_prediction, org, string, wait_until};
+use crate::harness::{Expect, World, long_test, one_prediction, org, string, wait_until};
 use crate::{boards, device, mail, uploads};
 use routes::{Resources, world};
 use visitor::Visitor;
@@ -255,7 +255,7 @@ async fn hostile_texts_stay_texts() {
                     .request("POST", "/v1/auth/email")
                     .header("user-agent", string(&value["program"]))
                     .json(&json!({"email": email}));
-                assert_eq!(anonymous.send(request).await.unwrap().status, 202);
+                anonymous.send(request).await.expect_status(202);
                 json!(newest_link(&world, &email).await)
             }
             // Jobs with these labels, of the organization that the user has created.
@@ -264,8 +264,7 @@ async fn hostile_texts_stay_texts() {
                 let eve = world.client(&session);
                 for label in value["labels"].as_array().unwrap() {
                     let eval = json!({"suite_id": SUITE_ID, "predictions": one_prediction(), "label": label});
-                    let job = eve.post("/v1/evals", &eval).await.unwrap();
-                    assert_eq!(job.status, 202, "{}", job.body);
+                    eve.post("/v1/evals", &eval).await.expect_status(202);
                 }
                 Value::Null
             }
@@ -301,8 +300,7 @@ async fn submit_file(world: &World, suite_id: &str, label: &str, lines: &str) ->
     let key = world.key();
     let upload = uploads::uploaded(&key, json!({"kind": "predictions"}), lines.as_bytes()).await;
     let eval = json!({"suite_id": suite_id, "input_ref": upload, "label": label});
-    let job = key.post("/v1/evals", &eval).await.unwrap();
-    assert_eq!(job.status, 202, "{}", job.body);
+    let job = key.post("/v1/evals", &eval).await.expect_status(202);
     string(&job.body["id"])
 }
 
@@ -318,7 +316,9 @@ async fn states(world: &mut World, own: &Resources) -> Vec<Value> {
     }
     let broken = uploads::open(&world.key(), json!({"kind": "predictions"})).await;
     uploads::put(&world.key(), &broken, 1, "{\"item_id\":").await;
-    assert_eq!(uploads::complete(&world.key(), &broken).await.status, 422);
+    uploads::complete(&world.key(), &broken)
+        .await
+        .expect_status(422);
     // Without a worker, the job stays as it is.
     world.stack.workers.clear();
     let queued = submit_file(world, SUITE_ID, "queued", &line).await;
@@ -623,12 +623,8 @@ async fn tables_and_jobs_can_be_stored_as_files() {
     }
     let mut owner = Visitor::signed_in(&world, &world.org.session);
     for (route, media_type) in routes::FILES {
-        let file = owner.get(&own.fill(route)).await;
-        assert_eq!(
-            (file.status, file.header("content-type")),
-            (200, media_type),
-            "{route}"
-        );
+        let file = owner.get(&own.fill(route)).await.expect_status(200);
+        assert_eq!(file.header("content-type"), media_type, "{route}");
         assert!(
             file.header("content-disposition")
                 .starts_with("attachment; filename=\"")

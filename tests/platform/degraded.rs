@@ -17,18 +17,13 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{bucket_plan, start_failing_s3};
 use crate::harness::{
-    World, error_code, ground, in_time, large_prediction, list_files, long_test, one_prediction,
+    Expect, World, ground, in_time, large_prediction, list_files, long_test, one_prediction,
     own_ground, own_ground_of, pause, string, wait_until, with_token, world_on, world_with,
 };
 use crate::uploads::{complete, open, put, submit};
 
 fn assert_unavailable(response: &Response) {
-    assert_eq!(
-        (response.status, error_code(response)),
-        (503, "unavailable".to_owned()),
-        "{}",
-        response.body
-    );
+    response.expect_error(503, "unavailable");
     assert!(
         response
             .header("retry-after")
@@ -73,11 +68,8 @@ async fn assert_database_unavailable(world: &World) {
         .unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     assert!(refused.metadata().contains_key("retry-after"));
-    assert_eq!(
-        world.anonymous().get("/health").await.unwrap().status,
-        200,
-        "it uses no dependency"
-    );
+    // It uses no dependency.
+    world.anonymous().get("/health").await.expect_status(200);
     assert_eq!(
         (probe(world, "livez").await, probe(world, "readyz").await),
         (200, 503)
@@ -161,12 +153,9 @@ async fn failing_object_store_retries_jobs() {
     let world = world_with(bucket_plan(&endpoint, "s3://assay/some/place")).await;
     let key = world.key();
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
-    assert_eq!(
-        put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
-            .await
-            .status,
-        200
-    );
+    put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
+        .await
+        .expect_status(200);
     // Jobs that are accepted before the outage, and read after it.
     let hold = world.hold_answers().await;
     let first = string(&world.submit(&large_prediction()).await.body["id"]);
@@ -200,7 +189,7 @@ async fn failing_object_store_retries_jobs() {
     }
     assert!(attempts > 9, "some jobs were retried");
     // A rejected upload can continue.
-    assert_eq!(complete(&key, &upload_id).await.status, 200);
+    complete(&key, &upload_id).await.expect_status(200);
     let job = world
         .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;
@@ -265,13 +254,10 @@ async fn full_disk_writes_nothing_partial() {
     assert_eq!(left, Vec::<PathBuf>::new(), "no partial file is left");
 
     // A smaller write succeeds.
-    assert_eq!(
-        put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
-            .await
-            .status,
-        200
-    );
-    assert_eq!(complete(&key, &upload_id).await.status, 200);
+    put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
+        .await
+        .expect_status(200);
+    complete(&key, &upload_id).await.expect_status(200);
     let job = world
         .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::harness::{
-    Org, World, error_code, field_error, field_errors, org, pause, shared_world_without_workers,
-    string, wait_until, with_setting, world_with,
+    Expect, Org, World, error_code, field_error, field_errors, org, pause,
+    shared_world_without_workers, string, wait_until, with_setting, world_with,
 };
 
 /// Starts a world with two API processes, in which many logins can be started.
@@ -138,21 +138,12 @@ async fn keys(world: &World, org: &Org) -> i64 {
 }
 
 fn assert_ended(response: &Response) {
-    assert_eq!(
-        (response.status, error_code(response).as_str()),
-        (401, "invalid_token"),
-        "{}",
-        response.body
-    );
+    response.expect_error(401, "invalid_token");
 }
 
 fn assert_status(response: &Response, status: &str) {
-    assert_eq!(
-        (response.status, &response.body["status"]),
-        (200, &json!(status)),
-        "{}",
-        response.body
-    );
+    response.expect_status(200);
+    assert_eq!(response.body["status"], status, "{}", response.body);
     assert_eq!(
         response.body["api_key"].is_null(),
         status != "granted",
@@ -184,11 +175,9 @@ async fn approved_login_gets_a_key() {
     assert_status(&poll_by(&anonymous, &login).await, "pending");
     // The interval begins now, also on a busy machine.
     execute(&world, "update device_logins set polled_at = now()").await;
-    let early = poll_by(&anonymous, &login).await;
-    assert_eq!(
-        (early.status, error_code(&early).as_str()),
-        (429, "rate_limited")
-    );
+    let early = poll_by(&anonymous, &login)
+        .await
+        .expect_error(429, "rate_limited");
     let wait: u32 = early.header("retry-after").parse().unwrap();
     assert!((1..=5).contains(&wait), "{wait}");
     assert_status(&poll(&world, &login).await, "pending");
@@ -374,12 +363,12 @@ async fn invalid_device_login_returns_field_errors() {
         ),
     ] {
         let path = format!("/v1/auth/device{path}");
-        let refused = world.anonymous().post(&path, &body).await.unwrap();
-        assert_eq!(
-            (refused.status, field_errors(&refused)),
-            (422, vec![expected]),
-            "{body}"
-        );
+        let refused = world
+            .anonymous()
+            .post(&path, &body)
+            .await
+            .expect_status(422);
+        assert_eq!(field_errors(&refused), vec![expected], "{body}");
     }
 }
 
@@ -482,8 +471,7 @@ async fn member_who_left_creates_no_key() {
     let owner = world.owner();
     let member = async |role: &str| {
         let client = world.member(role).await;
-        let me = client.get("/v1/sessions").await.unwrap();
-        assert_eq!(me.status, 200);
+        client.get("/v1/sessions").await.expect_status(200);
         let members = owner.get("/v1/members").await.unwrap().body["members"].clone();
         let newest = members.as_array().unwrap().last().unwrap().clone();
         string(&newest["user_id"])
@@ -509,12 +497,11 @@ async fn member_who_left_creates_no_key() {
         logins.push(login);
     }
     let path = |place: usize| format!("/v1/members/{}", users[place]);
-    let removed = owner.send(owner.request("DELETE", &path(0))).await.unwrap();
-    assert_eq!(removed.status, 204);
+    owner.delete(&path(0)).await.expect_status(204);
     let viewer = owner
         .request("PATCH", &path(1))
         .json(&json!({"role": "viewer"}));
-    assert_eq!(owner.send(viewer).await.unwrap().status, 200);
+    owner.send(viewer).await.expect_status(200);
     for (login, status) in logins.iter().zip(["denied", "denied", "granted"]) {
         assert_status(&poll(&world, login).await, status);
     }
@@ -523,7 +510,7 @@ async fn member_who_left_creates_no_key() {
     let member = owner
         .request("PATCH", &path(1))
         .json(&json!({"role": "member"}));
-    assert_eq!(owner.send(member).await.unwrap().status, 200);
+    owner.send(member).await.expect_status(200);
     assert_status(&poll(&world, &logins[1]).await, "denied");
 
     // The same holds for an organization that is suspended, and for a key that would have expired.
@@ -555,13 +542,7 @@ async fn login_waits_for_room_among_the_keys() {
                 select 'key_' || n, org_id, 'k', prefix, decode(lpad(to_hex(n), 8, '0'), 'hex'), created_by
                 from api_keys, generate_series(1, 99) n";
     execute(&world, fill).await;
-    let full = poll(&world, &login).await;
-    assert_eq!(
-        (full.status, error_code(&full).as_str()),
-        (409, "conflict"),
-        "{}",
-        full.body
-    );
+    poll(&world, &login).await.expect_error(409, "conflict");
     execute(
         &world,
         "update api_keys set revoked_at = now() where id = 'key_1'",
@@ -652,8 +633,10 @@ async fn address_starts_ten_logins_per_minute() {
     assert_eq!(status.code(), tonic::Code::ResourceExhausted);
     // Sign-in emails have a limit of their own.
     let email = json!({"email": "ada@example.org"});
-    let sent = clients[0].post("/v1/auth/email", &email).await.unwrap();
-    assert_eq!(sent.status, 202, "{}", sent.body);
+    clients[0]
+        .post("/v1/auth/email", &email)
+        .await
+        .expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]

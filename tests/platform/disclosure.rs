@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, avoid_midnight, error_code, org, scrape, string, submit_until_succeeded,
-    successful_attempt, wait_until, with_setting, with_token, world, world_with,
+    Expect, World, avoid_midnight, org, scrape, string, submit_until_succeeded, successful_attempt,
+    wait_until, with_setting, with_token, world, world_with,
 };
 
 /// The number of items of each suite. With 37, no two shares agree in their first four digits.
@@ -293,17 +293,12 @@ async fn ladder_discloses_only_best_level() {
             .key()
             .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
             .await
-            .unwrap();
-        assert_eq!(trace.status, 200);
+            .expect_status(200);
         let items = world
             .key()
             .get(&format!("/v1/jobs/{}/items", string(&job["id"])))
             .await
-            .unwrap();
-        assert_eq!(
-            (items.status, error_code(&items)),
-            (403, "forbidden".to_owned())
-        );
+            .expect_error(403, "forbidden");
         pages += &format!("{job}{}{}", trace.body, items.body);
     }
     // The grid starts at the best trivial submission, which is correct for 1 of 37 items.
@@ -605,20 +600,13 @@ async fn daily_cap_counts_only_scorable_jobs() {
             .header("idempotency-key", "k")
             .json(&body(&suite_id, 3))
     };
-    let first = key.send(keyed()).await.unwrap();
-    assert_eq!(
-        (first.status, submitted(&key, &suite_id, 4).await.status),
-        (202, 202)
-    );
+    let first = key.send(keyed()).await.expect_status(202);
+    submitted(&key, &suite_id, 4).await.expect_status(202);
 
     let usage = key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"].clone();
-    let refused = submitted(&key, &suite_id, 5).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (429, "quota_exceeded".to_owned()),
-        "{}",
-        refused.body
-    );
+    let refused = submitted(&key, &suite_id, 5)
+        .await
+        .expect_error(429, "quota_exceeded");
     let message = "suite:daily allows 2 submissions and comparisons a day for an organization and all that share its allowance. The next day \
                    begins at midnight UTC.";
     assert_eq!(refused.body["error"]["message"], message);
@@ -676,22 +664,17 @@ async fn daily_cap_counts_only_scorable_jobs() {
 
     // A replayed request returns the same job; other suites and other organizations are not
     // affected.
-    let again = key.send(keyed()).await.unwrap();
-    assert_eq!((again.status, &again.body["id"]), (202, &first.body["id"]));
-    assert_eq!(submitted(&key, &free, 1).await.status, 202);
+    let again = key.send(keyed()).await.expect_status(202);
+    assert_eq!(again.body["id"], first.body["id"]);
+    submitted(&key, &free, 1).await.expect_status(202);
     let other = world.client(&org(&world.stack, "team").await.key);
-    assert_eq!(submitted(&other, &suite_id, 1).await.status, 202);
+    submitted(&other, &suite_id, 1).await.expect_status(202);
     // All versions count together, against the limit of the current one.
     publish(&world, "daily", 2, "max_submissions_per_day = 3")
         .await
         .unwrap();
-    assert_eq!(
-        (
-            submitted(&key, &suite_id, 6).await.status,
-            submitted(&key, &suite_id, 7).await.status
-        ),
-        (202, 429)
-    );
+    submitted(&key, &suite_id, 6).await.expect_status(202);
+    submitted(&key, &suite_id, 7).await.expect_status(429);
     // Submissions of the day before do not count.
     let yesterday = "update suite_disclosures set created_at = created_at - interval '1 day'
                      where job_id in (select id from jobs where label in ('3', '4'))";

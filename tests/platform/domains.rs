@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, org, pause, string, wait_until, with_token,
-    world_with,
+    Expect, World, error_code, field_error, field_errors, org, pause, string, wait_until,
+    with_token, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -48,10 +48,9 @@ async fn verify(client: &Client, domain: &str) -> Response {
 
 async fn auto_join(client: &Client, domain: &str, flag: bool) -> Response {
     client
-        .send(
-            client
-                .request("PATCH", &format!("/v1/domains/{domain}"))
-                .json(&json!({"auto_join": flag})),
+        .patch(
+            &format!("/v1/domains/{domain}"),
+            &json!({"auto_join": flag}),
         )
         .await
         .unwrap()
@@ -59,7 +58,7 @@ async fn auto_join(client: &Client, domain: &str, flag: bool) -> Response {
 
 async fn release(client: &Client, domain: &str) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/domains/{domain}")))
+        .delete(&format!("/v1/domains/{domain}"))
         .await
         .unwrap()
 }
@@ -70,8 +69,7 @@ async fn listed(client: &Client) -> Value {
 
 /// Claims a domain and publishes its record.
 async fn claim_with_record(client: &Client, name_server: &NameServer, domain: &str) {
-    let claimed = claim(client, domain).await;
-    assert_eq!(claimed.status, 201, "{}", claimed.body);
+    let claimed = claim(client, domain).await.expect_status(201);
     name_server.show(
         &string(&claimed.body["record"]["name"]),
         &[&string(&claimed.body["record"]["value"])],
@@ -81,13 +79,8 @@ async fn claim_with_record(client: &Client, name_server: &NameServer, domain: &s
 /// Claims and verifies a domain, and returns it.
 pub async fn claim_verified(client: &Client, name_server: &NameServer, domain: &str) -> Value {
     claim_with_record(client, name_server, domain).await;
-    let verified = verify(client, domain).await;
-    assert_eq!(
-        (verified.status, &verified.body["verified"]),
-        (200, &json!(true)),
-        "{}",
-        verified.body
-    );
+    let verified = verify(client, domain).await.expect_status(200);
+    assert_eq!(verified.body["verified"], true, "{}", verified.body);
     verified.body["domain"].clone()
 }
 
@@ -103,10 +96,9 @@ async fn expire(world: &World) {
 async fn dns_record_verifies_domain() {
     let (world, name_server) = world().await;
     let owner = world.owner();
-    let claimed = claim(&owner, " Bücher.EXAMPLE. ").await;
+    let claimed = claim(&owner, " Bücher.EXAMPLE. ").await.expect_status(201);
     assert_eq!(
-        (claimed.status, &claimed.body["domain"]),
-        (201, &json!("xn--bcher-kva.example")),
+        claimed.body["domain"], "xn--bcher-kva.example",
         "{}",
         claimed.body
     );
@@ -149,19 +141,15 @@ async fn dns_record_verifies_domain() {
         json!([]),
         "an unverified claim is not listed"
     );
-    assert_eq!(
-        auto_join(&owner, "bücher.example", true).await.status,
-        404,
-        "an unverified claim cannot be used"
-    );
+    // An unverified claim cannot be used.
+    auto_join(&owner, "bücher.example", true)
+        .await
+        .expect_status(404);
     name_server.show(&string(&record["name"]), &[&value[..20], &value[20..]]);
-    let verified = verify(&owner, "B%C3%BCcher.example").await;
-    assert_eq!(
-        (verified.status, &verified.body["verified"]),
-        (200, &json!(true)),
-        "{}",
-        verified.body
-    );
+    let verified = verify(&owner, "B%C3%BCcher.example")
+        .await
+        .expect_status(200);
+    assert_eq!(verified.body["verified"], true, "{}", verified.body);
     let domain = &verified.body["domain"];
     let mut fields: Vec<_> = domain
         .as_object()
@@ -191,24 +179,19 @@ async fn dns_record_verifies_domain() {
         verified.body,
         "repeating it changes nothing"
     );
-    let again = claim(&owner, "bücher.example").await;
-    assert_eq!(
-        (again.status, error_code(&again)),
-        (409, "conflict".to_owned())
-    );
+    claim(&owner, "bücher.example")
+        .await
+        .expect_error(409, "conflict");
 
-    let gone = release(&owner, "bücher.example").await;
-    assert_eq!((gone.status, gone.body), (204, Value::Null));
+    let gone = release(&owner, "bücher.example").await.expect_status(204);
+    assert_eq!(gone.body, Value::Null);
     assert_eq!(listed(&owner).await, json!([]));
     for response in [
         release(&owner, "bücher.example").await,
         verify(&owner, "bücher.example").await,
         auto_join(&owner, "bücher.example", true).await,
     ] {
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned())
-        );
+        response.expect_error(404, "not_found");
     }
 }
 
@@ -226,10 +209,10 @@ async fn invalid_domain_claim_returns_field_error() {
         ("co.uk", "public_suffix"),
         ("com", "public_suffix"),
     ] {
-        let refused = claim(&owner, domain).await;
+        let refused = claim(&owner, domain).await.expect_status(422);
         assert_eq!(
-            (refused.status, field_errors(&refused)),
-            (422, vec![field_error("domain", reason)]),
+            field_errors(&refused),
+            vec![field_error("domain", reason)],
             "{domain}"
         );
     }
@@ -284,12 +267,10 @@ async fn repeated_claim_extends_its_expiry() {
         &[&string(&first["record"]["value"])],
     );
     expire(&world).await;
-    let late = verify(&owner, "acme.example").await;
-    assert_eq!(
-        (late.status, error_code(&late)),
-        (404, "not_found".to_owned()),
-        "the claim has expired, although the record is there"
-    );
+    // The claim has expired, although the record is there.
+    verify(&owner, "acme.example")
+        .await
+        .expect_error(404, "not_found");
     let third = claim(&owner, "acme.example").await.body;
     assert_ne!(third["record"]["value"], first["record"]["value"]);
     assert_eq!(
@@ -320,12 +301,12 @@ async fn verified_domain_has_one_owner() {
     claim_with_record(&world.owner(), &name_server, "acme.example").await;
     claim_with_record(&other, &name_server, "acme.example").await;
     assert_eq!(verify(&other, "acme.example").await.body["verified"], true);
-    let late = verify(&world.owner(), "acme.example").await;
-    assert_eq!(
-        (late.status, error_code(&late)),
-        (409, "conflict".to_owned())
-    );
-    assert_eq!(claim(&world.owner(), "acme.example").await.status, 409);
+    verify(&world.owner(), "acme.example")
+        .await
+        .expect_error(409, "conflict");
+    claim(&world.owner(), "acme.example")
+        .await
+        .expect_status(409);
     // Another organization's domain looks like an unknown one.
     let stranger = world.client(&org(&world.stack, "team").await.session);
     for domain in ["acme.example", "nobody.example"] {
@@ -342,7 +323,7 @@ async fn verified_domain_has_one_owner() {
     }
     assert_eq!(listed(&stranger).await, json!([]));
     // A released domain can be verified by the other organization.
-    assert_eq!(release(&other, "acme.example").await.status, 204);
+    release(&other, "acme.example").await.expect_status(204);
     assert_eq!(
         verify(&world.owner(), "acme.example").await.body["verified"],
         true
@@ -381,19 +362,15 @@ async fn name_server_failure_returns_503() {
     let (world, name_server) = world().await;
     let owner = world.owner();
     claim(&owner, "broken.example").await;
-    let failed = verify(&owner.without_retries(), "broken.example").await;
-    assert_eq!(
-        (failed.status, error_code(&failed)),
-        (503, "unavailable".to_owned())
-    );
+    let failed = verify(&owner.without_retries(), "broken.example")
+        .await
+        .expect_error(503, "unavailable");
     assert!(!failed.header("retry-after").is_empty());
     claim_with_record(&owner, &name_server, "acme.example").await;
     drop(name_server);
-    let unavailable = verify(&owner.without_retries(), "acme.example").await;
-    assert_eq!(
-        (unavailable.status, error_code(&unavailable)),
-        (503, "unavailable".to_owned())
-    );
+    let unavailable = verify(&owner.without_retries(), "acme.example")
+        .await
+        .expect_error(503, "unavailable");
     let body = unavailable.body.to_string().to_lowercase();
     assert!(
         !body.contains("dns") && !body.contains("io error"),
@@ -418,11 +395,10 @@ async fn domain_address_auto_joins_at_sign_in() {
         "org_required",
         "auto-join is off by default"
     );
-    let changed = auto_join(&owner, "acme.example", true).await;
-    assert_eq!(
-        (changed.status, &changed.body["auto_join"]),
-        (200, &json!(true))
-    );
+    let changed = auto_join(&owner, "acme.example", true)
+        .await
+        .expect_status(200);
+    assert_eq!(changed.body["auto_join"], true);
     assert_eq!(listed(&owner).await, json!([changed.body]));
     for stranger in [
         "ada@mail.acme.example",
@@ -463,10 +439,7 @@ async fn domain_address_auto_joins_at_sign_in() {
         .find(|member| member["email"] == "ada@acme.example")
         .unwrap();
     owner
-        .send(owner.request(
-            "DELETE",
-            &format!("/v1/members/{}", string(&ada["user_id"])),
-        ))
+        .delete(&format!("/v1/members/{}", string(&ada["user_id"])))
         .await
         .unwrap();
     assert_eq!(error_code(&me("ada@acme.example").await), "org_required");
@@ -670,10 +643,9 @@ async fn three_misses_disable_auto_join() {
         verify(&owner(&world), "acme.example").await.body["verified"],
         true
     );
-    assert_eq!(
-        auto_join(&owner(&world), "acme.example", true).await.status,
-        200
-    );
+    auto_join(&owner(&world), "acme.example", true)
+        .await
+        .expect_status(200);
     assert_eq!(
         restart_and_check(&mut world, "acme.example").await,
         0,
@@ -699,17 +671,12 @@ async fn three_misses_disable_auto_join() {
         .unwrap();
     assert_eq!(error_code(&me), "org_required");
     // Auto-join can be enabled again after the record was verified.
-    let refused = auto_join(&owner(&world), "acme.example", true).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned())
-    );
-    assert_eq!(
-        auto_join(&owner(&world), "acme.example", false)
-            .await
-            .status,
-        200
-    );
+    auto_join(&owner(&world), "acme.example", true)
+        .await
+        .expect_error(409, "invalid_state");
+    auto_join(&owner(&world), "acme.example", false)
+        .await
+        .expect_status(200);
     assert_eq!(
         verify(&owner(&world), "acme.example").await.body,
         json!({"verified": false})
@@ -802,8 +769,7 @@ async fn new_proof_takes_over_orphaned_domain() {
     ]
     .map(|org| world.client(&org.session));
     for buyer in &buyers {
-        let claimed = claim(buyer, "acme.example").await;
-        assert_eq!(claimed.status, 201, "{}", claimed.body);
+        claim(buyer, "acme.example").await.expect_status(201);
         assert_eq!(
             verify(buyer, "acme.example").await.body,
             json!({"verified": false}),
@@ -827,7 +793,7 @@ async fn new_proof_takes_over_orphaned_domain() {
         json!([]),
         "the former owner has lost the domain"
     );
-    assert_eq!(verify(&former, "acme.example").await.status, 404);
+    verify(&former, "acme.example").await.expect_status(404);
     let winner = &buyers[usize::from(b.status == 200)];
     let won = listed(winner).await;
     assert_eq!(
@@ -845,7 +811,7 @@ async fn new_proof_takes_over_orphaned_domain() {
         "nobody joins the former owner's organization"
     );
     // The former owner can claim the domain only after the new owner's record is gone.
-    assert_eq!(claim(&former, "acme.example").await.status, 409);
+    claim(&former, "acme.example").await.expect_status(409);
     let released = former.get("/v1/audit?type=domain.released").await.unwrap();
     let entry = &released.body["entries"][0];
     assert_eq!(

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
 use crate::harness::{
-    World, error_code, one_prediction, org, pause, shared_world, string, wait_until, with_setting,
+    Expect, World, error_code, one_prediction, org, pause, shared_world, string, wait_until, with_setting,
     world_with,
 };
 use crate::uploads::{open, put};
@@ -73,7 +73,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
     let renamed = owner
         .request("PATCH", &format!("/v1/orgs/{}", world.org.id))
         .json(&json!({"name": "Canary Incorporated"}));
-    assert_eq!(owner.send(renamed).await.unwrap().status, 200);
+    owner.send(renamed).await.expect_status(200);
     owner
         .post("/v1/invites", &json!({"email": "canary@example.org"}))
         .await
@@ -149,16 +149,11 @@ async fn deleted_org_leaves_what_accounting_needs() {
         "repeating it changes nothing"
     );
 
-    let unknown = key.get("/v1/me").await.unwrap();
-    assert_eq!(
-        (unknown.status, error_code(&unknown)),
-        (401, "invalid_token".to_owned())
-    );
-    let without_org = session.get("/v1/me").await.unwrap();
-    assert_eq!(
-        (without_org.status, error_code(&without_org)),
-        (403, "org_required".to_owned())
-    );
+    key.get("/v1/me").await.expect_error(401, "invalid_token");
+    session
+        .get("/v1/me")
+        .await
+        .expect_error(403, "org_required");
     // The running attempt must not write any more.
     sqlx::Connection::close(answers).await.unwrap();
     pause("nothing to happen", std::time::Duration::from_secs(2)).await;
@@ -303,11 +298,8 @@ async fn erased_user_leaves_an_id() {
         refusal.contains(&world.org.id) && refusal.contains("only owner"),
         "{refusal}"
     );
-    assert_eq!(
-        world.owner().get("/v1/me").await.unwrap().status,
-        200,
-        "a refusal changes nothing"
-    );
+    // A refusal changes nothing.
+    world.owner().get("/v1/me").await.expect_status(200);
 
     let second = org(&world.stack, "team").await;
     world
@@ -336,7 +328,7 @@ async fn erased_user_leaves_an_id() {
         .await
         .unwrap();
     assert_eq!(counted, 0);
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 401);
+    world.owner().get("/v1/me").await.expect_status(401);
     // The organization's data stays.
     assert_eq!(
         world
@@ -461,11 +453,11 @@ async fn operator_revokes_keys_and_ends_sessions() {
         json!([first["key_id"], first["org_id"]]),
         json!([key_id, world.org.id])
     );
-    let revoked = world.key().get("/v1/me").await.unwrap();
-    assert_eq!(
-        (revoked.status, error_code(&revoked)),
-        (401, "key_revoked".to_owned())
-    );
+    world
+        .key()
+        .get("/v1/me")
+        .await
+        .expect_error(401, "key_revoked");
     assert_eq!(
         world
             .stack
@@ -496,20 +488,13 @@ async fn operator_revokes_keys_and_ends_sessions() {
         ended,
         json!({"session_id": session_id, "user_id": one["user_id"], "ended": 1})
     );
-    assert_eq!(
-        world
-            .client(&string(&one["token"]))
-            .get("/v1/me")
-            .await
-            .unwrap()
-            .status,
-        401
-    );
-    assert_eq!(
-        world.owner().get("/v1/me").await.unwrap().status,
-        200,
-        "the other session stays valid"
-    );
+    world
+        .client(&string(&one["token"]))
+        .get("/v1/me")
+        .await
+        .expect_status(401);
+    // The other session stays valid.
+    world.owner().get("/v1/me").await.expect_status(200);
     assert_eq!(
         world
             .stack
@@ -524,7 +509,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
         .await
         .unwrap();
     assert_eq!(all, json!({"user_id": one["user_id"], "ended": 1}));
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 401);
+    world.owner().get("/v1/me").await.expect_status(401);
     assert!(
         refused(&world, &["session", "end"])
             .await
@@ -641,7 +626,7 @@ async fn next_delete_completes_interrupted_one() {
         .post("/v1/keys", &json!({"name": "canary"}))
         .await
         .unwrap();
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    world.submit(&one_prediction()).await.expect_status(202);
     // Simulates a command that died after its first transaction.
     let marked = "update orgs set suspended_at = now(), deleted_at = now() where id = $1";
     sqlx::query(marked)
@@ -649,11 +634,11 @@ async fn next_delete_completes_interrupted_one() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let refused = world.key().get("/v1/me").await.unwrap();
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (403, "forbidden".to_owned())
-    );
+    world
+        .key()
+        .get("/v1/me")
+        .await
+        .expect_error(403, "forbidden");
     let completed = delete(&world, &world.org.id).await;
     assert_eq!(
         (&completed["changed"], &completed["deleted"]["keys"]),
@@ -775,8 +760,7 @@ async fn use_the_product(world: &World) {
             json!({"url": "https://receiver.example/hook", "events": ["job.succeeded"], "description": "guest"}),
         ),
     ] {
-        let made = owner.post(path, &body).await.unwrap();
-        assert_eq!(made.status, 201, "{path} {}", made.body);
+        owner.post(path, &body).await.expect_status(201);
     }
     let eval = json!({
         "suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "guest", "metadata": {"a": "guest"},
@@ -952,8 +936,11 @@ async fn erased_user_leaves_no_canary_in_any_column() {
     let mut world = world_with(Plan::default()).await;
     let email = "canary@example.org";
     let invite = json!({"email": email, "role": "owner"});
-    let invited = world.owner().post("/v1/invites", &invite).await.unwrap();
-    assert_eq!(invited.status, 201, "{}", invited.body);
+    world
+        .owner()
+        .post("/v1/invites", &invite)
+        .await
+        .expect_status(201);
     world.org.session = world.sign_in(email).await;
     world.org.email = email.into();
     use_the_product(&world).await;

@@ -3,15 +3,14 @@
 use serde_json::json;
 
 use crate::harness::{
-    before_longest_wait, error_code, field_error, field_errors, in_time, scrape, shared_world,
-    string, world,
+    Expect, before_longest_wait, error_code, field_error, field_errors, in_time, scrape,
+    shared_world, string, world,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_returns_build_and_environment() {
     let world = shared_world().await;
-    let health = world.anonymous().get("/health").await.unwrap();
-    assert_eq!(health.status, 200);
+    let health = world.anonymous().get("/health").await.expect_status(200);
     assert_eq!(health.body["env"], "development");
     assert_eq!(health.body["git_sha"], health.body["hfm_sha"]);
     assert_eq!(string(&health.body["git_sha"]).len(), 40);
@@ -69,19 +68,14 @@ async fn every_response_has_id_and_limits() {
 async fn unknown_path_404_wrong_method_405() {
     let world = shared_world().await;
     for client in [world.anonymous(), world.key()] {
-        let nowhere = client.get("/v1/nowhere").await.unwrap();
-        assert_eq!(
-            (nowhere.status, error_code(&nowhere)),
-            (404, "not_found".to_owned())
-        );
+        client
+            .get("/v1/nowhere")
+            .await
+            .expect_error(404, "not_found");
         let wrong = client
             .send(client.request("PUT", "/v1/keys"))
             .await
-            .unwrap();
-        assert_eq!(
-            (wrong.status, error_code(&wrong)),
-            (405, "invalid_request".to_owned())
-        );
+            .expect_error(405, "invalid_request");
         assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
     }
     for method in ["OPTIONS", "TRACE", "QUERY", "BREW"] {
@@ -94,12 +88,8 @@ async fn unknown_path_404_wrong_method_405() {
                 .key()
                 .send(world.key().request(method, path))
                 .await
-                .unwrap();
-            assert_eq!(
-                (refused.status, refused.header("allow")),
-                (405, allowed),
-                "{method} {path}"
-            );
+                .expect_status(405);
+            assert_eq!(refused.header("allow"), allowed, "{method} {path}");
             assert!(
                 refused.header("x-request-id").starts_with("req_")
                     && !refused.header("x-ratelimit-limit").is_empty()
@@ -107,11 +97,11 @@ async fn unknown_path_404_wrong_method_405() {
             assert_eq!(error_code(&refused), "invalid_request", "{method} {path}");
         }
     }
-    let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
-    assert_eq!(
-        (not_utf8.status, error_code(&not_utf8)),
-        (404, "not_found".to_owned())
-    );
+    world
+        .key()
+        .get("/v1/jobs/%ff")
+        .await
+        .expect_error(404, "not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,13 +177,9 @@ async fn malformed_returns_400_and_invalid_422() {
         ("application/json", &[b'['; 300]),
     ];
     for (content_type, body) in malformed {
-        let response = send(content_type, body.to_vec()).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (400, "invalid_request".to_owned()),
-            "{}",
-            response.body
-        );
+        send(content_type, body.to_vec())
+            .await
+            .expect_error(400, "invalid_request");
     }
     let unfit = [
         (json!([]), vec![field_error("body", "type")]),
@@ -216,12 +202,10 @@ async fn malformed_returns_400_and_invalid_422() {
         ),
     ];
     for (body, expected) in unfit {
-        let response = owner.post("/v1/keys", &body).await.unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (422, "validation_failed".to_owned()),
-            "{body}"
-        );
+        let response = owner
+            .post("/v1/keys", &body)
+            .await
+            .expect_error(422, "validation_failed");
         assert_eq!(field_errors(&response), expected, "{body}");
     }
     let twice = send(
@@ -240,28 +224,24 @@ async fn too_large_body_returns_413() {
         .request("POST", "/v1/evals")
         .header("content-type", "application/json")
         .body(vec![b' '; (5 << 20) + 1]);
-    let response = key.send(announced).await.unwrap();
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (413, "payload_too_large".to_owned())
-    );
+    key.send(announced)
+        .await
+        .expect_error(413, "payload_too_large");
     let chunks =
         futures_util::stream::iter((0..6).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1 << 20])));
     let chunked = key
         .request("POST", "/v1/evals")
         .header("content-type", "application/json")
         .body(reqwest::Body::wrap_stream(chunks));
-    let response = key.send(chunked).await.unwrap();
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (413, "payload_too_large".to_owned())
-    );
+    key.send(chunked)
+        .await
+        .expect_error(413, "payload_too_large");
     let small = world
         .owner()
         .request("POST", "/v1/keys")
         .header("content-type", "application/json")
         .body(vec![b' '; (64 << 10) + 1]);
-    assert_eq!(world.owner().send(small).await.unwrap().status, 413);
+    world.owner().send(small).await.expect_status(413);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,11 +271,11 @@ async fn database_error_discloses_no_internals() {
         .execute(&mut database)
         .await
         .unwrap();
-    let response = world.key().get("/v1/suites").await.unwrap();
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (500, "internal".to_owned())
-    );
+    let response = world
+        .key()
+        .get("/v1/suites")
+        .await
+        .expect_error(500, "internal");
     let body = response.body.to_string().to_lowercase();
     for word in ["suites", "sql", "relation", "postgres"] {
         assert!(!body.contains(word), "{body}");
@@ -331,7 +311,7 @@ async fn silent_connections_are_closed() {
         );
     })
     .await;
-    assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200);
+    world.anonymous().get("/health").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,14 +319,10 @@ async fn caller_input_never_becomes_label() {
     let world = world().await;
     let client = world.anonymous();
     for word in ["BREW", "WHEN"] {
-        assert_eq!(
-            client
-                .send(client.request(word, "/v1/keys"))
-                .await
-                .unwrap()
-                .status,
-            405
-        );
+        client
+            .send(client.request(word, "/v1/keys"))
+            .await
+            .expect_status(405);
     }
     client.get("/v1/nowhere/of-mine").await.unwrap();
     let metrics = scrape(&world.stack.apis[0]).await;
@@ -455,15 +431,14 @@ async fn cors_allows_only_configured_origins() {
         (401, "http://localhost:3000")
     );
     // OPTIONS without the headers of a preflight request is a method like any other.
-    let plain = client
+    client
         .send(
             client
                 .request("OPTIONS", "/v1/me")
                 .header("origin", "http://localhost:3000"),
         )
         .await
-        .unwrap();
-    assert_eq!(plain.status, 405);
+        .expect_status(405);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -499,53 +474,38 @@ async fn unrouted_requests_count_against_the_organization() {
     }
     // Without a valid credential, the response shows the limit of the address. A wrong credential
     // counts as a failed authentication.
-    let anonymous = world.anonymous().get("/v1/nowhere").await.unwrap();
-    assert_eq!(
-        (
-            anonymous.status,
-            anonymous.header("x-ratelimit-limit"),
-            anonymous.header("x-ratelimit-remaining")
-        ),
-        (404, "10", "10")
-    );
+    let anonymous = world
+        .anonymous()
+        .get("/v1/nowhere")
+        .await
+        .expect_status(404);
+    assert_eq!(anonymous.header("x-ratelimit-limit"), "10");
+    assert_eq!(anonymous.header("x-ratelimit-remaining"), "10");
     let guessed = world
         .client("svc_live_guess")
         .get("/v1/nowhere")
         .await
-        .unwrap();
-    assert_eq!(
-        (
-            guessed.status,
-            guessed.header("x-ratelimit-limit"),
-            guessed.header("x-ratelimit-remaining")
-        ),
-        (404, "10", "9")
-    );
+        .expect_status(404);
+    assert_eq!(guessed.header("x-ratelimit-limit"), "10");
+    assert_eq!(guessed.header("x-ratelimit-remaining"), "9");
     let free = crate::harness::org(&world.stack, "free").await;
     for _ in 0..60 {
-        assert_eq!(
-            world
-                .client(&free.key)
-                .get("/v1/nowhere")
-                .await
-                .unwrap()
-                .status,
-            404
-        );
-    }
-    assert_eq!(
         world
             .client(&free.key)
             .get("/v1/nowhere")
             .await
-            .unwrap()
-            .status,
-        429
-    );
-    assert_eq!(
-        world.client(&free.key).get("/v1/me").await.unwrap().status,
-        429
-    );
+            .expect_status(404);
+    }
+    world
+        .client(&free.key)
+        .get("/v1/nowhere")
+        .await
+        .expect_status(429);
+    world
+        .client(&free.key)
+        .get("/v1/me")
+        .await
+        .expect_status(429);
 }
 
 #[tokio::test(flavor = "multi_thread")]

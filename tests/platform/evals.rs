@@ -8,8 +8,8 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, large_prediction, one_prediction, org,
-    shared_world, shared_world_without_workers, string, with_token, world_with,
+    Expect, World, field_error, field_errors, large_prediction, one_prediction, org, shared_world,
+    shared_world_without_workers, string, with_token, world_with,
 };
 
 async fn without_workers() -> World {
@@ -29,8 +29,11 @@ async fn submission_is_queued_and_scored() {
         {"item_id": "person-00/day-2", "prediction": []},
         {"item_id": "nobody", "prediction": ["curry"]},
     ]});
-    let queued = world.key().post("/v1/evals", &body).await.unwrap();
-    assert_eq!(queued.status, 202, "{}", queued.body);
+    let queued = world
+        .key()
+        .post("/v1/evals", &body)
+        .await
+        .expect_status(202);
     assert_eq!(
         (&queued.body["status"], &queued.body["attempts"]),
         (&"queued".into(), &0.into())
@@ -209,13 +212,11 @@ async fn invalid_eval_returns_field_errors() {
         ),
     ];
     for (body, expected) in cases {
-        let response = world.key().post("/v1/evals", &body).await.unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (422, "validation_failed".to_owned()),
-            "{body}: {}",
-            response.body
-        );
+        let response = world
+            .key()
+            .post("/v1/evals", &body)
+            .await
+            .expect_error(422, "validation_failed");
         assert_eq!(field_errors(&response), expected, "{body}");
     }
     let jobs: i64 = sqlx::query_scalar("select count(*) from jobs where org_id = $1")
@@ -238,24 +239,23 @@ async fn idempotency_key_ignores_json_formatting() {
         key.send(request.body(body.to_owned())).await.unwrap()
     };
     let body = r#"{"suite_id":"suite:lunch","predictions":[{"item_id":"person-00/day-0","prediction":["curry"]}]}"#;
-    let first = send("k", body).await;
-    assert_eq!(
-        (first.status, first.header("idempotency-replayed")),
-        (202, "")
-    );
+    let first = send("k", body).await.expect_status(202);
+    assert_eq!(first.header("idempotency-replayed"), "");
     let spaced = r#"{ "predictions": [ {"prediction": ["c\u0075rry"], "item_id": "person-00/day-0", "note": 1} ], "suite_id": "suite:lunch", "label": null }"#;
-    let again = send("k", spaced).await;
+    let again = send("k", spaced).await.expect_status(202);
     assert_eq!(
-        (again.status, again.header("idempotency-replayed")),
-        (202, "true"),
+        again.header("idempotency-replayed"),
+        "true",
         "{}",
         again.body
     );
     assert_eq!(again.body["id"], first.body["id"]);
-    let other = send("k", &body.replace("curry", "ramen")).await;
+    let other = send("k", &body.replace("curry", "ramen"))
+        .await
+        .expect_status(422);
     assert_eq!(
-        (other.status, field_errors(&other)),
-        (422, vec![field_error("Idempotency-Key", "conflict")])
+        field_errors(&other),
+        vec![field_error("Idempotency-Key", "conflict")]
     );
     assert_eq!(other.body["error"]["details"]["job_id"], first.body["id"]);
     assert_ne!(send("k2", body).await.body["id"], first.body["id"]);
@@ -265,7 +265,7 @@ async fn idempotency_key_ignores_json_formatting() {
             [field_error("Idempotency-Key", "range")]
         );
     }
-    assert_eq!(send(&"x".repeat(128), body).await.status, 202);
+    send(&"x".repeat(128), body).await.expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,15 +278,11 @@ async fn foreign_job_returns_404() {
         format!("/v1/jobs/{}", string(&job["id"])),
         format!("/v1/jobs/{}/trace", string(&job["id"])),
     ] {
-        let theirs = stranger.get(&path).await.unwrap();
+        let theirs = stranger.get(&path).await.expect_error(404, "not_found");
         let unknown = stranger
             .get(&path.replace(&string(&job["id"]), "job_0000000000000000000000"))
             .await
             .unwrap();
-        assert_eq!(
-            (theirs.status, error_code(&theirs)),
-            (404, "not_found".to_owned())
-        );
         assert_eq!(
             theirs.body["error"]["message"],
             unknown.body["error"]["message"]
@@ -335,19 +331,14 @@ async fn predictions_for_another_version_are_rejected() {
             .await
             .unwrap()
     };
-    let first = submit("1", "first").await;
-    assert_eq!(first.status, 202, "{}", first.body);
+    let first = submit("1", "first").await.expect_status(202);
     publish_next_version(&world).await;
     // The version that was sent is part of the request that a key stands for.
     assert_eq!(
         field_errors(&submit("2", "first").await),
         [field_error("Idempotency-Key", "conflict")]
     );
-    let outdated = submit("1", "second").await;
-    assert_eq!(
-        (outdated.status, error_code(&outdated).as_str()),
-        (409, "conflict")
-    );
+    let outdated = submit("1", "second").await.expect_error(409, "conflict");
     assert_eq!(
         outdated.body["error"]["details"],
         json!({"suite_version": "1", "current_version": "2"})
@@ -357,13 +348,13 @@ async fn predictions_for_another_version_are_rejected() {
         [field_error("suite_version", "required")]
     );
     // A repetition returns its job although the suite has a new version.
-    let repeated = submit("1", "first").await;
-    assert_eq!(
-        (repeated.status, &repeated.body["id"]),
-        (202, &first.body["id"])
-    );
-    assert_eq!(submit("2", "third").await.status, 202);
-    assert_eq!(world.submit_once(&one_prediction()).await.status, 202);
+    let repeated = submit("1", "first").await.expect_status(202);
+    assert_eq!(repeated.body["id"], first.body["id"]);
+    submit("2", "third").await.expect_status(202);
+    world
+        .submit_once(&one_prediction())
+        .await
+        .expect_status(202);
 
     let message = |version: &str| v1::CreateEvalRequest {
         suite_id: demo_suite::SUITE_ID.into(),
@@ -411,13 +402,8 @@ async fn metadata_is_stored_with_the_job() {
             .unwrap()
     };
     let metadata = json!({"commit": "9f1c2e", "note": "größer <b>", "empty": ""});
-    let made = submit(&metadata).await;
-    assert_eq!(
-        (made.status, &made.body["metadata"]),
-        (202, &metadata),
-        "{}",
-        made.body
-    );
+    let made = submit(&metadata).await.expect_status(202);
+    assert_eq!(made.body["metadata"], metadata, "{}", made.body);
     let id = string(&made.body["id"]);
     let read = key.get(&format!("/v1/jobs/{id}")).await.unwrap();
     assert_eq!(read.body["metadata"], metadata);

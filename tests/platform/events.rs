@@ -9,7 +9,7 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org,
+    Expect, World, before_longest_wait, field_error, field_errors, one_prediction, org,
     shared_world, string, wait_until, world, world_with,
 };
 use crate::{feedback, mail};
@@ -19,8 +19,7 @@ async fn events(client: &Client, r#type: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut path = format!("/v1/events?type={type}&limit=2");
     loop {
-        let page = client.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = client.get(&path).await.expect_status(200);
         let events = page.body["events"].as_array().unwrap().clone();
         if events.is_empty() {
             return all;
@@ -64,7 +63,7 @@ async fn events_of_jobs_carry_the_job() {
     world.stack.workers.clear();
     let queued = string(&world.submit(&one_prediction()).await.body["id"]);
     let cancel = key.request("POST", &format!("/v1/jobs/{queued}/cancel"));
-    assert_eq!(key.send(cancel).await.unwrap().status, 200);
+    key.send(cancel).await.expect_status(200);
     let failed = string(&world.submit(&one_prediction()).await.body["id"]);
     let fail = "update jobs set status = 'failed', finished_at = now(), error_code = 'internal' where id = $1";
     sqlx::query(fail)
@@ -111,10 +110,7 @@ async fn changes_of_keys_and_members_are_events() {
         .send(owner.request("POST", &format!("/v1/keys/{id}/rotate")))
         .await
         .unwrap();
-    let revoked = owner
-        .send(owner.request("DELETE", &format!("/v1/keys/{id}")))
-        .await
-        .unwrap();
+    let revoked = owner.delete(&format!("/v1/keys/{id}")).await.unwrap();
     let created = wait_for_events(&owner, "key.created", 3).await;
     let without_secret = |key: &Value| {
         let mut key = key.clone();
@@ -138,18 +134,11 @@ async fn changes_of_keys_and_members_are_events() {
         let patch = owner
             .request("PATCH", &path)
             .json(&json!({"role": "member"}));
-        assert_eq!(owner.send(patch).await.unwrap().status, 200);
+        owner.send(patch).await.expect_status(200);
     }
     let promoted = wait_for_events(&owner, "member.role_changed", 1).await;
     assert_eq!(promoted[0]["data"]["role"], "member");
-    assert_eq!(
-        owner
-            .send(owner.request("DELETE", &path))
-            .await
-            .unwrap()
-            .status,
-        204
-    );
+    owner.delete(&path).await.expect_status(204);
     let removed = wait_for_events(&owner, "member.removed", 1).await;
     assert_eq!(removed[0]["data"], promoted[0]["data"]);
 }
@@ -165,18 +154,16 @@ async fn event_of_a_refused_change_does_not_exist() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let refused = owner
+    owner
         .post("/v1/keys", &json!({"name": "unannounced"}))
         .await
-        .unwrap();
-    assert_eq!(refused.status, 500, "{}", refused.body);
+        .expect_status(500);
     let keys = owner.get("/v1/keys").await.unwrap();
     assert_eq!(keys.body["keys"].as_array().unwrap().len(), 1);
-    let forbidden = viewer
+    viewer
         .post("/v1/keys", &json!({"name": "x"}))
         .await
-        .unwrap();
-    assert_eq!(forbidden.status, 403);
+        .expect_status(403);
     assert_eq!(events(&owner, "key.created").await, before);
 }
 
@@ -304,8 +291,7 @@ async fn reader_sees_every_event_once() {
     let mut path = String::from("/v1/events?limit=7&wait=5");
     // Other tests on the same server can hold events back for a while.
     wait_until("all events", async || {
-        let page = key.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = key.get(&path).await.expect_status(200);
         let events = page.body["events"].as_array().unwrap();
         let jobs = events
             .iter()
@@ -335,8 +321,8 @@ async fn waiting_request_returns_with_the_event() {
     let empty = key
         .get("/v1/events?type=job.succeeded&wait=1")
         .await
-        .unwrap();
-    assert_eq!((empty.status, &empty.body["events"]), (200, &json!([])));
+        .expect_status(200);
+    assert_eq!(empty.body["events"], json!([]));
     let mut cursor = string(&empty.body["next_cursor"]);
     before_longest_wait(&key, async || {
         let path = format!("/v1/events?type=job.succeeded&wait=30&cursor={cursor}");
@@ -357,12 +343,9 @@ async fn waiting_request_returns_with_the_event() {
         "type=job.lost",
         "since=1",
     ] {
-        let refused = key.get(&format!("/v1/events?{query}")).await.unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused).as_str()),
-            (422, "validation_failed"),
-            "{query}"
-        );
+        key.get(&format!("/v1/events?{query}"))
+            .await
+            .expect_error(422, "validation_failed");
     }
 }
 
@@ -388,16 +371,18 @@ async fn key_sees_events_of_its_scopes() {
     for client in [world.key(), owner] {
         assert!(types(&client).await.contains("key.created"));
     }
-    let usage = narrow.get("/v1/events?type=usage.threshold").await.unwrap();
+    let usage = narrow
+        .get("/v1/events?type=usage.threshold")
+        .await
+        .expect_status(403);
     assert_eq!(
-        (usage.status, &usage.body["error"]["details"]),
-        (403, &json!({"reason": "scope", "required": "usage:read"}))
+        usage.body["error"]["details"],
+        json!({"reason": "scope", "required": "usage:read"})
     );
-    let keys = narrow.get("/v1/events?type=key.created").await.unwrap();
-    assert_eq!(
-        (keys.status, error_code(&keys).as_str()),
-        (403, "session_required")
-    );
+    narrow
+        .get("/v1/events?type=key.created")
+        .await
+        .expect_error(403, "session_required");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -416,16 +401,12 @@ async fn expiring_key_is_announced_once() {
         ));
     }
     let rotate = owner.request("POST", &format!("/v1/keys/{}/rotate", ids[1]));
-    assert_eq!(
-        owner
-            .send(rotate.json(&json!({"overlap_hours": 720})))
-            .await
-            .unwrap()
-            .status,
-        201
-    );
+    owner
+        .send(rotate.json(&json!({"overlap_hours": 720})))
+        .await
+        .expect_status(201);
     let revoke = owner.request("DELETE", &format!("/v1/keys/{}", ids[2]));
-    assert_eq!(owner.send(revoke).await.unwrap().status, 200);
+    owner.send(revoke).await.expect_status(200);
     let set = async |world: &World, days: f64, age: f64| {
         let sql = "update api_keys set expires_at = now() + $2 * interval '1 day', created_at = now() - $3 * interval '1 day'
                    where id = any($1)";
@@ -538,7 +519,7 @@ async fn erased_member_is_erased_from_events() {
     let world = shared_world().await;
     let owner = world.owner();
     let member = world.member("member").await;
-    assert_eq!(member.get("/v1/me").await.unwrap().status, 200);
+    member.get("/v1/me").await.expect_status(200);
     let members = owner.get("/v1/members").await.unwrap();
     let email = string(&members.body["members"][1]["email"]);
     world
@@ -600,5 +581,5 @@ async fn restored_events_precede_new_ones() {
     }
     let page = key.get("/v1/events").await.unwrap();
     let path = format!("/v1/events?cursor={}", string(&page.body["next_cursor"]));
-    assert_eq!(key.get(&path).await.unwrap().status, 200);
+    key.get(&path).await.expect_status(200);
 }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, prepare, python_with, run};
 use crate::harness::{
-    World, error_code, field_errors, ground, long_test, one_prediction, string, wait_until,
-    with_token, world_with,
+    Expect, World, field_errors, ground, long_test, one_prediction, string, wait_until, with_token,
+    world_with,
 };
 use crate::packages::{publish, with_model};
 use crate::serving::{self, package, sequence, sequence_message, totals};
@@ -222,8 +222,9 @@ async fn call(client: &Client, model: &str, operation: &str, body: &Value) -> Re
 /// Calls an operation that must succeed, and returns the body. A busy machine may exceed a
 /// deadline.
 async fn served(client: &Client, model: &str, operation: &str, body: &Value) -> Value {
-    let response = call(client, model, operation, body).await;
-    assert_eq!(response.status, 200, "{model}: {}", response.body);
+    let response = call(client, model, operation, body)
+        .await
+        .expect_status(200);
     response.body
 }
 
@@ -368,11 +369,9 @@ async fn check_results(world: &World, kind: Kind) {
     let external = served(&key, &ids, "embed", &mean).await;
     assert_close("mean", &external["data"], &embedded["data"]);
     // The bare network returns the state of the last position only.
-    let refused = call(&key, &codes, "embed", &mean).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".into())
-    );
+    call(&key, &codes, "embed", &mean)
+        .await
+        .expect_error(409, "invalid_state");
 }
 
 async fn check_samples(world: &World, kind: Kind) {
@@ -529,8 +528,11 @@ async fn check_publication(world: &World, kind: Kind) {
         let refused = publish(world, &folder, None).await.unwrap_err();
         assert!(refused.contains(message), "{message}: {refused}");
     }
-    let card = world.key().get("/v1/models/changed").await.unwrap();
-    assert_eq!(card.status, 404, "{}", card.body);
+    world
+        .key()
+        .get("/v1/models/changed")
+        .await
+        .expect_status(404);
 }
 
 /// Calls a model that returns its best items, which cannot rank options.
@@ -555,11 +557,9 @@ async fn check_top_k(world: &World, kind: Kind) {
         assert_close("best", &best["data"], &embedded["data"]);
     }
     let body = json!({"sequences": with_options()});
-    let refused = call(&key, "best", "predict", &body).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".into())
-    );
+    call(&key, "best", "predict", &body)
+        .await
+        .expect_error(409, "invalid_state");
 }
 
 async fn check_job(world: &World, model: &str) {
@@ -574,8 +574,11 @@ async fn check_job(world: &World, model: &str) {
     let before = totals(world).await;
     let parameters = json!({"top_k": 4});
     let body = json!({"model_id": model, "sequences": many, "parameters": parameters});
-    let job = world.key().post("/v1/predictions", &body).await.unwrap();
-    assert_eq!(job.status, 202, "{}", job.body);
+    let job = world
+        .key()
+        .post("/v1/predictions", &body)
+        .await
+        .expect_status(202);
     let id = string(&job.body["id"]);
     let job = world.wait_until_finished(&id).await;
     assert_eq!(job["status"], "succeeded", "{job}");
@@ -728,13 +731,9 @@ async fn check_invalid(world: &World, model: &str, operation: &str) {
     let expected = served(&key, EMBEDDED, operation, &body).await;
     let before = totals(world).await;
     let faulty = async {
-        let response = call(&key, model, operation, &trigger).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (500, "internal".into()),
-            "{model} {operation}: {}",
-            response.body
-        );
+        let response = call(&key, model, operation, &trigger)
+            .await
+            .expect_error(500, "internal");
         assert!(!response.body.to_string().contains("on purpose"));
     };
     let others = join_all([0, 1].map(|_| served(&key, model, operation, &body)));
@@ -756,13 +755,9 @@ async fn check_unresponsive(world: &World, model: &str) {
     let before = totals(world).await;
     let trigger = triggering();
     let faulty = async {
-        let response = call(&key.without_retries(), model, "predict", &trigger).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (503, "unavailable".into()),
-            "{model}: {}",
-            response.body
-        );
+        let response = call(&key.without_retries(), model, "predict", &trigger)
+            .await
+            .expect_error(503, "unavailable");
         assert_eq!(response.header("retry-after"), "1");
     };
     let others = async {
@@ -814,13 +809,9 @@ async fn check_killed(world: &mut World, engine: &External, models: &[String]) {
     for model in models {
         for operation in ["predict", "generate", "embed"] {
             for _ in 0..3 {
-                let response = call(&key, model, operation, &body).await;
-                assert_eq!(
-                    (response.status, error_code(&response)),
-                    (503, "unavailable".into()),
-                    "{model} {operation}: {}",
-                    response.body
-                );
+                call(&key, model, operation, &body)
+                    .await
+                    .expect_error(503, "unavailable");
             }
         }
     }

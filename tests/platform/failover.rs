@@ -5,9 +5,7 @@ use std::sync::Arc;
 use assay_tests::chaos::{self, Scale};
 use assay_tests::stack::{Ground, Plan};
 
-use crate::harness::{
-    error_code, ground, long_test, one_prediction, own_ground, wait_until, world_on,
-};
+use crate::harness::{Expect, ground, long_test, one_prediction, own_ground, wait_until, world_on};
 
 /// Kills or freezes the primary under load. The report fails if an acknowledged job is missing on
 /// the standby, or if requests and jobs are not served again.
@@ -63,13 +61,10 @@ async fn read_only_server_is_unavailable() {
     })
     .await;
     for _ in 0..5 {
-        let refused = world.submit_once(&one_prediction()).await;
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (503, "unavailable".to_owned()),
-            "{}",
-            refused.body
-        );
+        world
+            .submit_once(&one_prediction())
+            .await
+            .expect_error(503, "unavailable");
     }
     let undo = "set default_transaction_read_only = off; alter system reset default_transaction_read_only; select pg_reload_conf()";
     for statement in undo.split("; ") {

@@ -6,7 +6,7 @@ use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, string, with_token, world,
+    Expect, World, field_error, field_errors, one_prediction, string, with_token, world,
 };
 
 /// The lunch suite under another name, with another metric and per-item feedback.
@@ -202,12 +202,10 @@ async fn unreadable_scores_return_distinct_errors() {
             .await
             .unwrap()
     };
-    let refused = items(&without["id"], "").await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (403, "forbidden".to_owned()),
-        "the suite does not allow it"
-    );
+    // The suite does not allow it.
+    items(&without["id"], "")
+        .await
+        .expect_error(403, "forbidden");
     let suite = SUITE_ID.parse().unwrap();
     let version_2 = assay_core::model::suite_items::ItemCursor::new(&suite, "2".into(), 1);
     let beyond = assay_core::model::suite_items::ItemCursor::new(&suite, "1".into(), 400);
@@ -222,12 +220,8 @@ async fn unreadable_scores_return_distinct_errors() {
         (format!("?cursor={beyond}"), field_error("cursor", "format")),
         ("?page=2".into(), field_error("page", "unknown_field")),
     ] {
-        let response = items(&with["id"], &query).await;
-        assert_eq!(
-            (response.status, field_errors(&response)),
-            (422, vec![expected]),
-            "{query}"
-        );
+        let response = items(&with["id"], &query).await.expect_status(422);
+        assert_eq!(field_errors(&response), vec![expected], "{query}");
     }
     world.stack.workers.clear();
     let waiting = world
@@ -238,10 +232,8 @@ async fn unreadable_scores_return_distinct_errors() {
         )
         .await
         .unwrap();
-    let refused = items(&waiting.body["id"], "").await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned()),
-        "the job has no scores yet"
-    );
+    // The job has no scores yet.
+    items(&waiting.body["id"], "")
+        .await
+        .expect_error(409, "invalid_state");
 }

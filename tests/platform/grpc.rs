@@ -16,7 +16,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, before_longest_wait, error_code, one_prediction, shared_world,
+    Expect, World, before_longest_wait, error_code, one_prediction, shared_world,
     shared_world_without_workers, string, with_token, world,
 };
 
@@ -109,10 +109,11 @@ async fn keys_match() {
         .into_inner()
         .api_key
         .unwrap();
-    assert_eq!(
-        world.client(&made.key).get("/v1/me").await.unwrap().status,
-        200
-    );
+    world
+        .client(&made.key)
+        .get("/v1/me")
+        .await
+        .expect_status(200);
     let revoked = keys
         .revoke_key(with_token(
             v1::RevokeKeyRequest {
@@ -296,8 +297,7 @@ async fn same_submission_replays_same_job() {
                 .json(&body),
         )
         .await
-        .unwrap();
-    assert_eq!(rest.status, 202);
+        .expect_status(202);
     let mut message = eval(vec![
         ("person-00/day-0", ranking(&["cu\"rry", "ramen"])),
         ("person-00/day-1", Some(Prediction::Label("tacos".into()))),
@@ -507,7 +507,7 @@ async fn rate_limit_is_shared_with_rest() {
     let free = crate::harness::org(&world.stack, "free").await;
     let client = world.client(&free.key);
     for _ in 0..60 {
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        client.get("/v1/me").await.expect_status(200);
     }
     let refused = MeServiceClient::new(connect(&world).await)
         .get_me(with_token(v1::GetMeRequest {}, &free.key))
@@ -579,12 +579,9 @@ async fn undecodable_large_unknown_have_own_codes() {
         "/assay.v1.JobService/GetJob",
         vec![0, 0, 0, 0, 2, 0xff, 0xff],
     )
-    .await;
-    assert_eq!(
-        (junk.status, junk.header("grpc-status")),
-        (200, "3"),
-        "{junk:?}"
-    );
+    .await
+    .expect_status(200);
+    assert_eq!(junk.header("grpc-status"), "3", "{junk:?}");
     let unknown = send("/assay.v1.JobService/Nothing", vec![0; 5]).await;
     assert_eq!(unknown.header("grpc-status"), "12");
     let unknown = send("/assay.v1.Nothing/Get", vec![0; 5]).await;
@@ -592,10 +589,10 @@ async fn undecodable_large_unknown_have_own_codes() {
     let old = client
         .request("POST", "/assay.v1.JobService/GetJob")
         .header("content-type", "application/grpc");
-    let old = client.send(old).await.unwrap();
+    let old = client.send(old).await.expect_status(200);
     assert_eq!(
-        (old.status, old.header("grpc-status")),
-        (200, "3"),
+        old.header("grpc-status"),
+        "3",
         "native gRPC over HTTP/1.1 returns an error status"
     );
     let large = v1::CreateEvalRequest {
@@ -610,7 +607,7 @@ async fn undecodable_large_unknown_have_own_codes() {
         (refused.code(), reason(&refused)),
         (Code::ResourceExhausted, "payload_too_large".to_owned())
     );
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    world.submit(&one_prediction()).await.expect_status(202);
     assert_eq!(
         string(&world.key().get("/v1/me").await.unwrap().body["org_id"]),
         world.org.id

@@ -1,6 +1,7 @@
 //! The test harness: PostgreSQL and Redis shared by all tests, and a stack with an organization
 //! for each test.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
@@ -27,7 +28,7 @@ use assay_tests::binaries::{self, Binaries, Profile};
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::demo_suite;
-use assay_tests::servers::Servers;
+use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
 use assay_tests::wait::wait_timeout;
@@ -718,6 +719,59 @@ pub fn string(value: &Value) -> String {
         .as_str()
         .unwrap_or_else(|| panic!("not a string: {value}"))
         .to_owned()
+}
+
+/// Assertions about a response, which print its request and its body if they fail.
+pub trait Expect: Sized {
+    /// The response, or a reference to it.
+    type Received: Borrow<Response>;
+
+    /// Returns the response. Panics if none was received.
+    #[track_caller]
+    fn received(self) -> Self::Received;
+
+    /// Asserts the status and returns the response.
+    #[track_caller]
+    fn expect_status(self, status: u16) -> Self::Received {
+        let received = self.received();
+        let Response { request, body, .. } = received.borrow();
+        assert_eq!(received.borrow().status, status, "{request}\n{body}");
+        received
+    }
+
+    /// Asserts the status and the error code, and returns the response.
+    #[track_caller]
+    fn expect_error(self, status: u16, code: &str) -> Self::Received {
+        let received = self.expect_status(status);
+        let Response { request, body, .. } = received.borrow();
+        assert_eq!(body["error"]["code"], code, "{request}\n{body}");
+        received
+    }
+}
+
+impl Expect for Response {
+    type Received = Self;
+
+    fn received(self) -> Self {
+        self
+    }
+}
+
+impl Expect for &Response {
+    type Received = Self;
+
+    fn received(self) -> Self {
+        self
+    }
+}
+
+impl Expect for Result<Response, Trouble> {
+    type Received = Response;
+
+    #[track_caller]
+    fn received(self) -> Response {
+        self.unwrap()
+    }
 }
 
 /// Returns the error code of an error response.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::harness::{
-    World, in_time, long_test, one_prediction, optimized_world, org, string, with_setting,
+    Expect, World, in_time, long_test, one_prediction, optimized_world, org, string, with_setting,
     world_with,
 };
 
@@ -63,19 +63,19 @@ async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
             "/v1/me",
         ] {
             let start = Instant::now();
-            let response =
-                retry_and_count(async || client.get(path).await.unwrap(), &mut times.refused).await;
-            assert_eq!(response.status, 200, "{path}: {}", response.body);
+            retry_and_count(async || client.get(path).await.unwrap(), &mut times.refused)
+                .await
+                .expect_status(200);
             times.reads.push(start.elapsed());
         }
         let start = Instant::now();
         let body = json!({"suite_id": "suite:lunch", "predictions": predictions});
-        let response = retry_and_count(
+        retry_and_count(
             async || client.post("/v1/evals", &body).await.unwrap(),
             &mut times.refused,
         )
-        .await;
-        assert_eq!(response.status, 202, "{}", response.body);
+        .await
+        .expect_status(202);
         times.submissions.push(start.elapsed());
         let start = Instant::now();
         let new = json!({"kind": "predictions"});
@@ -83,27 +83,27 @@ async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
             async || client.post("/v1/uploads", &new).await.unwrap(),
             &mut times.refused,
         )
-        .await;
-        assert_eq!(upload.status, 201, "{}", upload.body);
+        .await
+        .expect_status(201);
         let path = format!("/v1/uploads/{}", string(&upload.body["id"]));
         let part = || {
             client
                 .request("PUT", &format!("{path}/parts/1"))
                 .body(line.clone())
         };
-        let sent = retry_and_count(
+        retry_and_count(
             async || client.send(part()).await.unwrap(),
             &mut times.refused,
         )
-        .await;
-        assert_eq!(sent.status, 200, "{}", sent.body);
+        .await
+        .expect_status(200);
         let complete = || client.request("POST", &format!("{path}/complete"));
-        let completed = retry_and_count(
+        retry_and_count(
             async || client.send(complete()).await.unwrap(),
             &mut times.refused,
         )
-        .await;
-        assert_eq!(completed.status, 200, "{}", completed.body);
+        .await
+        .expect_status(200);
         times.uploads.push(start.elapsed());
         sleep(Duration::from_millis(20)).await;
     }

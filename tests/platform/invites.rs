@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers,
-    string, with_setting, with_token, world_with,
+    Expect, World, error_code, field_error, field_errors, fresh_email, org,
+    shared_world_without_workers, string, with_setting, with_token, world_with,
 };
 use crate::mail::{mails, only_mail};
 
@@ -35,7 +35,7 @@ async fn invite(client: &Client, email: &str) -> Response {
 
 async fn revoke(client: &Client, id: &Value) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/invites/{}", string(id))))
+        .delete(&format!("/v1/invites/{}", string(id)))
         .await
         .unwrap()
 }
@@ -95,8 +95,7 @@ async fn invite_sends_email_and_is_accepted() {
             &json!({"email": format!(" {}", address.to_uppercase()), "role": "viewer"}),
         )
         .await
-        .unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+        .expect_status(201);
     let mut fields: Vec<_> = made
         .body
         .as_object()
@@ -214,12 +213,9 @@ async fn session_with_several_invites_must_choose() {
     let world = shared_world_without_workers().await;
     let address = &fresh_email("ada");
     let stranger = org(&world.stack, "free").await;
-    assert_eq!(
-        invite(&world.client(&stranger.session), address)
-            .await
-            .status,
-        201
-    );
+    invite(&world.client(&stranger.session), address)
+        .await
+        .expect_status(201);
     let ada = world.client(&world.sign_in(address).await);
     let me = async |client: &Client, org: Option<&str>| {
         let request = client.request("GET", "/v1/me");
@@ -236,19 +232,13 @@ async fn session_with_several_invites_must_choose() {
         stranger.id.as_str(),
         "the only organization"
     );
-    assert_eq!(invite(&world.owner(), address).await.status, 201);
+    invite(&world.owner(), address).await.expect_status(201);
     let second = world.client(&world.sign_in(address).await);
     // The first inviter must not own what the user creates from now on.
     let refused = second
         .post("/v1/keys", &json!({"name": "x"}))
         .await
-        .unwrap();
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "conflict".to_owned()),
-        "{}",
-        refused.body
-    );
+        .expect_error(409, "conflict");
     let details = &refused.body["error"]["details"];
     assert_eq!(
         json!([details["reason"], details["header"]]),
@@ -285,16 +275,12 @@ async fn session_with_several_invites_must_choose() {
         format!("{},{}", stranger.id, world.org.id)
     );
     // Requests without an organization still work. The choice applies to the session.
-    assert_eq!(
-        second
-            .post("/v1/orgs", &json!({"name": "Own"}))
-            .await
-            .unwrap()
-            .status,
-        201
-    );
-    assert_eq!(me(&second, None).await.status, 409);
-    assert_eq!(me(&second, Some("org_0")).await.status, 404);
+    second
+        .post("/v1/orgs", &json!({"name": "Own"}))
+        .await
+        .expect_status(201);
+    me(&second, None).await.expect_status(409);
+    me(&second, Some("org_0")).await.expect_status(404);
     assert_eq!(
         me(&second, Some(&world.org.id)).await.body["org_id"],
         world.org.id.as_str()
@@ -303,16 +289,12 @@ async fn session_with_several_invites_must_choose() {
         me(&second, None).await.body["org_id"],
         world.org.id.as_str()
     );
-    assert_eq!(
-        world
-            .client(&world.sign_in(address).await)
-            .get("/v1/me")
-            .await
-            .unwrap()
-            .status,
-        409,
-        "each session chooses"
-    );
+    // Each session chooses.
+    world
+        .client(&world.sign_in(address).await)
+        .get("/v1/me")
+        .await
+        .expect_status(409);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -354,22 +336,17 @@ async fn domain_organization_precedes_strangers() {
             let request = eve
                 .request("POST", "/v1/invites")
                 .header("X-Org-Id", string(&theirs.body["id"]));
-            assert_eq!(
-                eve.send(request.json(&json!({"email": newcomer})))
-                    .await
-                    .unwrap()
-                    .status,
-                201
-            );
+            eve.send(request.json(&json!({"email": newcomer})))
+                .await
+                .expect_status(201);
         }
         // The company invites Bob too, as an owner.
         if newcomer.starts_with("bob") {
-            let invited = world
+            world
                 .owner()
                 .post("/v1/invites", &json!({"email": newcomer, "role": "owner"}))
                 .await
-                .unwrap();
-            assert_eq!(invited.status, 201);
+                .expect_status(201);
         }
         let client = world.client(&world.sign_in(newcomer).await);
         let me = client.get("/v1/me").await.unwrap().body;
@@ -380,11 +357,8 @@ async fn domain_organization_precedes_strangers() {
         let made = client
             .post("/v1/keys", &json!({"name": "mine"}))
             .await
-            .unwrap();
-        assert_eq!(
-            (made.status, &made.body["org_id"]),
-            (201, &json!(world.org.id))
-        );
+            .expect_status(201);
+        assert_eq!(made.body["org_id"], json!(world.org.id));
     }
     assert!(
         roles(&world)
@@ -420,16 +394,12 @@ async fn invalid_or_repeated_invite_is_rejected() {
         assert_eq!(field_errors(&post(body).await), expected);
     }
     assert!(listed(&owner).await.is_empty());
-    assert_eq!(invite(&owner, address).await.status, 201);
+    invite(&owner, address).await.expect_status(201);
     for (email, word) in [
         (address.to_uppercase().as_str(), "already invited"),
         (world.org.email.as_str(), "already a member"),
     ] {
-        let refused = invite(&owner, email).await;
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (409, "conflict".to_owned())
-        );
+        let refused = invite(&owner, email).await.expect_error(409, "conflict");
         assert!(
             string(&refused.body["error"]["message"]).contains(word),
             "{}",
@@ -438,10 +408,9 @@ async fn invalid_or_repeated_invite_is_rejected() {
     }
     // Another organization may invite the same person.
     let other = org(&world.stack, "free").await;
-    assert_eq!(
-        invite(&world.client(&other.session), address).await.status,
-        201
-    );
+    invite(&world.client(&other.session), address)
+        .await
+        .expect_status(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -458,9 +427,8 @@ async fn expired_invite_is_not_accepted() {
         error_code(&ada.get("/v1/me").await.unwrap()),
         "org_required"
     );
-    let new = invite(&world.owner(), ADA).await;
-    assert_eq!(new.status, 201, "{}", new.body);
-    assert_eq!(invite(&world.owner(), ADA).await.status, 409);
+    let new = invite(&world.owner(), ADA).await.expect_status(201);
+    invite(&world.owner(), ADA).await.expect_status(409);
     let ids: Vec<_> = listed(&world.owner())
         .await
         .iter()
@@ -482,11 +450,10 @@ async fn expired_invite_is_not_accepted() {
         .map(|invite| invite["accepted_at"].is_string())
         .collect();
     assert_eq!(accepted, [true, false]);
-    assert_eq!(
-        revoke(&world.owner(), &old.body["id"]).await.status,
-        200,
-        "an expired invite can be revoked"
-    );
+    // An expired invite can be revoked.
+    revoke(&world.owner(), &old.body["id"])
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -515,9 +482,8 @@ async fn revoked_invite_is_not_accepted() {
     let world = shared_world_without_workers().await;
     let address = &fresh_email("ada");
     let id = invite(&world.owner(), address).await.body["id"].clone();
-    let first = revoke(&world.owner(), &id).await;
-    let second = revoke(&world.owner(), &id).await;
-    assert_eq!((first.status, second.status), (200, 200));
+    let first = revoke(&world.owner(), &id).await.expect_status(200);
+    let second = revoke(&world.owner(), &id).await.expect_status(200);
     assert!(first.body["revoked_at"].is_string());
     assert_eq!(first.body, second.body, "the first timestamp stays");
     let ada = world.client(&world.sign_in(address).await);
@@ -528,11 +494,9 @@ async fn revoked_invite_is_not_accepted() {
     // A revoked invite allows another one. An accepted invite cannot be revoked.
     let id = invite(&world.owner(), address).await.body["id"].clone();
     world.sign_in(address).await;
-    let refused = revoke(&world.owner(), &id).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (404, "not_found".to_owned())
-    );
+    let refused = revoke(&world.owner(), &id)
+        .await
+        .expect_error(404, "not_found");
     assert!(
         string(&refused.body["error"]["message"]).contains("already accepted"),
         "{}",
@@ -566,7 +530,7 @@ async fn concurrent_revocation_has_one_winner() {
             tokio::time::sleep(revoke_later).await;
             revoke(owner, &id).await
         });
-        assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+        signed_in.expect_status(201);
         let is_member = roles(&world)
             .await
             .iter()
@@ -584,12 +548,7 @@ async fn concurrent_revocation_has_one_winner() {
             (is_member, !is_member),
             "{found}"
         );
-        assert_eq!(
-            revoking.status,
-            if is_member { 404 } else { 200 },
-            "{}",
-            revoking.body
-        );
+        revoking.expect_status(if is_member { 404 } else { 200 });
         *(if is_member {
             &mut accepted
         } else {
@@ -609,11 +568,8 @@ async fn foreign_invite_returns_404() {
     let other = world.client(&org(&world.stack, "free").await.session);
     let theirs = invite(&other, address).await.body["id"].clone();
     for id in [theirs.clone(), json!("inv_0"), json!("nonsense")] {
-        let response = revoke(&world.owner(), &id).await;
-        assert_eq!(
-            (response.status, string(&response.body["error"]["message"])),
-            (404, "No such invite.".to_owned())
-        );
+        let response = revoke(&world.owner(), &id).await.expect_status(404);
+        assert_eq!(response.body["error"]["message"], "No such invite.");
     }
     assert!(listed(&world.owner()).await.is_empty());
     assert!(listed(&other).await[0]["revoked_at"].is_null());
@@ -625,12 +581,11 @@ async fn invites_send_at_most_five_emails() {
     let other = fresh_email("bob");
     let address = &fresh_email("ada");
     for _ in 0..7 {
-        let made = invite(&world.owner(), address).await;
-        assert_eq!(made.status, 201);
+        let made = invite(&world.owner(), address).await.expect_status(201);
         revoke(&world.owner(), &made.body["id"]).await;
     }
     // Invite emails are sent in order.
-    assert_eq!(invite(&world.owner(), &other).await.status, 201);
+    invite(&world.owner(), &other).await.expect_status(201);
     only_mail(&world, &other).await;
     assert_eq!(mails(&world, address).len(), 5);
 }
@@ -697,39 +652,32 @@ async fn free_organizations_share_daily_invite_limit() {
         .unwrap();
     assert_eq!(stored, 20);
     as_owner(&world, "update invites set revoked_at = now()").await;
-    assert_eq!(
-        invite_for(&first, "late@example.org".into()).await.status,
-        429
-    );
+    invite_for(&first, "late@example.org".into())
+        .await
+        .expect_status(429);
     // A day later another invite is accepted.
     as_owner(
         &world,
         "update invites set created_at = created_at - interval '25 hours' where org_id <> ''",
     )
     .await;
-    assert_eq!(
-        invite_for(&first, "late@example.org".into()).await.status,
-        201
-    );
+    invite_for(&first, "late@example.org".into())
+        .await
+        .expect_status(201);
     // An organization with a verified domain has its own, larger limit.
     as_owner(&world, "update invites set created_at = now()").await;
-    assert_eq!(
-        invite_for(&first, "later@example.org".into()).await.status,
-        429
-    );
+    invite_for(&first, "later@example.org".into())
+        .await
+        .expect_status(429);
     let verified = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                     select id, 'first.example', 't', created_by, now(), now() from orgs where name = 'First'";
     as_owner(&world, verified).await;
-    assert_eq!(
-        invite_for(&first, "later@example.org".into()).await.status,
-        201
-    );
-    assert_eq!(
-        invite_for(&second, "latest@example.org".into())
-            .await
-            .status,
-        429
-    );
+    invite_for(&first, "later@example.org".into())
+        .await
+        .expect_status(201);
+    invite_for(&second, "latest@example.org".into())
+        .await
+        .expect_status(429);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org,
+    Expect, World, before_longest_wait, error_code, field_error, field_errors, one_prediction, org,
     shared_world, shared_world_without_workers, string, wait_until, with_token, world, world_with,
 };
 
@@ -21,8 +21,10 @@ fn body() -> Value {
 }
 
 async fn ids(client: &Client, query: &str) -> Vec<String> {
-    let page = client.get(&format!("/v1/jobs{query}")).await.unwrap();
-    assert_eq!(page.status, 200, "{}", page.body);
+    let page = client
+        .get(&format!("/v1/jobs{query}"))
+        .await
+        .expect_status(200);
     page.body["jobs"]
         .as_array()
         .unwrap()
@@ -184,8 +186,7 @@ async fn all(client: &Client, query: &str) -> Vec<Value> {
     let mut before = String::new();
     loop {
         let path = format!("/v1/jobs?limit=7{query}{before}");
-        let page = client.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        let page = client.get(&path).await.expect_status(200);
         jobs.extend(page.body["jobs"].as_array().unwrap().clone());
         match page.body.get("next_before") {
             None => break,
@@ -264,8 +265,7 @@ async fn invalid_listing_returns_all_field_errors() {
         .key()
         .get("/v1/jobs?type=x&status=y&limit=201&before=yesterday&suite_id=lunch&label=%20")
         .await
-        .unwrap();
-    assert_eq!(response.status, 422);
+        .expect_status(422);
     assert_eq!(
         field_errors(&response),
         [
@@ -313,16 +313,11 @@ async fn wait_returns_when_job_finishes() {
     .await;
     assert_eq!(finished.body["status"], "succeeded");
     for bad in ["31", "-1", "soon"] {
-        assert_eq!(
-            world
-                .key()
-                .get(&format!("/v1/jobs/{job_id}?wait={bad}"))
-                .await
-                .unwrap()
-                .status,
-            422,
-            "{bad}"
-        );
+        world
+            .key()
+            .get(&format!("/v1/jobs/{job_id}?wait={bad}"))
+            .await
+            .expect_status(422);
     }
 }
 
@@ -337,18 +332,13 @@ async fn cancelled_queued_job_is_refunded() {
     assert_eq!(used(&world).await, 1);
     let refused = cancel(&world.member("viewer").await, &job_id).await;
     assert_eq!(error_code(&refused), "forbidden");
-    let cancelled = cancel(&world.key(), &job_id).await;
-    assert_eq!(
-        (cancelled.status, &cancelled.body["status"]),
-        (200, &"cancelled".into())
-    );
+    let cancelled = cancel(&world.key(), &job_id).await.expect_status(200);
+    assert_eq!(cancelled.body["status"], "cancelled");
     assert!(cancelled.body["finished_at"].is_string() && cancelled.body.get("trace_url").is_none());
     assert_eq!(used(&world).await, 0);
-    let again = cancel(&world.key(), &job_id).await;
-    assert_eq!(
-        (again.status, error_code(&again)),
-        (409, "invalid_state".to_owned())
-    );
+    cancel(&world.key(), &job_id)
+        .await
+        .expect_error(409, "invalid_state");
     assert_eq!(used(&world).await, 0, "refunded once");
     let _worker = world.stack.launch_worker().unwrap();
     world.submit_and_wait(&one_prediction()).await;
@@ -370,15 +360,9 @@ async fn cancelled_running_job_stays_charged() {
     let hold = world.hold_answers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     world.wait_for_status(&job_id, "running").await;
-    let cancelled = cancel(&world.owner(), &job_id).await;
-    assert_eq!(
-        (
-            cancelled.status,
-            &cancelled.body["status"],
-            &cancelled.body["attempts"]
-        ),
-        (200, &"cancelled".into(), &1.into())
-    );
+    let cancelled = cancel(&world.owner(), &job_id).await.expect_status(200);
+    assert_eq!(cancelled.body["status"], "cancelled");
+    assert_eq!(cancelled.body["attempts"], 1);
     sqlx::Connection::close(hold).await.unwrap();
     world.submit_and_wait(&one_prediction()).await;
     assert_eq!(
@@ -400,15 +384,10 @@ async fn foreign_job_cannot_be_cancelled() {
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let other = org(&world.stack, "free").await;
     for id in [job_id.as_str(), "job_0", "nonsense"] {
-        let response = cancel(&world.client(&other.key), id).await;
-        assert_eq!(
-            (
-                response.status,
-                error_code(&response),
-                string(&response.body["error"]["message"])
-            ),
-            (404, "not_found".to_owned(), "No such job.".to_owned())
-        );
+        let response = cancel(&world.client(&other.key), id)
+            .await
+            .expect_error(404, "not_found");
+        assert_eq!(response.body["error"]["message"], "No such job.");
     }
     assert_eq!(
         world
@@ -535,14 +514,9 @@ async fn events_of_a_job_end_with_its_final_state() {
     let job = key.get(&format!("/v1/jobs/{job_id}")).await.unwrap();
     assert_eq!(serde_json::from_str::<Value>(last).unwrap(), job.body);
     assert_eq!(job.body["status"], "succeeded");
-    let unknown = key
-        .get("/v1/jobs/job_0000000000000000000000/events")
+    key.get("/v1/jobs/job_0000000000000000000000/events")
         .await
-        .unwrap();
-    assert_eq!(
-        (unknown.status, error_code(&unknown).as_str()),
-        (404, "not_found")
-    );
+        .expect_error(404, "not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -643,12 +617,8 @@ async fn revoked_key_ends_its_watch() {
         "queued"
     );
     let path = format!("/v1/keys/{}", string(&made.body["id"]));
-    world
-        .owner()
-        .send(world.owner().request("DELETE", &path))
-        .await
-        .unwrap();
-    assert_eq!(cancel(&world.key(), &job_id).await.status, 200);
+    world.owner().delete(&path).await.unwrap();
+    cancel(&world.key(), &job_id).await.expect_status(200);
     assert_eq!(
         watched.message().await.unwrap_err().code(),
         tonic::Code::Unauthenticated
@@ -684,7 +654,7 @@ async fn idle_session_ends_its_watch() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(cancel(&world.key(), &job_id).await.status, 200);
+    cancel(&world.key(), &job_id).await.expect_status(200);
     assert_eq!(
         watched.message().await.unwrap_err().code(),
         tonic::Code::Unauthenticated

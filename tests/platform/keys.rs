@@ -11,7 +11,7 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_errors, one_prediction, org, shared_world,
+    Expect, World, error_code, field_errors, one_prediction, org, shared_world,
     shared_world_without_workers, string, with_setting, with_token, world_with,
 };
 
@@ -22,8 +22,7 @@ async fn new_key_is_shown_once() {
         .owner()
         .post("/v1/keys", &json!({"name": " nightly "}))
         .await
-        .unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+        .expect_status(201);
     let key = string(&made.body["key"]);
     assert!(secret::read(&key).is_some());
     assert_eq!(made.body["name"], "nightly");
@@ -31,7 +30,7 @@ async fn new_key_is_shown_once() {
         key.starts_with(&string(&made.body["prefix"])) && string(&made.body["prefix"]).len() == 13
     );
     assert!(made.body["last_used_at"].is_null() && made.body["revoked_at"].is_null());
-    assert_eq!(world.client(&key).get("/v1/me").await.unwrap().status, 200);
+    world.client(&key).get("/v1/me").await.expect_status(200);
 
     let listed = world.owner().get("/v1/keys").await.unwrap();
     let keys = listed.body["keys"].as_array().unwrap();
@@ -60,33 +59,22 @@ async fn revoked_key_returns_401() {
     let id = string(&made.body["id"]);
     let client = world.client(&string(&made.body["key"]));
     let path = format!("/v1/keys/{id}");
-    let revoked = world
-        .owner()
-        .send(world.owner().request("DELETE", &path))
-        .await
-        .unwrap();
-    assert_eq!(revoked.status, 200);
-    let refused = client.get("/v1/me").await.unwrap();
+    let revoked = world.owner().delete(&path).await.expect_status(200);
+    client.get("/v1/me").await.expect_error(401, "key_revoked");
+    let again = world.owner().delete(&path).await.expect_status(200);
     assert_eq!(
-        (refused.status, error_code(&refused)),
-        (401, "key_revoked".to_owned())
-    );
-    let again = world
-        .owner()
-        .send(world.owner().request("DELETE", &path))
-        .await
-        .unwrap();
-    assert_eq!(
-        (again.status, &again.body["revoked_at"]),
-        (200, &revoked.body["revoked_at"]),
+        again.body["revoked_at"], revoked.body["revoked_at"],
         "the first timestamp stays"
     );
 }
 
 /// Creates a key with these fields, and returns it with its secret.
 async fn create(world: &World, fields: Value) -> Value {
-    let made = world.owner().post("/v1/keys", &fields).await.unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+    let made = world
+        .owner()
+        .post("/v1/keys", &fields)
+        .await
+        .expect_status(201);
     made.body
 }
 
@@ -125,8 +113,7 @@ async fn expired_key_returns_401() {
     )
     .await;
     let client = world.client(&string(&made["key"]));
-    let response = client.get("/v1/me").await.unwrap();
-    assert_eq!(response.status, 200);
+    let response = client.get("/v1/me").await.expect_status(200);
     assert_eq!(
         response.header("x-key-expires-at"),
         string(&made["expires_at"])
@@ -142,11 +129,7 @@ async fn expired_key_returns_401() {
 
     expire_in(&world, &made, 0.0).await;
     for _ in 0..2 {
-        let refused = client.get("/v1/me").await.unwrap();
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (401, "key_revoked".to_owned())
-        );
+        let refused = client.get("/v1/me").await.expect_error(401, "key_revoked");
         let details = &refused.body["error"]["details"];
         assert_eq!(details["reason"], "expired");
         let expired_at: Timestamp = string(&details["expired_at"]).parse().unwrap();
@@ -160,8 +143,7 @@ async fn expired_key_returns_401() {
         ("PATCH", path.clone(), json!({"name": "again"})),
         ("POST", format!("{path}/rotate"), json!({})),
     ] {
-        let refused = send(&world, method, &path, &body).await;
-        assert_eq!(refused.status, 409, "{}", refused.body);
+        send(&world, method, &path, &body).await.expect_status(409);
     }
 }
 
@@ -214,12 +196,7 @@ async fn expiry_is_announced_with_every_status() {
             Some(body) => request.json(body),
             None => request,
         };
-        let response = client.send(request).await.unwrap();
-        assert_eq!(
-            response.status, status,
-            "{method} {path}: {}",
-            response.body
-        );
+        let response = client.send(request).await.expect_status(status);
         let announced = response.header("x-key-expires-at");
         assert_eq!(announced, expires_at, "{method} {path}");
     }
@@ -256,13 +233,14 @@ async fn narrowed_key_loses_its_running_requests() {
     let narrow = async {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         let patch = format!("/v1/keys/{}", string(&made["id"]));
-        let narrowed = send(&world, "PATCH", &patch, &json!({"scopes": ["usage:read"]})).await;
-        assert_eq!(narrowed.status, 200, "{}", narrowed.body);
+        send(&world, "PATCH", &patch, &json!({"scopes": ["usage:read"]}))
+            .await
+            .expect_status(200);
         // The end of the job wakes both requests up.
         let cancel = world
             .key()
             .request("POST", &format!("/v1/jobs/{job_id}/cancel"));
-        assert_eq!(world.key().send(cancel).await.unwrap().status, 200);
+        world.key().send(cancel).await.expect_status(200);
     };
     let (events, job, ()) = tokio::join!(client.get(path), client.get(&job_path), narrow);
     let (events, job) = (events.unwrap(), job.unwrap());
@@ -296,8 +274,8 @@ async fn key_may_only_be_restricted() {
         &path,
         &json!({"name": "narrow", "scopes": ["usage:read", "jobs:read"], "expires_at": sooner}),
     )
-    .await;
-    assert_eq!(narrowed.status, 200, "{}", narrowed.body);
+    .await
+    .expect_status(200);
     assert_eq!(narrowed.body["name"], "narrow");
     assert_eq!(narrowed.body["scopes"], json!(["jobs:read", "usage:read"]));
     assert_eq!(narrowed.body["expires_at"], json!(sooner));
@@ -316,8 +294,7 @@ async fn key_may_only_be_restricted() {
         ),
         (json!({}), vec!["body"]),
     ] {
-        let refused = send(&world, "PATCH", &path, &body).await;
-        assert_eq!(refused.status, 422, "{body}: {}", refused.body);
+        let refused = send(&world, "PATCH", &path, &body).await.expect_status(422);
         let named = field_errors(&refused).into_iter().map(|(field, _)| field);
         assert_eq!(named.collect::<Vec<_>>(), fields, "{body}");
     }
@@ -326,12 +303,15 @@ async fn key_may_only_be_restricted() {
         json!({"name": "none", "scopes": []}),
         json!({"name": "two", "scopes": ["jobs:read", "jobs:read"]}),
     ] {
-        let refused = world.owner().post("/v1/keys", &body).await.unwrap();
-        assert_eq!(refused.status, 422, "{body}: {}", refused.body);
+        world
+            .owner()
+            .post("/v1/keys", &body)
+            .await
+            .expect_status(422);
     }
     let client = world.client(&string(&wide["key"]));
-    assert_eq!(client.get("/v1/usage").await.unwrap().status, 200);
-    assert_eq!(client.get("/v1/suites").await.unwrap().status, 403);
+    client.get("/v1/usage").await.expect_status(200);
+    client.get("/v1/suites").await.expect_status(403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -354,8 +334,7 @@ async fn rotated_key_works_until_its_overlap_ends() {
         .owner()
         .send(world.owner().request("POST", &path))
         .await
-        .unwrap();
-    assert_eq!(rotated.status, 201, "{}", rotated.body);
+        .expect_status(201);
     let new = rotated.body;
     assert_eq!(
         (&new["name"], &new["scopes"], &new["replaces"]),
@@ -381,12 +360,11 @@ async fn rotated_key_works_until_its_overlap_ends() {
         - Timestamp::now().unix_micros()) as f64
         / 3.6e9;
     assert!((23.9..24.1).contains(&hours), "{hours}");
-    let again = world
+    world
         .owner()
         .send(world.owner().request("POST", &path))
         .await
-        .unwrap();
-    assert_eq!(again.status, 409, "{}", again.body);
+        .expect_status(409);
 
     // Both processes accept both keys until the overlap ends, and refuse the old one from then on.
     expire_in(&world, &old, 1.5).await;
@@ -422,7 +400,7 @@ async fn rotated_key_works_until_its_overlap_ends() {
     for api in &world.stack.apis {
         let url = format!("http://{}", api.listen.unwrap());
         let client = Client::new(url, Some(&string(&new["key"])));
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        client.get("/v1/me").await.expect_status(200);
     }
 }
 
@@ -448,8 +426,9 @@ async fn rotation_without_overlap_ends_the_key_at_once() {
     let old = create(&world, json!({"name": "leaked"})).await;
     let path = format!("/v1/keys/{}/rotate", string(&old["id"]));
     for hours in [-1, 721] {
-        let refused = send(&world, "POST", &path, &json!({"overlap_hours": hours})).await;
-        assert_eq!(refused.status, 422, "{}", refused.body);
+        send(&world, "POST", &path, &json!({"overlap_hours": hours}))
+            .await
+            .expect_status(422);
     }
     let fill = "insert into api_keys (id, org_id, name, prefix, secret_hash, created_by)
                 select 'key_' || n, org_id, 'fill', prefix, sha256(n::text::bytea), created_by
@@ -459,14 +438,13 @@ async fn rotation_without_overlap_ends_the_key_at_once() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let full = send(&world, "POST", &path, &json!({})).await;
-    assert_eq!(
-        full.status, 409,
-        "a key in its overlap is live: {}",
-        full.body
-    );
-    let rotated = send(&world, "POST", &path, &json!({"overlap_hours": 0})).await;
-    assert_eq!(rotated.status, 201, "{}", rotated.body);
+    // A key in its overlap is live.
+    send(&world, "POST", &path, &json!({}))
+        .await
+        .expect_status(409);
+    let rotated = send(&world, "POST", &path, &json!({"overlap_hours": 0}))
+        .await
+        .expect_status(201);
     let status = async |key: &Value| {
         world
             .client(&string(&key["key"]))
@@ -499,10 +477,9 @@ async fn foreign_key_returns_404() {
     for id in [id.as_str(), "key_0000000000000000000000", "nonsense"] {
         let response = world
             .owner()
-            .send(world.owner().request("DELETE", &format!("/v1/keys/{id}")))
+            .delete(&format!("/v1/keys/{id}"))
             .await
-            .unwrap();
-        assert_eq!(response.status, 404);
+            .expect_status(404);
         responses.push((
             error_code(&response),
             string(&response.body["error"]["message"]),
@@ -512,11 +489,12 @@ async fn foreign_key_returns_404() {
         responses.iter().all(|response| *response == responses[0]),
         "{responses:?}"
     );
-    assert_eq!(
-        world.client(&other.key).get("/v1/me").await.unwrap().status,
-        200,
-        "the key still works"
-    );
+    // The key still works.
+    world
+        .client(&other.key)
+        .get("/v1/me")
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use assay_tests::stack::{Plan, Process};
 use futures_util::future::join_all;
 
 use crate::harness::{
-    error_code, long_test, org, shared_world, wait_until, with_setting, world, world_with,
+    Expect, error_code, long_test, org, shared_world, wait_until, with_setting, world, world_with,
 };
 
 /// Time for which [`starve`] stops processes, and for which it lets them run.
@@ -165,8 +165,8 @@ async fn rate_limit_spans_all_processes() {
         ("60", "0")
     );
     // Another organization is not affected, and `/health` has no limit.
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
-    assert_eq!(clients[0].get("/health").await.unwrap().status, 200);
+    world.key().get("/v1/me").await.expect_status(200);
+    clients[0].get("/health").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,15 +175,14 @@ async fn rejected_requests_do_not_extend_limit() {
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     for expected in (0..60).rev() {
-        let response = client.get("/v1/me").await.unwrap();
+        let response = client.get("/v1/me").await.expect_status(200);
         assert_eq!(
-            (response.status, response.header("x-ratelimit-remaining")),
-            (200, expected.to_string().as_str())
+            response.header("x-ratelimit-remaining"),
+            expected.to_string().as_str()
         );
     }
-    let first = client.get("/v1/me").await.unwrap();
-    let second = client.get("/v1/me").await.unwrap();
-    assert_eq!((first.status, second.status), (429, 429));
+    let first = client.get("/v1/me").await.expect_status(429);
+    let second = client.get("/v1/me").await.expect_status(429);
     assert_eq!(
         first.header("x-ratelimit-reset"),
         second.header("x-ratelimit-reset"),
@@ -196,18 +195,14 @@ async fn throttled_address_still_accepts_valid_key() {
     let world = world().await;
     let guesser = world.client("svc_live_guess");
     for _ in 0..10 {
-        assert_eq!(guesser.get("/v1/me").await.unwrap().status, 401);
+        guesser.get("/v1/me").await.expect_status(401);
     }
-    let refused = guesser.get("/v1/me").await.unwrap();
-    assert_eq!(
-        (
-            refused.status,
-            error_code(&refused),
-            refused.header("retry-after")
-        ),
-        (429, "rate_limited".to_owned(), "60")
-    );
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+    let refused = guesser
+        .get("/v1/me")
+        .await
+        .expect_error(429, "rate_limited");
+    assert_eq!(refused.header("retry-after"), "60");
+    world.key().get("/v1/me").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,7 +271,7 @@ async fn rejected_requests_need_no_database() {
     assert_eq!(me(&unknown_key()).await, 503, "an unknown key is looked up");
     run(&mut database, unlock).await;
     wait_until("rejection without a look-up", async || {
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 429);
+        client.get("/v1/me").await.expect_status(429);
         run(&mut database, lock).await;
         let status = client.get("/v1/me").await.unwrap().status;
         run(&mut database, unlock).await;
@@ -293,15 +288,12 @@ async fn rejected_requests_need_no_database() {
     for response in join_all(clients.iter().map(|client| client.get("/v1/me"))).await {
         response.unwrap();
     }
-    let throttled = world.client(&unknown_key()).get("/v1/me").await.unwrap();
-    assert_eq!(
-        (
-            throttled.status,
-            error_code(&throttled),
-            throttled.header("x-ratelimit-remaining")
-        ),
-        (429, "rate_limited".to_owned(), "0")
-    );
+    let throttled = world
+        .client(&unknown_key())
+        .get("/v1/me")
+        .await
+        .expect_error(429, "rate_limited");
+    assert_eq!(throttled.header("x-ratelimit-remaining"), "0");
     assert!(
         throttled
             .header("retry-after")

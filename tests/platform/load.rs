@@ -17,8 +17,8 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    World, in_time, one_prediction, org, retry_unavailable_rpc, string, wait_until, with_token,
-    world_with,
+    Expect, World, in_time, one_prediction, org, retry_unavailable_rpc, string, wait_until,
+    with_token, world_with,
 };
 
 async fn world() -> World {
@@ -38,7 +38,7 @@ async fn read(world: &World, stop: Arc<AtomicBool>) -> usize {
     let mut meanwhile = 0;
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) || sent < 10 {
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        client.get("/v1/me").await.expect_status(200);
         meanwhile += usize::from(!stop.load(Ordering::Relaxed));
         sent += 1;
     }
@@ -164,7 +164,7 @@ async fn idle_streams_do_not_block_others() {
     // Every stream reports the end.
     let one_more = format!("/v1/jobs/{}/events", jobs[0].1);
     let first = jobs[0].0.without_retries();
-    assert_eq!(first.get(&one_more).await.unwrap().status, 503);
+    first.get(&one_more).await.expect_status(503);
     for (key, job_id) in &jobs {
         let path = format!("/v1/jobs/{job_id}/cancel");
         let cancelled = key.send(key.request("POST", &path)).await.unwrap();

@@ -6,8 +6,8 @@ use assay_tests::client::{Client, Response};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers,
-    string, with_token,
+    Expect, World, error_code, field_error, field_errors, fresh_email, org,
+    shared_world_without_workers, string, with_token,
 };
 
 async fn members(client: &Client) -> Vec<Value> {
@@ -19,18 +19,14 @@ async fn members(client: &Client) -> Vec<Value> {
 
 async fn set_role(client: &Client, user_id: &str, role: &str) -> Response {
     client
-        .send(
-            client
-                .request("PATCH", &format!("/v1/members/{user_id}"))
-                .json(&json!({"role": role})),
-        )
+        .patch(&format!("/v1/members/{user_id}"), &json!({"role": role}))
         .await
         .unwrap()
 }
 
 async fn remove(client: &Client, user_id: &str) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/members/{user_id}")))
+        .delete(&format!("/v1/members/{user_id}"))
         .await
         .unwrap()
 }
@@ -53,39 +49,26 @@ async fn owner_role_change_applies_immediately() {
         error_code(&set_role(&viewer, &id, "owner").await),
         "forbidden"
     );
-    assert_eq!(
-        viewer
-            .post("/v1/keys", &json!({"name": "x"}))
-            .await
-            .unwrap()
-            .status,
-        403
-    );
-    let changed = set_role(&world.owner(), &id, "member").await;
-    assert_eq!(
-        (
-            changed.status,
-            &changed.body["role"],
-            &changed.body["user_id"]
-        ),
-        (200, &"member".into(), &id.clone().into())
-    );
-    assert_eq!(
-        viewer
-            .post("/v1/keys", &json!({"name": "x"}))
-            .await
-            .unwrap()
-            .status,
-        201
-    );
+    viewer
+        .post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .expect_status(403);
+    let changed = set_role(&world.owner(), &id, "member")
+        .await
+        .expect_status(200);
+    assert_eq!(changed.body["role"], "member");
+    assert_eq!(changed.body["user_id"], id);
+    viewer
+        .post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .expect_status(201);
     assert_eq!(
         field_errors(&set_role(&world.owner(), &id, "king").await),
         [field_error("role", "unknown_value")]
     );
-    assert_eq!(
-        set_role(&world.owner(), "usr_0", "member").await.status,
-        404
-    );
+    set_role(&world.owner(), "usr_0", "member")
+        .await
+        .expect_status(404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,16 +89,16 @@ async fn removed_member_loses_access_keys_remain() {
     );
     let id = string(&members(&leaving).await[1]["user_id"]);
     assert_eq!(error_code(&remove(&leaving, &id).await), "forbidden");
-    let removed = remove(&world.owner(), &id).await;
-    assert_eq!((removed.status, removed.body), (204, Value::Null));
-    assert_eq!(remove(&world.owner(), &id).await.status, 404);
+    let removed = remove(&world.owner(), &id).await.expect_status(204);
+    assert_eq!(removed.body, Value::Null);
+    remove(&world.owner(), &id).await.expect_status(404);
     assert_eq!(members(&world.owner()).await.len(), 1);
     // Their session continues with the remaining organization.
     assert_eq!(
         leaving.get("/v1/me").await.unwrap().body["org_id"],
         own["id"]
     );
-    assert_eq!(world.client(&key).get("/v1/me").await.unwrap().status, 200);
+    world.client(&key).get("/v1/me").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,28 +109,23 @@ async fn last_owner_cannot_be_lost() {
         set_role(&world.owner(), &me, "viewer").await,
         remove(&world.owner(), &me).await,
     ] {
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (409, "invalid_state".to_owned())
-        );
+        response.expect_error(409, "invalid_state");
     }
-    assert_eq!(
-        set_role(&world.owner(), &me, "owner").await.status,
-        200,
-        "the same role is no change"
-    );
+    // The same role is no change.
+    set_role(&world.owner(), &me, "owner")
+        .await
+        .expect_status(200);
     let second = world.member("owner").await;
-    assert_eq!(
-        set_role(&world.owner(), &me, "member").await.status,
-        200,
-        "another owner remains"
-    );
+    // Another owner remains.
+    set_role(&world.owner(), &me, "member")
+        .await
+        .expect_status(200);
     assert_eq!(
         error_code(&set_role(&world.owner(), &me, "owner").await),
         "forbidden",
         "the former owner has no permission"
     );
-    assert_eq!(set_role(&second, &me, "owner").await.status, 200);
+    set_role(&second, &me, "owner").await.expect_status(200);
 }
 
 async fn revoked(world: &World, email: &str) -> Option<bool> {
@@ -169,20 +147,15 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
         let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
         let private = fresh_email(&format!("private{n}"));
         let other = fresh_email(&format!("other{n}"));
-        let own = leaving
+        leaving
             .post("/v1/invites", &json!({"email": private, "role": "owner"}))
             .await
-            .unwrap();
-        assert_eq!(own.status, 201, "{}", own.body);
-        assert_eq!(
-            world
-                .owner()
-                .post("/v1/invites", &json!({"email": other}))
-                .await
-                .unwrap()
-                .status,
-            201
-        );
+            .expect_status(201);
+        world
+            .owner()
+            .post("/v1/invites", &json!({"email": other}))
+            .await
+            .expect_status(201);
         let status = if demote {
             set_role(&world.owner(), &me, "member").await
         } else {
@@ -210,12 +183,11 @@ async fn removed_member_does_not_return_by_an_old_invite() {
     let world = shared_world_without_workers().await;
     let address = &fresh_email("ada");
     // Ada becomes a member in another way before she uses her invite.
-    let invited = world
+    world
         .owner()
         .post("/v1/invites", &json!({"email": address}))
         .await
-        .unwrap();
-    assert_eq!(invited.status, 201);
+        .expect_status(201);
     let ada = "with ada as (insert into users (id, email) values ('usr_ada', $2) returning id)
                insert into memberships (org_id, user_id, role) select $1, id, 'member' from ada";
     sqlx::query(ada)
@@ -224,7 +196,7 @@ async fn removed_member_does_not_return_by_an_old_invite() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(remove(&world.owner(), "usr_ada").await.status, 204);
+    remove(&world.owner(), "usr_ada").await.expect_status(204);
     let ada = world.client(&world.sign_in(address).await);
     assert_eq!(
         error_code(&ada.get("/v1/me").await.unwrap()),
@@ -258,7 +230,7 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
                 remove(first, &me).await
             }
         );
-        assert_eq!(removed.status, 204, "{}", removed.body);
+        removed.expect_status(204);
         match made.status {
             201 => invited += 1,
             _ => refused += 1,
@@ -289,7 +261,7 @@ async fn member_lists_live_keys() {
         );
     }
     member
-        .send(member.request("DELETE", &format!("/v1/keys/{}", string(&keys[1]))))
+        .delete(&format!("/v1/keys/{}", string(&keys[1])))
         .await
         .unwrap();
     let listed = members(&member).await;

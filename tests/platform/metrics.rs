@@ -7,7 +7,7 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
 use serde_json::{Value, json};
 
-use crate::harness::{World, field_error, field_errors, string, with_token, world};
+use crate::harness::{Expect, World, field_error, field_errors, string, with_token, world};
 use crate::uploads;
 
 /// Publishes a suite of `metric` with the items `i0`, `i1`, … and the given answers.
@@ -66,8 +66,7 @@ pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value
             &json!({"suite_id": suite_id, "predictions": predictions}),
         )
         .await
-        .unwrap();
-    assert_eq!(job.status, 202, "{}", job.body);
+        .expect_status(202);
     world
         .key()
         .wait_until_finished(&string(&job.body["id"]), &|_| {})
@@ -225,10 +224,10 @@ async fn wrong_prediction_form_names_path_or_line() {
                 &json!({"suite_id": suite_id, "predictions": predictions(&[value])}),
             )
             .await
-            .unwrap();
+            .expect_status(422);
         assert_eq!(
-            (refused.status, field_errors(&refused)),
-            (422, vec![field_error("predictions[0].prediction", reason)])
+            field_errors(&refused),
+            vec![field_error("predictions[0].prediction", reason)]
         );
     }
 

@@ -5,7 +5,7 @@ use assay_proto::v1::model_service_client::ModelServiceClient;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
-use crate::harness::{World, error_code, string, with_token, world_with};
+use crate::harness::{Expect, World, with_token, world_with};
 
 /// Returns a valid model file with this id and version.
 pub fn file() -> Value {
@@ -58,15 +58,8 @@ async fn published_model_has_card_on_both_protocols() {
             .key()
             .get(&format!("/v1/models/{unknown}"))
             .await
-            .unwrap();
-        assert_eq!(
-            (
-                response.status,
-                error_code(&response),
-                string(&response.body["error"]["message"])
-            ),
-            (404, "not_found".to_owned(), "No such model.".to_owned())
-        );
+            .expect_error(404, "not_found");
+        assert_eq!(response.body["error"]["message"], "No such model.");
     }
     let mut grpc = ModelServiceClient::new(world.channel().await);
     let model = grpc

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use assay_tests::stack::Plan;
 
-use crate::harness::{World, declared_operations, error_code, shared_world, string};
+use crate::harness::{Expect, World, declared_operations, shared_world, string};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 
@@ -39,11 +39,12 @@ async fn committed_document_matches_served_document() {
         printed == committed(),
         "{FILE} is out of date, run: cargo run -p assay-api -- openapi > {FILE}"
     );
-    let served = world.anonymous().get("/openapi.json").await.unwrap();
-    assert_eq!(
-        (served.status, served.header("content-type")),
-        (200, "application/json")
-    );
+    let served = world
+        .anonymous()
+        .get("/openapi.json")
+        .await
+        .expect_status(200);
+    assert_eq!(served.header("content-type"), "application/json");
     assert!(
         served.header("x-request-id").starts_with("req_")
             && !served.header("x-ratelimit-limit").is_empty()
@@ -105,8 +106,7 @@ async fn docs_page_loads_no_external_resources() {
         ),
         (308, "/docs/")
     );
-    let page = client.get("/docs/").await.unwrap();
-    assert_eq!(page.status, 200);
+    let page = client.get("/docs/").await.expect_status(200);
     let html = string(&page.body);
     let attribute_values = |attribute: &str| -> Vec<String> {
         html.split(&format!("{attribute}=\""))
@@ -125,8 +125,7 @@ async fn docs_page_loads_no_external_resources() {
         let found = client
             .get(&format!("/docs/{}", file.trim_start_matches("./")))
             .await
-            .unwrap();
-        assert_eq!(found.status, 200, "{file}");
+            .expect_status(200);
         let policy = found.header("content-security-policy");
         assert!(
             policy.starts_with("default-src 'none'; script-src 'self';")
@@ -149,11 +148,10 @@ async fn docs_page_loads_no_external_resources() {
         configuration.contains("\"/openapi.json\"") && !configuration.contains("://"),
         "{configuration}"
     );
-    let missing = client.get("/docs/nothing.js").await.unwrap();
-    assert_eq!(
-        (missing.status, error_code(&missing)),
-        (404, "not_found".to_owned())
-    );
+    client
+        .get("/docs/nothing.js")
+        .await
+        .expect_error(404, "not_found");
 }
 
 /// Validates responses against the document, and records the operations and statuses that were

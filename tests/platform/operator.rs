@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::harness::{
-    World, fresh_email, ground, one_prediction, shared_world, string, wait_until, world,
+    Expect, World, fresh_email, ground, one_prediction, shared_world, string, wait_until, world,
     world_on_own_servers, world_with,
 };
 use crate::redis_troubles::redis_command;
@@ -222,10 +222,9 @@ async fn plan_change_applies_to_next_request() {
             "55"
         );
     }
-    let refused = world.submit(&one_prediction()).await;
+    let refused = world.submit(&one_prediction()).await.expect_status(429);
     assert_eq!(
-        (refused.status, &refused.body["error"]["details"]["max"]),
-        (429, &json!(0)),
+        refused.body["error"]["details"]["max"], 0,
         "{}",
         refused.body
     );

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers, string,
-    with_token,
+    Expect, error_code, field_error, field_errors, fresh_email, org, shared_world_without_workers,
+    string, with_token,
 };
 
 async fn create(client: &Client, name: &str) -> Response {
@@ -21,11 +21,7 @@ async fn create(client: &Client, name: &str) -> Response {
 
 async fn update(client: &Client, id: &str, change: &Value) -> Response {
     client
-        .send(
-            client
-                .request("PATCH", &format!("/v1/orgs/{id}"))
-                .json(change),
-        )
+        .patch(&format!("/v1/orgs/{id}"), change)
         .await
         .unwrap()
 }
@@ -34,8 +30,9 @@ async fn update(client: &Client, id: &str, change: &Value) -> Response {
 async fn created_org_is_owned_by_creator() {
     let world = shared_world_without_workers().await;
     let ada = world.client(&world.sign_in(&fresh_email("ada")).await);
-    let made = create(&ada, " Analytical Engines ").await;
-    assert_eq!(made.status, 201, "{}", made.body);
+    let made = create(&ada, " Analytical Engines ")
+        .await
+        .expect_status(201);
     let mut fields: Vec<_> = made
         .body
         .as_object()
@@ -63,13 +60,9 @@ async fn created_org_is_owned_by_creator() {
         (&me["org_id"], &me["orgs"]),
         (&made.body["id"], &json!([made.body]))
     );
-    assert_eq!(
-        ada.post("/v1/keys", &json!({"name": "x"}))
-            .await
-            .unwrap()
-            .status,
-        201
-    );
+    ada.post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .expect_status(201);
     // A second organization does not change the session's current one.
     let second = create(&ada, "Second").await;
     assert_eq!(
@@ -101,11 +94,9 @@ async fn created_org_is_owned_by_creator() {
             [expected]
         );
     }
-    let key = create(&world.key(), "x").await;
-    assert_eq!(
-        (key.status, error_code(&key)),
-        (403, "session_required".to_owned())
-    );
+    create(&world.key(), "x")
+        .await
+        .expect_error(403, "session_required");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,15 +142,11 @@ async fn owner_updates_current_org() {
     let world = shared_world_without_workers().await;
     let owner = world.owner();
     let id = world.org.id.as_str();
-    let changed = update(&owner, id, &json!({"name": " New "})).await;
-    assert_eq!(
-        (
-            changed.status,
-            &changed.body["name"],
-            &changed.body["data_use"]
-        ),
-        (200, &json!("New"), &json!("scoring_only"))
-    );
+    let changed = update(&owner, id, &json!({"name": " New "}))
+        .await
+        .expect_status(200);
+    assert_eq!(changed.body["name"], "New");
+    assert_eq!(changed.body["data_use"], "scoring_only");
     let changed = update(&owner, id, &json!({"data_use": "model_improvement"})).await;
     assert_eq!(
         json!([
@@ -195,11 +182,9 @@ async fn owner_updates_current_org() {
         );
     }
     let member = world.member("member").await;
-    let refused = update(&member, id, &json!({"name": "Mine"})).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (403, "forbidden".to_owned())
-    );
+    update(&member, id, &json!({"name": "Mine"}))
+        .await
+        .expect_error(403, "forbidden");
     // Two concurrent updates: each is applied completely.
     let change = json!({"name": "A"});
     let other = json!({"data_use": "aggregate_research"});
@@ -218,11 +203,9 @@ async fn org_outside_session_returns_404() {
     let own = string(&create(&world.owner(), "Own").await.body["id"]);
     let mut messages = Vec::new();
     for id in [other.id.as_str(), own.as_str(), "org_0", "nonsense"] {
-        let response = update(&world.owner(), id, &json!({"name": "x"})).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned())
-        );
+        let response = update(&world.owner(), id, &json!({"name": "x"}))
+            .await
+            .expect_error(404, "not_found");
         messages.push(string(&response.body["error"]["message"]));
     }
     assert!(
@@ -235,15 +218,11 @@ async fn org_outside_session_returns_404() {
         .owner()
         .request("PATCH", &format!("/v1/orgs/{own}"))
         .header("X-Org-Id", &own);
-    assert_eq!(
-        world
-            .owner()
-            .send(request.json(&json!({"name": "x"})))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    world
+        .owner()
+        .send(request.json(&json!({"name": "x"})))
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

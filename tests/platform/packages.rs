@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use assay_tests::databases::fresh_name;
 use serde_json::{Value, json};
 
-use crate::harness::World;
+use crate::harness::{Expect, World};
 use crate::serving::{package, serving_world};
 
 /// Publishes a package with the operator's command.
@@ -198,9 +198,6 @@ async fn version_is_published_once() {
     assert_eq!(current.header("x-model-version"), "2");
     let mut pinned = body.clone();
     pinned["model_version"] = json!("1");
-    let pinned = world.key().post(path, &pinned).await.unwrap();
-    assert_eq!(
-        (pinned.status, pinned.header("x-model-version")),
-        (200, "1")
-    );
+    let pinned = world.key().post(path, &pinned).await.expect_status(200);
+    assert_eq!(pinned.header("x-model-version"), "1");
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, string, with_token, world,
-    world_with,
+    Expect, World, error_code, field_error, field_errors, one_prediction, string, with_token,
+    world, world_with,
 };
 
 /// Returns all entries of a listing, read page by page.
@@ -24,8 +24,7 @@ async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
         let page = client
             .get(&format!("/v1/{listing}?limit={limit}{cursor}"))
             .await
-            .unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+            .expect_status(200);
         let found = page.body[listing].as_array().unwrap();
         assert!(!found.is_empty() && found.len() <= limit);
         entries.extend_from_slice(found);
@@ -127,12 +126,8 @@ async fn keys_are_listed_in_pages() {
             field_error("page", "unknown_field"),
         ),
     ] {
-        let rejected = owner.get(&path).await.unwrap();
-        assert_eq!(
-            (rejected.status, field_errors(&rejected)),
-            (422, vec![expected]),
-            "{path}"
-        );
+        let rejected = owner.get(&path).await.expect_status(422);
+        assert_eq!(field_errors(&rejected), vec![expected], "{path}");
     }
     let request = v1::ListInvitesRequest {
         limit: None,
@@ -255,19 +250,14 @@ async fn concurrent_creations_never_exceed_the_limits() {
         "200 open invites",
     );
     let key_id = string(&owners[0].get("/v1/keys?limit=1").await.unwrap().body["keys"][0]["id"]);
-    assert_eq!(
-        owners[0]
-            .send(owners[0].request("DELETE", &format!("/v1/keys/{key_id}")))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
-    assert_eq!(
-        create(0, "/v1/keys", json!({"name": "again"})).await.status,
-        201,
-        "revoking a key frees its place"
-    );
+    owners[0]
+        .delete(&format!("/v1/keys/{key_id}"))
+        .await
+        .expect_status(200);
+    // Revoking a key frees its place.
+    create(0, "/v1/keys", json!({"name": "again"}))
+        .await
+        .expect_status(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,20 +276,16 @@ async fn cursor_of_one_suite_is_rejected_for_another() {
         .await
         .unwrap();
     let cursor = string(&first.body["next_cursor"]);
-    assert_eq!(
-        key.get(&format!("/v1/suites/suite:lunch/items?cursor={cursor}"))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    key.get(&format!("/v1/suites/suite:lunch/items?cursor={cursor}"))
+        .await
+        .expect_status(200);
     let rejected = key
         .get(&format!("/v1/suites/{other}/items?cursor={cursor}"))
         .await
-        .unwrap();
+        .expect_status(422);
     assert_eq!(
-        (rejected.status, field_errors(&rejected)),
-        (422, vec![field_error("cursor", "format")])
+        field_errors(&rejected),
+        vec![field_error("cursor", "format")]
     );
     let mut grpc = v1::suite_service_client::SuiteServiceClient::new(world.channel().await);
     let request = v1::ListSuiteItemsRequest {
@@ -345,7 +331,7 @@ async fn slow_requests_of_tenants_leave_the_process_ready() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let admin = Client::new(format!("http://{}", world.stack.apis[0].admin), None);
     for _ in 0..10 {
-        assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
+        admin.get("/readyz").await.expect_status(200);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     hold.close().await.unwrap();

@@ -16,7 +16,9 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, error_code, field_errors, one_prediction, org, string, with_token};
+use crate::harness::{
+    Expect, World, error_code, field_errors, one_prediction, org, string, with_token,
+};
 use crate::routes::{
     Callers, Class, ROUTES, Resource, Route, Who, with_resource_id, world_for_routes,
 };
@@ -790,13 +792,9 @@ async fn state_conflicts_match_on_both_protocols() {
     let queued = world.create_resource(&world.org, Resource::Job).await;
     let me = owner.get("/v1/members").await.unwrap().body["members"][0]["user_id"].clone();
     let ready = world.create_resource(&world.org, Resource::Upload).await;
-    assert_eq!(
-        key.send(key.request("POST", &format!("/v1/uploads/{ready}/complete")))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    key.send(key.request("POST", &format!("/v1/uploads/{ready}/complete")))
+        .await
+        .expect_status(200);
     let empty = string(
         &key.post("/v1/uploads", &json!({"kind": "predictions"}))
             .await
@@ -804,10 +802,7 @@ async fn state_conflicts_match_on_both_protocols() {
             .body["id"],
     );
     let invited = json!({"email": "twice@example.org"});
-    assert_eq!(
-        owner.post("/v1/invites", &invited).await.unwrap().status,
-        201
-    );
+    owner.post("/v1/invites", &invited).await.expect_status(201);
     let huge = json!({"kind": "predictions", "bytes": 600_000_000_000_i64});
     let nobody = json!({"suite_id": "suite:none", "predictions": one_prediction()});
     let twice = json!({"suite_id": "suite:lunch", "predictions": [one_prediction()[0], one_prediction()[0]]});
@@ -918,14 +913,10 @@ async fn state_conflicts_match_on_both_protocols() {
     let client = world.client(&free.key);
     let submit = route("POST /v1/evals");
     for _ in 0..2 {
-        assert_eq!(
-            client
-                .send(submit.request(&client, ""))
-                .await
-                .unwrap()
-                .status,
-            202
-        );
+        client
+            .send(submit.request(&client, ""))
+            .await
+            .expect_status(202);
     }
     assert!(
         call_both(&both, submit, &client, "", &(submit.body)())

@@ -8,7 +8,7 @@ use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use crate::harness::{World, error_code, org, scrape, string, wait_until};
+use crate::harness::{Expect, World, org, scrape, string, wait_until};
 use crate::predictions::{
     DISHES, N, accepted, charged, count, create, lines, output, predicted, prediction_world,
     publish_dishes, shared_prediction_world,
@@ -51,8 +51,11 @@ async fn one_call_scores_like_submission_by_hand() {
     let inline = lines(&output(&world.key(), &prediction).await);
     let inline = json!({"suite_id": DISHES, "predictions": inline});
     for body in [submitted, inline] {
-        let by_hand = world.key().post("/v1/evals", &body).await.unwrap();
-        assert_eq!(by_hand.status, 202, "{}", by_hand.body);
+        let by_hand = world
+            .key()
+            .post("/v1/evals", &body)
+            .await
+            .expect_status(202);
         let by_hand = world
             .wait_until_finished(&string(&by_hand.body["id"]))
             .await;
@@ -256,7 +259,7 @@ async fn cancelled_eval_stays_cancelled() {
     let request = world
         .key()
         .request("POST", &format!("/v1/jobs/{eval_id}/cancel"));
-    assert_eq!(world.key().send(request).await.unwrap().status, 200);
+    world.key().send(request).await.expect_status(200);
     world
         .stack
         .workers
@@ -312,11 +315,9 @@ async fn waiting_eval_counts_as_active_only() {
         .await
         .unwrap();
     accepted(&world.key(), evaluated()).await;
-    let refused = create(&world.key(), evaluated()).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (429, "quota_exceeded")
-    );
+    let refused = create(&world.key(), evaluated())
+        .await
+        .expect_error(429, "quota_exceeded");
     let details = &refused.body["error"]["details"];
     assert_eq!(
         (&details["limit"], &details["active"], &details["max"]),
@@ -328,12 +329,9 @@ async fn waiting_eval_counts_as_active_only() {
     assert!((3_000..=3_600).contains(&seconds), "{seconds}");
     let mut database = world.database().await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 2);
-    assert_eq!(
-        create(&world.key(), json!({"suite_id": DISHES}))
-            .await
-            .status,
-        202
-    );
+    create(&world.key(), json!({"suite_id": DISHES}))
+        .await
+        .expect_status(202);
     let usage = world.key().get("/v1/usage").await.unwrap().body;
     assert_eq!(usage["active_jobs"], 3);
     // Only the two prediction jobs wait for a worker.
@@ -348,32 +346,25 @@ async fn suite_limits_hold_for_chained_evals() {
     let world = prediction_world(1).await;
     publish_dishes(&world, "2", "max_submissions_per_day = 1").await;
     let created = accepted(&world.key(), evaluated()).await;
-    let refused = create(&world.key(), evaluated()).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (429, "quota_exceeded")
-    );
+    let refused = create(&world.key(), evaluated())
+        .await
+        .expect_error(429, "quota_exceeded");
     assert_eq!(
         refused.body["error"]["details"]["limit"],
         "submissions_per_day"
     );
     // A prediction alone discloses nothing.
-    assert_eq!(
-        create(&world.key(), json!({"suite_id": DISHES}))
-            .await
-            .status,
-        202
-    );
+    create(&world.key(), json!({"suite_id": DISHES}))
+        .await
+        .expect_status(202);
     let eval = world
         .wait_until_finished(&string(&created["eval_job_id"]))
         .await;
     assert_eq!(eval["versions"]["suite_version"], "2");
     publish_dishes(&world, "3", "access = \"granted\"").await;
-    let refused = create(&world.key(), evaluated()).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (403, "forbidden")
-    );
+    create(&world.key(), evaluated())
+        .await
+        .expect_error(403, "forbidden");
     // The eval items of the month count as well.
     publish_dishes(&world, "4", "").await;
     world

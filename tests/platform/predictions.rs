@@ -9,8 +9,8 @@ use sqlx::PgConnection;
 use tokio::sync::OnceCell;
 
 use crate::harness::{
-    SharedWorld, World, error_code, field_error, field_errors, list_files, org, shared_world_on,
-    shared_world_without_workers, string, wait_until, with_token, world_with,
+    Expect, SharedWorld, World, error_code, field_error, field_errors, list_files, org,
+    shared_world_on, shared_world_without_workers, string, wait_until, with_token, world_with,
 };
 use crate::packages::publish;
 use crate::serving::package;
@@ -102,8 +102,7 @@ pub async fn create(client: &Client, mut body: Value) -> Response {
 
 /// Creates a prediction job that is accepted, and returns it.
 pub async fn accepted(client: &Client, body: Value) -> Value {
-    let response = create(client, body).await;
-    assert_eq!(response.status, 202, "{}", response.body);
+    let response = create(client, body).await.expect_status(202);
     response.body
 }
 
@@ -214,8 +213,11 @@ async fn suite_job_writes_submittable_output() {
         assert_eq!(line["scores"].as_array().unwrap().len(), 6);
     }
     let body = json!({"suite_id": DISHES, "input_ref": upload_id});
-    let eval = world.key().post("/v1/evals", &body).await.unwrap();
-    assert_eq!(eval.status, 202, "{}", eval.body);
+    let eval = world
+        .key()
+        .post("/v1/evals", &body)
+        .await
+        .expect_status(202);
     let eval = world.wait_until_finished(&string(&eval.body["id"])).await;
     assert_eq!(eval["status"], "succeeded", "{eval}");
     assert_eq!(eval["result"]["n_submitted"], json!(N));
@@ -370,8 +372,7 @@ async fn invalid_requests_name_their_fields() {
         (json!({"sequences": one, "label": ""}), "label", "required"),
         (json!({"sequences": one, "x": 1}), "x", "unknown_field"),
     ] {
-        let response = create(&key, body.clone()).await;
-        assert_eq!(response.status, 422, "{body}: {}", response.body);
+        let response = create(&key, body.clone()).await.expect_status(422);
         assert_eq!(
             field_errors(&response),
             [field_error(field, reason)],
@@ -417,11 +418,9 @@ async fn invalid_requests_name_their_fields() {
         .request("POST", "/v1/predictions")
         .header("content-type", "application/json")
         .body(format!("{{\"model_id\": \"{MODEL}\", \"sequences\": [}}"));
-    let response = key.send(not_json).await.unwrap();
-    assert_eq!(
-        (response.status, error_code(&response).as_str()),
-        (400, "invalid_request")
-    );
+    key.send(not_json)
+        .await
+        .expect_error(400, "invalid_request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -492,11 +491,8 @@ async fn model_that_cannot_serve_is_refused() {
             &world.key(),
             json!({"model_id": model_id, "sequences": one}),
         )
-        .await;
-        assert_eq!(
-            (response.status, error_code(&response).as_str()),
-            (409, "invalid_state")
-        );
+        .await
+        .expect_error(409, "invalid_state");
         assert_eq!(response.body["error"]["details"]["reason"], reason);
     }
     // With options, no items of the catalog are needed.
@@ -662,12 +658,10 @@ async fn upload_with_invalid_lines_is_rejected() {
         ),
     ] {
         let upload_id = open(&key, json!({"kind": "sequences"})).await;
-        assert_eq!(
-            put(&key, &upload_id, 1, text.into_bytes()).await.status,
-            200
-        );
-        let done = complete(&key, &upload_id).await;
-        assert_eq!(done.status, 422, "{}", done.body);
+        put(&key, &upload_id, 1, text.into_bytes())
+            .await
+            .expect_status(200);
+        let done = complete(&key, &upload_id).await.expect_status(422);
         assert!(
             field_errors(&done).contains(&field_error(field, reason)),
             "{field}: {}",
@@ -799,19 +793,14 @@ async fn only_succeeded_prediction_has_output() {
     assert_eq!(early, (409, "invalid_state".to_owned()));
     // Another organization sees neither the job nor the upload.
     let upload_path = format!("/v1/uploads/{}", string(&job["result"]["output_ref"]));
-    assert_eq!(other.get(&upload_path).await.unwrap().status, 404);
-    assert_eq!(
-        other
-            .get(&format!("/v1/jobs/{job_id}"))
-            .await
-            .unwrap()
-            .status,
-        404
-    );
+    other.get(&upload_path).await.expect_status(404);
+    other
+        .get(&format!("/v1/jobs/{job_id}"))
+        .await
+        .expect_status(404);
     let body = json!({"suite_id": DISHES, "input_ref": job["result"]["output_ref"]});
-    assert_eq!(other.post("/v1/evals", &body).await.unwrap().status, 422);
-    let deleted = key.send(key.request("DELETE", &upload_path)).await.unwrap();
-    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    other.post("/v1/evals", &body).await.expect_status(422);
+    key.delete(&upload_path).await.expect_status(204);
     assert_eq!(status(&key, &job_id).await, missing);
     let listed = key.get("/v1/jobs?type=predict").await.unwrap().body;
     let ids: Vec<_> = listed["jobs"]
@@ -829,7 +818,7 @@ async fn only_succeeded_prediction_has_output() {
     assert_eq!(string(&evals["jobs"][0]["id"]), eval_id);
     // What only evals have.
     let path = format!("/v1/jobs/{}/items", ids[1]);
-    assert_eq!(key.get(&path).await.unwrap().status, 404);
+    key.get(&path).await.expect_status(404);
     let path = format!("/v1/jobs/{}/final", ids[1]);
     let refused = key.send(key.request("POST", &path)).await.unwrap();
     assert_eq!(error_code(&refused), "invalid_state");
@@ -852,27 +841,25 @@ async fn month_admits_exactly_its_predict_items() {
         let ids = (0..n).map(|at| sequence(&format!("s{at}"), &["dish-01"]));
         json!({"sequences": ids.collect::<Vec<_>>()})
     };
-    let refused = create(&world.key(), some(4)).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (429, "quota_exceeded")
-    );
+    let refused = create(&world.key(), some(4))
+        .await
+        .expect_error(429, "quota_exceeded");
     let details = &refused.body["error"]["details"];
     assert_eq!(
         (&details["limit"], &details["max"]),
         (&json!("predict_items_per_month"), &json!(max))
     );
     predicted(&world, some(3)).await;
-    assert_eq!(create(&world.key(), some(1)).await.status, 429);
+    create(&world.key(), some(1)).await.expect_status(429);
     // Jobs and synchronous requests share the month.
     let path = format!("/v1/models/{MODEL}/predict");
-    assert_eq!(world.key().post(&path, &some(1)).await.unwrap().status, 429);
+    world.key().post(&path, &some(1)).await.expect_status(429);
     assert_eq!(charged(&world).await, (max as i64, 0));
     // Evals have a limit of their own.
-    assert_eq!(
-        world.submit(&crate::harness::one_prediction()).await.status,
-        202
-    );
+    world
+        .submit(&crate::harness::one_prediction())
+        .await
+        .expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -889,11 +876,9 @@ async fn job_that_cannot_finish_is_refused() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let refused = create(&world.key(), json!({"suite_id": DISHES})).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (413, "payload_too_large".into())
-    );
+    let refused = create(&world.key(), json!({"suite_id": DISHES}))
+        .await
+        .expect_error(413, "payload_too_large");
     let message = string(&refused.body["error"]["message"]);
     let advice = format!("Send at most {most} sequences in one job.");
     assert!(message.ends_with(&advice), "{message}");
@@ -921,7 +906,7 @@ async fn output_is_stored_over_the_limit() {
     assert_storage_full(&refused, 1000);
     let output = format!("/v1/uploads/{}", string(&job["result"]["output_ref"]));
     let deleted = world.key().request("DELETE", &output);
-    assert_eq!(world.key().send(deleted).await.unwrap().status, 204);
+    world.key().send(deleted).await.expect_status(204);
     wait_until("the storage is free", async || {
         create(&world.key(), json!({"suite_id": DISHES}))
             .await
@@ -955,14 +940,10 @@ async fn repetition_returns_the_same_job() {
             json!({"sequences": sequences, "parameters": {"top_k": 3}}),
         ),
     ] {
-        let first = keyed(key, body.clone()).await;
-        assert_eq!(first.status, 202, "{}", first.body);
+        let first = keyed(key, body.clone()).await.expect_status(202);
         let charged_before = charged(&world).await;
-        let again = keyed(key, body).await;
-        assert_eq!(
-            (again.status, again.header("idempotency-replayed")),
-            (202, "true")
-        );
+        let again = keyed(key, body).await.expect_status(202);
+        assert_eq!(again.header("idempotency-replayed"), "true");
         // The place in the queue changes.
         let without_place = |body: &Value| {
             let mut body = body.clone();
@@ -970,8 +951,7 @@ async fn repetition_returns_the_same_job() {
             body
         };
         assert_eq!(without_place(&again.body), without_place(&first.body));
-        let conflict = keyed(key, other).await;
-        assert_eq!(conflict.status, 422);
+        let conflict = keyed(key, other).await.expect_status(422);
         assert_eq!(
             conflict.body["error"]["details"]["job_id"],
             first.body["id"]
@@ -992,7 +972,7 @@ async fn repetition_returns_the_same_job() {
         .request("POST", "/v1/evals")
         .header("Idempotency-Key", "inline")
         .json(&json!({"suite_id": DISHES, "predictions": [{"item_id": "i0", "prediction": "x"}]}));
-    assert_eq!(client.send(eval).await.unwrap().status, 422);
+    client.send(eval).await.expect_status(422);
     let mut database = world.database().await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 3);
 }

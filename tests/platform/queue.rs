@@ -11,7 +11,7 @@ use sqlx::Connection as _;
 
 use crate::dashboard::visitor::SESSION;
 use crate::harness::{
-    World, one_prediction, org, string, wait_until, with_setting, with_token, world_with,
+    Expect, World, one_prediction, org, string, wait_until, with_setting, with_token, world_with,
 };
 
 /// An installation without workers. Each of its workers runs one job at a time.
@@ -31,8 +31,7 @@ async fn client_of(world: &World, plan: &str) -> Client {
 /// Submits an upload with this number of predictions, and returns the id of the job.
 async fn submit(client: &Client, predictions: usize) -> String {
     let body = site::upload_predictions(client, predictions).await.unwrap();
-    let submitted = client.post("/v1/evals", &body).await.unwrap();
-    assert_eq!(submitted.status, 202, "{}", submitted.body);
+    let submitted = client.post("/v1/evals", &body).await.expect_status(202);
     string(&submitted.body["id"])
 }
 

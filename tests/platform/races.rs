@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 
 use crate::disclosure;
 use crate::harness::{
-    World, avoid_midnight, error_code, long_test, one_prediction, string, wait_until, with_setting,
+    Expect, World, avoid_midnight, long_test, one_prediction, string, wait_until, with_setting,
     world_with,
 };
 
@@ -173,12 +173,7 @@ fn accepted(responses: &[Response]) -> usize {
 
 fn refused<'a>(responses: &'a [Response], expected: &str) -> &'a Response {
     for response in responses.iter().filter(|response| response.status != 202) {
-        assert_eq!(
-            (response.status, error_code(response).as_str()),
-            (429, expected),
-            "{}",
-            response.body
-        );
+        response.expect_error(429, expected);
     }
     responses
         .iter()
@@ -399,8 +394,8 @@ async fn accept_revoke_race_has_one_outcome() {
                 .request("POST", "/v1/invites")
                 .json(&json!({"email": email})),
         )
-        .await;
-        assert_eq!(invited.status, 201, "{}", invited.body);
+        .await
+        .expect_status(201);
         let invite_id = string(&invited.body["id"]);
         let path = format!("/v1/invites/{invite_id}");
         let link = json!({"token": race.world.sign_in_link(&email).await});
@@ -479,8 +474,9 @@ async fn cancel_start_race_has_one_winner() {
         let body = &body;
         let crowd = join_all((0..CROWD).map(|i| async move {
             let client = &clients[i % 2];
-            let submitted = send(client, client.request("POST", "/v1/evals").json(body)).await;
-            assert_eq!(submitted.status, 202, "{}", submitted.body);
+            let submitted = send(client, client.request("POST", "/v1/evals").json(body))
+                .await
+                .expect_status(202);
             let id = string(&submitted.body["id"]);
             let path = format!("/v1/jobs/{id}/cancel");
             let cancel =
@@ -524,8 +520,9 @@ async fn growing_listing_is_complete_without_duplicates() {
             let mut written = Vec::new();
             for _ in 0..10 {
                 let client = &clients[writer % 2];
-                let response = send(client, client.request("POST", "/v1/evals").json(body)).await;
-                assert_eq!(response.status, 202, "{}", response.body);
+                let response = send(client, client.request("POST", "/v1/evals").json(body))
+                    .await
+                    .expect_status(202);
                 written.push(string(&response.body["id"]));
             }
             written
@@ -557,8 +554,7 @@ async fn paged(client: &Client, limit: usize) -> Vec<String> {
         let page = client
             .get(&format!("/v1/jobs?limit={limit}{before}"))
             .await
-            .unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+            .expect_status(200);
         ids.extend(
             page.body["jobs"]
                 .as_array()
@@ -595,14 +591,7 @@ async fn revoked_key_fails_at_once() {
         let is_revoked = &is_revoked;
         let revoke = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            assert_eq!(
-                owners[round % 2]
-                    .send(owners[round % 2].request("DELETE", &path))
-                    .await
-                    .unwrap()
-                    .status,
-                200
-            );
+            owners[round % 2].delete(&path).await.expect_status(200);
             is_revoked.store(true, Ordering::SeqCst);
         };
         let used = join_all((0..CROWD).map(|i| {

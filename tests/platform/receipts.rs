@@ -19,8 +19,8 @@ use sqlx::{Connection as _, Row as _};
 use crate::clients::{prepare, python_with, sources};
 use crate::disclosure::{publish, submit_and_wait};
 use crate::harness::{
-    World, error_code, long_test, string, submit_until_succeeded, wait_until, with_setting, world,
-    world_with,
+    Expect, World, error_code, long_test, string, submit_until_succeeded, wait_until, with_setting,
+    world, world_with,
 };
 
 /// A retired suite, for tests in other files.
@@ -291,7 +291,7 @@ async fn receipt_states_the_figures_of_its_job() {
     assert_eq!(claim["org_hash"], json!(hex::encode(named.finalize())));
     assert_eq!(opening["org_id"], json!(world.org.id));
     for client in [key.clone(), world.member("viewer").await] {
-        assert_eq!(client.get(&opening_path).await.unwrap().status, 403);
+        client.get(&opening_path).await.expect_status(403);
     }
     let log = world
         .owner()
@@ -354,10 +354,10 @@ async fn jobs_without_receipt_say_why() {
     let stranger = crate::harness::org(&world.stack, "free").await;
     let stranger = world.client(&stranger.key);
     let path = format!("/v1/receipts/{}", string(&receipt["id"]));
-    assert_eq!(stranger.get(&path).await.unwrap().status, 404);
-    assert_eq!(world.anonymous().get(&path).await.unwrap().status, 401);
+    stranger.get(&path).await.expect_status(404);
+    world.anonymous().get(&path).await.expect_status(401);
     let path = format!("/v1/jobs/{job_id}/receipt");
-    assert_eq!(stranger.get(&path).await.unwrap().status, 404);
+    stranger.get(&path).await.expect_status(404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -391,7 +391,7 @@ async fn strangers_verify_receipts_of_a_retired_suite() {
         .await;
     assert_eq!(before.unwrap().body["opening"], Value::Null);
     let path = "/v1/suites/suite:retired/opening/answers.ndjson?version=1";
-    assert_eq!(world.anonymous().get(path).await.unwrap().status, 404);
+    world.anonymous().get(path).await.expect_status(404);
     let refused = retire(&world, "suite:retired", &[]).await.unwrap_err();
     assert!(
         refused.contains("37 answers") && refused.contains("--yes"),
@@ -403,11 +403,8 @@ async fn strangers_verify_receipts_of_a_retired_suite() {
         .unwrap_err();
     assert!(again.contains("retired before"), "{again}");
     let body = json!({"suite_id": "suite:retired", "predictions": given});
-    let late = key.post("/v1/evals", &body).await.unwrap();
-    assert_eq!(
-        (late.status, &late.body["error"]["details"]["reason"]),
-        (409, &json!("suite_retired"))
-    );
+    let late = key.post("/v1/evals", &body).await.expect_status(409);
+    assert_eq!(late.body["error"]["details"]["reason"], "suite_retired");
 
     evidence.fetch_opening(&world, "suite:retired", "1").await;
     // Both protocols return the same file.
@@ -633,13 +630,10 @@ async fn sealed_figures_have_a_receipt_after_the_close() {
     let job = submit(&key, "suite:closing", &given).await;
     let job_id = string(&job["id"]);
     let path = format!("/v1/jobs/{job_id}/receipt?figures=sealed");
-    let early = key.get(&path).await.unwrap();
+    let early = key.get(&path).await.expect_status(409);
     assert_eq!(
-        (early.status, &early.body["error"]["details"]),
-        (
-            409,
-            &json!({"reason": "sealed_until", "closes_at": closes_at})
-        )
+        early.body["error"]["details"],
+        json!({"reason": "sealed_until", "closes_at": closes_at})
     );
     let marked = key
         .post(&format!("/v1/jobs/{job_id}/final"), &json!({}))
@@ -648,14 +642,12 @@ async fn sealed_figures_have_a_receipt_after_the_close() {
     let climbing = submit(&key, "suite:climbing", &given).await;
     let worse = submit(&key, "suite:climbing", &predictions(9).0).await;
     let worse_id = string(&worse["id"]);
-    let entered = key
-        .post(
-            &format!("/v1/jobs/{worse_id}/board"),
-            &json!({"name": "worse"}),
-        )
-        .await
-        .unwrap();
-    assert_eq!(entered.status, 201, "{}", entered.body);
+    key.post(
+        &format!("/v1/jobs/{worse_id}/board"),
+        &json!({"name": "worse"}),
+    )
+    .await
+    .expect_status(201);
     let best_so_far = logged_receipt(&key, &worse_id, "").await;
     let claim = &best_so_far["statement"]["predicate"];
     assert_eq!(
@@ -695,8 +687,8 @@ async fn sealed_figures_have_a_receipt_after_the_close() {
     let path = format!("/v1/receipts/{}", string(&on_board["id"]));
     let stranger = crate::harness::org(&world.stack, "free").await;
     let stranger = world.client(&stranger.key);
-    assert_eq!(stranger.get(&path).await.unwrap().status, 200);
-    assert_eq!(world.anonymous().get(&path).await.unwrap().status, 401);
+    stranger.get(&path).await.expect_status(200);
+    world.anonymous().get(&path).await.expect_status(401);
     world
         .stack
         .operate(&[
@@ -711,7 +703,7 @@ async fn sealed_figures_have_a_receipt_after_the_close() {
         ])
         .await
         .unwrap();
-    assert_eq!(world.anonymous().get(&path).await.unwrap().status, 200);
+    world.anonymous().get(&path).await.expect_status(200);
 
     for suite_id in ["suite:closing", "suite:climbing"] {
         retire(&world, suite_id, &["--yes"]).await.unwrap();
@@ -968,7 +960,7 @@ async fn log_publishes_no_entry_that_it_has_not_signed() {
         .await;
     let path = format!("/v1/jobs/{}/receipt", string(&job["id"]));
     let key = world.key().without_retries();
-    assert_eq!(key.get(&path).await.unwrap().status, 503);
+    key.get(&path).await.expect_status(503);
 }
 
 /// Submits jobs, one after the other has ended, and returns their ids.
@@ -1255,7 +1247,7 @@ async fn versions_open_after_their_close_and_with_those_that_share_items() {
     let refused = retire(&world, "suite:open", &["--yes"]).await.unwrap_err();
     assert!(refused.contains("closes at"), "{refused}");
     let path = "/v1/suites/suite:open/opening/answers.ndjson?version=1";
-    assert_eq!(world.anonymous().get(path).await.unwrap().status, 404);
+    world.anonymous().get(path).await.expect_status(404);
 }
 
 /// A receipt is a file from a stranger: none of its strings reaches the terminal as it is, and none looks

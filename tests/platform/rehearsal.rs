@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use crate::clients::{MissingTool, prepare, run};
-use crate::harness::{ground, long_test, one_prediction, string, wait_until, with_token};
+use crate::harness::{Expect, ground, long_test, one_prediction, string, wait_until, with_token};
 use crate::receiver::Receiver;
 use crate::serving::package;
 use crate::webhooks::Webhook;
@@ -385,8 +385,7 @@ async fn rendered_chart_works_as_plain_processes() {
                 &json!({"suite_id": "suite:lunch", "predictions": one_prediction()}),
             )
             .await
-            .unwrap();
-        assert_eq!(queued.status, 202, "{}", queued.body);
+            .expect_status(202);
         string(&queued.body["id"])
     };
     // Workers get SIGTERM while one of them is in the middle of a job, blocked where it reads

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use crate::harness::{
-    Org, World, declared_operations, one_prediction, string, with_setting, world_with,
+    Expect, Org, World, declared_operations, one_prediction, string, with_setting, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -618,7 +618,7 @@ impl Callers {
         let revoke = world
             .owner()
             .request("DELETE", &format!("/v1/keys/{}", string(&made.body["id"])));
-        assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
+        world.owner().send(revoke).await.expect_status(200);
         let mut callers = Vec::new();
         for who in Who::ALL {
             let client = match who {
@@ -697,12 +697,10 @@ pub async fn world_for_routes_from(start: impl AsyncFnOnce(Plan) -> World) -> (W
 impl World {
     /// Accepts the terms for an organization.
     pub async fn accept_terms(&self, org: &Org) {
-        let accepted = self
-            .client(&org.session)
+        self.client(&org.session)
             .post("/v1/terms/accept", &json!({"version": TERMS.0}))
             .await
-            .unwrap();
-        assert_eq!(accepted.status, 200, "{}", accepted.body);
+            .expect_status(200);
     }
 
     /// Returns the client of a new user without an organization.
@@ -757,16 +755,12 @@ impl World {
             Resource::Entry => crate::boards::entry(&key).await,
             Resource::Upload => {
                 let id = string(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
-                assert_eq!(
-                    key.send(
-                        key.request("PUT", &format!("/v1/uploads/{id}/parts/1"))
-                            .json(&part())
-                    )
-                    .await
-                    .unwrap()
-                    .status,
-                    200
-                );
+                key.send(
+                    key.request("PUT", &format!("/v1/uploads/{id}/parts/1"))
+                        .json(&part()),
+                )
+                .await
+                .expect_status(200);
                 id
             }
             Resource::Webhook => {

@@ -6,15 +6,18 @@ use prost_reflect::MethodDescriptor;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, error_code, string};
+use crate::harness::{Expect, World, error_code, string};
 use crate::parity::{Protocols, mirrored};
 use crate::routes::{Class, ROUTES, Resource, Route, world_for_routes};
 
 /// Returns a client with a new key that has one scope.
 async fn key_with(world: &World, scope: Scope) -> Client {
     let body = json!({"name": scope.as_str(), "scopes": [scope.as_str()]});
-    let made = world.owner().post("/v1/keys", &body).await.unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+    let made = world
+        .owner()
+        .post("/v1/keys", &body)
+        .await
+        .expect_status(201);
     world.client(&string(&made.body["key"]))
 }
 
@@ -132,8 +135,10 @@ async fn evaluated_prediction_requires_scope_of_evals() {
     let (world, _name_server) = world_for_routes().await;
     let runner = key_with(&world, Scope::ModelsRun).await;
     let body = json!({"model_id": "embedded", "suite_id": "suite:lunch", "evaluate": true});
-    let refused = runner.post("/v1/predictions", &body).await.unwrap();
-    assert_eq!(refused.status, 403, "{}", refused.body);
+    let refused = runner
+        .post("/v1/predictions", &body)
+        .await
+        .expect_status(403);
     assert_eq!(
         refused.body["error"]["details"],
         json!({"reason": "scope", "required": "evals:write"})

@@ -18,7 +18,7 @@ use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
 use crate::harness::{
-    World, error_code, org, scrape, string, wait_until, with_setting, with_token, world, world_with,
+    Expect, World, org, scrape, string, wait_until, with_setting, with_token, world, world_with,
 };
 
 /// Number of items of the suites in these tests.
@@ -74,8 +74,7 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
             &json!({"suite_id": suite_id, "predictions": predictions}),
         )
         .await
-        .unwrap();
-    assert_eq!(job.status, 202, "{}", job.body);
+        .expect_status(202);
     let job = client
         .wait_until_finished(&string(&job.body["id"]), &|_| {})
         .await
@@ -179,42 +178,21 @@ async fn sealed_scores_appear_after_close() {
             &json!({"job_a": jobs[0]["id"], "job_b": jobs[3]["id"]}),
         )
         .await
-        .unwrap();
-    assert_eq!(
-        (compared.status, &compared.body["n"]),
-        (200, &json!(20)),
-        "{}",
-        compared.body
-    );
-    assert_eq!(
-        key.get(&format!("/v1/jobs/{}/items", string(&jobs[0]["id"])))
-            .await
-            .unwrap()
-            .status,
-        403
-    );
+        .expect_status(200);
+    assert_eq!(compared.body["n"], 20, "{}", compared.body);
+    key.get(&format!("/v1/jobs/{}/items", string(&jobs[0]["id"])))
+        .await
+        .expect_status(403);
 
     for job in &jobs[..3] {
-        let marked = finalize(&key, job).await;
-        assert_eq!(
-            (marked.status, &marked.body["final"]),
-            (200, &json!(true)),
-            "{}",
-            marked.body
-        );
-        assert_eq!(
-            finalize(&key, job).await.status,
-            200,
-            "marking it again changes nothing"
-        );
+        let marked = finalize(&key, job).await.expect_status(200);
+        assert_eq!(marked.body["final"], true, "{}", marked.body);
+        // Marking it again changes nothing.
+        finalize(&key, job).await.expect_status(200);
     }
-    let refused = finalize(&key, &jobs[3]).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned()),
-        "{}",
-        refused.body
-    );
+    finalize(&key, &jobs[3])
+        .await
+        .expect_error(409, "invalid_state");
     let lunch = world
         .submit_and_wait(&crate::harness::one_prediction())
         .await;
@@ -226,13 +204,10 @@ async fn sealed_scores_appear_after_close() {
         refused.body
     );
     let stranger = world.client(&org(&world.stack, "team").await.key);
-    assert_eq!(finalize(&stranger, &jobs[3]).await.status, 404);
-    assert_eq!(
-        finalize(&world.member("viewer").await, &jobs[3])
-            .await
-            .status,
-        403
-    );
+    finalize(&stranger, &jobs[3]).await.expect_status(404);
+    finalize(&world.member("viewer").await, &jobs[3])
+        .await
+        .expect_status(403);
     for job in &jobs {
         assert_eq!(job_of(&key, job).await["result"].get("sealed"), None);
     }
@@ -470,12 +445,12 @@ async fn finals_marked_during_close_are_exact() {
             disclosed.iter().filter(|is_final| **is_final).count() as i64,
             finals
         );
-        let refused = finalize(
+        finalize(
             &clients[0],
             &jobs[disclosed.iter().position(|is_final| !is_final).unwrap()],
         )
-        .await;
-        assert_eq!(refused.status, 409, "{}", refused.body);
+        .await
+        .expect_status(409);
         // Every 200 belongs to a final job.
         for (n, response) in all
             .iter()
@@ -542,11 +517,8 @@ async fn orgs_of_one_domain_share_finals() {
         .iter()
         .find(|job| job["final"] == false)
         .cloned();
-    assert_eq!(
-        finalize(&other, &shared.unwrap()).await.status,
-        409,
-        "the job was submitted while the domain was shared"
-    );
+    // The job was submitted while the domain was shared.
+    finalize(&other, &shared.unwrap()).await.expect_status(409);
 }
 
 #[tokio::test(flavor = "multi_thread")]

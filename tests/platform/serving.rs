@@ -17,7 +17,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    World, error_code, field_errors, org, scrape, string, wait_until, with_token, world_with,
+    Expect, World, error_code, field_errors, org, scrape, string, wait_until, with_token,
+    world_with,
 };
 use crate::packages::{publish, with_model};
 
@@ -64,8 +65,7 @@ async fn call(client: &Client, operation: &str, body: &Value) -> Response {
 
 /// Calls an operation that must succeed, and returns the body.
 async fn served(client: &Client, operation: &str, body: &Value) -> Value {
-    let response = call(client, operation, body).await;
-    assert_eq!(response.status, 200, "{}", response.body);
+    let response = call(client, operation, body).await.expect_status(200);
     response.body
 }
 
@@ -132,8 +132,9 @@ async fn results_equal_golden_values() {
 async fn response_has_version_time_and_charge() {
     let world = serving_world().await;
     let body = json!({"sequences": [some_sequence(), sequence("cold", &[])], "top_k": 3});
-    let response = call(&world.key(), "predict", &body).await;
-    assert_eq!(response.status, 200, "{}", response.body);
+    let response = call(&world.key(), "predict", &body)
+        .await
+        .expect_status(200);
     assert_eq!(response.header("x-model-version"), "1");
     let time: f64 = response.header("x-engine-time-ms").parse().unwrap();
     assert!(time > 0.0);
@@ -439,8 +440,9 @@ async fn stream_has_the_events_of_the_response() {
     let body = json!({"sequences": sequences, "n_continuations": 2});
     for accepted in ["*/*", "application/json, text/event-stream"] {
         let plain = key.request("POST", &path).json(&body);
-        let plain = key.send(plain.header("Accept", accepted)).await.unwrap();
-        assert_eq!(plain.status, 200);
+        key.send(plain.header("Accept", accepted))
+            .await
+            .expect_status(200);
     }
 }
 
@@ -566,11 +568,9 @@ async fn new_versions_take_effect_at_once() {
     for (own, body) in [("2", &pinned), ("4", &body)] {
         let published = publish(&world, &only_embeds(own), Some(&world.org.id)).await;
         published.unwrap();
-        let refused = call(&world.key(), "predict", body).await;
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (409, "invalid_state".into())
-        );
+        call(&world.key(), "predict", body)
+            .await
+            .expect_error(409, "invalid_state");
     }
     assert_eq!(totals(&world).await.0, 6);
 }
@@ -689,8 +689,9 @@ async fn invalid_requests_name_their_fields() {
             "unknown_value",
         ),
     ] {
-        let response = call(&world.key(), operation, &body).await;
-        assert_eq!(response.status, 422, "{body}: {}", response.body);
+        let response = call(&world.key(), operation, &body)
+            .await
+            .expect_status(422);
         assert_eq!(
             field_errors(&response),
             [(field.to_owned(), reason.to_owned())]
@@ -699,11 +700,9 @@ async fn invalid_requests_name_their_fields() {
     let many: Vec<_> = (0..65).map(|at| sequence(&format!("s{at}"), &[])).collect();
     let large = json!({"sequences": [sequence("p", &["dish-01"])], "model_version": "x".repeat(1024 * 1024)});
     for body in [json!({"sequences": many}), large] {
-        let response = call(&world.key(), "predict", &body).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (413, "payload_too_large".into())
-        );
+        call(&world.key(), "predict", &body)
+            .await
+            .expect_error(413, "payload_too_large");
     }
     assert_eq!(totals(&world).await, (0, 0, 0));
 }
@@ -735,17 +734,12 @@ async fn unserved_models_are_refused() {
             .key()
             .post(&format!("/v1/models/{model}/predict"), &body)
             .await
-            .unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (status, code.into()),
-            "{model}"
-        );
+            .expect_error(status, code);
         let details = &response.body["error"]["details"]["reason"];
         assert_eq!(details.as_str(), reason, "{model}");
     }
     let viewer = world.member("viewer").await;
-    assert_eq!(call(&viewer, "predict", &body).await.status, 403);
+    call(&viewer, "predict", &body).await.expect_status(403);
     assert_eq!(totals(&world).await, (0, 0, 0));
 }
 
@@ -827,18 +821,14 @@ async fn idempotency_key_is_charged_once() {
         field_errors(&other),
         [("Idempotency-Key".into(), "conflict".into())]
     );
-    let empty = post("", &body).await;
-    assert_eq!(empty.status, 422);
+    post("", &body).await.expect_status(422);
     // A key of the day before is charged again.
     sqlx::raw_sql("update serve_keys set created_at = now() - interval '24 hours'")
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let later = post("one", &body).await;
-    assert_eq!(
-        (later.status, later.header("idempotency-replayed")),
-        (200, "")
-    );
+    let later = post("one", &body).await.expect_status(200);
+    assert_eq!(later.header("idempotency-replayed"), "");
     assert_eq!(totals(&world).await.1, 95);
 }
 
@@ -917,15 +907,13 @@ async fn killed_engine_returns_503_and_recovers() {
     let before = served(&world.key(), "predict", &body).await;
     let listen = kill_engine(&mut world);
     for _ in 0..8 {
-        let response = call(&world.key().without_retries(), "predict", &body).await;
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (503, "unavailable".into())
-        );
+        let response = call(&world.key().without_retries(), "predict", &body)
+            .await
+            .expect_error(503, "unavailable");
         assert_eq!(response.header("retry-after"), "1");
     }
     assert_eq!(totals(&world).await.0, 1, "failed requests are refunded");
-    assert_eq!(world.key().get("/v1/models").await.unwrap().status, 200);
+    world.key().get("/v1/models").await.expect_status(200);
     let engine = world.stack.launch_engine(listen).unwrap();
     engine.ready().await.unwrap();
     world.stack.engines.push(engine);
@@ -949,11 +937,9 @@ async fn frozen_engine_returns_503_within_deadline() {
     let body = json!({"sequences": [some_sequence()]});
     served(&world.key(), "predict", &body).await;
     world.stack.engines[0].guarded.signal(libc::SIGSTOP);
-    let response = call(&world.key().without_retries(), "predict", &body).await;
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (503, "unavailable".into())
-    );
+    call(&world.key().without_retries(), "predict", &body)
+        .await
+        .expect_error(503, "unavailable");
     // The API waited until the deadline instead of refusing the call.
     let metrics = scrape(&world.stack.apis[0]).await;
     let waited = metrics.lines().any(|line| {
@@ -1007,8 +993,8 @@ async fn adapted_model_is_visible_to_its_organization() {
         (&base["adapted"], &base["status"]),
         (&json!(false), &json!("beta"))
     );
-    assert_eq!(card(world.key(), "private").await.status, 200);
-    assert_eq!(card(theirs.clone(), "private").await.status, 404);
+    card(world.key(), "private").await.expect_status(200);
+    card(theirs.clone(), "private").await.expect_status(404);
     let ids = |listed: Value| -> Vec<String> {
         listed["models"]
             .as_array()
@@ -1025,12 +1011,11 @@ async fn adapted_model_is_visible_to_its_organization() {
     let body = json!({"sequences": [some_sequence()]});
     for operation in ["predict", "generate", "embed"] {
         let path = format!("/v1/models/private/{operation}");
-        assert_eq!(world.key().post(&path, &body).await.unwrap().status, 200);
-        let response = theirs.post(&path, &body).await.unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".into())
-        );
+        world.key().post(&path, &body).await.expect_status(200);
+        theirs
+            .post(&path, &body)
+            .await
+            .expect_error(404, "not_found");
     }
     let mut grpc = ServingServiceClient::new(world.channel().await);
     let message = v1::EmbedRequest {

@@ -19,8 +19,8 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::harness::{
-    Org, World, error_code, in_time, long_test, one_prediction, org, string, wait_until,
-    with_setting, with_token, world_with,
+    Expect, Org, World, in_time, long_test, one_prediction, org, string, wait_until, with_setting,
+    with_token, world_with,
 };
 
 /// Maximum number of requests of one organization in progress: half of the seven connections to
@@ -64,16 +64,8 @@ async fn make_keys(client: Client, count: usize) -> Vec<Response> {
 }
 
 fn assert_saturated(response: &Response) {
-    assert_eq!(
-        (
-            response.status,
-            error_code(response),
-            response.header("retry-after")
-        ),
-        (503, "unavailable".to_owned(), "1"),
-        "{}",
-        response.body
-    );
+    response.expect_error(503, "unavailable");
+    assert_eq!(response.header("retry-after"), "1", "{}", response.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +156,7 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
     saturation().await;
     let path = format!("/v1/jobs/{job_id}");
     assert_eq!(client.get(&path).await.unwrap().body["status"], "queued");
-    assert_eq!(client.get("/v1/jobs").await.unwrap().status, 200);
+    client.get("/v1/jobs").await.expect_status(200);
     let ask = with_token(
         v1::GetJobRequest {
             job_id: job_id.clone(),
@@ -179,27 +171,20 @@ async fn saturated_api_still_reads_and_cancels_jobs() {
     let cancelled = client
         .send(client.request("POST", &format!("{path}/cancel")))
         .await
-        .unwrap();
-    assert_eq!(
-        (cancelled.status, &cancelled.body["status"]),
-        (200, &"cancelled".into())
-    );
+        .expect_status(200);
+    assert_eq!(cancelled.body["status"], "cancelled");
     saturation().await;
-    assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+    client.get("/v1/me").await.expect_status(200);
     saturates.store(false, Ordering::Relaxed);
     for stuck in stuck {
         stuck.await.unwrap().iter().for_each(assert_saturated);
     }
     held.close().await.unwrap();
-    assert_eq!(
-        world
-            .client(&asking.session)
-            .get("/v1/me")
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    world
+        .client(&asking.session)
+        .get("/v1/me")
+        .await
+        .expect_status(200);
 }
 
 /// Opens a TCP connection to the API.
@@ -355,7 +340,7 @@ async fn slow_and_idle_connections_are_closed() {
     let silent = ends.iter().position(|end| *end == "silent");
     let idle_http2 = ends.iter().position(|end| *end == "idle HTTP/2");
     assert!(silent < idle_http2, "{ends:?}");
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+    world.key().get("/v1/me").await.expect_status(200);
 }
 
 /// Asserts that the server sends GOAWAY on an idle HTTP/2 connection and closes it.
@@ -519,8 +504,7 @@ async fn streams_without_memory_are_rejected() {
     assert!(!connection.is_finished());
     // The other requests leave their places to this one.
     drop((unread, responses));
-    let own = world.key().get("/v1/me").await.unwrap();
-    assert_eq!(own.status, 200);
+    world.key().get("/v1/me").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -586,5 +570,5 @@ async fn excess_headers_are_rejected() {
         let (response, _) = client.send_request(request, true).unwrap();
         assert_eq!(response.await.unwrap().status(), expected, "{length}");
     }
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+    world.key().get("/v1/me").await.expect_status(200);
 }

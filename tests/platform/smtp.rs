@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::clients::{prepare, python_with, sources};
-use crate::harness::{World, ground, in_time, scrape, string, wait_until, world_with};
+use crate::harness::{Expect, World, ground, in_time, scrape, string, wait_until, world_with};
 use crate::mail::Mail;
 
 /// An SMTP server. Dropping it stops it.
@@ -53,12 +53,11 @@ impl MailServer {
 }
 
 async fn request_sign_in(world: &World, email: &str) {
-    let requested = world
+    world
         .anonymous()
         .post("/v1/auth/email", &json!({"email": email}))
         .await
-        .unwrap();
-    assert_eq!(requested.status, 202, "{}", requested.body);
+        .expect_status(202);
 }
 
 async fn metrics(world: &World) -> String {
@@ -105,12 +104,11 @@ async fn emails_are_retried_a_few_times() {
     );
     let mail = Mail::read(string(&said["mail"]).as_bytes());
     let token = mail.token().unwrap();
-    let signed_in = world
+    world
         .anonymous()
         .post("/v1/auth/email/verify", &json!({"token": token}))
         .await
-        .unwrap();
-    assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+        .expect_status(201);
     assert!(mail.html.contains(&token), "{}", mail.html);
 
     // A temporary rejection is retried; a permanent one is not, and is counted.
@@ -134,11 +132,10 @@ async fn emails_are_retried_a_few_times() {
 
     // A queued email is delivered although the process gets SIGTERM immediately afterwards.
     let owner = world.owner();
-    let invited = owner
+    owner
         .post("/v1/invites", &json!({"email": "bob@example.org"}))
         .await
-        .unwrap();
-    assert_eq!(invited.status, 201);
+        .expect_status(201);
     let log = world.stack.apis[0].log.clone();
     world.stack.stop();
     assert_eq!(server.next_line().await["to"], json!(["bob@example.org"]));

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{go_program, prepare};
 use crate::harness::{
-    World, ground, one_prediction, pause, string, wait_until, with_token, world_with,
+    Expect, World, ground, one_prediction, pause, string, wait_until, with_token, world_with,
 };
 
 /// A running collector.
@@ -456,21 +456,16 @@ async fn all_processes_sample_the_same_traces() {
                 request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()})),
             )
             .await
-            .unwrap();
-        assert_eq!(queued.status, 202, "{}", queued.body);
+            .expect_status(202);
         world.wait_until_finished(&string(&queued.body["id"])).await;
-        assert_eq!(
-            apis[1]
-                .send(
-                    apis[1]
-                        .request("GET", "/v1/me")
-                        .header("traceparent", &header)
-                )
-                .await
-                .unwrap()
-                .status,
-            200
-        );
+        apis[1]
+            .send(
+                apis[1]
+                    .request("GET", "/v1/me")
+                    .header("traceparent", &header),
+            )
+            .await
+            .expect_status(200);
     }
     // Longer than the export delay of spans.
     pause("the export of spans", Duration::from_secs(6)).await;
@@ -503,7 +498,7 @@ async fn unauthenticated_callers_start_own_traces() {
         let request = client
             .request("GET", "/v1/me")
             .header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
-        assert_eq!(client.send(request).await.unwrap().status, 401);
+        client.send(request).await.expect_status(401);
     }
     wait_until("two links", async || {
         collector.text().matches("00f067aa0ba902b7").count() >= 2

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    World, error_code, large_prediction, list_files, one_prediction, pause, scrape, shared_world,
+    Expect, World, large_prediction, list_files, one_prediction, pause, scrape, shared_world,
     string, wait_until, with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
@@ -41,7 +41,7 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
 /// Starts a submission that has written its predictions, and stops before it records that they
 /// belong to a job, until the returned connection is closed. The organization has one earlier job.
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
-    assert_eq!(world.submit(&large_prediction()).await.status, 202);
+    world.submit(&large_prediction()).await.expect_status(202);
     let mut hold = world.database().await;
     let stop = "create function wait_for_test() returns trigger language plpgsql
             as 'begin perform pg_advisory_xact_lock(42); return null; end';
@@ -154,19 +154,16 @@ async fn rejected_submission_writes_nothing() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(world.submit(&large_prediction()).await.status, 202);
+    world.submit(&large_prediction()).await.expect_status(202);
     // A write would fail, because a file replaces the organization's folder.
     let folder = world.stack.artifacts().join(&world.org.id);
     std::fs::rename(&folder, folder.with_extension("moved")).unwrap();
     std::fs::write(&folder, "").unwrap();
     for predictions in [one_prediction(), large_prediction()] {
-        let rejected = world.submit(&predictions).await;
-        assert_eq!(
-            (rejected.status, error_code(&rejected)),
-            (429, "quota_exceeded".to_owned()),
-            "{}",
-            rejected.body
-        );
+        let rejected = world
+            .submit(&predictions)
+            .await
+            .expect_error(429, "quota_exceeded");
         assert_eq!(
             rejected.body["error"]["details"]["limit"],
             "concurrent_jobs"
@@ -178,10 +175,9 @@ async fn rejected_submission_writes_nothing() {
         .await
         .unwrap();
     for predictions in [one_prediction(), large_prediction()] {
-        let rejected = world.submit(&predictions).await;
+        let rejected = world.submit(&predictions).await.expect_status(429);
         assert_eq!(
-            (rejected.status, &rejected.body["error"]["details"]["limit"]),
-            (429, &json!("eval_items_per_month")),
+            rejected.body["error"]["details"]["limit"], "eval_items_per_month",
             "{}",
             rejected.body
         );
@@ -224,7 +220,7 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     })
     .await;
     let key = world.key();
-    assert_eq!(world.submit(&large_prediction()).await.status, 202);
+    world.submit(&large_prediction()).await.expect_status(202);
     let whole = uploaded(
         &key,
         json!({"kind": "predictions"}),
@@ -232,7 +228,7 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     )
     .await;
     let torn = open(&key, json!({"kind": "predictions"})).await;
-    assert_eq!(put(&key, &torn, 1, "x").await.status, 200);
+    put(&key, &torn, 1, "x").await.expect_status(200);
     let artifacts = world.stack.artifacts();
     let job = || JobId::random().unwrap();
     let ours = artifacts.join(&world.org.id);
@@ -277,7 +273,7 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     same(&reconcile(&world, &[]).await, 3, false);
     assert_eq!(list_files(&artifacts).len(), before - orphans.len());
     assert!(kept.iter().all(|file| file.exists()));
-    assert_eq!(complete(&key, &whole).await.status, 200);
+    complete(&key, &whole).await.expect_status(200);
     let api = launch_api_with_cleanup(&world).await;
     wait_until("the metric", async || {
         scrape(&api).await.contains("assay_artifacts_missing 1")
@@ -383,12 +379,7 @@ async fn only_one_reconciliation_runs() {
 
 /// Asserts that a request was rejected because `storage_bytes` is used up.
 pub fn assert_storage_full(rejected: &Response, max: i64) {
-    assert_eq!(
-        (rejected.status, error_code(rejected)),
-        (429, "quota_exceeded".to_owned()),
-        "{}",
-        rejected.body
-    );
+    rejected.expect_error(429, "quota_exceeded");
     let details = &rejected.body["error"]["details"];
     assert_eq!(
         (&details["limit"], &details["max"]),
@@ -441,7 +432,7 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
         } else {
             (second, first)
         };
-        assert_eq!(done.status, 200, "{}", done.body);
+        done.expect_status(200);
         assert_storage_full(&rejected, 1000);
         let stored: Vec<PathBuf> = uploads
             .iter()
@@ -450,12 +441,9 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
         assert_eq!(stored.len(), 1, "the rejected part is removed");
         // Replacing a part counts the difference.
         let owner = usize::from(world.stored_objects(&uploads[0]).is_empty());
-        assert_eq!(
-            put(&clients[0], &uploads[owner], 1, "y".repeat(900))
-                .await
-                .status,
-            200
-        );
+        put(&clients[0], &uploads[owner], 1, "y".repeat(900))
+            .await
+            .expect_status(200);
         let usage = clients[1].get("/v1/usage").await.unwrap().body;
         assert_eq!(
             (&usage["stored_bytes"], &usage["limits"]["storage_bytes"]),
@@ -467,11 +455,10 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
             1000,
         );
         for upload_id in uploads {
-            let deleted = clients[0]
-                .send(clients[0].request("DELETE", &format!("/v1/uploads/{upload_id}")))
+            clients[0]
+                .delete(&format!("/v1/uploads/{upload_id}"))
                 .await
-                .unwrap();
-            assert_eq!(deleted.status, 204);
+                .expect_status(204);
         }
     }
     let mut grpc = v1::usage_service_client::UsageServiceClient::new(world.channel().await);
@@ -552,7 +539,7 @@ async fn inline_predictions_count_until_job_finishes() {
         key.get("/v1/usage").await.unwrap().body["stored_bytes"] == 0
     })
     .await;
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    world.submit(&one_prediction()).await.expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -586,7 +573,7 @@ async fn cleanup_repeats_until_nothing_is_left() {
         ..Plan::default()
     })
     .await;
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    world.submit(&one_prediction()).await.expect_status(202);
     let mut database = world.database().await;
     let many =
         "insert into jobs (id, org_id, type, status, request_id, hfm_sha, suite_id, suite_version, input_key, n_submitted, request_sha256,
@@ -626,23 +613,17 @@ async fn expired_rows_are_deleted() {
     }
     world.stack.workers.clear();
     let stopped = string(&world.submit(&one_prediction()).await.body["id"]);
-    assert_eq!(
-        key.send(key.request("POST", &format!("/v1/jobs/{stopped}/cancel")))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
-    let invited = owner
+    key.send(key.request("POST", &format!("/v1/jobs/{stopped}/cancel")))
+        .await
+        .expect_status(200);
+    owner
         .post("/v1/invites", &json!({"email": "guest@example.org"}))
         .await
-        .unwrap();
-    assert_eq!(invited.status, 201, "{}", invited.body);
-    let claimed = owner
+        .expect_status(201);
+    owner
         .post("/v1/domains", &json!({"domain": "retained.example"}))
         .await
-        .unwrap();
-    assert_eq!(claimed.status, 201, "{}", claimed.body);
+        .expect_status(201);
     let revoked = string(
         &owner
             .post("/v1/keys", &json!({"name": "old"}))
@@ -650,14 +631,10 @@ async fn expired_rows_are_deleted() {
             .unwrap()
             .body["id"],
     );
-    assert_eq!(
-        owner
-            .send(owner.request("DELETE", &format!("/v1/keys/{revoked}")))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    owner
+        .delete(&format!("/v1/keys/{revoked}"))
+        .await
+        .expect_status(200);
     let age = format!(
         "update jobs set finished_at = now() - interval '2 minutes';
          update jobs set created_at = created_at - interval '401 days', tidied_at = now(), input_key = null, scores_key = null
@@ -722,13 +699,9 @@ async fn expired_rows_are_deleted() {
     ] {
         assert_eq!(count(&mut database, sql).await, rows, "{sql}");
     }
-    assert_eq!(
-        key.get(&format!("/v1/jobs/{}", ids[0]))
-            .await
-            .unwrap()
-            .status,
-        404
-    );
+    key.get(&format!("/v1/jobs/{}", ids[0]))
+        .await
+        .expect_status(404);
     // The usage of the month remains.
     assert!(
         key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"]

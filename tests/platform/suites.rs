@@ -4,7 +4,7 @@ use assay_tests::demo_suite;
 use serde_json::Value;
 
 use crate::feedback;
-use crate::harness::{World, error_code, field_error, field_errors, shared_world, string, world};
+use crate::harness::{Expect, World, field_error, field_errors, shared_world, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suites_are_listed_with_all_their_fields() {
@@ -65,21 +65,17 @@ async fn suite_is_returned_in_its_current_version() {
     let path = format!("/v1/suites/{}", feedback::SUITE_ID);
     for version in ["1", "2"] {
         feedback::publish(&world, version).await;
-        let suite = world.key().get(&path).await.unwrap();
-        assert_eq!(
-            (suite.status, &suite.body["version"]),
-            (200, &version.into())
-        );
+        let suite = world.key().get(&path).await.expect_status(200);
+        assert_eq!(suite.body["version"], version);
         let listed = world.key().get("/v1/suites").await.unwrap().body["suites"].clone();
         assert!(listed.as_array().unwrap().contains(&suite.body), "{listed}");
     }
     for id in ["suite:none", "suite:", "lunch", "suite:LUNCH"] {
-        let missing = world.key().get(&format!("/v1/suites/{id}")).await.unwrap();
-        assert_eq!(
-            (missing.status, error_code(&missing).as_str()),
-            (404, "not_found"),
-            "{id}"
-        );
+        world
+            .key()
+            .get(&format!("/v1/suites/{id}"))
+            .await
+            .expect_error(404, "not_found");
     }
 }
 
@@ -144,24 +140,15 @@ async fn invalid_page_parameters_are_rejected() {
         ("?cursor=MDo5", field_error("cursor", "format")),
         ("?limt=5", field_error("limt", "unknown_field")),
     ] {
-        let response = page(&world, query).await;
-        assert_eq!(
-            (response.status, field_errors(&response)),
-            (422, vec![expected]),
-            "{query}"
-        );
+        let response = page(&world, query).await.expect_status(422);
+        assert_eq!(field_errors(&response), vec![expected], "{query}");
     }
     for unknown in ["suite:none", "nonsense", "suite:%00"] {
-        let response = world
+        world
             .key()
             .get(&format!("/v1/suites/{unknown}/items"))
             .await
-            .unwrap();
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned()),
-            "{unknown}"
-        );
+            .expect_error(404, "not_found");
     }
 }
 

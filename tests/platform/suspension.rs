@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, in_time, one_prediction, org, pause, string, wait_until, with_token,
+    Expect, World, error_code, in_time, one_prediction, org, pause, string, wait_until, with_token,
     world_with,
 };
 use crate::predictions::{self, DISHES, prediction_world};
@@ -38,14 +38,9 @@ async fn operate(world: &World, command: &str) -> Value {
 
 fn assert_suspended(response: &Response) {
     let error = &response.body["error"];
-    assert_eq!(
-        (response.status, &error["code"], &error["details"]),
-        (
-            403,
-            &json!("forbidden"),
-            &json!({"reason": "org_suspended"})
-        )
-    );
+    response.expect_status(403);
+    assert_eq!(error["code"], "forbidden");
+    assert_eq!(error["details"], json!({"reason": "org_suspended"}));
     assert!(!response.header("x-ratelimit-limit").is_empty());
 }
 
@@ -91,15 +86,11 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
         }
         let owner = Client::new(url.clone(), Some(&world.org.session));
         assert_suspended(&owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap());
-        assert_eq!(
-            Client::new(url, Some(&other.key))
-                .get("/v1/me")
-                .await
-                .unwrap()
-                .status,
-            200,
-            "another organization is not affected"
-        );
+        // Another organization is not affected.
+        Client::new(url, Some(&other.key))
+            .get("/v1/me")
+            .await
+            .expect_status(200);
     }
     let refused = MeServiceClient::new(world.channel().await)
         .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
@@ -115,15 +106,11 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
         Some("org_suspended")
     );
     // An invalid key still returns 401, and the operator cannot create one.
-    assert_eq!(
-        world
-            .client(&format!("{}x", world.org.key))
-            .get("/v1/me")
-            .await
-            .unwrap()
-            .status,
-        401
-    );
+    world
+        .client(&format!("{}x", world.org.key))
+        .get("/v1/me")
+        .await
+        .expect_status(401);
     assert!(
         world
             .stack
@@ -138,8 +125,8 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
         json!({"org_id": world.org.id, "suspended_at": null, "changed": true, "jobs_queued": 0})
     );
     assert_eq!(operate(&world, "resume").await["changed"], false);
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200);
+    world.key().get("/v1/me").await.expect_status(200);
+    world.owner().get("/v1/me").await.expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,13 +143,9 @@ async fn user_of_suspended_org_keeps_other_orgs() {
         .owner()
         .request("GET", "/v1/me")
         .header("x-org-id", string(&made.body["id"]));
-    assert_eq!(world.owner().send(other).await.unwrap().status, 200);
-    let out = world
-        .owner()
-        .send(world.owner().request("DELETE", "/v1/session"))
-        .await
-        .unwrap();
-    assert_eq!(out.status, 204, "a person can sign out");
+    world.owner().send(other).await.expect_status(200);
+    // A person can sign out.
+    world.owner().delete("/v1/session").await.expect_status(204);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::harness::{World, world_with};
+use crate::harness::{Expect, World, world_with};
 use crate::packages::publish;
 use crate::serve::packages::{Package, version};
 use crate::serving::{sequence, totals};
@@ -59,8 +59,7 @@ async fn served(client: &Client) -> (String, Vec<(String, f32)>) {
     let item_ids: Vec<_> = item_ids.iter().map(String::as_str).collect();
     let body = json!({"sequences": [sequence("s", &item_ids)]});
     let path = format!("/v1/models/{MODEL}/predict");
-    let response = client.post(&path, &body).await.unwrap();
-    assert_eq!(response.status, 200, "{}", response.body);
+    let response = client.post(&path, &body).await.expect_status(200);
     let version = response.body["model_version"].as_str().unwrap().to_owned();
     assert_eq!(response.header("x-model-version"), version);
     let row = &response.body["data"][0];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::harness::{
-    World, large_prediction, one_prediction, org, string, wait_until, world_with,
+    Expect, World, large_prediction, one_prediction, org, string, wait_until, world_with,
 };
 
 /// Inserts running jobs of seven kinds: with an expired lease, of an unknown worker, of a live
@@ -51,14 +51,12 @@ async fn submit_and_read(client: Client, stop: tokio::sync::watch::Receiver<bool
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let mut responses = 0;
     while !*stop.borrow() {
-        let queued = client.post("/v1/evals", &body).await.unwrap();
-        assert_eq!(queued.status, 202, "{}", queued.body);
+        let queued = client.post("/v1/evals", &body).await.expect_status(202);
         responses += usize::from(!*stop.borrow());
-        let read = client
+        client
             .get(&format!("/v1/jobs/{}", string(&queued.body["id"])))
             .await
-            .unwrap();
-        assert_eq!(read.status, 200, "{}", read.body);
+            .expect_status(200);
         responses += usize::from(!*stop.borrow());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::clients::{MissingTool, prepare};
 use crate::harness::{
-    World, long_test, one_prediction, scrape, string, wait_until, world, world_with,
+    Expect, World, long_test, one_prediction, scrape, string, wait_until, world, world_with,
 };
 use crate::receiver::Receiver;
 use crate::routes::{ROUTES, world_for_routes};
@@ -175,7 +175,7 @@ async fn scraped_metrics_match_table_and_promtool() {
         .unwrap();
     let mut body = json!({"sequences": [{"sequence_id": "p", "events": []}]});
     let predict = "/v1/models/embedded/predict";
-    assert_eq!(world.key().post(predict, &body).await.unwrap().status, 200);
+    world.key().post(predict, &body).await.expect_status(200);
     body["model_id"] = json!("embedded");
     let job = world.key().post("/v1/predictions", &body).await.unwrap();
     let job = world.wait_until_finished(&string(&job.body["id"])).await;
@@ -249,18 +249,13 @@ async fn decisions_jobs_and_attempts_are_counted() {
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let mut jobs = Vec::new();
     for status in [202, 202, 429] {
-        let response = free.post("/v1/evals", &body).await.unwrap();
-        assert_eq!(response.status, status, "{}", response.body);
+        let response = free.post("/v1/evals", &body).await.expect_status(status);
         jobs.push(response.body["id"].clone());
     }
     for job_id in &jobs[..2] {
-        assert_eq!(
-            free.post(&format!("/v1/jobs/{}/cancel", string(job_id)), &json!(null))
-                .await
-                .unwrap()
-                .status,
-            200
-        );
+        free.post(&format!("/v1/jobs/{}/cancel", string(job_id)), &json!(null))
+            .await
+            .expect_status(200);
     }
     sqlx::Connection::close(hold).await.unwrap();
     assert_eq!(
@@ -461,7 +456,7 @@ async fn thousand_orgs_stay_below_3500_series() {
     }
     // The remaining organizations.
     for client in clients.take(1_000) {
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        client.get("/v1/me").await.expect_status(200);
     }
     let metrics = scrape(&world.stack.apis[0]).await;
     for word in [
@@ -560,8 +555,7 @@ async fn client_deadline_is_no_server_error() {
         )
         .header("grpc-timeout", "300m");
     let key = world.key().without_retries();
-    let response = key.send(waiting).await.unwrap();
-    assert_eq!(response.status, 503, "{}", response.body);
+    key.send(waiting).await.expect_status(503);
     let api = &world.stack.apis[0];
     let of = async |outcome| {
         sum(
@@ -604,7 +598,7 @@ async fn draining_process_is_alive_not_ready() {
     })
     .await;
     let admin = Client::new(format!("http://{}", api.admin), None).without_retries();
-    assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
+    admin.get("/readyz").await.expect_status(200);
     api.guarded.stop();
     wait_until("the drain", async || {
         admin.get("/readyz").await.unwrap().status == 503

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, one_prediction, org, string, with_token,
+    Expect, World, error_code, field_error, field_errors, one_prediction, org, string, with_token,
     world_with,
 };
 
@@ -42,12 +42,7 @@ fn eval() -> Value {
 }
 
 fn owed(response: &Response) {
-    assert_eq!(
-        (response.status, error_code(response)),
-        (403, "forbidden".to_owned()),
-        "{}",
-        response.body
-    );
+    response.expect_error(403, "forbidden");
     assert_eq!(
         response.body["error"]["details"],
         json!({"reason": "terms_not_accepted", "version": "2026-01", "url": URL})
@@ -62,11 +57,8 @@ async fn keys_and_evals_require_accepted_terms() {
         json!({"version": "2026-01", "url": URL, "accepted_at": null, "accepted_by": null});
     for client in [world.key(), world.owner(), member.clone()] {
         assert_eq!(client.get("/v1/terms").await.unwrap().body, untouched);
-        assert_eq!(
-            client.get("/v1/suites").await.unwrap().status,
-            200,
-            "other operations need no acceptance"
-        );
+        // Other operations need no acceptance.
+        client.get("/v1/suites").await.expect_status(200);
     }
     owed(&world.key().post("/v1/evals", &eval()).await.unwrap());
     for client in [&member, &world.owner()] {
@@ -101,12 +93,7 @@ async fn keys_and_evals_require_accepted_terms() {
             "session_required",
         ),
     ] {
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (status, expected.to_owned()),
-            "{}",
-            response.body
-        );
+        response.expect_error(status, expected);
     }
     let none = world
         .owner()
@@ -119,11 +106,8 @@ async fn keys_and_evals_require_accepted_terms() {
         untouched
     );
 
-    let accepted = accept(&world.owner(), "2026-01").await;
-    assert_eq!(
-        (accepted.status, &accepted.body["version"]),
-        (200, &json!("2026-01"))
-    );
+    let accepted = accept(&world.owner(), "2026-01").await.expect_status(200);
+    assert_eq!(accepted.body["version"], "2026-01");
     assert!(
         string(&accepted.body["accepted_by"]).starts_with("usr_")
             && accepted.body["accepted_at"].is_string()
@@ -131,31 +115,19 @@ async fn keys_and_evals_require_accepted_terms() {
     // The acceptance applies immediately, at each API process.
     for api in &world.stack.apis {
         let at = |token: &str| Client::new(format!("http://{}", api.listen.unwrap()), Some(token));
-        assert_eq!(
-            at(&world.org.key)
-                .post("/v1/evals", &eval())
-                .await
-                .unwrap()
-                .status,
-            202
-        );
-        assert_eq!(
-            at(&world.org.session)
-                .post("/v1/keys", &json!({"name": "x"}))
-                .await
-                .unwrap()
-                .status,
-            201
-        );
-    }
-    assert_eq!(
-        member
+        at(&world.org.key)
+            .post("/v1/evals", &eval())
+            .await
+            .expect_status(202);
+        at(&world.org.session)
             .post("/v1/keys", &json!({"name": "x"}))
             .await
-            .unwrap()
-            .status,
-        201
-    );
+            .expect_status(201);
+    }
+    member
+        .post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .expect_status(201);
     // Acceptance applies to one organization only.
     let other = org(&world.stack, "free").await;
     owed(
@@ -199,17 +171,13 @@ async fn new_terms_require_new_acceptance() {
     let refused = owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap();
     assert_eq!(refused.body["error"]["details"]["version"], "2027-01");
     assert!(owner.get("/v1/terms").await.unwrap().body["accepted_at"].is_null());
-    assert_eq!(accept(&owner, "2026-01").await.status, 409);
-    assert_eq!(accept(&owner, "2027-01").await.status, 200);
+    accept(&owner, "2026-01").await.expect_status(409);
+    accept(&owner, "2027-01").await.expect_status(200);
     for client in [&owner, &world.owner()] {
-        assert_eq!(
-            client
-                .post("/v1/keys", &json!({"name": "x"}))
-                .await
-                .unwrap()
-                .status,
-            201
-        );
+        client
+            .post("/v1/keys", &json!({"name": "x"}))
+            .await
+            .expect_status(201);
     }
 }
 
@@ -224,15 +192,13 @@ async fn terms_are_optional() {
         world.key().get("/v1/terms").await.unwrap(),
         accept(&world.owner(), "1").await,
     ] {
-        assert_eq!(
-            (response.status, error_code(&response)),
-            (404, "not_found".to_owned())
-        );
+        response.expect_error(404, "not_found");
     }
-    assert_eq!(
-        world.key().post("/v1/evals", &eval()).await.unwrap().status,
-        202
-    );
+    world
+        .key()
+        .post("/v1/evals", &eval())
+        .await
+        .expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    error_code, one_prediction, shared_world, shared_world_without_workers, string,
-};
+use crate::harness::{Expect, one_prediction, shared_world, shared_world_without_workers, string};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_trace_is_one_tree() {
@@ -25,8 +23,7 @@ async fn job_trace_is_one_tree() {
         .key()
         .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
         .await
-        .unwrap();
-    assert_eq!(trace.status, 200);
+        .expect_status(200);
     let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"]
         .as_array()
         .unwrap();
@@ -79,14 +76,10 @@ async fn job_trace_is_one_tree() {
 async fn queued_job_has_no_trace() {
     let world = shared_world_without_workers().await;
     let queued = world.submit(&one_prediction()).await;
-    let trace = world
+    world
         .key()
         .get(&format!("/v1/jobs/{}/trace", string(&queued.body["id"])))
         .await
-        .unwrap();
-    assert_eq!(
-        (trace.status, error_code(&trace)),
-        (404, "not_found".to_owned())
-    );
+        .expect_error(404, "not_found");
     assert_eq!(queued.body.get("trace_url"), None::<&Value>);
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::floods::{honest, p99, resident};
-use crate::harness::{World, long_test, one_prediction, optimized_world, org, string};
+use crate::harness::{Expect, World, long_test, one_prediction, optimized_world, org, string};
 use crate::parity::{encoded, mirrored};
 use crate::routes::{
     Class, ROUTES, Resource, Route, TERMS, world_for_routes, world_for_routes_from,
@@ -283,8 +283,10 @@ async fn responses_of_every_operation_stay_within_budget() {
         world.widen_plan("team").await;
         let owner = world.client(&honest_org.session);
         let version = json!({"version": TERMS.0});
-        let accepted = owner.post("/v1/terms/accept", &version).await.unwrap();
-        assert_eq!(accepted.status, 200, "{}", accepted.body);
+        owner
+            .post("/v1/terms/accept", &version)
+            .await
+            .expect_status(200);
     }
     let until = Instant::now() + Duration::from_secs(30);
     let before = honest_until(&|| until <= Instant::now()).await;
@@ -391,8 +393,7 @@ async fn pages_of_large_items_end_by_bytes() {
     loop {
         let query = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
         let path = format!("/v1/suites/suite:lunch/items?limit=1000{query}");
-        let page = client.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{}", page.body);
+        let page = client.get(&path).await.expect_status(200);
         let items = page.body["items"].as_array().unwrap();
         assert!(!items.is_empty() && items.len() <= 17, "{}", items.len());
         ids.extend(items.iter().map(|item| string(&item["item_id"])));

@@ -12,14 +12,13 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    World, error_code, field_error, field_errors, in_time, org, shared_world,
+    Expect, World, error_code, field_error, field_errors, in_time, org, shared_world,
     shared_world_without_workers, string, wait_until, with_setting, with_token, world, world_with,
 };
 
 /// Opens an upload and returns its id.
 pub async fn open(client: &Client, fields: Value) -> String {
-    let made = client.post("/v1/uploads", &fields).await.unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
+    let made = client.post("/v1/uploads", &fields).await.expect_status(201);
     string(&made.body["id"])
 }
 
@@ -50,7 +49,7 @@ pub async fn complete(client: &Client, upload_id: &str) -> Response {
 
 async fn delete(client: &Client, upload_id: &str) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/uploads/{upload_id}")))
+        .delete(&format!("/v1/uploads/{upload_id}"))
         .await
         .unwrap()
 }
@@ -69,9 +68,10 @@ pub async fn submit(client: &Client, upload_id: &str) -> Response {
 /// Uploads these bytes in one part, completes the upload, and returns its id.
 pub async fn uploaded(client: &Client, fields: Value, bytes: &[u8]) -> String {
     let upload_id = open(client, fields).await;
-    assert_eq!(put(client, &upload_id, 1, bytes.to_vec()).await.status, 200);
-    let done = complete(client, &upload_id).await;
-    assert_eq!(done.status, 200, "{}", done.body);
+    put(client, &upload_id, 1, bytes.to_vec())
+        .await
+        .expect_status(200);
+    complete(client, &upload_id).await.expect_status(200);
     upload_id
 }
 
@@ -147,22 +147,17 @@ async fn upload_scores_like_inline_in_all_forms() {
             let pieces: Vec<&[u8]> = bytes.chunks(bytes.len() / 3 + 1).collect();
             // Parts may be sent in any order.
             for (at, piece) in pieces.iter().enumerate().rev() {
-                let part = put(&key, &upload_id, at + 1, piece.to_vec()).await;
-                assert_eq!(
-                    (part.status, &part.body["bytes"], &part.body["sha256"]),
-                    (200, &json!(piece.len()), &json!(hex(piece)))
-                );
+                let part = put(&key, &upload_id, at + 1, piece.to_vec())
+                    .await
+                    .expect_status(200);
+                assert_eq!(part.body["bytes"], json!(piece.len()));
+                assert_eq!(part.body["sha256"], json!(hex(piece)));
             }
-            let done = complete(&key, &upload_id).await;
-            assert_eq!(
-                (done.status, &done.body["status"], &done.body["n_items"]),
-                (200, &json!("ready"), &json!(400)),
-                "{}",
-                done.body
-            );
+            let done = complete(&key, &upload_id).await.expect_status(200);
+            assert_eq!(done.body["status"], "ready", "{}", done.body);
+            assert_eq!(done.body["n_items"], 400, "{}", done.body);
             assert_eq!(done.body["parts"].as_array().unwrap().len(), 3);
-            let job = submit(&key, &upload_id).await;
-            assert_eq!(job.status, 202, "{}", job.body);
+            let job = submit(&key, &upload_id).await.expect_status(202);
             assert_eq!(
                 world.wait_until_finished(&string(&job.body["id"])).await["result"],
                 inline["result"],
@@ -324,17 +319,13 @@ async fn new_upload_has_contract_fields() {
             .body,
         made.body
     );
-    assert_eq!(delete(&world.key(), &id).await.status, 204);
-    assert_eq!(delete(&world.key(), &id).await.status, 404);
-    assert_eq!(
-        world
-            .key()
-            .get(&format!("/v1/uploads/{id}"))
-            .await
-            .unwrap()
-            .status,
-        404
-    );
+    delete(&world.key(), &id).await.expect_status(204);
+    delete(&world.key(), &id).await.expect_status(404);
+    world
+        .key()
+        .get(&format!("/v1/uploads/{id}"))
+        .await
+        .expect_status(404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,25 +365,21 @@ async fn invalid_upload_returns_field_errors() {
             vec![field_error("size", "unknown_field")],
         ),
     ] {
-        let response = world.key().post("/v1/uploads", &fields).await.unwrap();
-        assert_eq!(
-            (response.status, field_errors(&response)),
-            (422, expected),
-            "{fields}"
-        );
+        let response = world
+            .key()
+            .post("/v1/uploads", &fields)
+            .await
+            .expect_status(422);
+        assert_eq!(field_errors(&response), expected, "{fields}");
     }
-    let response = world
+    world
         .key()
         .post(
             "/v1/uploads",
             &json!({"kind": KIND, "bytes": (5_i64 << 30) + 1}),
         )
         .await
-        .unwrap();
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (413, "payload_too_large".to_owned())
-    );
+        .expect_error(413, "payload_too_large");
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
     for number in ["0", "10001", "-1", "+1", "x"] {
         let request = world
@@ -458,19 +445,12 @@ async fn upload_resumes_and_last_part_wins() {
         [field_error("sha256", "mismatch")]
     );
     put(&key, &upload_id, 1, first).await;
-    let done = complete(&key, &upload_id).await;
-    assert_eq!(
-        (done.status, &done.body["n_items"]),
-        (200, &json!(1)),
-        "{}",
-        done.body
-    );
+    let done = complete(&key, &upload_id).await.expect_status(200);
+    assert_eq!(done.body["n_items"], 1, "{}", done.body);
     assert_eq!(complete(&key, &upload_id).await.body, done.body, "again");
-    let late = put(&key, &upload_id, 1, first).await;
-    assert_eq!(
-        (late.status, error_code(&late)),
-        (409, "invalid_state".to_owned())
-    );
+    put(&key, &upload_id, 1, first)
+        .await
+        .expect_error(409, "invalid_state");
     let objects = world.stored_objects(&upload_id);
     assert_eq!(objects.len(), 2, "what was replaced is gone: {objects:?}");
 }
@@ -557,11 +537,13 @@ async fn invalid_upload_content_names_the_line() {
             json!({"kind": KIND, "content_type": content_type, "content_encoding": encoding}),
         )
         .await;
-        assert_eq!(put(&key, &upload_id, 1, bytes.clone()).await.status, 200);
-        let response = complete(&key, &upload_id).await;
+        put(&key, &upload_id, 1, bytes.clone())
+            .await
+            .expect_status(200);
+        let response = complete(&key, &upload_id).await.expect_status(422);
         assert_eq!(
-            (response.status, field_errors(&response)),
-            (422, vec![expected]),
+            field_errors(&response),
+            vec![expected],
             "{}",
             String::from_utf8_lossy(&bytes)
         );
@@ -579,7 +561,7 @@ async fn invalid_upload_content_names_the_line() {
             (&response.body["error"]["message"], &json!([]))
         );
         assert!(world.stored_objects(&upload_id).is_empty());
-        assert_eq!(complete(&key, &upload_id).await.status, 409);
+        complete(&key, &upload_id).await.expect_status(409);
         assert_eq!(
             field_errors(&submit(&key, &upload_id).await),
             [field_error("input_ref", "not_found")]
@@ -594,11 +576,9 @@ async fn invalid_upload_content_names_the_line() {
     let upload_id = open(&free, json!({"kind": KIND, "content_encoding": "zstd"})).await;
     assert!(bomb.len() < 1 << 20);
     put(&free, &upload_id, 1, bomb).await;
-    let response = complete(&free, &upload_id).await;
-    assert_eq!(
-        (response.status, error_code(&response)),
-        (413, "payload_too_large".to_owned())
-    );
+    complete(&free, &upload_id)
+        .await
+        .expect_error(413, "payload_too_large");
     let upload = free
         .get(&format!("/v1/uploads/{upload_id}"))
         .await
@@ -669,11 +649,9 @@ async fn oversized_part_is_rejected() {
             (0..mebibytes).map(|_| Ok::<_, std::io::Error>(vec![b'\n'; 1 << 20])),
         ))
     };
-    let chunked = put(&key, &upload_id, 1, chunks(65)).await;
-    assert_eq!(
-        (chunked.status, error_code(&chunked)),
-        (413, "payload_too_large".to_owned())
-    );
+    put(&key, &upload_id, 1, chunks(65))
+        .await
+        .expect_error(413, "payload_too_large");
     wait_until("the removal of the object", async || {
         world.stored_objects(&upload_id).is_empty()
     })
@@ -682,27 +660,19 @@ async fn oversized_part_is_rejected() {
     let free = org(&world.stack, "free").await;
     let free = world.client(&free.key);
     let upload_id = open(&free, json!({"kind": KIND})).await;
-    assert_eq!(
-        put(&free, &upload_id, 1, vec![b'\n'; 64 << 20])
-            .await
-            .status,
-        200
-    );
+    put(&free, &upload_id, 1, vec![b'\n'; 64 << 20])
+        .await
+        .expect_status(200);
     for body in [chunks(37), reqwest::Body::from(vec![b'\n'; 37 << 20])] {
-        let over = put(&free, &upload_id, 2, body).await;
-        assert_eq!(
-            (over.status, error_code(&over)),
-            (413, "payload_too_large".to_owned()),
-            "the upload exceeds the plan's 100 MiB"
-        );
-    }
-    assert_eq!(
-        put(&free, &upload_id, 1, vec![b'\n'; 64 << 20])
+        // The upload exceeds the plan's 100 MiB.
+        put(&free, &upload_id, 2, body)
             .await
-            .status,
-        200,
-        "replacing a part by the same size fits"
-    );
+            .expect_error(413, "payload_too_large");
+    }
+    // Replacing a part by the same size fits.
+    put(&free, &upload_id, 1, vec![b'\n'; 64 << 20])
+        .await
+        .expect_status(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -741,18 +711,18 @@ async fn other_org_upload_returns_404() {
                 (404, &unknown.body["error"]["message"])
             );
         }
-        let theirs = submit(&stranger, id).await;
+        let theirs = submit(&stranger, id).await.expect_status(422);
         let unknown = submit(&stranger, nothing).await;
         assert_eq!(
-            (theirs.status, &theirs.body["error"]["details"]),
-            (422, &unknown.body["error"]["details"])
+            theirs.body["error"]["details"],
+            unknown.body["error"]["details"]
         );
         assert_eq!(
             field_errors(&theirs),
             [field_error("input_ref", "not_found")]
         );
     }
-    assert_eq!(submit(&world.key(), &ready).await.status, 202);
+    submit(&world.key(), &ready).await.expect_status(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -773,21 +743,16 @@ async fn inline_and_upload_replay_same_job() {
     let by_upload = json!({"suite_id": demo_suite::SUITE_ID, "input_ref": upload_id});
     let first = send(by_upload.clone()).await;
     let predictions = json!([{"item_id": "person-00/day-0", "prediction": ["ramen"]}]);
-    let inline = send(json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions})).await;
-    assert_eq!(
-        (
-            inline.status,
-            inline.header("idempotency-replayed"),
-            &inline.body["id"]
-        ),
-        (202, "true", &first.body["id"])
-    );
+    let inline = send(json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions}))
+        .await
+        .expect_status(202);
+    assert_eq!(inline.header("idempotency-replayed"), "true");
+    assert_eq!(inline.body["id"], first.body["id"]);
     world.wait_until_finished(&string(&first.body["id"])).await;
-    assert_eq!(delete(&key, &upload_id).await.status, 204);
-    let again = send(by_upload.clone()).await;
+    delete(&key, &upload_id).await.expect_status(204);
+    let again = send(by_upload.clone()).await.expect_status(202);
     assert_eq!(
-        (again.status, &again.body["id"]),
-        (202, &first.body["id"]),
+        again.body["id"], first.body["id"],
         "replayed although the upload is deleted: {}",
         again.body
     );
@@ -849,10 +814,7 @@ async fn expired_upload_is_removed_when_unused() {
         put(&key, &pending, 1, LINE).await,
         complete(&key, &pending).await,
     ] {
-        assert_eq!(
-            (refused.status, error_code(&refused)),
-            (409, "invalid_state".to_owned())
-        );
+        refused.expect_error(409, "invalid_state");
     }
     // Leftovers of a killed process.
     std::fs::write(
@@ -882,15 +844,13 @@ async fn upload_in_use_cannot_be_deleted() {
     let key = world.key();
     let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
     let job = string(&submit(&key, &upload_id).await.body["id"]);
-    let refused = delete(&key, &upload_id).await;
-    assert_eq!(
-        (refused.status, error_code(&refused)),
-        (409, "invalid_state".to_owned())
-    );
+    delete(&key, &upload_id)
+        .await
+        .expect_error(409, "invalid_state");
     key.send(key.request("POST", &format!("/v1/jobs/{job}/cancel")))
         .await
         .unwrap();
-    assert_eq!(delete(&key, &upload_id).await.status, 204);
+    delete(&key, &upload_id).await.expect_status(204);
     assert!(world.stored_objects(&upload_id).is_empty());
 }
 
@@ -1009,7 +969,9 @@ async fn killed_api_loses_no_acknowledged_part() {
         .map(|at| format!("{{\"item_id\":\"{at}\",\"prediction\":\"ramen\"}}\n"))
         .collect::<String>();
     let (first, second) = many.split_at(many.len() / 2);
-    assert_eq!(put(&key, &upload_id, 1, first.to_owned()).await.status, 200);
+    put(&key, &upload_id, 1, first.to_owned())
+        .await
+        .expect_status(200);
     // Killed in the middle of a part.
     let slow = futures_util::stream::unfold(0, |at| async move {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -1035,10 +997,9 @@ async fn killed_api_loses_no_acknowledged_part() {
         (&upload["status"], upload["parts"].as_array().unwrap().len()),
         (&json!("pending"), 1)
     );
-    assert_eq!(
-        put(&key, &upload_id, 2, second.to_owned()).await.status,
-        200
-    );
+    put(&key, &upload_id, 2, second.to_owned())
+        .await
+        .expect_status(200);
     // Killed while the content is read.
     let asking = key.clone();
     let id = upload_id.clone();
@@ -1053,13 +1014,8 @@ async fn killed_api_loses_no_acknowledged_part() {
         completing.await.unwrap().is_err(),
         "the API was killed before it responded"
     );
-    let done = complete(&world.key(), &upload_id).await;
-    assert_eq!(
-        (done.status, &done.body["n_items"]),
-        (200, &json!(200_000)),
-        "{}",
-        done.body
-    );
+    let done = complete(&world.key(), &upload_id).await.expect_status(200);
+    assert_eq!(done.body["n_items"], json!(200_000), "{}", done.body);
     let job = submit(&world.key(), &upload_id).await;
     assert_eq!(
         world.wait_until_finished(&string(&job.body["id"])).await["result"]["n_unmatched"],
@@ -1104,14 +1060,12 @@ async fn open_uploads_are_limited_to_100() {
         .min()
         .unwrap();
     assert_eq!(details["resets_at"], first.as_str());
-    assert_eq!(delete(&key, &string(&made[0].body["id"])).await.status, 204);
-    assert_eq!(
-        key.post("/v1/uploads", &json!({"kind": KIND}))
-            .await
-            .unwrap()
-            .status,
-        201
-    );
+    delete(&key, &string(&made[0].body["id"]))
+        .await
+        .expect_status(204);
+    key.post("/v1/uploads", &json!({"kind": KIND}))
+        .await
+        .expect_status(201);
 }
 
 /// Returns the ids of a listing of uploads, read in pages of three.
@@ -1119,8 +1073,7 @@ async fn listed(client: &Client, query: &str) -> Vec<String> {
     let mut ids = Vec::new();
     let mut path = format!("/v1/uploads?limit=3{query}");
     loop {
-        let page = client.get(&path).await.unwrap();
-        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        let page = client.get(&path).await.expect_status(200);
         let uploads = page.body["uploads"].as_array().unwrap();
         assert!(uploads.len() <= 3);
         ids.extend(uploads.iter().map(|upload| string(&upload["id"])));
@@ -1145,7 +1098,7 @@ async fn uploads_are_listed_in_pages_by_status() {
             _ => {
                 let id = open(&key, kind()).await;
                 put(&key, &id, 1, "ramen").await;
-                assert_eq!(complete(&key, &id).await.status, 422);
+                complete(&key, &id).await.expect_status(422);
                 id
             }
         };
@@ -1212,7 +1165,7 @@ async fn uploads_are_listed_in_pages_by_status() {
     assert_eq!(found, 20);
     // A deleted upload is left out, and a page can still follow it.
     let gone = &all[7];
-    assert_eq!(delete(&key, gone).await.status, 204);
+    delete(&key, gone).await.expect_status(204);
     let after = key
         .get(&format!("/v1/uploads?before={gone}"))
         .await
@@ -1228,10 +1181,13 @@ async fn uploads_are_listed_in_pages_by_status() {
         ("limit=201".to_owned(), "limit", "range"),
         ("kind=predictions".to_owned(), "kind", "unknown_field"),
     ] {
-        let refused = other.get(&format!("/v1/uploads?{query}")).await.unwrap();
+        let refused = other
+            .get(&format!("/v1/uploads?{query}"))
+            .await
+            .expect_status(422);
         assert_eq!(
-            (refused.status, field_errors(&refused)),
-            (422, vec![field_error(field, reason)]),
+            field_errors(&refused),
+            vec![field_error(field, reason)],
             "{query}"
         );
     }
@@ -1242,14 +1198,10 @@ async fn viewer_reads_uploads_and_changes_none() {
     let world = shared_world().await;
     let viewer = world.member("viewer").await;
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
-    assert_eq!(
-        viewer
-            .get(&format!("/v1/uploads/{upload_id}"))
-            .await
-            .unwrap()
-            .status,
-        200
-    );
+    viewer
+        .get(&format!("/v1/uploads/{upload_id}"))
+        .await
+        .expect_status(200);
     let refused = [
         put(&viewer, &upload_id, 1, LINE).await,
         complete(&viewer, &upload_id).await,

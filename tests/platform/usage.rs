@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::disclosure;
 use crate::harness::{
-    avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, pause, string,
-    wait_until, with_token, world, world_on, world_with,
+    Expect, avoid_midnight, field_error, field_errors, one_prediction, org, own_ground, pause,
+    string, wait_until, with_token, world, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,8 +92,7 @@ async fn usage_shows_month_totals_and_limits() {
 
 /// Returns the suites of the usage, as id, submissions of the day and daily limit.
 async fn suites(client: &Client) -> Value {
-    let usage = client.get("/v1/usage").await.unwrap();
-    assert_eq!(usage.status, 200, "{}", usage.body);
+    let usage = client.get("/v1/usage").await.expect_status(200);
     let suites = usage.body["suites"].as_array().unwrap().iter();
     suites
         .map(|suite| {
@@ -125,8 +124,9 @@ async fn usage_shows_submissions_of_the_day_by_suite() {
     let comparison = json!({"job_a": a["id"], "job_b": b["id"]});
     for _ in 0..2 {
         // A repeated comparison uses nothing.
-        let compared = key.post("/v1/comparisons", &comparison).await.unwrap();
-        assert_eq!(compared.status, 200, "{}", compared.body);
+        key.post("/v1/comparisons", &comparison)
+            .await
+            .expect_status(200);
     }
     world.submit_and_wait(&one_prediction()).await;
     let job = world.submit_and_wait(&one_prediction()).await;
@@ -136,11 +136,8 @@ async fn usage_shows_submissions_of_the_day_by_suite() {
     );
     let refused =
         json!({"suite_id": daily, "predictions": [{"item_id": "i0", "prediction": ["a"]}]});
-    let refused = key.post("/v1/evals", &refused).await.unwrap();
-    assert_eq!(
-        refused.status, 429,
-        "the figure is the one that the limit counts"
-    );
+    // The figure is the one that the limit counts.
+    key.post("/v1/evals", &refused).await.expect_status(429);
     let other = org(&world.stack, "team").await;
     assert_eq!(
         suites(&world.client(&other.key)).await,
@@ -169,8 +166,10 @@ async fn usage_shows_submissions_of_the_day_by_suite() {
 
 /// Returns the days of a usage, as date, items, refunded items and jobs.
 async fn days(client: &Client, query: &str) -> Vec<Value> {
-    let response = client.get(&format!("/v1/usage/days{query}")).await.unwrap();
-    assert_eq!(response.status, 200, "{}", response.body);
+    let response = client
+        .get(&format!("/v1/usage/days{query}"))
+        .await
+        .expect_status(200);
     let days = response.body["days"].as_array().unwrap().iter();
     days.map(|day| {
         json!([
@@ -198,7 +197,7 @@ async fn usage_is_listed_by_day() {
     }
     for id in &ids[..2] {
         let cancel = key.request("POST", &format!("/v1/jobs/{id}/cancel"));
-        assert_eq!(key.send(cancel).await.unwrap().status, 200);
+        key.send(cancel).await.expect_status(200);
     }
     // Two of the jobs were submitted 29 days ago. One of these was refunded today.
     let age = "update usage_ledger set created_at = created_at - interval '29 days'
@@ -252,10 +251,13 @@ async fn usage_is_listed_by_day() {
         ("?to=2026-01-31T00:00:00Z".to_owned(), "to", "format"),
         ("?since=2026-01-31".to_owned(), "since", "unknown_field"),
     ] {
-        let refused = key.get(&format!("/v1/usage/days{query}")).await.unwrap();
+        let refused = key
+            .get(&format!("/v1/usage/days{query}"))
+            .await
+            .expect_status(422);
         assert_eq!(
-            (refused.status, field_errors(&refused)),
-            (422, vec![field_error(field, reason)]),
+            field_errors(&refused),
+            vec![field_error(field, reason)],
             "{query}"
         );
     }
@@ -421,7 +423,7 @@ async fn lost_commit_result_counts_requests_once() {
         .await
         .unwrap();
     for _ in 0..5 {
-        assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+        world.key().get("/v1/me").await.expect_status(200);
     }
     let committing = "select count(*) from pg_stat_activity where state = 'active' and query ilike 'commit%' and wait_event = 'PgSleep'";
     let mut database = world.database().await;

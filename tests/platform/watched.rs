@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::clients::{prepare, python_with, run};
 use crate::harness::{
-    World, ground, long_test, one_prediction, operations_in, string, wait_until, with_token, world,
-    world_with,
+    Expect, World, ground, long_test, one_prediction, operations_in, string, wait_until,
+    with_token, world, world_with,
 };
 use crate::packages::publish;
 use crate::receiver::Receiver;
@@ -468,12 +468,12 @@ async fn load(world: &World) {
         assert!(refused.is_err());
         let upload_id = open(&key, json!({"kind": "predictions"})).await;
         put(&key, &upload_id, 1, one_prediction()[0].to_string()).await;
-        assert_eq!(complete(&key, &upload_id).await.status, 200);
+        complete(&key, &upload_id).await.expect_status(200);
         world.anonymous().get("/v1/me").await.unwrap();
         let sequence = json!({"sequence_id": "watched", "events": [{"item_id": "dish-03"}]});
         let body = json!({"sequences": [sequence]});
         let path = "/v1/models/embedded/predict";
-        assert_eq!(key.post(path, &body).await.unwrap().status, 200);
+        key.post(path, &body).await.expect_status(200);
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     world

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::clients::{node_with, prepare, python_with, run_json, sources};
 use crate::harness::{
-    World, error_code, field_error, field_errors, long_test, one_prediction, org, pause,
+    Expect, World, error_code, field_error, field_errors, long_test, one_prediction, org, pause,
     shared_world, string, wait_until, with_setting, world_with,
 };
 use crate::mail;
@@ -50,8 +50,7 @@ pub struct Webhook {
 impl Webhook {
     pub async fn create(owner: &Client, url: &str, events: &[&str]) -> Self {
         let body = json!({"url": url, "events": events});
-        let created = owner.post("/v1/webhooks", &body).await.unwrap();
-        assert_eq!(created.status, 201, "{}", created.body);
+        let created = owner.post("/v1/webhooks", &body).await.expect_status(201);
         Self {
             owner: owner.clone(),
             path: format!("/v1/webhooks/{}", string(&created.body["id"])),
@@ -60,15 +59,13 @@ impl Webhook {
     }
 
     async fn get(&self) -> Value {
-        let found = self.owner.get(&self.path).await.unwrap();
-        assert_eq!(found.status, 200, "{}", found.body);
+        let found = self.owner.get(&self.path).await.expect_status(200);
         found.body
     }
 
     async fn patch(&self, body: Value) -> Value {
         let request = self.owner.request("PATCH", &self.path).json(&body);
-        let patched = self.owner.send(request).await.unwrap();
-        assert_eq!(patched.status, 200, "{}", patched.body);
+        let patched = self.owner.send(request).await.expect_status(200);
         patched.body
     }
 
@@ -79,8 +76,7 @@ impl Webhook {
 
     /// Sends a ping, and returns its delivery.
     pub async fn ping(&self) -> Value {
-        let sent = self.post("test", json!({})).await;
-        assert_eq!(sent.status, 202, "{}", sent.body);
+        let sent = self.post("test", json!({})).await.expect_status(202);
         sent.body
     }
 
@@ -88,8 +84,7 @@ impl Webhook {
         let mut all = Vec::new();
         let mut path = format!("{}/deliveries?limit=200", self.path);
         loop {
-            let page = self.owner.get(&path).await.unwrap();
-            assert_eq!(page.status, 200, "{}", page.body);
+            let page = self.owner.get(&path).await.expect_status(200);
             all.extend(page.body["deliveries"].as_array().unwrap().clone());
             match page.body["next_before"].as_str() {
                 Some(before) => {
@@ -237,8 +232,10 @@ async fn libraries_verify_signatures_during_a_rotation() {
     let webhook = Webhook::create(&world.owner(), &receiver.url("/hook"), &["ping"]).await;
     webhook.ping().await;
     let before = receiver.wait_for("/hook", 1).await.remove(0);
-    let rotated = webhook.post("rotate", json!({"overlap_hours": 1})).await;
-    assert_eq!(rotated.status, 201, "{}", rotated.body);
+    let rotated = webhook
+        .post("rotate", json!({"overlap_hours": 1}))
+        .await
+        .expect_status(201);
     let new_secret = string(&rotated.body["secret"]);
     assert_ne!(new_secret, webhook.secret);
     webhook.ping().await;
@@ -499,10 +496,10 @@ async fn disabled_webhook_receives_nothing() {
     assert_eq!(requests[0].json()["data"]["id"], sent["id"]);
     assert_eq!(webhook.deliveries().await.len(), 1);
     // What was missed can be recovered, and nothing is sent twice.
-    let recovered = webhook
+    webhook
         .post("recover", json!({"since": disabled["updated_at"]}))
-        .await;
-    assert_eq!(recovered.status, 202, "{}", recovered.body);
+        .await
+        .expect_status(202);
     let requests = receiver.wait_for("/hook", 2).await;
     assert_eq!(requests[1].json()["data"]["id"], missed["id"]);
     pause("nothing to happen", Duration::from_secs(1)).await;
@@ -579,27 +576,25 @@ async fn deliveries_are_listed_retried_and_recovered() {
     );
 
     let retry = format!("deliveries/{}/retry", string(&pings[0]["id"]));
-    let retried = webhook.post(&retry, Value::Null).await;
-    assert_eq!(
-        (retried.status, &retried.body["status"]),
-        (202, &json!("pending"))
-    );
+    let retried = webhook.post(&retry, Value::Null).await.expect_status(202);
+    assert_eq!(retried.body["status"], "pending");
     let requests = receiver.wait_for("/hook", 4).await;
     assert_eq!(
         requests[3].header("webhook-id"),
         string(&pings[0]["event_id"])
     );
     // A test with another type has the data of the newest event, and an id of its own.
-    let test = webhook.post("test", json!({"type": "key.created"})).await;
-    assert_eq!(test.status, 202, "{}", test.body);
+    let test = webhook
+        .post("test", json!({"type": "key.created"}))
+        .await
+        .expect_status(202);
     let requests = receiver.wait_for("/hook", 5).await;
     assert_eq!(requests[4].json()["data"]["id"], before["id"]);
     assert_eq!(requests[4].json()["id"], test.body["event_id"]);
-    let none = webhook.post("test", json!({"type": "key.revoked"})).await;
-    assert_eq!(
-        (none.status, error_code(&none).as_str()),
-        (409, "invalid_state")
-    );
+    webhook
+        .post("test", json!({"type": "key.revoked"}))
+        .await
+        .expect_error(409, "invalid_state");
 
     // Failed deliveries are recovered, and so are events from before the webhook, but no tests.
     let during = create_key(&owner).await;
@@ -612,8 +607,10 @@ async fn deliveries_are_listed_retried_and_recovered() {
     let fail = "update webhook_deliveries set status = 'failed'";
     sqlx::raw_sql(fail).execute(&mut db).await.unwrap();
     let since = &before["created_at"];
-    let recovered = webhook.post("recover", json!({"since": since})).await;
-    assert_eq!(recovered.status, 202, "{}", recovered.body);
+    webhook
+        .post("recover", json!({"since": since}))
+        .await
+        .expect_status(202);
     receiver.wait_for("/hook", 8).await;
     pause("nothing to happen", Duration::from_secs(1)).await;
     let requests = receiver.received("/hook");
@@ -657,24 +654,19 @@ async fn webhooks_are_validated_and_limited() {
         json!({"url": "https://receiver.invalid/", "events": ["ping"], "description": "one"});
     let mut paths = Vec::new();
     for _ in 0..10 {
-        let made = create(body.clone()).await;
-        assert_eq!(made.status, 201, "{}", made.body);
+        let made = create(body.clone()).await.expect_status(201);
         paths.push(format!("/v1/webhooks/{}", string(&made.body["id"])));
     }
-    let refused = create(body.clone()).await;
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (409, "conflict")
-    );
+    create(body.clone()).await.expect_error(409, "conflict");
     let other = org(&world.stack, "team").await;
     let other = world.client(&other.session);
     for path in [paths[0].clone(), format!("{}/deliveries", paths[0])] {
-        assert_eq!(other.get(&path).await.unwrap().status, 404, "{path}");
+        other.get(&path).await.expect_status(404);
     }
     let delete = owner.request("DELETE", &paths[0]);
-    assert_eq!(owner.send(delete).await.unwrap().status, 204);
-    assert_eq!(owner.get(&paths[0]).await.unwrap().status, 404);
-    assert_eq!(create(body).await.status, 201);
+    owner.send(delete).await.expect_status(204);
+    owner.get(&paths[0]).await.expect_status(404);
+    create(body).await.expect_status(201);
     let patch = async |body: Value| {
         let request = owner.request("PATCH", &paths[1]).json(&body);
         owner.send(request).await.unwrap()
@@ -700,11 +692,11 @@ async fn webhooks_are_validated_and_limited() {
 async fn installation_without_key_has_no_webhooks() {
     let world = world_with(with_setting("ASSAY_WEBHOOK_KEY", "")).await;
     let body = json!({"url": "https://example.org/", "events": ["ping"]});
-    let refused = world.owner().post("/v1/webhooks", &body).await.unwrap();
-    assert_eq!(
-        (refused.status, error_code(&refused).as_str()),
-        (409, "invalid_state")
-    );
+    let refused = world
+        .owner()
+        .post("/v1/webhooks", &body)
+        .await
+        .expect_error(409, "invalid_state");
     assert!(string(&refused.body["error"]["message"]).contains("ASSAY_WEBHOOK_KEY"));
 }
 
@@ -909,8 +901,7 @@ async fn addresses_that_are_not_public_are_refused() {
         for scheme in ["http", "https"] {
             let body = json!({"url": format!("{scheme}://{host}:{port}/")});
             let request = owner.request("PATCH", &webhook.path).json(&body);
-            let refused = owner.send(request).await.unwrap();
-            assert_eq!(refused.status, 422, "{body}: {}", refused.body);
+            owner.send(request).await.expect_status(422);
         }
     }
     // The same addresses by name, alone and together with a public one, and a URL that was stored before the

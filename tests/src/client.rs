@@ -11,6 +11,9 @@ use crate::wait::wait_timeout;
 /// for most of what it refuses.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Maximum number of a request body's characters that a failed assertion prints.
+const SUMMARY_CHARACTERS: usize = 300;
+
 /// A REST client of one API with at most one credential.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -23,6 +26,8 @@ pub struct Client {
 /// A response with its complete body.
 #[derive(Debug, Clone)]
 pub struct Response {
+    /// Method, path and body of the request, for messages of failed assertions.
+    pub request: String,
     /// The HTTP status code.
     pub status: u16,
     /// All response headers.
@@ -47,6 +52,19 @@ pub fn http_builder() -> reqwest::ClientBuilder {
     // An error means that a provider is selected already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().tls_certs_only([])
+}
+
+/// Returns method, path, query and the first characters of the body.
+fn summarize(request: &reqwest::Request) -> String {
+    let body = request.body().and_then(reqwest::Body::as_bytes);
+    let body: String = String::from_utf8_lossy(body.unwrap_or_default())
+        .chars()
+        .take(SUMMARY_CHARACTERS)
+        .collect();
+    let url = request.url();
+    let query = url.query().map(|query| format!("?{query}"));
+    let path = format!("{}{}", url.path(), query.unwrap_or_default());
+    format!("{} {path} {body}", request.method())
 }
 
 impl Client {
@@ -119,8 +137,11 @@ impl Client {
     }
 
     async fn exchange(request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
-        let response = request
-            .send()
+        let (http, request) = request.build_split();
+        let request = request.map_err(Trouble::because("the request is invalid"))?;
+        let summary = summarize(&request);
+        let response = http
+            .execute(request)
             .await
             .map_err(|error| Trouble::new(format!("the API did not respond: {error:?}")))?;
         let status = response.status().as_u16();
@@ -135,6 +156,7 @@ impl Client {
             serde_json::from_str(&text).unwrap_or(Value::String(text))
         };
         Ok(Response {
+            request: summary,
             status,
             headers,
             body,
@@ -155,6 +177,22 @@ impl Client {
     /// See [`Client::send`].
     pub async fn post(&self, path: &str, body: &Value) -> Result<Response, Trouble> {
         self.send(self.request("POST", path).json(body)).await
+    }
+
+    /// Sends `PATCH path` with a JSON body.
+    ///
+    /// # Errors
+    /// See [`Client::send`].
+    pub async fn patch(&self, path: &str, body: &Value) -> Result<Response, Trouble> {
+        self.send(self.request("PATCH", path).json(body)).await
+    }
+
+    /// Sends `DELETE path`.
+    ///
+    /// # Errors
+    /// See [`Client::send`].
+    pub async fn delete(&self, path: &str) -> Result<Response, Trouble> {
+        self.send(self.request("DELETE", path)).await
     }
 
     /// Polls a job until it is in a terminal state, and returns it. Calls `on_status` with the

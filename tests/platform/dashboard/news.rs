@@ -7,7 +7,7 @@ use super::routes::world;
 use super::visitor::Visitor;
 use super::{files, submit_file};
 use crate::events::restart;
-use crate::harness::{World, long_test, one_prediction, wait_until};
+use crate::harness::{Expect, World, long_test, one_prediction, wait_until};
 use crate::mail::{Mail, mails};
 
 /// Chooses the emails of a user on the page of the account.
@@ -56,15 +56,11 @@ async fn users_get_the_emails_that_they_turn_on() {
     let (mut world, _name_server) = world(1, false).await;
     let member = "member@example.org";
     let invite = json!({"email": member, "role": "member"});
-    assert_eq!(
-        world
-            .owner()
-            .post("/v1/invites", &invite)
-            .await
-            .unwrap()
-            .status,
-        201
-    );
+    world
+        .owner()
+        .post("/v1/invites", &invite)
+        .await
+        .expect_status(201);
     let member_session = world.sign_in(member).await;
     let [by_habit, _] = files(&world).await.map(|lines| lines.join("\n"));
     let earlier = submit_file(&world, SUITE_ID, "earlier", &by_habit).await;

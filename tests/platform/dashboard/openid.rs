@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::{play, tools};
 use crate::clients::prepare;
-use crate::harness::{long_test, org, string, world_with};
+use crate::harness::{Expect, long_test, org, string, world_with};
 use crate::mail::mails;
 
 const CLIENT_ID: &str = "assay";
@@ -76,8 +76,11 @@ async fn user_signs_in_with_provider() {
     world.widen_plans().await;
     let invited = "colleague@example.org";
     let invite = json!({"email": invited, "role": "viewer"});
-    let response = world.owner().post("/v1/invites", &invite).await.unwrap();
-    assert_eq!(response.status, 201, "{}", response.body);
+    world
+        .owner()
+        .post("/v1/invites", &invite)
+        .await
+        .expect_status(201);
     let input = json!({"issuer": provider.issuer, "owner": world.org.email, "invited": invited});
     play(
         &world,
@@ -88,8 +91,10 @@ async fn user_signs_in_with_provider() {
                 let other = org(&world.stack, "team").await;
                 let invite = json!({"email": world.org.email, "role": "viewer"});
                 let inviter = world.client(&other.session);
-                let invited = inviter.post("/v1/invites", &invite).await.unwrap();
-                assert_eq!(invited.status, 201, "{}", invited.body);
+                inviter
+                    .post("/v1/invites", &invite)
+                    .await
+                    .expect_status(201);
                 Value::Null
             }
             _ => panic!("unexpected question: {question}"),

@@ -12,8 +12,8 @@ use super::routes::{
 };
 use super::visitor::{Fields, Page, SESSION, Visitor, fields};
 use crate::harness::{
-    World, one_prediction, org, shared_world_without_workers, string, wait_until, with_setting,
-    world_with,
+    Expect, World, one_prediction, org, shared_world_without_workers, string, wait_until,
+    with_setting, world_with,
 };
 use crate::mail;
 use crate::name_server::NameServer;
@@ -271,7 +271,7 @@ async fn viewer_cannot_send_forms_of_members() {
         assert!(button.starts_with(" disabled"), "{path}: {button}");
     }
     for path in ["/members/{user_id}/remove"] {
-        assert_eq!(viewer.get(&site.own.fill(path)).await.status, 403, "{path}");
+        viewer.get(&site.own.fill(path)).await.expect_status(403);
     }
 }
 
@@ -296,7 +296,7 @@ async fn resources_of_other_organization_are_not_found() {
         }
     }
     for file in ["/jobs/{job_id}/job.json", "/jobs/{job_id}/trace.json"] {
-        assert_eq!(site.owner.get(&foreign.fill(file)).await.status, 404);
+        site.owner.get(&foreign.fill(file)).await.expect_status(404);
     }
     for form in FORMS.iter().filter(|form| !is_shared(form.route)) {
         let request = site.owner.form(&foreign.fill(form.route));
@@ -316,18 +316,18 @@ async fn resources_of_other_organization_are_not_found() {
         format!("/compare?a={job}&b={own}"),
         format!("/compare?job={job}&job={own}"),
     ] {
-        let page = site.owner.get(&path).await;
-        assert_eq!(page.status, 422, "{path}: {}", page.text);
+        site.owner.get(&path).await.expect_status(422);
     }
     for query in [job, foreign.id("key_id")] {
-        let page = site.owner.open(&format!("/search?q={query}")).await;
-        assert_eq!(page.status, 404, "{query}: {}", page.text);
+        site.owner
+            .open(&format!("/search?q={query}"))
+            .await
+            .expect_status(404);
     }
     // An organization that a form names exists for its members only.
     let form = fields(&[("csrf", &csrf), ("org_id", &other.id), ("name", "stolen")]);
     for path in ["/keys", "/settings", "/choose"] {
-        let page = site.owner.post(path, &form).await;
-        assert_eq!(page.status, 404, "{path}: {}", page.text);
+        site.owner.post(path, &form).await.expect_status(404);
     }
     assert_eq!(stored_state(&site.world).await, before);
 }
@@ -379,7 +379,7 @@ async fn pages_need_a_session() {
     }
     // The cookie opens pages only.
     let request = site.owner.request(Method::GET, "/v1/me");
-    assert_eq!(site.owner.clone().send(request).await.status, 401);
+    site.owner.clone().send(request).await.expect_status(401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -399,8 +399,10 @@ async fn pages_have_security_headers() {
         .collect();
     assert!(!paths.is_empty());
     for path in paths {
-        let file = Visitor::new(&site.world).get(&path).await;
-        assert_eq!(file.status, 200, "{path}");
+        let file = Visitor::new(&site.world)
+            .get(&path)
+            .await
+            .expect_status(200);
         assert_eq!(
             [
                 file.header("cache-control"),
@@ -504,8 +506,7 @@ async fn ended_session_leads_to_sign_in() {
             !thief.cookies.contains_key(SESSION),
             "the cookie is removed"
         );
-        let rest = world.client(&token).get("/v1/me").await.unwrap();
-        assert_eq!(rest.status, 401);
+        world.client(&token).get("/v1/me").await.expect_status(401);
         let mut other = Visitor::signed_in(&world, &world.org.session);
         let expected = if action == "/sign-out" { 200 } else { 303 };
         assert_eq!(other.get("/").await.status, expected, "{action}");
@@ -594,10 +595,7 @@ async fn form_of_ended_session_can_be_sent_after_sign_in() {
     // The session has ended.
     let page = visitor.get("/keys").await;
     let ended = world.client(&newer);
-    ended
-        .send(ended.request("DELETE", "/v1/session"))
-        .await
-        .unwrap();
+    ended.delete("/v1/session").await.unwrap();
     let again = visitor.submit(&page, "/keys", &typed).await;
     again.assert_shows(409, "Your session has ended");
     assert!(!visitor.cookies.contains_key(SESSION));
@@ -680,10 +678,13 @@ async fn assert_both_forms(
     page.assert_shows(status, page.header("x-request-id"));
     let mut program = visitor.clone();
     program.accept = "*/*";
-    let response = program.send(program.request(method.clone(), path)).await;
+    let response = program
+        .send(program.request(method.clone(), path))
+        .await
+        .expect_status(status);
     assert_eq!(
-        (response.status, response.header("content-type")),
-        (status, "application/json"),
+        response.header("content-type"),
+        "application/json",
         "{path}"
     );
     let body: Value = serde_json::from_str(&response.text).unwrap();

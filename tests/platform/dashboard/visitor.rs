@@ -194,6 +194,13 @@ impl Visitor {
 }
 
 impl Page {
+    /// Asserts the status and returns the page. A failure prints the path and the body.
+    #[track_caller]
+    pub fn expect_status(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}\n{}", self.path, self.text);
+        self
+    }
+
     /// Returns the value of a header, or an empty string.
     pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);

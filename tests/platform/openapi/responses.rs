@@ -10,7 +10,7 @@ use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
 use super::{Conformance, installation, publish_a_model};
-use crate::harness::{World, error_code, one_prediction, string, world_with};
+use crate::harness::{Expect, World, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 use crate::{boards, device, feedback, receipts, sealed};
@@ -80,13 +80,10 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
             && matches!(one.access, Access::Anyone | Access::Any | Access::Reader(_))
     });
     for path in without_parameters.map(|one| one.path) {
-        assert_eq!(
-            conformance
-                .call(client, "GET", path, path, None)
-                .await
-                .status,
-            200
-        );
+        conformance
+            .call(client, "GET", path, path, None)
+            .await
+            .expect_status(200);
     }
     conformance
         .call(
@@ -108,10 +105,10 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
         .await;
     for (id, status) in [("suite:lunch", 200), ("suite:none", 404)] {
         let path = format!("/v1/suites/{id}");
-        let suite = conformance
+        conformance
             .call(client, "GET", "/v1/suites/{suite_id}", &path, None)
-            .await;
-        assert_eq!(suite.status, status);
+            .await
+            .expect_status(status);
     }
     let items = "/v1/suites/{suite_id}/items";
     let page = conformance
@@ -139,13 +136,10 @@ async fn reads(conformance: &mut Conformance, client: &Client) {
         ("suite:lunch/items?limit=0", 422),
         ("suite:lunch/items?cursor=x", 422),
     ] {
-        assert_eq!(
-            conformance
-                .call(client, "GET", items, &format!("/v1/suites/{path}"), None)
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(client, "GET", items, &format!("/v1/suites/{path}"), None)
+            .await
+            .expect_status(status);
     }
 }
 
@@ -172,13 +166,13 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
             .extend(options.as_object().unwrap().clone());
         for (model, status) in [("embedded", 200), ("nothing", 404), ("next-1", 409)] {
             let path = format!("/v1/models/{model}/{operation}");
-            let response = conformance
+            conformance
                 .call(client, "POST", &template, &path, Some(&body))
-                .await;
-            assert_eq!(response.status, status, "{}", response.body);
+                .await
+                .expect_status(status);
         }
         let path = format!("/v1/models/embedded/{operation}");
-        let invalid = conformance
+        conformance
             .call(
                 client,
                 "POST",
@@ -186,8 +180,8 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
                 &path,
                 Some(&json!({"sequences": []})),
             )
-            .await;
-        assert_eq!(invalid.status, 422);
+            .await
+            .expect_status(422);
     }
     let create = "/v1/predictions";
     let mut ids = Vec::new();
@@ -195,8 +189,8 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
         let body = json!({"model_id": model, "sequences": [sequence], "label": "predicted"});
         let made = conformance
             .call(client, "POST", create, create, Some(&body))
-            .await;
-        assert_eq!(made.status, status, "{}", made.body);
+            .await
+            .expect_status(status);
         ids.extend(made.body["id"].as_str().map(str::to_owned));
     }
     let path = format!("/v1/jobs/{}?wait=30", ids[0]);
@@ -207,15 +201,16 @@ async fn serves(conformance: &mut Conformance, client: &Client) {
     let output = "/v1/jobs/{job_id}/output";
     for (id, status) in [(ids[0].as_str(), 200), ("job_0", 404)] {
         let path = format!("/v1/jobs/{id}/output");
-        let response = conformance.call(client, "GET", output, &path, None).await;
-        assert_eq!(response.status, status, "{}", response.body);
+        conformance
+            .call(client, "GET", output, &path, None)
+            .await
+            .expect_status(status);
     }
     for (range, status) in [("bytes=0-9", 206), ("bytes=1000000-", 416)] {
         let request = client
             .request("GET", &format!("/v1/jobs/{}/output", ids[0]))
             .header("Range", range);
-        let response = client.send(request).await.unwrap();
-        assert_eq!(response.status, status, "{}", response.body);
+        let response = client.send(request).await.expect_status(status);
         conformance.check("GET", output, &response);
     }
 }
@@ -234,33 +229,27 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     let id = string(&made.body["id"]);
     let other = json!({"suite_id": demo_suite::SUITE_ID, "suite_version": "0", "predictions": one_prediction()});
     let other = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&other));
-    assert_eq!(other.await.status, 409);
+    other.await.expect_status(409);
     let one = "/v1/jobs/{job_id}";
     let ended = conformance
         .call(client, "GET", one, &format!("/v1/jobs/{id}?wait=30"), None)
         .await;
     assert_eq!(ended.body["status"], "succeeded");
-    let again = client.send(send()).await.unwrap();
+    let again = client.send(send()).await.expect_status(202);
     conformance.check("POST", "/v1/evals", &again);
-    assert_eq!(
-        (again.status, again.header("idempotency-replayed")),
-        (202, "true")
-    );
+    assert_eq!(again.header("idempotency-replayed"), "true");
     for (job_b, status) in [(id.as_str(), 200), ("job_0", 404), ("", 422)] {
         let body = json!({"job_a": id, "job_b": job_b});
-        assert_eq!(
-            conformance
-                .call(
-                    client,
-                    "POST",
-                    "/v1/comparisons",
-                    "/v1/comparisons",
-                    Some(&body)
-                )
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(
+                client,
+                "POST",
+                "/v1/comparisons",
+                "/v1/comparisons",
+                Some(&body),
+            )
+            .await
+            .expect_status(status);
     }
     for (method, template, path, status) in [
         ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
@@ -297,14 +286,10 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
         ),
         ("GET", "/v1/jobs", "/v1/jobs?status=done".to_owned(), 422),
     ] {
-        assert_eq!(
-            conformance
-                .call(client, method, template, &path, None)
-                .await
-                .status,
-            status,
-            "{path}"
-        );
+        conformance
+            .call(client, method, template, &path, None)
+            .await
+            .expect_status(status);
     }
 }
 
@@ -312,40 +297,31 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
 async fn finalizes(conformance: &mut Conformance, world: &World, client: &Client) {
     let template = "/v1/jobs/{job_id}/final";
     let final_job = sealed::job(world, client).await;
-    assert_eq!(
-        conformance
-            .call(
-                client,
-                "POST",
-                template,
-                &format!("/v1/jobs/{final_job}/final"),
-                None
-            )
-            .await
-            .status,
-        200
-    );
+    conformance
+        .call(
+            client,
+            "POST",
+            template,
+            &format!("/v1/jobs/{final_job}/final"),
+            None,
+        )
+        .await
+        .expect_status(200);
     let job = world.submit_and_wait(&one_prediction()).await;
-    assert_eq!(
-        conformance
-            .call(
-                client,
-                "POST",
-                template,
-                &format!("/v1/jobs/{}/final", string(&job["id"])),
-                None
-            )
-            .await
-            .status,
-        409
-    );
-    assert_eq!(
-        conformance
-            .call(client, "POST", template, "/v1/jobs/job_0/final", None)
-            .await
-            .status,
-        404
-    );
+    conformance
+        .call(
+            client,
+            "POST",
+            template,
+            &format!("/v1/jobs/{}/final", string(&job["id"])),
+            None,
+        )
+        .await
+        .expect_status(409);
+    conformance
+        .call(client, "POST", template, "/v1/jobs/job_0/final", None)
+        .await
+        .expect_status(404);
 }
 
 /// Enters jobs on a board, and reads it.
@@ -357,10 +333,10 @@ async fn enters(conformance: &mut Conformance, world: &World, client: &Client) {
     let path = format!("/v1/jobs/{job_id}/board");
     let entered = conformance
         .call(client, "POST", template, &path, Some(&body))
-        .await;
-    assert_eq!(entered.status, 201, "{}", entered.body);
+        .await
+        .expect_status(201);
     let again = conformance.call(client, "POST", template, &path, Some(&body));
-    assert_eq!(again.await.status, 409);
+    again.await.expect_status(409);
     let missing = conformance.call(
         client,
         "POST",
@@ -368,22 +344,24 @@ async fn enters(conformance: &mut Conformance, world: &World, client: &Client) {
         "/v1/jobs/job_0/board",
         Some(&body),
     );
-    assert_eq!(missing.await.status, 404);
-    let listed = conformance
+    missing.await.expect_status(404);
+    conformance
         .call(client, "GET", "/v1/entries", "/v1/entries?limit=1", None)
-        .await;
-    assert_eq!(listed.status, 200, "{}", listed.body);
+        .await
+        .expect_status(200);
     let entry = format!("/v1/entries/{}", string(&entered.body["id"]));
     for (path, status) in [(entry.as_str(), 200), ("/v1/entries/ent_0", 404)] {
         let called = conformance.call(client, "DELETE", "/v1/entries/{entry_id}", path, None);
-        assert_eq!(called.await.status, status);
+        called.await.expect_status(status);
     }
     boards::wait_until_computed(world).await;
     let template = "/v1/suites/{suite_id}/board";
     for (suite_id, status) in [("suite:board", 200), ("suite:lunch", 404)] {
         let path = format!("/v1/suites/{suite_id}/board");
-        let read = conformance.call(client, "GET", template, &path, None).await;
-        assert_eq!(read.status, status, "{}", read.body);
+        conformance
+            .call(client, "GET", template, &path, None)
+            .await
+            .expect_status(status);
     }
 }
 
@@ -392,20 +370,24 @@ async fn proves(conformance: &mut Conformance, client: &Client) {
     let job_id = boards::job(client).await;
     let template = "/v1/jobs/{job_id}/receipt";
     let path = format!("/v1/jobs/{job_id}/receipt");
-    let receipt = conformance.call(client, "GET", template, &path, None).await;
-    assert_eq!(receipt.status, 200, "{}", receipt.body);
+    let receipt = conformance
+        .call(client, "GET", template, &path, None)
+        .await
+        .expect_status(200);
     for (path, status) in [
         (format!("{path}?figures=sealed"), 404),
         ("/v1/jobs/job_0/receipt".into(), 404),
     ] {
         let missing = conformance.call(client, "GET", template, &path, None);
-        assert_eq!(missing.await.status, status);
+        missing.await.expect_status(status);
     }
     let template = "/v1/receipts/{receipt_id}";
     let by_id = format!("/v1/receipts/{}", string(&receipt.body["id"]));
     for (path, status) in [(by_id.as_str(), 200), ("/v1/receipts/rcp_0", 404)] {
-        let read = conformance.call(client, "GET", template, path, None).await;
-        assert_eq!(read.status, status, "{}", read.body);
+        conformance
+            .call(client, "GET", template, path, None)
+            .await
+            .expect_status(status);
     }
     let template = "/v1/jobs/{job_id}/receipt/opening";
     let path = format!("{path}/opening");
@@ -419,10 +401,10 @@ async fn opens(conformance: &mut Conformance, world: &World) {
     let template = "/v1/suites/{suite_id}/commitment";
     for (suite_id, status) in [(receipts::RETIRED, 200), ("suite:none", 404)] {
         let path = format!("/v1/suites/{suite_id}/commitment");
-        let read = conformance
+        conformance
             .call(anonymous, "GET", template, &path, None)
-            .await;
-        assert_eq!(read.status, status, "{}", read.body);
+            .await
+            .expect_status(status);
     }
     let template = "/v1/suites/{suite_id}/opening/{file}";
     for (file, status) in [
@@ -430,10 +412,10 @@ async fn opens(conformance: &mut Conformance, world: &World) {
         ("suite:lunch/opening/items.ndjson", 404),
     ] {
         let path = format!("/v1/suites/{file}");
-        let read = conformance
+        conformance
             .call(anonymous, "GET", template, &path, None)
-            .await;
-        assert_eq!(read.status, status, "{}", read.body);
+            .await
+            .expect_status(status);
     }
 }
 
@@ -444,13 +426,10 @@ async fn cancels(conformance: &mut Conformance, client: &Client) {
         .call(client, "POST", "/v1/evals", "/v1/evals", Some(&body))
         .await;
     let path = format!("/v1/jobs/{}/cancel", string(&made.body["id"]));
-    assert_eq!(
-        conformance
-            .call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None)
-            .await
-            .status,
-        200
-    );
+    conformance
+        .call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None)
+        .await
+        .expect_status(200);
 }
 
 async fn sends_events(conformance: &mut Conformance, owner: &Client) {
@@ -466,12 +445,8 @@ async fn sends_events(conformance: &mut Conformance, owner: &Client) {
             .replace("{delivery_id}", delivery);
         let response = conformance
             .call(owner, method, &template, &filled, body)
-            .await;
-        assert_eq!(
-            response.status, status,
-            "{method} {filled}: {}",
-            response.body
-        );
+            .await
+            .expect_status(status);
         response.body
     };
     let new = json!({"url": "https://receiver.invalid/", "events": ["ping"]});
@@ -529,51 +504,33 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
         .await;
     let path = format!("/v1/keys/{}", string(&made.body["id"]));
     let narrower = json!({"scopes": ["jobs:read"], "expires_at": "2100-01-01T00:00:00Z"});
-    assert_eq!(
-        conformance
-            .call(owner, "PATCH", "/v1/keys/{key_id}", &path, Some(&narrower))
-            .await
-            .status,
-        200
-    );
+    conformance
+        .call(owner, "PATCH", "/v1/keys/{key_id}", &path, Some(&narrower))
+        .await
+        .expect_status(200);
     let rotate = format!("{path}/rotate");
     for status in [201, 409] {
-        assert_eq!(
-            conformance
-                .call(owner, "POST", "/v1/keys/{key_id}/rotate", &rotate, None)
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(owner, "POST", "/v1/keys/{key_id}/rotate", &rotate, None)
+            .await
+            .expect_status(status);
     }
-    assert_eq!(
-        conformance
-            .call(owner, "DELETE", "/v1/keys/{key_id}", &path, None)
-            .await
-            .status,
-        200
-    );
-    assert_eq!(
-        conformance
-            .call(owner, "GET", "/v1/keys", "/v1/keys", None)
-            .await
-            .status,
-        200
-    );
-    assert_eq!(
-        conformance
-            .call(owner, "GET", "/v1/audit", "/v1/audit", None)
-            .await
-            .status,
-        200
-    );
-    assert_eq!(
-        conformance
-            .call(owner, "GET", "/v1/events", "/v1/events", None)
-            .await
-            .status,
-        200
-    );
+    conformance
+        .call(owner, "DELETE", "/v1/keys/{key_id}", &path, None)
+        .await
+        .expect_status(200);
+    conformance
+        .call(owner, "GET", "/v1/keys", "/v1/keys", None)
+        .await
+        .expect_status(200);
+    conformance
+        .call(owner, "GET", "/v1/audit", "/v1/audit", None)
+        .await
+        .expect_status(200);
+    conformance
+        .call(owner, "GET", "/v1/events", "/v1/events", None)
+        .await
+        .expect_status(200);
     let members = conformance
         .call(owner, "GET", "/v1/members", "/v1/members", None)
         .await;
@@ -595,43 +552,30 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
         ("PATCH", &leaving, Some(json!({"role": "king"})), 422),
         ("DELETE", &last, None, 409),
     ] {
-        assert_eq!(
-            conformance
-                .call(owner, method, one, path, body.as_ref())
-                .await
-                .status,
-            status,
-            "{method} {path}"
-        );
+        conformance
+            .call(owner, method, one, path, body.as_ref())
+            .await
+            .expect_status(status);
     }
     // A viewer may not create keys.
-    assert_eq!(
-        conformance
-            .call(
-                other,
-                "POST",
-                "/v1/keys",
-                "/v1/keys",
-                Some(&json!({"name": "x"}))
-            )
-            .await
-            .status,
-        403
-    );
-    assert_eq!(
-        conformance
-            .call(owner, "DELETE", one, &leaving, None)
-            .await
-            .status,
-        204
-    );
-    assert_eq!(
-        conformance
-            .call(owner, "DELETE", one, &leaving, None)
-            .await
-            .status,
-        404
-    );
+    conformance
+        .call(
+            other,
+            "POST",
+            "/v1/keys",
+            "/v1/keys",
+            Some(&json!({"name": "x"})),
+        )
+        .await
+        .expect_status(403);
+    conformance
+        .call(owner, "DELETE", one, &leaving, None)
+        .await
+        .expect_status(204);
+    conformance
+        .call(owner, "DELETE", one, &leaving, None)
+        .await
+        .expect_status(404);
 }
 
 async fn terms(conformance: &mut Conformance, key: &Client, owner: &Client) {
@@ -648,26 +592,21 @@ async fn terms(conformance: &mut Conformance, key: &Client, owner: &Client) {
     ] {
         let refused = conformance
             .call(client, "POST", path, path, Some(&body))
-            .await;
-        assert_eq!(
-            (refused.status, &refused.body["error"]["details"]["version"]),
-            (403, &json!(TERMS.0))
-        );
+            .await
+            .expect_status(403);
+        assert_eq!(refused.body["error"]["details"]["version"], json!(TERMS.0));
     }
     for (version, status) in [("none", 409), ("", 422), (TERMS.0, 200)] {
-        assert_eq!(
-            conformance
-                .call(
-                    owner,
-                    "POST",
-                    accept,
-                    accept,
-                    Some(&json!({"version": version}))
-                )
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(
+                owner,
+                "POST",
+                accept,
+                accept,
+                Some(&json!({"version": version})),
+            )
+            .await
+            .expect_status(status);
     }
     assert_ne!(
         conformance.call(key, "GET", read, read, None).await.body["accepted_at"],
@@ -682,8 +621,8 @@ async fn logs_in(conformance: &mut Conformance, world: &World) {
     let mut call = async |path: &str, body: Value, status: u16| {
         let response = conformance
             .call(&nobody, "POST", path, path, Some(&body))
-            .await;
-        assert_eq!(response.status, status, "{}", response.body);
+            .await
+            .expect_status(status);
         response.body
     };
     call(create, json!({}), 422).await;
@@ -706,7 +645,7 @@ async fn signs_in(conformance: &mut Conformance, world: &World) {
         "/v1/auth/email/verify",
     );
     for (address, status) in [("lin@example.org", 202), ("grace", 422)] {
-        let response = conformance
+        conformance
             .call(
                 &nobody,
                 "POST",
@@ -714,8 +653,8 @@ async fn signs_in(conformance: &mut Conformance, world: &World) {
                 "/v1/auth/email",
                 Some(&json!({"email": address})),
             )
-            .await;
-        assert_eq!(response.status, status);
+            .await
+            .expect_status(status);
     }
     let token = world.sign_in_link(email).await;
     let signed_in = conformance
@@ -727,61 +666,46 @@ async fn signs_in(conformance: &mut Conformance, world: &World) {
             Some(&json!({"token": token})),
         )
         .await;
-    assert_eq!(
-        conformance
-            .call(
-                &nobody,
-                "POST",
-                verify,
-                verify,
-                Some(&json!({"token": token}))
-            )
-            .await
-            .status,
-        401
-    );
+    conformance
+        .call(
+            &nobody,
+            "POST",
+            verify,
+            verify,
+            Some(&json!({"token": token})),
+        )
+        .await
+        .expect_status(401);
     let user = world.client(&string(&signed_in.body["token"]));
     // The user has no organization yet.
-    assert_eq!(
-        conformance
-            .call(&user, "GET", "/v1/me", "/v1/me", None)
-            .await
-            .status,
-        403
-    );
-    assert_eq!(
-        conformance
-            .call(
-                &user,
-                "POST",
-                "/v1/orgs",
-                "/v1/orgs",
-                Some(&json!({"name": "Hopper"}))
-            )
-            .await
-            .status,
-        201
-    );
+    conformance
+        .call(&user, "GET", "/v1/me", "/v1/me", None)
+        .await
+        .expect_status(403);
+    conformance
+        .call(
+            &user,
+            "POST",
+            "/v1/orgs",
+            "/v1/orgs",
+            Some(&json!({"name": "Hopper"})),
+        )
+        .await
+        .expect_status(201);
     let sessions = conformance
         .call(&user, "GET", "/v1/sessions", "/v1/sessions", None)
         .await
         .body["sessions"]
         .clone();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
-    assert_eq!(
-        conformance
-            .call(&world.key(), "GET", "/v1/sessions", "/v1/sessions", None)
-            .await
-            .status,
-        403
-    );
-    assert_eq!(
-        conformance
-            .call(&user, "DELETE", "/v1/sessions", "/v1/sessions", None)
-            .await
-            .status,
-        204
-    );
+    conformance
+        .call(&world.key(), "GET", "/v1/sessions", "/v1/sessions", None)
+        .await
+        .expect_status(403);
+    conformance
+        .call(&user, "DELETE", "/v1/sessions", "/v1/sessions", None)
+        .await
+        .expect_status(204);
     let other = string(&world.owner().get("/v1/sessions").await.unwrap().body["sessions"][0]["id"]);
     let own = string(
         &world
@@ -793,36 +717,24 @@ async fn signs_in(conformance: &mut Conformance, world: &World) {
     );
     for (id, status) in [(own, 204), (other, 404)] {
         let path = format!("/v1/sessions/{id}");
-        assert_eq!(
-            conformance
-                .call(&user, "DELETE", "/v1/sessions/{session_id}", &path, None)
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(&user, "DELETE", "/v1/sessions/{session_id}", &path, None)
+            .await
+            .expect_status(status);
     }
     let end = "/v1/session";
-    assert_eq!(
-        conformance
-            .call(&world.key(), "DELETE", end, end, None)
-            .await
-            .status,
-        403
-    );
-    assert_eq!(
-        conformance
-            .call(&user, "DELETE", end, end, None)
-            .await
-            .status,
-        204
-    );
-    assert_eq!(
-        conformance
-            .call(&user, "DELETE", end, end, None)
-            .await
-            .status,
-        401
-    );
+    conformance
+        .call(&world.key(), "DELETE", end, end, None)
+        .await
+        .expect_status(403);
+    conformance
+        .call(&user, "DELETE", end, end, None)
+        .await
+        .expect_status(204);
+    conformance
+        .call(&user, "DELETE", end, end, None)
+        .await
+        .expect_status(401);
 }
 
 async fn organizes(conformance: &mut Conformance, world: &World, name_server: &NameServer) {
@@ -837,41 +749,29 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
         (&own, json!({}), 422),
         ("/v1/orgs/org_0", json!({"name": "x"}), 404),
     ] {
-        assert_eq!(
-            conformance
-                .call(&owner, "PATCH", "/v1/orgs/{org_id}", path, Some(&body))
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(&owner, "PATCH", "/v1/orgs/{org_id}", path, Some(&body))
+            .await
+            .expect_status(status);
     }
     let (invites, one) = ("/v1/invites", "/v1/invites/{invite_id}");
     let body = json!({"email": "alan@example.org", "role": "viewer"});
     let invited = conformance
         .call(&owner, "POST", invites, invites, Some(&body))
         .await;
-    assert_eq!(
-        conformance
-            .call(&owner, "POST", invites, invites, Some(&body))
-            .await
-            .status,
-        409
-    );
-    assert_eq!(
-        conformance
-            .call(&owner, "GET", invites, invites, None)
-            .await
-            .status,
-        200
-    );
+    conformance
+        .call(&owner, "POST", invites, invites, Some(&body))
+        .await
+        .expect_status(409);
+    conformance
+        .call(&owner, "GET", invites, invites, None)
+        .await
+        .expect_status(200);
     for (id, status) in [(string(&invited.body["id"]).as_str(), 200), ("inv_0", 404)] {
-        assert_eq!(
-            conformance
-                .call(&owner, "DELETE", one, &format!("/v1/invites/{id}"), None)
-                .await
-                .status,
-            status
-        );
+        conformance
+            .call(&owner, "DELETE", one, &format!("/v1/invites/{id}"), None)
+            .await
+            .expect_status(status);
     }
     let (domains, one, verify) = (
         "/v1/domains",
@@ -940,14 +840,10 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
         } else {
             one
         };
-        assert_eq!(
-            conformance
-                .call(&owner, method, template, path, body.as_ref())
-                .await
-                .status,
-            status,
-            "{method} {path}"
-        );
+        conformance
+            .call(&owner, method, template, path, body.as_ref())
+            .await
+            .expect_status(status);
     }
 }
 
@@ -963,30 +859,24 @@ async fn uploads(conformance: &mut Conformance, client: &Client) {
         .call(client, "POST", "/v1/uploads", "/v1/uploads", Some(&body))
         .await;
     let own = format!("/v1/uploads/{}", string(&made.body["id"]));
-    assert_eq!(
-        conformance
-            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
-            .await
-            .status,
-        422,
-        "a part is missing"
-    );
+    // A part is missing.
+    conformance
+        .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+        .await
+        .expect_status(422);
     for (upload, number, status) in [
         (own.as_str(), 1, 200),
         (&own, 10_001, 422),
         ("/v1/uploads/upl_0", 1, 404),
     ] {
-        assert_eq!(
-            part(
-                conformance,
-                client,
-                &format!("{upload}/parts/{number}"),
-                &line
-            )
-            .await
-            .status,
-            status
-        );
+        part(
+            conformance,
+            client,
+            &format!("{upload}/parts/{number}"),
+            &line,
+        )
+        .await
+        .expect_status(status);
     }
     for (method, template, path, status) in [
         ("GET", UPLOADS, format!("{UPLOADS}?limit=1"), 200),
@@ -1003,27 +893,20 @@ async fn uploads(conformance: &mut Conformance, client: &Client) {
         ),
         ("DELETE", UPLOAD, "/v1/uploads/upl_0".to_owned(), 404),
     ] {
-        assert_eq!(
-            conformance
-                .call(client, method, template, &path, None)
-                .await
-                .status,
-            status,
-            "{method} {path}"
-        );
-    }
-    assert_eq!(
-        part(conformance, client, &format!("{own}/parts/1"), &line)
+        conformance
+            .call(client, method, template, &path, None)
             .await
-            .status,
-        409,
-        "it is ready"
-    );
+            .expect_status(status);
+    }
+    // It is ready.
+    part(conformance, client, &format!("{own}/parts/1"), &line)
+        .await
+        .expect_status(409);
     let body = json!({"suite_id": demo_suite::SUITE_ID, "input_ref": made.body["input_ref"]});
     let job = conformance
         .call(client, "POST", "/v1/evals", "/v1/evals", Some(&body))
-        .await;
-    assert_eq!(job.status, 202);
+        .await
+        .expect_status(202);
     conformance
         .call(
             client,
@@ -1033,13 +916,10 @@ async fn uploads(conformance: &mut Conformance, client: &Client) {
             None,
         )
         .await;
-    assert_eq!(
-        conformance
-            .call(client, "DELETE", UPLOAD, &own, None)
-            .await
-            .status,
-        204
-    );
+    conformance
+        .call(client, "DELETE", UPLOAD, &own, None)
+        .await
+        .expect_status(204);
     fails(conformance, client).await;
 }
 
@@ -1062,16 +942,12 @@ async fn fails(conformance: &mut Conformance, client: &Client) {
     let too_large = client
         .send(head.body(reqwest::Body::from(vec![b' '; (64 << 20) + 1])))
         .await
-        .unwrap();
-    assert_eq!(too_large.status, 413);
+        .expect_status(413);
     conformance.check("PUT", PART, &too_large);
-    assert_eq!(
-        conformance
-            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
-            .await
-            .status,
-        422
-    );
+    conformance
+        .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+        .await
+        .expect_status(422);
     assert_eq!(
         conformance
             .call(client, "GET", UPLOAD, &own, None)
@@ -1079,13 +955,10 @@ async fn fails(conformance: &mut Conformance, client: &Client) {
             .body["status"],
         "failed"
     );
-    assert_eq!(
-        conformance
-            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
-            .await
-            .status,
-        409
-    );
+    conformance
+        .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+        .await
+        .expect_status(409);
 }
 
 async fn part(conformance: &mut Conformance, client: &Client, path: &str, bytes: &str) -> Response {
@@ -1120,39 +993,28 @@ async fn item_scores(conformance: &mut Conformance, world: &World, client: &Clie
         ("/v1/jobs/job_0/items".to_owned(), 404),
         (format!("{path}?limit=0"), 422),
     ] {
-        assert_eq!(
-            conformance
-                .call(client, "GET", items, &path, None)
-                .await
-                .status,
-            status,
-            "{path}"
-        );
+        conformance
+            .call(client, "GET", items, &path, None)
+            .await
+            .expect_status(status);
     }
 }
 
 async fn error_responses(conformance: &mut Conformance, world: &World) {
     let key = world.key();
     let nobody = world.anonymous();
-    assert_eq!(
-        conformance
-            .call(&nobody, "GET", "/v1/me", "/v1/me", None)
-            .await
-            .status,
-        401
-    );
-    assert_eq!(
-        conformance
-            .call(&key, "GET", "/v1/keys", "/v1/keys", None)
-            .await
-            .status,
-        403
-    );
+    conformance
+        .call(&nobody, "GET", "/v1/me", "/v1/me", None)
+        .await
+        .expect_status(401);
+    conformance
+        .call(&key, "GET", "/v1/keys", "/v1/keys", None)
+        .await
+        .expect_status(403);
     let elsewhere = key
         .send(key.request("GET", "/v1/me").header("X-Org-Id", "org_0"))
         .await
-        .unwrap();
-    assert_eq!(elsewhere.status, 404);
+        .expect_status(404);
     conformance.check("GET", "/v1/me", &elsewhere);
     for (body, status) in [
         ("{".to_owned(), 400),
@@ -1166,8 +1028,7 @@ async fn error_responses(conformance: &mut Conformance, world: &World) {
                     .body(body),
             )
             .await
-            .unwrap();
-        assert_eq!(response.status, status);
+            .expect_status(status);
         conformance.check("POST", "/v1/evals", &response);
     }
     let mut database = world.database().await;
@@ -1178,33 +1039,24 @@ async fn error_responses(conformance: &mut Conformance, world: &World) {
     .await
     .unwrap();
     let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
-    let over = conformance
+    conformance
         .call(&key, "POST", "/v1/evals", "/v1/evals", Some(&body))
-        .await;
-    assert_eq!(
-        (over.status, error_code(&over)),
-        (429, "quota_exceeded".to_owned())
-    );
+        .await
+        .expect_error(429, "quota_exceeded");
     sqlx::raw_sql("alter table suites rename to suites_away")
         .execute(&mut database)
         .await
         .unwrap();
-    assert_eq!(
-        conformance
-            .call(&key, "GET", "/v1/suites", "/v1/suites", None)
-            .await
-            .status,
-        500
-    );
+    conformance
+        .call(&key, "GET", "/v1/suites", "/v1/suites", None)
+        .await
+        .expect_status(500);
     sqlx::raw_sql("update plans set requests_per_minute = 1")
         .execute(&mut database)
         .await
         .unwrap();
-    let limited = conformance
+    conformance
         .call(&key, "GET", "/v1/me", "/v1/me", None)
-        .await;
-    assert_eq!(
-        (limited.status, error_code(&limited)),
-        (429, "rate_limited".to_owned())
-    );
+        .await
+        .expect_error(429, "rate_limited");
 }
