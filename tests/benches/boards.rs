@@ -1,8 +1,8 @@
-//! The cost of a large board: `cargo bench -p assay-tests --bench boards`.
+//! A large board's cost: `cargo bench -p assay-tests --bench boards`.
 //!
 //! Fills a private database with succeeded jobs that have entered a board, whose predictions are right
 //! with different probabilities, and lets a worker compute the board. Then one more job enters. The
-//! output has the durations of both computations, and quantiles of the duration of reading a page.
+//! output has the durations of both computations, and quantiles of how long it takes to read a page.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The cost of telemetry: `cargo bench -p assay-tests --bench cost [-- --rounds N] [--seconds N]`.
+//! Telemetry costs: `cargo bench -p assay-tests --bench cost [-- --rounds N] [--seconds N]`.
 //!
-//! Three API processes of this build share one database: one without metrics and traces, one with
+//! Three API processes with this build share one database: one without metrics and traces, one with
 //! metrics that is scraped every second, and one that also exports every trace to a collector. Each
-//! round loads each of them in turn, by the same clients with the same requests. The output has,
+//! round loads each in turn, by the same clients with the same requests. The output has,
 //! for each process, requests per second and its own CPU time per request, and the medians over the
 //! rounds of their ratios to the first process.
 

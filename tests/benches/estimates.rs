@@ -1,7 +1,7 @@
-//! The quality of the estimates of when jobs end: `cargo bench -p assay-tests --bench estimates`.
+//! The quality of job end estimates: `cargo bench -p assay-tests --bench estimates`.
 //!
-//! Organizations submit evals of mixed sizes to a private installation, whose workers are killed and
-//! replaced. The output compares the first estimate of each job, which its row keeps, with its end.
+//! Organizations submit evals with mixed sizes to a private installation, whose workers are killed
+//! and replaced. The output compares each job's first estimate, which its row keeps, with its end.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The shares of organizations in the slots of the workers: `cargo bench -p assay-tests --bench fairness`.
+//! The shares of organizations in the workers' slots: `cargo bench -p assay-tests --bench fairness`.
 //!
-//! Each measurement has a private installation, whose organizations keep a number of evals queued or
-//! running. The output has the waiting times and the share of each organization.
+//! Each measurement has a private installation, whose organizations keep some evals queued or
+//! running. The output has the waiting times and each organization's share.
 
 use std::convert::Infallible;
 use std::process::ExitCode;

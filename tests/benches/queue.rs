@@ -1,9 +1,9 @@
-//! The duration of a round of the dispatcher: `cargo bench -p assay-tests --bench queue`.
+//! Dispatcher round durations: `cargo bench -p assay-tests --bench queue`.
 //!
-//! Fills a private database with waiting jobs of many organizations, and with jobs that have
+//! Fills a private database with waiting jobs from many organizations, and with jobs that have
 //! finished in the last minute. Each round reads the occupied slots and the candidates, and records
-//! the notifications of the first ones, as the dispatcher does. It is rolled back, so that all rounds
-//! are equal. The output has quantiles of the durations.
+//! the first ones' notifications, as the dispatcher does. It is rolled back, so that all rounds are
+//! equal. The output has quantiles over the durations.
 
 use std::collections::HashMap;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 """Scores a submission with scikit-learn and trec_eval: agreement.py SUITE_FOLDER PREDICTIONS.
 
-Prints the mean of each metric over all items of the suite. An item without a prediction scores 0.
+Prints each metric's mean over all suite items. An item without a prediction scores 0.
 """
 
 import json
@@ -26,7 +26,7 @@ def gains(answer):
 
 
 def run_of(ranking):
-    """Converts a ranking to a run. trec_eval orders a run by score, so each position has a score of its own. A run cannot
+    """Converts a ranking to a run. trec_eval orders a run by score, so each position has its own score. A run cannot
     contain an id twice: a repetition is replaced with an irrelevant id, so that the ids after it keep their positions. An
     empty run gets an irrelevant id as well."""
     places = [key if key not in ranking[:place] else f"\x01{place}" for place, key in enumerate(ranking[:K])]

@@ -1,4 +1,4 @@
-"""A cluster of two nodes with databases beside it, and the desk of its operator."""
+"""A two-node cluster with databases beside it, and the desk of its operator."""
 
 import contextlib
 import json
@@ -22,14 +22,14 @@ from node import FOLDER, is_ending, is_ready
 from receiver import Receiver
 from stores import DATABASE, REDIS, Stores
 
-# Where the logs of the last run are.
+# Where the last run's logs are.
 LOGS = TOOLS / "logs"
 BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", ROOT / "target/debug"))
-# The archive with the platform's image that .ci/image has built, in place of an image with these binaries.
+# The archive with the platform's image that .ci/image has built, instead of an image with these binaries.
 IMAGE = os.environ.get("CLUSTER_IMAGE")
 COMPONENTS = ["api", "worker", "engine", "deliverer", "receipt-log"]
 RECEIVER = "receiver.test"
-# The name of the transparency log in the operator's guide.
+# The transparency log's name in the operator's guide.
 ORIGIN = "assay.example.org/log"
 # Events that say nothing about the chart.
 KNOWN_WARNINGS = [
@@ -38,7 +38,7 @@ KNOWN_WARNINGS = [
     "^FailedMount: .*failed to sync (secret|configmap) cache",
     # The API server learns a little later than the kubelet which pods a node has, and refuses their Secrets until then.
     "^FailedMount: .*no relationship found between node 'node-[ab]' and this object",
-    # Here, no server has the metrics of pods. The autoscaler says so if it is on when its next round comes.
+    # Here, no server has pod metrics. The autoscaler says so if it is on when its next round comes.
     "^FailedGetResourceMetric: .*get pods.metrics.k8s.io",
     "^FailedComputeMetricsReplicas: .*get pods.metrics.k8s.io",
 ]
@@ -145,13 +145,13 @@ class Cluster:
             "image": {**image, "repository": "assay", "tag": images.TAGS[0]},
             "tests": {"image": {**image, "repository": "curl", "tag": "test"}},
             "artifacts": {"folder": {"storageClassName": "shared", "size": "1Gi"}},
-            # Other programs of the machine may need the processors meanwhile.
+            # The machine's other programs may need the processors meanwhile.
             "config": {"poolWaitMs": 5000},
             "ca": {"configMap": "assay-ca"},
             "webhooks": {"existingSecret": "assay-webhooks", "networks": [f"{node.OUTSIDE}/32"]},
             "api": {"resources": small},
             "worker": {"resources": small},
-            # The name server does not cache, so clients of a removed engine learn it at once.
+            # The name server does not cache, so a removed engine's clients learn it at once.
             "engine": {"resources": small, "preStopSleepSeconds": 5},
             "deliverer": {"enabled": True, "resources": small},
             "receiptLog": {"enabled": True, "origin": ORIGIN, "resources": small},
@@ -161,7 +161,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def broken_chart(self, file, right, wrong):
-        """Replaces the first occurrence of a text in a template during the block."""
+        """Replaces a text's first occurrence in a template during the block."""
         chart = self.desk / "helm"
         chart.unlink()
         shutil.copytree(ROOT / "helm", chart)
@@ -185,7 +185,7 @@ class Cluster:
         return self.client.items(f"/api/v1/namespaces/assay/pods?labelSelector=app.kubernetes.io/component={component}")
 
     def restrictions(self, pods):
-        """Returns what the kernel enforces on each container of the pods."""
+        """Returns what the kernel enforces on each container in the pods."""
         return {
             f"{pod['metadata']['name']}/{container['name']}": node.restrictions(
                 self.nodes.process(pod["spec"]["nodeName"], container["containerID"].removeprefix("containerd://"))
@@ -214,7 +214,7 @@ class Cluster:
         self.operate("suite", "publish", str(folder))
 
     def address(self):
-        """Returns the address of the platform's Service."""
+        """Returns the platform Service's address."""
         status, service = self.client.call("GET", "/api/v1/namespaces/assay/services/assay")
         assert status == 200, service
         return service["spec"]["clusterIP"]
@@ -246,7 +246,7 @@ class Cluster:
                 assert pod["spec"]["containers"][0]["image"].endswith(name), pod["spec"]
 
     def start_caller(self, namespace, labels, user):
-        """Starts a pod with curl, as this user, in a namespace of its own."""
+        """Starts a pod with curl, as this user, in its own namespace."""
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -264,14 +264,14 @@ class Cluster:
         self.shell(f"kubectl --namespace {namespace} wait pod/caller --for condition=Ready --timeout 60s")
 
     def call(self, caller, script):
-        """Runs a script in the pod of a caller, and returns what it prints."""
+        """Runs a script in a caller's pod, and returns what it prints."""
         command = ["kubectl", "--namespace", caller, "exec", "caller", "--", "sh", "-c", script]
         made = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
         return made.stdout
 
     def connects(self, caller, targets):
-        """Returns those of the targets, which are like `address:port`, to which a caller can open a connection."""
+        """Returns the targets that are like `address:port`, to which a caller can open a connection."""
         curl = "curl --silent --output /dev/null --max-time 10 --http2-prior-knowledge"
         said = self.call(caller, f"for target in {' '.join(targets)}; do {curl} http://$target/; echo $target $?; done")
         # 7: the connection is refused. 28: there is no response.
@@ -317,11 +317,11 @@ class Cluster:
         return job
 
     def request(self, method, path, body=None, token=None):
-        """Calls the API, and returns the JSON of the response."""
+        """Calls the API, and returns the response's JSON."""
         return json.loads(self.send(method, path, None if body is None else json.dumps(body).encode(), token))
 
     def send(self, method, path, content=None, token=None):
-        """Calls the API, on a connection of its own, and returns the content of the response."""
+        """Calls the API, on its own connection, and returns the response's content."""
         headers = {"Authorization": f"Bearer {token or self.key}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.address()}{path}", method=method, data=content, headers=headers)
         try:
@@ -350,10 +350,10 @@ def answer(number):
 
 
 def predictions(items):
-    """Returns the right predictions for a suite of this size."""
+    """Returns the right predictions for a suite with this size."""
     return [{"item_id": f"item-{n}", "prediction": answer(n)} for n in range(items)]
 
 
 def objects(text):
-    """Returns the JSON objects among the lines of a text."""
+    """Returns the JSON objects among a text's lines."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

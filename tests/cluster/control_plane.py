@@ -1,5 +1,5 @@
-"""A Kubernetes control plane of its own: etcd, the API server, the controller manager and, if wanted, the scheduler, with keys that
-are made for it. It needs no privileges, and nothing of it outlives the process that started it."""
+"""A separate Kubernetes control plane: etcd, the API server, the controller manager and, if wanted, the scheduler, with keys that
+are made for it. It needs no privileges, and nothing outlives the process that started it."""
 
 import contextlib
 import http.client
@@ -22,12 +22,12 @@ START_TIMEOUT = 180
 
 
 def program(name):
-    """Returns the path of a program of Kubernetes."""
+    """Returns a Kubernetes program's path."""
     return TOOLS / "bin" / name
 
 
 def wait_for(condition, seconds, what):
-    """Returns the first true value of the condition. Fails with a description after `seconds`."""
+    """Returns the condition's first true value. Fails with a description after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -48,8 +48,8 @@ class Processes:
 
     def start(self, name, *command, **options):
         # The kernel kills the program when its parent ends. If the parent has ended before the kernel knows that, the shell does
-        # not start the program. A session of its own keeps the program from the signals of a terminal, so that the end of an
-        # interrupted test can still use it.
+        # not start the program. Its own session keeps the program from a terminal's signals, so that an interrupted test's end
+        # can still use it.
         alive = '[ "$PPID" = "$0" ] && exec "$@"'
         command = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", alive, os.getpid(), *command]
         with (self.logs / f"{name}.log").open("ab") as log:
@@ -60,7 +60,7 @@ class Processes:
         return self.running[name]
 
     def ready(self, name, condition, seconds=START_TIMEOUT):
-        """Waits until the condition holds, and fails with the end of the log if the program ends before."""
+        """Waits until the condition holds, and fails with the log's end if the program ends before."""
 
         def check():
             assert self.running[name].poll() is None, f"{name} has ended with {self.running[name].returncode}\n{self.tail(name)}"
@@ -90,7 +90,7 @@ class Processes:
 
 
 class Client:
-    """A client of the Kubernetes API for one thread, which keeps its connection: a kubectl for each call costs much more."""
+    """A client for the Kubernetes API as one thread, which keeps its connection: a kubectl for each call costs much more."""
 
     def __init__(self, host, port, authority, certificate, key):
         self.context = ssl.create_default_context(cafile=authority)
@@ -99,7 +99,7 @@ class Client:
         self.connection = None
 
     def call(self, method, path, body=None):
-        """Returns the status of a response, and its object or text."""
+        """Returns a response's status, and its object or text."""
         content = None if body is None else json.dumps(body)
         for attempt in range(2):
             self.connection = self.connection or http.client.HTTPSConnection(*self.address, context=self.context, timeout=30)
@@ -186,10 +186,10 @@ class Ports:
 
 
 class ControlPlane:
-    """The programs of a control plane. `with` starts and stops them.
+    """A control plane's programs. `with` starts and stops them.
 
-    `flags` are more flags of the programs, by their names. Of a flag that is given twice, the last one counts. Without a `folder`,
-    the files are in a temporary one, which is removed. `controllers` selects those of the controller manager.
+    `flags` are more flags for the programs, by their names. Of a flag that is given twice, the last one counts. Without a
+    `folder`, the files are in a temporary one, which is removed. `controllers` selects the controller manager's controllers.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class ControlPlane:
 
     def _start_remover(self):
         """Starts a process that removes the folder when this process has ended, whatever ended it."""
-        # The end of its input is the end of this process. Killed programs may write for an instant longer.
+        # The end of its input is this process's end. Killed programs may write for an instant longer.
         code = 'trap "" HUP INT TERM; cat; while [ -e "$1" ]; do rm -rf "$1" || sleep 0.1; done'
         return subprocess.Popen(
             ["sh", "-c", code, "remover", str(self.folder)],
@@ -233,7 +233,7 @@ class ControlPlane:
         self.stop()
 
     def kubeconfig(self, user, *groups):
-        """Returns a file with the address of the API server and a certificate of the user."""
+        """Returns a file with the API server's address and a certificate for the user."""
         certificate, key = self.authority.issue(user, groups)
         server = {"server": f"https://{self.host}:{self.port}", "certificate-authority": str(self.authority.certificate)}
         path = self.folder / f"{user.replace(':', '-')}.kubeconfig"
@@ -286,7 +286,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={self.services}",
             "--authorization-mode=Node,RBAC",
-            # Endpoints of the Service `kubernetes` cannot be loopback addresses.
+            # The Service `kubernetes` has endpoints that cannot be loopback addresses.
             *(["--endpoint-reconciler-type=none"] if ipaddress.ip_address(self.host).is_loopback else []),
         )
         client = self.client()
@@ -317,15 +317,15 @@ class ControlPlane:
         self.processes.start(name, program(name), *flags, *self.flags.get(name, []))
 
     def wait_for_service_account(self, namespace):
-        """Waits for the ServiceAccount `default`: the first pods of a namespace are refused as long as there is none."""
+        """Waits for the ServiceAccount `default`: a namespace's first pods are refused as long as there is none."""
         client = self.client()
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
         self.processes.ready("kube-controller-manager", lambda: client.exists(path))
 
     def environment(self):
-        """Returns the environment of the programs of an operator, without settings of the user who runs the tests."""
+        """Returns the environment for an operator's programs, without the settings that belong to the user who runs the tests."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE", "XDG_"))}
-        # A command ends before a collection of its garbage is worth the time.
+        # A command ends before collecting its garbage is worth the time.
         return {**kept, "KUBECONFIG": str(self.admin), "HOME": str(self.home), "GOGC": "400"}
 
     def _run(self, *command, given=None):

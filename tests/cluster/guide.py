@@ -1,4 +1,4 @@
-"""Reads the commands of the operator's guide, so that the tests run its very words."""
+"""Reads the commands in the operator's guide, so that the tests run its very words."""
 
 import re
 import textwrap
@@ -15,7 +15,7 @@ def _section(title):
 
 
 def block(section, language, contains=""):
-    """Returns the first block of code in a section with this text in it, without its indentation."""
+    """Returns the first code block in a section with this text in it, without its indentation."""
     blocks = re.findall(rf"^( *)```{language}\n(.*?)^\1```", _section(section), re.S | re.M)
     found = [textwrap.dedent(code) for _, code in blocks if contains in code]
     assert found, f"the section {section!r} of {GUIDE.name} has no such block"
@@ -23,14 +23,14 @@ def block(section, language, contains=""):
 
 
 def line(section, language, contains):
-    """Returns the one line of a section's blocks with this text in it, with its continuation lines."""
+    """Returns the one line in a section's blocks with this text in it, with its continuation lines."""
     code = block(section, language, contains).replace("\\\n", " ")
     (found,) = [one for one in code.splitlines() if contains in one]
     return found
 
 
 def inline(section, contains):
-    """Returns the one command with this text in the sentences of a section."""
+    """Returns the one command with this text in a section's sentences."""
     sentences = re.sub(r"^( *)```.*?^\1```", "", _section(section), flags=re.S | re.M)
     (found,) = [code for code in re.findall(r"`([^`]+)`", sentences) if contains in code]
     return found

@@ -3,7 +3,7 @@ is pulled.
 
     python image_build.py [--twice]
 
-Debian's buildah is unpacked, not installed, and runs in private namespaces with a storage of its own, which is removed. So root is
+Debian's buildah is unpacked, not installed, and runs in private namespaces with its own storage, which is removed. So root is
 needed. --twice builds two times from nothing, and fails unless both images are equal.
 """
 
@@ -30,17 +30,17 @@ FOLDER = ROOT / "target/image"
 TARGET = FOLDER / "assay.tar"
 PREFIX = "build-"
 BUILDAH = ["buildah"]
-# What a Rust project with parts in C needs of the image `rust`: a compiler, make, and the programs of shell scripts.
+# What a Rust project with parts in C needs from the image `rust`: a compiler, make, and what shell scripts call.
 BUILDER = ["gcc", "g++", "libc6-dev", "binutils", "make", "dash", "coreutils", "diffutils", "findutils", "grep", "mawk", "sed"]
 BUILDER += ["base-files", "ca-certificates"]
-# The links that the installation of these packages would create.
+# The links that installing these packages would create.
 ALTERNATIVES = {"cc": "gcc", "c++": "g++", "awk": "mawk"}
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The environment of the image `rust`.
+# The image `rust`'s environment.
 RUST = {"RUSTUP_HOME": "/usr/local/rustup", "CARGO_HOME": "/usr/local/cargo", "PATH": f"/usr/local/cargo/bin:{SYSTEM_PATH}"}
-# The environment of the distroless images.
+# The distroless images' environment.
 RUNTIME = {"PATH": SYSTEM_PATH, "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}
-# The label would name the version of buildah, which is no property of the image.
+# The label would name buildah's version, which is no image property.
 REPRODUCIBLE = ["--identity-label=false"]
 
 
@@ -49,7 +49,7 @@ def output(*command):
 
 
 def toolchain():
-    """Returns the version of Rust that the project names, and its folder on this machine."""
+    """Returns the Rust version that the project names, and its folder on this machine."""
     version = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
     found = output("rustc", "--version").split()[1]
     if found != version:
@@ -67,7 +67,7 @@ class Build:
         storage = {"driver": "overlay", "graphroot": str(folder / "storage"), "runroot": str(folder / "run")}
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in storage.items()]
         (folder / "storage.conf").write_text("[storage]\n" + "".join(lines))
-        # The caches of the Dockerfile's RUN step are in the folder for temporary files.
+        # The Dockerfile's RUN step has caches that are in the folder for temporary files.
         (folder / "tmp").mkdir()
         self.environment = {
             "HOME": str(folder),
@@ -77,7 +77,7 @@ class Build:
         }
 
     def buildah(self, command, *arguments, stdout=subprocess.PIPE):
-        """Runs a command of buildah, and returns what it prints."""
+        """Runs a buildah command, and returns what it prints."""
         made = inside.run("buildah", command, *arguments, env=self.environment, stdout=stdout, text=True)
         return made.stdout and made.stdout.strip()
 
@@ -96,7 +96,7 @@ class Build:
         inside.run("tar", "--extract", "--preserve-permissions", "--numeric-owner", "--file", archive, "--directory", root)
 
     def image(self, context, commit, timestamp, target):
-        """Writes the image of a commit, whose files are in the folder `context`, into an archive."""
+        """Writes a commit's image, whose files are in the folder `context`, into an archive."""
         version, rust = toolchain()
         installed = f"{RUST['RUSTUP_HOME']}/toolchains/{version}-{platform.machine()}-unknown-linux-gnu"
         builder = self.base("builder", lambda root: fill_builder(root, installed), **RUST, RUST_VERSION=version)
@@ -144,7 +144,7 @@ def build_inside(folder, commit, timestamp):
 
 
 def cpu_time():
-    """Returns the CPU time of all finished child processes, in seconds."""
+    """Returns all finished child processes' CPU time, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -155,7 +155,7 @@ def work_folder():
 
 
 def build(commit, timestamp):
-    """Builds the image of a commit into the archive, and prints how long it took."""
+    """Builds a commit's image into the archive, and prints how long it took."""
     start, cpu_start = time.monotonic(), cpu_time()
     with work_folder() as folder:
         # Files that are not in the commit must not be in the image.
@@ -169,7 +169,7 @@ def build(commit, timestamp):
 
 
 def report():
-    """Prints the sizes of the image, and returns its digest."""
+    """Prints the image's sizes, and returns its digest."""
     with images.Archive(TARGET) as image:
         print(f"digest: {image.digest}")
         compressed, unpacked = image.sizes()
@@ -181,7 +181,7 @@ def report():
 
 
 def remove_old():
-    """Removes the folders of builds that were killed."""
+    """Removes killed builds' folders."""
     for folder in FOLDER.glob(f"{PREFIX}*"):
         if not pathlib.Path("/proc", re.match(rf"{PREFIX}(\d*)", folder.name).group(1)).exists():
             shutil.rmtree(folder)

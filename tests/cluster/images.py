@@ -1,4 +1,4 @@
-"""Container images without a builder and without a registry: archives of the Open Container Initiative with one layer, which
+"""Container images without a builder and without a registry: Open Container Initiative archives with one layer, which
 containerd imports. The same files give the same archive."""
 
 import gzip
@@ -19,9 +19,9 @@ REGISTRY = "registry.invalid"
 KIND = "application/vnd.oci.image"
 USER = 65532
 BINARIES = ["assay-api", "assay-worker"]
-# Two releases of the platform with the same binaries.
+# Two platform releases with the same binaries.
 TAGS = ["test-1", "test-2"]
-# Parts of packages that programs do not read.
+# Files in packages that programs do not read.
 _UNUSED = (
     "usr/share/doc",
     "usr/share/man",
@@ -50,14 +50,14 @@ class Layer:
         self._add(name, tarfile.DIRTYPE, mode, owner=owner)
 
     def file(self, name, content, mode=0o644):
-        """Adds a file whose content is bytes, or that of another file."""
+        """Adds a file whose content is bytes, or another file's content."""
         self._add(name, tarfile.REGTYPE, mode, content)
 
     def link(self, name, target):
         self._add(name, tarfile.SYMTYPE, 0o777, link=target)
 
     def tree(self, root):
-        """Adds the files of unpacked packages, and what the installation of such packages would create."""
+        """Adds the unpacked packages' files, and what installing such packages would create."""
         for folder, names, files in os.walk(root):
             for name in names + files:
                 path = pathlib.Path(folder, name)
@@ -92,7 +92,7 @@ class Layer:
 
 
 def write(target, repository, tags, layer, command=()):
-    """Writes an archive with an image of one layer for each tag, and returns the digests by tag."""
+    """Writes an archive with a one-layer image for each tag, and returns the digests by tag."""
     tree = target.with_suffix(".layer")
     layer.write(tree)
     with tree.open("rb") as file:
@@ -171,7 +171,7 @@ class Archive:
         return self.tar.extractfile(name).read()
 
     def sizes(self):
-        """Returns the bytes of all layers, as they are in the archive and as tar files."""
+        """Returns all layers' bytes, as they are in the archive and as tar files."""
         unpacked = sum(len(gzip.decompress(self._read(_blob(layer)))) for layer in self.layers)
         return sum(layer["size"] for layer in self.layers), unpacked
 
@@ -201,14 +201,14 @@ def _blob(described):
 
 
 def runtime_layer():
-    """Returns the tree of the image that the platform's image is based on, without a shell, as in distroless."""
+    """Returns the tree for the image that the platform's image is based on, without a shell, as in distroless."""
     layer = Layer()
     layer.tree(packages.runtime_root())
     return layer
 
 
 def platform_layer(binaries):
-    """Returns the tree of the platform's image with the binaries of a folder, as the Dockerfile makes it."""
+    """Returns the platform image's tree with a folder's binaries, as the Dockerfile makes it."""
     layer = runtime_layer()
     for name in ["usr/local", "usr/local/bin"]:
         layer.folder(name)
@@ -220,7 +220,7 @@ def platform_layer(binaries):
 
 
 def curl_layer():
-    """Returns the tree of an image with curl and a shell, for the chart's test."""
+    """Returns the tree for an image with curl and a shell, for the chart's test."""
     layer = Layer()
     layer.tree(packages.curl_root())
     return layer
@@ -233,7 +233,7 @@ def pause_layer(program):
 
 
 def pause_program():
-    """Returns the program that keeps the namespaces of a pod, built when it is needed first."""
+    """Returns the program that keeps a pod's namespaces, built when it is needed first."""
     source, target = pathlib.Path(__file__).parent / "pause/main.go", program("pause")
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -246,8 +246,8 @@ def pause_program():
 
 
 def make(folder, binaries, archive=None):
-    """Writes all images into a folder, and returns the digests of the platform's image by tag. It contains the binaries of the
-    folder `binaries`, or it is the image of an archive. The folder also gets the binaries."""
+    """Writes all images into a folder, and returns the platform image's digests by tag. It contains the binaries in the folder
+    `binaries`, or it is an archive's image. The folder also gets the binaries."""
     own = folder / "binaries"
     own.mkdir(parents=True, exist_ok=True)
     write(folder / "pause.tar", "pause", ["test"], pause_layer(pause_program()), ["/pause"])

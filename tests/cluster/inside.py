@@ -1,4 +1,4 @@
-"""Runs a command as if on a machine of its own: in private namespaces, with everything that a node of Kubernetes needs.
+"""Runs a command as if on its own machine: in private namespaces, with everything that a Kubernetes node needs.
 
     python inside.py COMMAND [ARGUMENT]...
 
@@ -36,7 +36,7 @@ def mount(kind, source, target, options=None):
 
 
 def mount_layer(place, folder):
-    """Mounts a layer over a folder of the system, so that changes below `place` are made in `folder` instead."""
+    """Mounts a layer over a system folder, so that changes below `place` are made in `folder` instead."""
     upper, work = folder / "upper", folder / "work"
     for path in [upper, work]:
         path.mkdir(parents=True)
@@ -44,7 +44,7 @@ def mount_layer(place, folder):
 
 
 def hierarchies():
-    """Returns the controllers of each hierarchy of version 1, and none with version 2 alone."""
+    """Returns each version 1 hierarchy's controllers, and none with version 2 alone."""
     lines = [line.split(":") for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()]
     return [line[1] for line in lines if line[1]]
 
@@ -65,12 +65,12 @@ def mount_groups():
 
 
 def make_groups(name):
-    """Creates the groups of the nodes, below one group."""
+    """Creates the nodes' groups, below one group."""
     for folder in mount_groups():
         for group in [folder / name, *(folder / name / node for node in NODES)]:
             group.mkdir()
             if (group / "cpu.shares").exists():
-                # The pods as a whole would otherwise get as much of the processors as one process outside.
+                # The pods as a whole would otherwise get as much processor time as one process outside.
                 (group / "cpu.shares").write_text("16384")
             if hierarchies():
                 # No process may enter a group without processors and memory.
@@ -91,7 +91,7 @@ def is_running(named):
 
 
 def remove_groups():
-    """Removes the groups of runs that have ended, and returns those that cannot be removed."""
+    """Removes the groups from runs that have ended, and returns those that cannot be removed."""
     remaining = []
     for folder in mount_groups():
         for group in folder.glob(f"{PREFIX}*"):
@@ -111,10 +111,10 @@ def remove_groups():
 
 
 def prepare(folder, group):
-    """Prepares the namespaces. Everything is a change of this mount and network namespace only."""
+    """Prepares the namespaces. Everything changes this mount and network namespace only."""
     mount("sysfs", "sysfs", "/sys")
     make_groups(group)
-    # The files of the cluster are in memory, so no disk has to be cleaned, and no other test slows the cluster's writes down.
+    # The cluster's files are in memory, so no disk has to be cleaned, and no other test slows the cluster's writes down.
     mount("tmpfs", "tmpfs", folder, "mode=755,size=6g")
     for path in ["/run", "/var/log"]:
         mount("tmpfs", "tmpfs", path, "mode=755")
@@ -130,8 +130,8 @@ def prepare(folder, group):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{value}\n")
         run("mount", "--bind", file, f"/proc/sys/{name}")
-    # Both nodes share one network, so pods of one reach pods of the other without tunnels. The default route leads nowhere: it is
-    # there because the kernel looks for a route before it replaces the address of a Service by that of a pod.
+    # Both nodes share one network, so one node's pods reach the other's without tunnels. The default route leads nowhere: it is
+    # there because the kernel looks for a route before it replaces a Service's address by a pod's.
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "nodes", "type", "veth", "peer", "name", "nowhere")
     for address in NODES.values():
@@ -188,7 +188,7 @@ def _die_with_parent():
 
 def run_isolated(command, *namespaces, environment=None):
     """Runs a command in private namespaces, and returns its exit status. All its processes and mounts end with it, and with this
-    program. `namespaces` are further ones, as options of `unshare`."""
+    program. `namespaces` are further ones, as `unshare` options."""
     common = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
     with subprocess.Popen(["unshare", *common, *namespaces, *command], env=environment, preexec_fn=_die_with_parent) as child:
         try:

@@ -7,7 +7,7 @@ import select
 import threading
 import time
 
-# Requests per second: half of them on connections of their own, half on kept connections.
+# Requests per second: half on connections of their own, half on kept connections.
 RATE = 40
 EVALS = 1
 # A request that waits longer has failed for its caller.
@@ -34,7 +34,7 @@ class Load:
             thread.start()
 
     def mark(self):
-        """Returns the number of requests until now."""
+        """Returns the request count until now."""
         with self.lock:
             return self.requests
 
@@ -85,7 +85,7 @@ class Load:
         return http.client.HTTPConnection(*self.address, timeout=timeout)
 
     def _request(self, connection, method, path, body=None, kind="connection of an evaluation"):
-        """Returns the JSON of a response with a status of success, otherwise None."""
+        """Returns a successful response's JSON, otherwise None."""
         began = time.monotonic()
         failure = value = None
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""Enforces the NetworkPolicies of the cluster with a packet filter, as a network plugin does.
+"""Enforces the cluster's NetworkPolicies with a packet filter, as a network plugin does.
 
 Connections between pods pass the hook `forward`; those from pods to servers outside the cluster end on this machine, so they pass
 `input`. Connections from this machine to pods are never filtered, because the kubelet's probes must work.
@@ -36,7 +36,7 @@ class Pod:
 
 
 class Rules:
-    """The rules of the packet filter for a state of the cluster."""
+    """The packet filter's rules for a cluster state."""
 
     def __init__(self, pods, namespaces, policies):
         ended = ("Succeeded", "Failed")
@@ -86,7 +86,7 @@ class Rules:
         side = "saddr" if direction == "ingress" else "daddr"
         for port in rule.get("ports") or [None]:
             if direction == "egress" and port and isinstance(port.get("port"), str):
-                # A name means the port of the other pod, which differs between pods.
+                # A name means the other pod's port, which differs between pods.
                 for other in self._pods_of(peers, pod.namespace):
                     if port["port"] in other.ports:
                         yield f"ip daddr {other.address} {self._port(port, other)}"
@@ -106,7 +106,7 @@ class Rules:
 
     @staticmethod
     def _port(port, pod):
-        """Returns an expression for a port of a pod, or None if the pod has no port of this name."""
+        """Returns an expression for a port of a pod, or None if the pod has no port with this name."""
         if port is None:
             return ""
         protocol = port.get("protocol", "TCP").lower()
@@ -146,7 +146,7 @@ class Enforcer:
         self.thread.start()
 
     def settle(self):
-        """Waits until the rules follow from the present state of the cluster."""
+        """Waits until the rules follow from the cluster's present state."""
         before = self.rounds
         while self.rounds < before + 2:
             assert self.error is None, self.error

@@ -1,4 +1,4 @@
-"""Two nodes: container runtimes, kubelets, the proxy of Services and a name server, in the namespaces that inside.py made."""
+"""Two nodes: container runtimes, kubelets, the Service proxy and a name server, in the namespaces that inside.py made."""
 
 import contextlib
 import http.client
@@ -35,8 +35,8 @@ def is_ending(pod):
 
 
 def restrictions(process):
-    """Returns what the kernel enforces on a process: user (real, effective, saved, of files), capabilities, no new privileges, filter
-    of system calls, and how the root filesystem is mounted."""
+    """Returns what the kernel enforces on a process: user (real, effective, saved, of files), capabilities, no new privileges, system
+    call filter, and how the root filesystem is mounted."""
     folder = pathlib.Path("/proc", str(process))
     status = dict(line.split(":\t") for line in (folder / "status").read_text().splitlines())
     mounts = [line.split() for line in (folder / "mountinfo").read_text().splitlines()]
@@ -45,7 +45,7 @@ def restrictions(process):
 
 
 class Nodes:
-    """The nodes of a control plane, which they need for their keys."""
+    """A control plane's nodes, which they need for their keys."""
 
     def __init__(self, plane):
         self.plane = plane
@@ -67,7 +67,7 @@ class Nodes:
             "cniVersion": "0.4.0",
             "name": "pods",
             "plugins": [
-                # Pods are connected by routes, not by a bridge, so that every packet passes the filters of this namespace.
+                # Pods are connected by routes, not by a bridge, so that every packet passes this namespace's filters.
                 {
                     "type": "ptp",
                     "ipam": {
@@ -116,7 +116,7 @@ class Nodes:
         return made
 
     def process(self, node, container):
-        """Returns the id of the first process of a running container."""
+        """Returns the id of a running container's first process."""
         for line in self.ctr(node, "tasks", "list").stdout.splitlines():
             name, process, state = line.split()
             if name == container and state == "RUNNING":
@@ -149,7 +149,7 @@ class Nodes:
                 "failSwapOn": False,
                 "enforceNodeAllocatable": ["none"],
                 "localStorageCapacityIsolation": False,
-                # A full disk of the machine must not evict pods.
+                # A full disk on the machine must not evict pods.
                 "evictionHard": {
                     "memory.available": "0%",
                     "nodefs.available": "0%",
@@ -177,7 +177,7 @@ class Nodes:
             )
 
     def start_proxy(self):
-        """Starts the proxy of Services. One is enough, because both nodes have one network."""
+        """Starts the Service proxy. One is enough, because both nodes have one network."""
         settings = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -189,7 +189,7 @@ class Nodes:
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
             "oomScoreAdj": 0,
-            # These are limits of the whole machine.
+            # These limits hold for the whole machine.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
         file = FOLDER / "kube-proxy.json"
@@ -198,7 +198,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def proxy_paused(self):
-        """The proxy does not change the rules, as if it learned of changes only at the end of the block."""
+        """The proxy does not change the rules, as if it learned of changes only at the block's end."""
         proxy = self.processes.running["kube-proxy"]
         proxy.send_signal(signal.SIGSTOP)
         try:
@@ -212,14 +212,14 @@ class Nodes:
 
 
 class Names:
-    """The name server of the cluster: dnsmasq with the addresses of Services and of servers outside the cluster."""
+    """The cluster's name server: dnsmasq with the addresses of Services, and servers outside the cluster."""
 
     def __init__(self, processes, client, outside):
         self.file = FOLDER / "names"
         self.file.write_text("")
         self.client = client
         self.outside = outside
-        # Names that it does not know do not exist. A refusal would end the search of the C library.
+        # Names that it does not know do not exist. A refusal would end the C library's search.
         unknown = [f"--local=/{zone}/" for zone in [DOMAIN, "svc"]] + ["--address=/#/"]
         self.process = processes.start(
             "dnsmasq",
@@ -228,7 +228,7 @@ class Names:
             *[f"--listen-address={OUTSIDE}", "--bind-interfaces", *unknown],
         )
         (FOLDER / "resolv.conf").write_text(f"nameserver {OUTSIDE}\n")
-        # Also for the programs of the operator, which run on this machine. The file may be a link into a folder that is hidden.
+        # Also for the operator's programs, which run on this machine. The file may be a link into a folder that is hidden.
         own = pathlib.Path(os.path.realpath("/etc/resolv.conf"))
         own.parent.mkdir(parents=True, exist_ok=True)
         own.touch()

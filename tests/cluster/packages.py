@@ -1,5 +1,5 @@
-"""Private copies of the distribution's packages, without installation. The system's package tools fetch them, with the system's
-sources and keys, but with separate lists and a separate cache."""
+"""Private copies from the distribution's packages, without installation. The system's package tools fetch them, with the
+system's sources and keys, but with separate lists and a separate cache."""
 
 import fcntl
 import os
@@ -13,11 +13,11 @@ from control_plane import TOOLS
 
 FOLDER = TOOLS / "debian"
 
-# The programs of a node: the container runtime, the plugins that connect pods, packet filters, and a name server for Services.
+# A node's programs: the container runtime, the plugins that connect pods, packet filters, and a name server for Services.
 NODE = ["containerd", "runc", "containernetworking-plugins", "nftables", "dnsmasq-base", "iproute2"]
-# The base of the platform's image: what distroless images consist of.
+# The platform image's base: what distroless images contain.
 RUNTIME = ["libc6", "libgcc-s1", "libssl3", "ca-certificates", "tzdata", "netbase", "base-files"]
-# The programs of the chart's test, and a shell for them.
+# The chart test's programs, and a shell for them.
 CURL = ["curl", "dash", "coreutils", "grep", "ca-certificates", "base-files", "netbase"]
 
 
@@ -26,7 +26,7 @@ class Unavailable(Exception):
 
 
 def stores():
-    """Returns the packages of those database servers that this machine does not have."""
+    """Returns the packages for the database servers that this machine does not have."""
     missing = []
     if not postgres_programs(pathlib.Path("/usr")):
         missing.append("postgresql-15")
@@ -36,16 +36,16 @@ def stores():
 
 
 def postgres_programs(usr):
-    """Returns the folder of the newest PostgreSQL's programs below `usr`, or None."""
+    """Returns the newest PostgreSQL's program folder below `usr`, or None."""
     found = [path.parent for path in usr.glob("lib/postgresql/*/bin/initdb")]
     return max(found, key=lambda path: int(path.parent.name), default=None)
 
 
 def fetch(name, wanted, complete=False):
-    """Unpacks packages with their dependencies into a folder of this name, once for each list of packages, and returns it.
+    """Unpacks packages with their dependencies into a folder with this name, once for each list of packages, and returns it.
 
-    `complete` also fetches dependencies that this machine has, for the root of an image; otherwise the C library of the machine
-    must be used, because it must match its loader.
+    `complete` also fetches dependencies that this machine has, for an image's root; otherwise the machine's C library must
+    be used, because it must match its loader.
     """
     folder, stamp = FOLDER / name, FOLDER / f"{name}.stamp"
     release = pathlib.Path("/etc/os-release").read_text()
@@ -67,7 +67,7 @@ def fetch(name, wanted, complete=False):
 
 
 def _download(work, wanted, complete):
-    """Returns the files of the packages, which must be unpacked before `work` is removed."""
+    """Returns the package files, which must be unpacked before `work` is removed."""
     lists = work.parent / "lists"
     for path in [lists / "partial", work / "state", work / "cache/archives/partial"]:
         path.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _download(work, wanted, complete):
     # Lists that are some hours old may name packages that no longer exist.
     for attempt in range(2):
         if attempt or not list(lists.glob("*_Packages*")):
-            # The tool fails if one of several sources is broken, which is harmless; so the next command decides.
+            # The tool fails if any source is broken, which is harmless; so the next command decides.
             _run(*apt, "update", check=False)
         made = _run(*install, *wanted, check=False)
         archives = sorted((work / "cache/archives").glob("*.deb"))
@@ -120,7 +120,7 @@ def _run(*command, check=True):
 
 
 def _merge_usr(folder):
-    """Moves the folders of old packages to where today's distributions have them: /bin is a link to /usr/bin."""
+    """Moves old packages' folders to where today's distributions have them: /bin is a link to /usr/bin."""
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"]:
         old = folder / name
         if old.is_dir() and not old.is_symlink():

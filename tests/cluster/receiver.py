@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a server with TLS outside the cluster, which accepts everything and remembers it."""
+"""A webhook receiver: a server with TLS outside the cluster, which accepts everything and remembers it."""
 
 import http.server
 import json

@@ -45,7 +45,7 @@ class Stores:
         settings = {
             "listen_addresses": node.OUTSIDE,
             "unix_socket_directories": data,
-            # Both builds of an upgrade, with their pools, and the drained pods of the one before.
+            # An upgrade's builds, with their pools, and the previous build's drained pods.
             "max_connections": 300,
             "fsync": "off",
             "log_line_prefix": "%m %u ",

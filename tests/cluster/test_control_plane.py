@@ -9,7 +9,7 @@ import pytest
 
 import control_plane
 
-# A control plane with a program in place of its own, which are slow to start.
+# A control plane with a program instead of its own, which are slow to start.
 CODE = """
 import signal
 import control_plane

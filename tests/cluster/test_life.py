@@ -1,4 +1,4 @@
-"""The life of an installation on two nodes, in the order of these tests: installation by the operator's guide, first organization,
+"""The life of an installation on two nodes, in these tests' order: installation by the operator's guide, first organization,
 upgrade, rollback and drain under load, and removal. inside.py runs it."""
 
 import os
@@ -74,7 +74,7 @@ def test_operator_creates_database_and_secrets(cluster):
 
 
 def expect_spread(cluster):
-    """Both nodes have a ready pod of each component."""
+    """Both nodes have a ready pod for each component."""
     for component in parts.COMPONENTS:
         pods = cluster.pods(component)
         assert len(pods) == 2 and all(map(parts.is_ready, pods)), pods
@@ -93,19 +93,19 @@ RESTRICTED = {
     "Uid": "\t".join([str(images.USER)] * 4),
     "CapEff": "0" * 16,
     "NoNewPrivs": "1",
-    # A filter of system calls.
+    # A system call filter.
     "Seccomp": "2",
     "root": "ro",
 }
 
 
 def lacking(found):
-    """Returns the restrictions that one of these containers lacks."""
+    """Returns the restrictions that these containers lack."""
     return {name for restrictions in found.values() for name in RESTRICTED if restrictions[name] != RESTRICTED[name]}
 
 
 def unrestricted(cluster):
-    """Returns the restrictions that a container of the platform lacks."""
+    """Returns the restrictions that a platform container lacks."""
     found = cluster.restrictions([pod for component in parts.COMPONENTS for pod in cluster.pods(component)])
     assert len(found) == 2 * len(parts.COMPONENTS), found
     return lacking(found)
@@ -131,7 +131,7 @@ def test_eval_through_service_succeeds(cluster):
 
 
 def test_upload_through_service_succeeds(cluster):
-    # The parts arrive at both pods of the API, and a worker on either node reads them.
+    # The parts arrive at both API pods, and a worker on either node reads them.
     job = cluster.evaluate_upload(SUITE, ITEMS, parts=8)
     assert (job["attempts"], job["result"]["value"]) == (1, 1.0), job
 
@@ -185,7 +185,7 @@ def test_second_eviction_at_once_is_refused(cluster):
 
 
 def test_autoscaler_turned_on_fails_no_request(cluster):
-    """The guide says that the number of pods falls to 1 until the autoscaler acts."""
+    """The guide says that the pod count falls to 1 until the autoscaler acts."""
     cluster.write_values(api={"autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 3}})
     with cluster.under_load():
         cluster.install()
@@ -218,7 +218,7 @@ ALLOWED = {port: {"monitoring"} if port[1] == 9090 else set() for port in PORTS}
 
 
 def reached(cluster):
-    """Returns the callers that reach each port of a component."""
+    """Returns the callers that reach each component port."""
     targets = {f"{cluster.pods(component)[0]['status']['podIP']}:{port}": (component, port) for component, port in PORTS}
     found = {port: set() for port in PORTS}
     for caller in CALLERS:
@@ -254,7 +254,7 @@ def test_platform_works_under_policies(cluster):
 
 
 def expect_webhook(cluster):
-    """A receiver outside the cluster, with a certificate of a private authority, gets the event of a job."""
+    """A receiver outside the cluster, with a private authority's certificate, gets a job's event."""
     session = cluster.operate("session", "create", "--email", "owner@example.org")["token"]
     webhook = {"url": f"https://{parts.RECEIVER}/", "events": ["job.succeeded"]}
     created = cluster.request("POST", "/v1/webhooks", webhook, session)
@@ -264,7 +264,7 @@ def expect_webhook(cluster):
 
 
 def expect_receipt(cluster):
-    """The receipt log signs the receipt of a job, and publishes its entry."""
+    """The receipt log signs a job's receipt, and publishes its entry."""
     job = cluster.evaluate(SUITE, ITEMS)["id"]
     wait_for(lambda: cluster.request("GET", f"/v1/jobs/{job}/receipt")["log"], 60, cluster.state)
     with urllib.request.urlopen(f"http://{cluster.address()}/log/checkpoint", timeout=60) as response:
@@ -375,7 +375,7 @@ def test_short_pre_stop_and_writable_root_are_noticed(cluster):
         assert unrestricted(cluster) == {"root"}
         load = Load(cluster.address(), 80, cluster.key, SUITE, parts.predictions(ITEMS))
         for _ in range(3):
-            # Late, as in a large cluster, but within the sleep of the right chart.
+            # Late, as in a large cluster, but within the right chart's sleep.
             with cluster.nodes.proxy_paused():
                 cluster.shell("kubectl --namespace assay rollout restart deployment/assay-api")
                 wait_for(lambda: any(map(parts.is_ending, cluster.pods("api"))), 120, "a pod ends")

@@ -1,4 +1,4 @@
-"""Checks that only an API server makes: its schemas, the rules of custom resources, admission, quotas and immutable fields. There
+"""Checks that only an API server makes: its schemas, custom resources' rules, admission, quotas and immutable fields. There
 are no nodes, so nothing runs."""
 
 import concurrent.futures
@@ -27,7 +27,7 @@ CONTROLLERS = [
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 ]
-# A cluster with IPv4 and IPv6 accepts Services of both families.
+# A cluster with IPv4 and IPv6 accepts Services in both families.
 SERVICES = "10.92.0.0/16,fd00:92::/112"
 SETS = [None, *chart.SETS]
 every = pytest.mark.parametrize("name", SETS, ids=lambda name: name or "default")
@@ -67,7 +67,7 @@ def as_text(documents):
 
 
 def placed(documents, namespace):
-    """Returns copies of objects in a namespace."""
+    """Copies objects into a namespace."""
     return [{**document, "metadata": {**document["metadata"], "namespace": namespace}} for document in documents]
 
 
@@ -96,7 +96,7 @@ def install(plane, *arguments, given=None):
 
 
 def objects_of(installation):
-    """Returns the objects of an installation, with those of its hooks."""
+    """Returns an installation's objects, with its hooks' objects."""
     release = json.loads(succeed(installation))
     parts = [release["manifest"], *(hook["manifest"] for hook in release.get("hooks", []))]
     return chart.read("\n---\n".join(parts))
@@ -104,9 +104,9 @@ def objects_of(installation):
 
 @pytest.fixture(name="examine", scope="session")
 def examination(plane, request):
-    """Returns a function from the name of a set of values to its objects and what the server says against them.
+    """Returns a function from a value set's name to its objects and what the server says against them.
 
-    The commands of several sets run at the same time, because each of them waits for the server.
+    The commands of several sets run at the same time, because each waits for the server.
     """
 
     def examine(name):
@@ -124,7 +124,7 @@ def examination(plane, request):
 def test_server_accepts_objects(examine, name):
     made, found = examine(name)
     assert not found, "\n".join(found)
-    # Helm against a server renders what the other tests of the chart examine.
+    # Helm against a server renders what the other chart tests examine.
     assert sorted(map(identity, made)) == sorted(map(identity, chart.objects(name)))
 
 
@@ -207,7 +207,7 @@ def rule_with_wrong_duration():
 
 
 def deployment_of_other_pods():
-    """No schema says that the selector must match the labels of the pods."""
+    """No schema says that the selector must match the pod labels."""
     deployment = first("Deployment")
     deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] = "other"
     return deployment, "`selector` does not match template `labels`"
@@ -242,7 +242,7 @@ def test_invalid_object_is_reported(found, make):
     assert any(make.__name__.replace("_", "-") in line and expected in line for line in found), "\n".join(found)
 
 
-# A quota that counts limits of processors, as administrators of shared clusters set it.
+# A quota that counts processor limits, as shared clusters' administrators set it.
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -259,13 +259,13 @@ COMPONENTS = ["api", "deliverer", "engine", "migration", "receiptLog", "tests", 
 
 
 def limited(cpu):
-    """Returns values with a limit of processors for every component."""
+    """Returns values with a processor limit for every component."""
     return {component: {"resources": {"limits": {"cpu": cpu}}} for component in COMPONENTS}
 
 
 @functools.cache
 def with_limits(cpu=None):
-    """Returns the objects of a chart with all components."""
+    """Returns the objects in a chart with all components."""
     sets = [f"--values={chart.SETS[name]}" for name in ("deliverer", "receipt-log")]
     made = chart.template(*sets, values=limited(cpu) if cpu else {})
     assert made.returncode == 0, made.stderr
@@ -279,7 +279,7 @@ def created_pods(documents):
 
 
 def create_with_quota(plane, namespace, *others):
-    """Creates a namespace with the quota and the ServiceAccounts of the chart's pods."""
+    """Creates a namespace with the quota and the chart pods' ServiceAccounts."""
     create_namespaces(plane, namespace)
     accounts = [document for document in with_limits() if document["kind"] == "ServiceAccount"]
     apply(plane, placed([QUOTA, *others, *accounts], namespace))
@@ -296,7 +296,7 @@ def namespace_with_quota(plane):
 
 
 def test_quota_refuses_pods_without_limit(plane, quota):
-    """The server accepts the controllers of these pods, so an installation waits until its timeout."""
+    """The server accepts these pods' controllers, so an installation waits until its timeout."""
     controllers = [document for document in with_limits() if document["kind"] in ("Deployment", "Job")]
     assert len(controllers) == 6
     found = complaints(plane, controllers + created_pods(with_limits()), quota)
@@ -320,14 +320,14 @@ def test_default_limit_satisfies_quota(plane):
 
 
 class Upgrade:
-    """The objects of the previous release, which are created, and those of this one, for every set of values that both have."""
+    """The previous release's objects, which are created, and this one's, for every value set that both have."""
 
     def __init__(self, plane, folder):
         folder.mkdir()
         command = ["git", "archive", BASE, "helm", "tests/helm"]
         archive = subprocess.run(command, cwd=chart.ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
-        # A release has a version of its own, which must not be part of an immutable field.
+        # A release has its own version, which must not be in an immutable field.
         file = folder / "helm/Chart.yaml"
         file.write_text(re.sub(r"^(version|appVersion): .*", r"\1: 0.0.1", file.read_text(), flags=re.M))
         self.plane = plane
@@ -353,13 +353,13 @@ class Upgrade:
         return placed(lasting(chart.read(succeed(made))), namespace)
 
 
-# Kinds without an immutable field. They are more than half of the objects.
+# Kinds without an immutable field. They are more than half the objects.
 MUTABLE = {"NetworkPolicy", "PodDisruptionBudget", "ServiceAccount"}
 HOOKS = {"helm.sh/hook", "argocd.argoproj.io/hook"}
 
 
 def lasting(documents):
-    """Returns the objects that an upgrade changes, and perhaps cannot: those of hooks are deleted and created again."""
+    """Returns the objects that an upgrade changes, and perhaps cannot: hooks' objects are deleted and created again."""
     for document in documents:
         if document["kind"] not in MUTABLE and not HOOKS & document["metadata"].get("annotations", {}).keys():
             yield document
@@ -379,7 +379,7 @@ def test_upgrade_changes_no_immutable_field(plane, upgrade):
 
 
 def changed(upgrade, kind, name, change):
-    """Returns an object of the default values with a change."""
+    """Returns an object from the default values with a change."""
     namespace = upgrade.namespace(None)
     document = copy.deepcopy(
         next(one for one in upgrade.after if identity(one) == (kind, name) and one["metadata"]["namespace"] == namespace)

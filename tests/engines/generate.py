@@ -1,9 +1,9 @@
-"""Writes packages/: the same untrained network as a package of the embedded engine, MLServer and Triton.
+"""Writes packages/: the same untrained network as a package for the embedded engine, MLServer and Triton.
 
     pip install numpy==2.4.6
     python generate.py
 
-The golden responses are computed here, without a server and without the code of `profiles.py`.
+The golden responses are computed here, without a server and without the `profiles.py` code.
 """
 
 import json
@@ -14,7 +14,7 @@ SEED = 20
 DIM, LAYERS, HEADS, CONTEXT_LENGTH = 16, 2, 2, 12
 # Among the item ids are long and non-ASCII ones, and one that looks like a code.
 ITEMS = [f"dish-{number:02}" for number in range(27)] + ["拉麺", "crème brûlée", "7", "x" * 512, "trigger"]
-# The order of the codes differs from that of the items, so that a mix-up changes results.
+# The code order differs from the item order, so that a mix-up changes results.
 CODES = {item: (7 * position + 3) % len(ITEMS) for position, item in enumerate(ITEMS)}
 
 CARD = {
@@ -73,7 +73,7 @@ def serving(engine, tensors):
 
 
 def predicted(network, request, sequence):
-    """Returns the element of `data` for one sequence."""
+    """Returns one sequence's element in `data`."""
     events = sequence["events"]
     used = [CODES[item] for item in events if item in CODES][-CONTEXT_LENGTH:]
     scores = log_softmax(network.logits(network.states(used)[-1]))

@@ -1,4 +1,4 @@
-"""Runs MLServer with the models of `profiles.py` on 127.0.0.1.
+"""Runs MLServer with `profiles.py`'s models on 127.0.0.1.
 
     python mlserver_engine.py GRPC_PORT
 
@@ -61,7 +61,7 @@ def report_or_exit(port, output):
         report_ready(port, output, lambda: True)
     except BaseException:
         traceback.print_exc()
-        # An exception of this thread would not stop the server.
+        # An exception in this thread would not stop the server.
         os._exit(1)
 
 
@@ -80,13 +80,13 @@ async def main(port, output):
     models = [
         ModelSettings(name=name, implementation=Runtime, parameters=ModelParameters(version=VERSION)) for name in NAMES
     ]
-    # The calls need a thread of their own, as the event loop serves them.
+    # The calls need their own thread, as the event loop serves them.
     threading.Thread(target=report_or_exit, args=(port, output), daemon=True).start()
     await server.start(models)
 
 
 if __name__ == "__main__":
-    # MLServer logs to standard output, which is for the line of report_ready only.
+    # MLServer logs to standard output, which is for report_ready's line only.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asyncio.run(main(int(sys.argv[1]), output))

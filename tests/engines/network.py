@@ -1,6 +1,6 @@
-"""A small network of the architecture `assay-seq-1` with one code level, in numpy.
+"""A small `assay-seq-1` network with one code level, in numpy.
 
-Every sequence is computed alone, so a row of a call has the same result in every call.
+Every sequence is computed alone, so a call's row has the same result in every call.
 """
 
 import json
@@ -12,7 +12,7 @@ PACKAGES = Path(__file__).parent / "packages"
 
 
 def read_tensors(path):
-    """Returns the tensors of a safetensors file by name. They must be F32."""
+    """Returns a safetensors file's tensors by name. They must be F32."""
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     tensors = {}
@@ -37,8 +37,8 @@ def write_tensors(path, tensors):
 
 
 def random_tensors(seed, codes, dim, layers, context_length):
-    """Returns the tensors of an untrained network. The embeddings are large, so that scores differ clearly."""
-    # The values of RandomState never change between versions of numpy.
+    """Returns an untrained network's tensors. The embeddings are large, so that scores differ clearly."""
+    # RandomState's values never change between numpy versions.
     rng = np.random.RandomState(seed)
 
     def normal(scale, *shape):
@@ -84,7 +84,7 @@ class Network:
 
     @classmethod
     def load(cls, package):
-        """Loads the network of a package of the embedded engine."""
+        """Loads the network from an embedded engine's package."""
         serving = json.loads((package / "model.json").read_text())["serving"]
         return cls(read_tensors(package / "weights.safetensors"), serving)
 
@@ -109,7 +109,7 @@ class Network:
         return self.linear(f"{name}.output", (weights @ value).swapaxes(0, 1).reshape(x.shape))
 
     def states(self, codes):
-        """Returns the states of all positions, of which the first is the start vector's."""
+        """Returns all positions' states. The first is the start vector's."""
         if len(codes) > self.context_length:
             raise ValueError(f"there are {len(codes)} events; send at most {self.context_length}")
         if not all(0 <= code < self.n_codes for code in codes):
@@ -124,7 +124,7 @@ class Network:
         return self.norm("norm", x)
 
     def logits(self, state):
-        """Returns the scores of all codes after a state, before the softmax."""
+        """Returns all codes' scores after a state, before the softmax."""
         mixed = state + np.maximum(self.linear("mixers.0", state), 0)
         return self.tensors["heads.0.weight"] @ mixed
 

@@ -1,7 +1,7 @@
-"""The models that the servers of this folder offer, and the tensors of their two profiles.
+"""The models that this folder's servers offer, and the tensors in their two profiles.
 
 - `codes` is the bare network. It offers `logits`, and `items` with `scores` for packages that declare `topk`.
-- `ids` has an item table and the parameters of the API.
+- `ids` has an item table and the API's parameters.
 - `codes-FAULT` and `ids-FAULT` are the same models with a fault. It occurs in calls that contain the item `trigger`.
   Other calls succeed, so these models can be published.
 """
@@ -31,7 +31,7 @@ TRIGGER = "trigger"
 
 
 class Tensor(NamedTuple):
-    """The metadata of a tensor. Its shape has no batch dimension; -1 is any size."""
+    """A tensor's metadata. Its shape has no batch dimension; -1 is any size."""
 
     name: str
     datatype: str
@@ -40,7 +40,7 @@ class Tensor(NamedTuple):
 
 
 def read_items():
-    """Returns the codes of the items."""
+    """Returns the item codes."""
     lines = (PACKAGES / "embedded" / "items.ndjson").read_text(encoding="utf-8").splitlines()
     return {item["item_id"]: int(item["code"]) for item in map(json.loads, lines)}
 
@@ -87,7 +87,7 @@ class Model:
         return TRIGGER.encode() in inputs["item_ids"].ravel()
 
     def delay(self, inputs):
-        """Returns the number of seconds before the response; infinity if there is none."""
+        """Returns the seconds before the response; infinity if there is none."""
         if not self.is_faulty(inputs):
             return 0
         return {"slow": float(os.environ.get("SLOW_SECONDS", "10")), "hanging": math.inf}.get(self.fault, 0)
@@ -134,7 +134,7 @@ class Model:
             ids = inputs["item_ids"][row][:length].tolist()
             options = None if count < 0 else inputs["options"][row][:count].tolist()
             rows.append(self.refused(ids, parameters) or row_of(ids, options, parameters))
-        # Columns of refused and of short rows are filled with zeros and empty strings, also if all rows are refused.
+        # Columns in refused and short rows are filled with zeros and empty strings, also if all rows are refused.
         longest = max(1, *(len(row.get("item_ids", ())) for row in rows))
         widths = {"item_ids": longest, "scores": longest, "embedding": self.network.dim}
         absent = ("embedding",) if operation == "predict" else ("item_ids", "scores", "counts", "n_scored")
@@ -154,7 +154,7 @@ class Model:
         return [self.codes[item] for item in map(bytes.decode, ids) if item in self.codes]
 
     def refused(self, ids, parameters):
-        """Returns the row of a refused sequence, or None."""
+        """Returns a refused sequence's row, or None."""
         for number, item in enumerate(ids, 1):
             if parameters.get("on_unknown") == "refuse" and item.decode() not in self.codes:
                 return {"refusals": [number]}
@@ -163,7 +163,7 @@ class Model:
         return None
 
     def encode(self, ids):
-        """Returns the states of a sequence, and its counts."""
+        """Returns a sequence's states, and its counts."""
         known = self.known(ids)
         used = known[-self.network.context_length:]
         counts = {"n_used": [len(used)], "n_unknown": [len(ids) - len(known)], "refusals": [0]}

@@ -1,4 +1,4 @@
-"""Waits until the gRPC server of an engine is ready."""
+"""Waits until an engine's gRPC server is ready."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Runs Triton Inference Server, from the package nvidia-pytriton, with the models of `profiles.py` on 127.0.0.1.
+"""Runs Triton Inference Server, from the package nvidia-pytriton, with `profiles.py`'s models on 127.0.0.1.
 
     python triton_engine.py GRPC_PORT FOLDER
     python triton_engine.py --check
@@ -24,9 +24,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def library_folder():
-    """Returns the folder of this Python's shared library. Exits if Triton cannot run with this Python.
+    """Returns the folder with this Python's shared library. Exits if Triton cannot run with this Python.
 
-    Triton runs models in a program that is linked against libpython3.X. With the library of another Python of the same
+    Triton runs models in a program that is linked against libpython3.X. With another Python's library in the same
     minor version, the standard library does not match, and models fail to load.
     """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -82,7 +82,7 @@ def die_with_parent():
 
 
 def start(port, folder):
-    """Starts the server in a process group of its own and returns its process."""
+    """Starts the server in its own process group and returns its process."""
     import pytriton
 
     installed = Path(pytriton.__file__).parent / "tritonserver"
@@ -121,7 +121,7 @@ def shared_memory_prefix():
 
 
 def stop(server):
-    """Stops the server and its stubs, and removes the shared memory of killed ones."""
+    """Stops the server and its stubs, and removes killed ones' shared memory."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     server.terminate()
     try:

@@ -1,4 +1,4 @@
-"""The models of `profiles.py` for Triton's Python backend, which runs one process for each."""
+"""`profiles.py`'s models for Triton's Python backend, which runs one process for each."""
 
 import json
 import os

@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 CHART = ROOT / "helm"
 TOOLS = ROOT / "target/tools/helm"
 HELM = os.environ.get("HELM", str(TOOLS / "bin/helm"))
-# The oldest version of Kubernetes that Chart.yaml supports, and the newest whose schemas the validator contains.
+# The oldest Kubernetes version that Chart.yaml supports, and the newest whose schemas the validator contains.
 OLDEST, NEWEST = "1.30", "1.37"
-# All files of values, by name.
+# All value files, by name.
 SETS = {
     path.stem: path
     for path in [CHART / "values-dev.yaml", *sorted(CHART.glob("examples/*.yaml")), *sorted((ROOT / "tests/helm/matrix").glob("*.yaml"))]
@@ -33,7 +33,7 @@ def template(*arguments, release="assay", kube=OLDEST, values=None):
 
 @functools.cache
 def text(name=None, kube=OLDEST):
-    """Returns the rendered chart for a set of values, by name; without a name, for the default values."""
+    """Returns the rendered chart for a value set, by name; without a name, for the default values."""
     made = template(*(["--values", str(SETS[name])] if name else []), kube=kube)
     assert made.returncode == 0, made.stderr
     return made.stdout
@@ -79,7 +79,7 @@ def ours(documents):
 
 @functools.cache
 def settings():
-    """Returns the names of all settings, and of the secrets among them, from the table in the source."""
+    """Returns all settings' names, and the secrets' among them, from the table in the source."""
     source = (ROOT / "core/src/runtime/settings.rs").read_text()
     table = re.search(r"^settings! \{\n(.*?)^\}", source, re.S | re.M).group(1)
     rows = re.findall(r'^ {4}([A-Z_]+)( = ".*?")?(, secret)?; "', table, re.M)

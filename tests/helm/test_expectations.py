@@ -1,4 +1,4 @@
-"""Checks the rendered objects against the rows of expectations.yaml."""
+"""Checks the rendered objects against expectations.yaml's rows."""
 
 import re
 

@@ -16,7 +16,7 @@ utils.schema_contents = functools.cache(utils.schema_contents)
 utils.all_versions = functools.cache(utils.all_versions)
 
 SETS = [None, *chart.SETS]
-# Kinds that are not part of Kubernetes, with the program that checks them.
+# Kinds that Kubernetes does not define, with the program that checks them.
 FOREIGN = {
     "GRPCRoute": "strict", "HTTPRoute": "strict", "PodMonitor": "strict", "PrometheusRule": "strict", "ServiceMonitor": "strict",
     "ScaledObject": "keda", "TriggerAuthentication": "keda",
@@ -173,7 +173,7 @@ def test_pods_meet_restricted_standard(name):
 
 @every
 def test_pods_mount_only_own_database_secret(name):
-    """The API never gets the address of the worker or the owner, and vice versa."""
+    """The API never gets the worker's or the owner's address, and vice versa."""
     seen = {}
     for pod, spec in chart.ours(chart.objects(name)):
         if pod.endswith("-engine"):
@@ -189,7 +189,7 @@ def test_pods_mount_only_own_database_secret(name):
 
 @every
 def test_engine_has_no_credential_but_that_of_the_bucket(name):
-    """The process refuses to start with a password of PostgreSQL, Redis or the mail server."""
+    """The process refuses to start with a password for PostgreSQL, Redis or the mail server."""
     documents = chart.objects(name)
     engines = [spec for pod, spec in chart.ours(documents) if pod.endswith("-engine")]
     named = [variable["value"] for _, spec in chart.ours(documents) for variable in spec["containers"][0]["env"] if variable["name"] == "ASSAY_ENGINES"]
@@ -233,7 +233,7 @@ network = functools.cache(ipaddress.ip_network)
 
 
 def reaches(policy, address):
-    """Returns whether a rule of the policy for all TCP ports allows the address."""
+    """Returns whether a policy rule for all TCP ports allows the address."""
     blocks = [peer["ipBlock"] for rule in policy["egress"] if rule["ports"] == [{"protocol": "TCP"}] for peer in rule["to"]]
     found = ipaddress.ip_address(address)
     return any(found in network(block["cidr"]) and not any(found in network(part) for part in block.get("except", [])) for block in blocks)
@@ -241,7 +241,7 @@ def reaches(policy, address):
 
 @every
 def test_deliverer_has_only_its_own_credentials(name):
-    """The process refuses to start with a password of Redis or the mail server, or with a role that can read more."""
+    """The process refuses to start with a password for Redis or the mail server, or with a role that can read more."""
     documents = chart.objects(name)
     _, secrets = chart.settings()
     for pod, spec in chart.ours(documents):
@@ -340,12 +340,12 @@ def test_default_receivers_are_the_public_internet():
     delivering = [name for name in SETS if any(pod.endswith("-deliverer") for pod, _ in chart.ours(chart.objects(name)))]
     assert "production" in delivering and len(delivering) >= 6
     policy = next(d["spec"] for d in chart.objects("production") if (d["kind"], d["metadata"]["name"]) == ("NetworkPolicy", "assay-deliverer"))
-    # A sample of all networks, with all those of the first octets that contain both private and public ones.
+    # A sample from all networks, with all first octets that contain both private and public ones.
     for first in range(256):
         for second in range(256) if first in (100, 168, 169, 172, 192, 198, 203) else (0, 63, 255):
             for third in (0, 2, 88, 99, 100, 113, 129):
                 address = ipaddress.ip_address(f"{first}.{second}.{third}.16")
-                # Python counts relays of 6to4 as global, older versions also 192.0.0.0/24. The metadata server of one cloud has a
+                # Python counts 6to4 relays as global, older versions also 192.0.0.0/24. One cloud's metadata server has a
                 # public address.
                 special = ("192.0.0.16", "192.88.99.16", "168.63.129.16")
                 public = address.is_global and not address.is_multicast and str(address) not in special

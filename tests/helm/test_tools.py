@@ -59,7 +59,7 @@ def test_checkov_reports_only_missing_cpu_limit(tmp_path):
     report = json.loads(done.stdout)
     assert report["summary"]["passed"] > 300 and report["summary"]["parsing_errors"] == 0
     assert {check["check_id"] for check in report["results"]["failed_checks"]} == {"CKV_K8S_11"}, done.stdout
-    # An annotation of the pod of helm test skips the checks for probes, with the reason.
+    # An annotation on helm test's pod skips the checks for probes, with the reason.
     assert {check["check_id"] for check in report["results"]["skipped_checks"]} == {"CKV_K8S_8", "CKV_K8S_9"}
 
 
@@ -69,7 +69,7 @@ def test_hadolint_passes():
 
 
 def test_dockerfile_matches_build_context():
-    """The Dockerfile copies all members of the workspace. Each copied path exists, and .dockerignore includes it."""
+    """The Dockerfile copies all workspace members. Each copied path exists, and .dockerignore includes it."""
     dockerfile = (chart.CHART / "image/Dockerfile").read_text()
     ignore = (chart.ROOT / ".dockerignore").read_text().split()
     copied = {part for line in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.M) for part in line.split()}
@@ -101,6 +101,6 @@ def test_compose_sets_only_known_settings():
     # The engine refuses to start with a password.
     assert not services["engine"]["environment"].keys() & secrets
     assert services["engine"]["volumes"] == ["artifacts:/var/lib/assay/artifacts:ro"] and services["engine"]["networks"] == ["engine"]
-    # The role of the API can neither migrate nor read answers.
+    # The API's role can neither migrate nor read answers.
     urls = [services[name]["environment"]["ASSAY_DATABASE_URL"] for name in ("api", "worker", "migrate")]
     assert len(set(urls)) == 3

@@ -86,7 +86,7 @@ def test_lines_have_at_most_130_characters():
 
 
 def test_chart_can_set_every_setting():
-    """Each setting of the binaries is in the rendered chart for some set of values."""
+    """Each binary's setting is in the rendered chart for some value set."""
     names, secrets = chart.settings()
     given = {variable["name"] for name in [None, *chart.SETS] for _, spec in chart.ours(chart.objects(name)) for variable in spec["containers"][0]["env"]}
     # The chart gives the API no keys, so it needs no second role to sign with.

@@ -3,13 +3,13 @@
     pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0
     python figures.py
 
-`figures.json` has the figures of the model and of the baselines for suite:playlist and for 1,000 other listeners, who were
+`figures.json` has the figures for the model and the baselines on suite:playlist and for 1,000 other listeners, who were
 not in the training either. The model predicts the ten most probable songs. The baselines:
 
-- `popularity`, `last_song`: counted over the public `past` lists of the suite, as tests/src/playlist_suite.rs does
+- `popularity`, `last_song`: counted over the suite's public `past` lists, as tests/src/playlist_suite.rs does
 - `popularity_of_training`, `last_song_of_training`: counted over the listeners that the model was trained with
 
-`p_values` are those of paired sign-flip tests of the model's reciprocal ranks, two-sided, 100,000 rounds.
+`p_values` are from paired sign-flip tests over the model's reciprocal ranks, two-sided, 100,000 rounds.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ sys.path.append(str(HERE / "../../worker/engine/tests/golden"))
 from reference import Package  # noqa: E402
 
 ROUNDS = 100_000
-# Golden requests whose scores are closer than this could have another order on another type of CPU.
+# Golden requests whose scores are closer than this could have another order on another CPU type.
 LEAST_GAP = 1e-3
 
 
@@ -37,7 +37,7 @@ def events(songs):
 
 
 def reciprocal_ranks(rankings, listeners):
-    """Returns 1 / rank of the last song of each listener, and 0 if it is not in the ranking."""
+    """Returns 1 / rank of each listener's last song, and 0 if it is not in the ranking."""
     ranks = (ranking.index(songs[-1]) + 1 if songs[-1] in ranking else math.inf for ranking, songs in zip(rankings, listeners))
     return numpy.array([1 / rank for rank in ranks])
 
@@ -48,7 +48,7 @@ def summary(reciprocal):
 
 
 def sign_flip_p(rng, differences):
-    """Returns the two-sided p-value of a mean of differences, by flipping their signs at random."""
+    """Returns the two-sided p-value for a mean difference, by flipping their signs at random."""
     signs = lambda: rng.choice([-1, 1], (1000, len(differences)))
     means = numpy.concatenate([signs() @ differences for _ in range(ROUNDS // 1000)])
     as_extreme = (abs(means) >= abs(differences.sum()) - 1e-9).sum()
@@ -56,7 +56,7 @@ def sign_flip_p(rng, differences):
 
 
 def compare(package, public, training, listeners):
-    """Returns the figures of the model and the baselines for the last songs of these listeners."""
+    """Returns the figures for the model and the baselines on these listeners' last songs."""
     pasts = [songs[:-1] for songs in listeners]
     number = {world.song_id(song): song for song in range(world.SONGS)}
     states = [package.states(events(past))[0][-1] for past in pasts]
@@ -112,7 +112,7 @@ def embed(package, sequence):
 
 
 def rounded(value):
-    """Returns the value with nine decimals, which is far below the tolerance of a publication."""
+    """Returns the value with nine decimals, which is far below a publication's tolerance."""
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -121,7 +121,7 @@ def rounded(value):
 
 
 def golden(package, listeners):
-    """Returns the three requests of the publication and their responses."""
+    """Returns the publication's three requests and their responses."""
     long = next(songs for songs in listeners if len(songs) == package.context_length + 1)
     histories = [long[:-1], *(songs[:-1] for songs in listeners[:3])]
     first, second, third, fourth = (

@@ -3,7 +3,7 @@
     pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0
     python train.py && python figures.py
 
-It takes about two minutes on one core. All draws are seeded, and one thread computes everything. Another type of CPU gives
+It takes about two minutes on one core. All draws are seeded, and one thread computes everything. Another CPU type gives
 other weights with nearly the same figures.
 """
 
@@ -50,7 +50,7 @@ SEED, STEPS, BATCH, LEARNING_RATE, WARM_UP = 7, 2500, 64, 4e-3, 100
 
 
 def principal_parts(counts, number):
-    """Returns the `number` strongest components of the songs in a matrix of counts, relative to chance, scaled to unit spread."""
+    """Returns the `number` strongest song components in a count matrix, relative to chance, scaled to unit spread."""
     chance = counts.sum(1, keepdims=True) @ counts.sum(0, keepdims=True) / counts.sum()
     left, strength, _ = numpy.linalg.svd(numpy.log((counts + 1) / (chance + 1)))
     parts = (left * strength)[:, :number]
@@ -71,7 +71,7 @@ def song_features(listeners):
 
 
 def k_means(rng, points, number):
-    """Returns the cluster of each point, and the centres."""
+    """Returns each point's cluster, and the centres."""
     centres = points[rng.choice(len(points), number, replace=False)]
     for _ in range(50):
         clusters = distances(points, centres).argmin(1)
@@ -101,7 +101,7 @@ def fit_codes(listeners):
 
 
 def train(listeners, codes):
-    """Returns the network after `STEPS` batches of whole histories, of which every event is predicted."""
+    """Returns the network after `STEPS` batches with whole histories. Every event is predicted."""
     torch.manual_seed(SEED)
     codes = torch.tensor(codes)
     network = AssaySeq(MODEL).train()

@@ -1,11 +1,11 @@
-"""Invented listeners of invented songs: the world of suite:playlist and of the data that playlist-1 is trained with.
+"""Invented listeners and songs: the world for suite:playlist and the data that playlist-1 is trained with.
 
-tests/src/playlist_suite.rs draws the same listeners in Rust. Both use integers only, so the files of the suite are equal
+tests/src/playlist_suite.rs draws the same listeners in Rust. Both use integers only, so the suite's files are equal
 byte for byte: figures.json has their SHA-256 sums, which a test in Rust checks.
 
-A song has a genre, a mood, a popularity, and four followers, one of each mood. A listener has a favourite mood. Of 100
-songs that a listener plays, 15 are drawn by popularity. The others are followers of the song before, and 65 of 100 have the
-favourite mood. The last song shows which four songs may follow. Only the songs before it show which one this listener prefers.
+A song has a genre, a mood, a popularity, and four followers, one for each mood. A listener has a favourite mood. Of 100
+songs that a listener plays, 15 are drawn by popularity. The others follow the song before, and 65 in 100 have the favourite
+mood. The last song shows which four songs may follow. Only the songs before it show which one this listener prefers.
 """
 
 import json
@@ -16,7 +16,7 @@ from itertools import accumulate
 SUITE_ID = "suite:playlist"
 SUITE_LISTENERS, TRAINING_LISTENERS, VALIDATION_LISTENERS = 600, 4000, 1000
 SONGS, GENRES, MOODS = 500, 20, 4
-# Every listener has a seed of their own, so no listener of the suite is in the training.
+# Every listener has their own seed, so no listener of the suite is in the training.
 WORLD_SEED, SUITE_SEED, TRAINING_SEED, VALIDATION_SEED = 2026, 1_000_000, 2_000_000, 3_000_000
 MASK = (1 << 64) - 1
 
@@ -42,7 +42,7 @@ class Random:
 class World:
     def __init__(self):
         random = Random(WORLD_SEED)
-        # Shuffled, so that the number of a song does not show its popularity.
+        # Shuffled, so that a song's number does not show its popularity.
         charts = list(range(SONGS))
         for last in range(SONGS - 1, 0, -1):
             other = random.below(last + 1)
@@ -52,7 +52,7 @@ class World:
         self.followers = [[self.follower(random, song, mood) for mood in range(MOODS)] for song in range(SONGS)]
 
     def follower(self, random, song, mood):
-        """Draws a follower of a mood; three of four have the genre of the song if there is one."""
+        """Draws a follower of a mood; three in four have the song's genre if there is one."""
         same_genre, start = random.below(4) < 3, random.below(SONGS)
         candidates = [(start + step) % SONGS for step in range(SONGS)]
         candidates = [one for one in candidates if one != song and self.traits[one][1] == mood]
@@ -83,7 +83,7 @@ class World:
 
 
 def suite_files(listeners):
-    """Returns the contents of items.ndjson and answers.ndjson."""
+    """Returns items.ndjson and answers.ndjson."""
     items, answers = "", ""
     # Without spaces and with sorted keys, as serde_json writes objects.
     dump = lambda value: json.dumps(value, separators=(",", ":"), sort_keys=True) + "\n"
@@ -96,7 +96,7 @@ def suite_files(listeners):
 
 
 class Counts:
-    """Two baselines without a model of the listener: popularity, and the most frequent followers of the last song."""
+    """Two baselines without a listener model: popularity, and the most frequent followers of the last song."""
 
     def __init__(self, histories):
         self.plays, self.pairs = Counter(), defaultdict(Counter)

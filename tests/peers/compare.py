@@ -4,9 +4,9 @@
     cargo build --release -p assay-worker
     target/peers/venv/bin/python tests/peers/compare.py [--items 1000000] [--shuffled] [--rounds 9] [--only assay,duckdb]
 
-Each program is a process of its own. It reads the same two files of lines, joins them, and computes accuracy, recall@10,
-ndcg@10 and mrr@10. The suite has one right id per item; a prediction is ten ids. DuckDB uses one thread. Ratios compare the
-medians of the rounds. Above 100,000 items the programs written in Python are skipped, because they take minutes.
+Each program is its own process. It reads the same two line files, joins them, and computes accuracy, recall@10, ndcg@10 and
+mrr@10. The suite has one right id per item; a prediction is ten ids. DuckDB uses one thread. Ratios compare the rounds'
+medians. Above 100,000 items the programs written in Python are skipped, because they take minutes.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def write(folder, items, shuffled):
 
 
 def measured(command):
-    """Runs a command. Returns its CPU seconds, its peak memory in MB, and the JSON of its last output line."""
+    """Runs a command. Returns its CPU seconds, its peak memory in MB, and its last output line's JSON."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     printed = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
@@ -112,7 +112,7 @@ def main():
     options = options.parse_args()
     folder = ROOT / f"target/peers/{options.items}{'-shuffled' if options.shuffled else ''}"
     if not (folder / "predictions.ndjson").exists():
-        # In a process of its own: the peak memory of a child starts at that of its parent.
+        # In its own process: a child's peak memory starts at its parent's.
         writing = multiprocessing.Process(target=write, args=(folder, options.items, options.shuffled))
         writing.start()
         writing.join()

@@ -1,11 +1,11 @@
-"""Compares the engine with PyTorch and onnxruntime on the same weights: milliseconds of CPU time per sequence, one thread.
+"""Compares the engine with PyTorch and onnxruntime on the same weights: CPU milliseconds per sequence, one thread.
 
     python -m venv target/peers/engine-venv && target/peers/engine-venv/bin/pip install -r tests/peers/engine-requirements.txt
     cargo build --release -p assay-engine --example measure
     target/peers/engine-venv/bin/python tests/peers/engine.py [--dim 64] [--layers 2] [--events 50] [--activation relu] [--rounds 5]
 
-PyTorch installs 5.5 GB. The models have random weights and 10,000 items: r has three levels of 256 codes, s has one level of
-10,000. "encode + head" is the transformer and the logits of the first level. "top 10" is the whole of `predict`.
+PyTorch installs 5.5 GB. The models have random weights and 10,000 items: r has three levels with 256 codes, s has one level
+with 10,000. "encode + head" is the transformer and the first level's logits. "top 10" is all of `predict`.
 
 Each peer computes the network in two ways: all positions, as the reference in worker/engine/tests/golden does, and only what
 the last position needs, with one product for queries, keys and values. The peers get codes as tensors; the engine gets item
@@ -47,7 +47,7 @@ CODEBOOKS = {
 
 
 class AllPositions(torch.nn.Module):
-    """The states of all positions, and the logits of the last one."""
+    """All positions' states, and the last one's logits."""
 
     def __init__(self, network):
         super().__init__()
@@ -109,7 +109,7 @@ def write(folder, model, options):
 
 
 def exported(folder, name, module, codes):
-    """Returns a session of onnxruntime with one thread for the ONNX export of a module."""
+    """Returns a session of onnxruntime with one thread for a module's ONNX export."""
     path = folder / f"{name}.onnx"
     torch.onnx.export(module, (codes,), str(path), input_names=["codes"], output_names=["logits"], dynamo=True, verbose=False)
     settings = onnxruntime.SessionOptions()
@@ -120,14 +120,14 @@ def exported(folder, name, module, codes):
 
 
 def timed(compute, inputs):
-    """Returns the milliseconds of CPU time per input, and the first result."""
+    """Returns the CPU milliseconds per input, and the first result."""
     start = time.process_time()
     results = [compute(one) for one in inputs]
     return (time.process_time() - start) * 1000 / len(inputs), numpy.asarray(results[0]).ravel()
 
 
 def engine(folder, operation, rounds):
-    """Returns the milliseconds of CPU time per sequence in each round, and the first result."""
+    """Returns the CPU milliseconds per sequence in each round, and the first result."""
     command = [ROOT / "target/release/examples/measure", folder, operation, str(rounds)]
     printed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return printed["ms"], printed["first"]

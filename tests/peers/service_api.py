@@ -1,4 +1,4 @@
-"""The peer of the API: FastAPI and asyncpg with the statements of `tests/benches/service/floor.rs`. `cargo bench-service` runs it."""
+"""The API's peer: FastAPI and asyncpg with the statements in `tests/benches/service/floor.rs`. `cargo bench-service` runs it."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The peer of the worker: Celery with the statements of `tests/benches/service/floor.rs`. `cargo bench-service` runs it.
+"""The worker's peer: Celery with the statements in `tests/benches/service/floor.rs`. `cargo bench-service` runs it.
 
 `python service_worker.py` enqueues the rows with the status `queued`.
 """

@@ -31,8 +31,8 @@ fn git(arguments: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where
-/// this branch left main, or the parent of HEAD. Returns `None`, and says why on standard error, if
+/// Returns the previous release's commit: `TEST_BEFORE` if set, otherwise the commit where
+/// this branch left main, or HEAD's parent. Returns `None`, and says why on standard error, if
 /// the history does not contain it, or if its databases cannot be upgraded.
 fn previous_commit() -> Option<String> {
     let Some(before) = std::env::var("TEST_BEFORE").ok().or_else(commit_before) else {
@@ -66,7 +66,7 @@ fn commit_before() -> Option<String> {
         .or_else(|| git(&["rev-parse", "--verify", "HEAD~1"]))
 }
 
-/// Returns the migrations of a commit that have changed or are missing.
+/// Returns the commit's migrations that have changed or are missing.
 fn edited_migrations(before: &str) -> Vec<String> {
     let arguments = [
         "diff",
@@ -81,7 +81,7 @@ fn edited_migrations(before: &str) -> Vec<String> {
     paths.lines().map(str::to_owned).collect()
 }
 
-/// Returns `true` if a line of the changelog is the heading of a release, which has a date.
+/// Returns `true` if a changelog line is a release's heading, which has a date.
 fn is_dated_section(line: &str) -> bool {
     line.strip_prefix("## ").is_some_and(|heading| {
         heading.split_whitespace().any(|word| {

@@ -1,5 +1,5 @@
-//! Knowledge of attackers: the published table, a comparison of disclosed with attacked figures,
-//! and the operator's audit.
+//! Knowledge of attackers: the published table, a comparison between disclosed and attacked
+//! figures, and the operator's audit.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ fn threats_table_matches_measurement() {
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md"))
             .unwrap();
     // All rows take a minute on a quiet core. The policies repeat every five rows, so every fourth
-    // row covers each of them.
+    // row covers each.
     let is_whole = std::env::var("TEST_ADVERSARY").is_ok();
     let measured = render(&rows(TRIALS, if is_whole { 1 } else { 4 }));
     let first = measured.lines().next().unwrap();
@@ -174,7 +174,7 @@ fn disclosure_document_matches_computation() {
     }
 }
 
-/// A suite of these tests: its metric, additional lines of `suite.toml`, answers and two
+/// A suite for these tests: its metric, additional `suite.toml` lines, answers and two
 /// submissions.
 struct Case {
     metric: &'static str,
@@ -183,7 +183,7 @@ struct Case {
     submissions: [Vec<Value>; 2],
 }
 
-/// The number of items of each suite.
+/// Each suite's item count.
 const N: usize = 24;
 
 fn cases() -> Vec<Case> {
@@ -482,7 +482,7 @@ async fn audit_recommends_ladder_near_chance() {
             chance < 0.55 && bound <= chance + 0.1 && cap >= 10,
             "{metric}: {recommended}"
         );
-        // The share of answers that the best attack knows after all allowed submissions.
+        // The answer share that the best attack knows after all allowed submissions.
         let (parsed, policy): (Metric, DisclosurePolicy) = (
             metric.parse().unwrap(),
             string(&recommended["release"]).parse().unwrap(),
@@ -509,7 +509,7 @@ async fn audit_recommends_ladder_near_chance() {
             let known = attack(&suite, caps, seed).known;
             assert!(known <= 0.6, "{metric}, seed {seed}: {known}");
         }
-        // Exact figures: the report states the number of submissions, as JSON and as text.
+        // Exact figures: the report states the submission count, as JSON and as text.
         let exact = &report["policies"][0];
         let soon = exact["all_open_answers_known_after"].as_u64().unwrap();
         assert!((10..=40).contains(&soon), "{metric}: {soon}");

@@ -1,4 +1,4 @@
-//! Allowances of suites: their limits, the organizations that share them, and access to a suite.
+//! Suite allowances: their limits, the organizations that share them, and access to a suite.
 
 use assay_proto::v1;
 use assay_proto::v1::comparison_service_client::ComparisonServiceClient;
@@ -55,7 +55,7 @@ async fn comparison_counts_once_per_pair() {
     ];
     // A job and itself disclose nothing.
     compare(&key, &a, &a).await.expect_status(200);
-    // A viewer must not consume the allowance of members, but may read a comparison that was made.
+    // A viewer must not consume the members' allowance, but may read a comparison that was made.
     let viewer = world.member("viewer").await;
     let reader = json!({"name": "reader", "scopes": ["jobs:read"]});
     let reader = world.owner().post("/v1/keys", &reader).await.unwrap();
@@ -176,7 +176,7 @@ async fn concurrent_disclosures_never_exceed_cap() {
     assert_eq!((accepted as i64 + pairs, pairs <= 3), (4, true));
 }
 
-/// Creates an organization with this session, and a client with a key of it.
+/// Creates an organization with this session, and a client with its key.
 async fn create_org(world: &World, session: &str, name: &str) -> (String, Client) {
     let owner = world.client(session);
     let made = owner
@@ -291,7 +291,7 @@ async fn user_creates_at_most_twenty_organizations() {
             .await
             .expect_status(201);
     }
-    // Simulates that all of them were transferred.
+    // Simulates that all were transferred.
     sqlx::raw_sql(
         "delete from memberships m using orgs o where o.id = m.org_id and o.created_by is not null",
     )
@@ -475,7 +475,7 @@ async fn ungranted_organization_cannot_submit() {
     );
 }
 
-/// Publishes a suite of 3,000 items whose answers are the item numbers.
+/// Publishes a suite with 3,000 items whose answers are the item numbers.
 async fn large(world: &World) -> String {
     let answers: Vec<Value> = (0..3000).map(|at| json!(at)).collect();
     publish_answers(

@@ -1,5 +1,5 @@
 //! Checks the API against its OpenAPI document with schemathesis: examples, boundary values of
-//! every schema, random input, and sequences of calls, with a key and with a session.
+//! every schema, random input, and call sequences, with a key and with a session.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use crate::openapi::{installation, publish_a_model};
 use crate::predictions;
 use crate::routes::TERMS;
 
-/// The seed of the random input, so that a failure is due to a change of the code.
+/// The random input's seed, so that a failure is due to a code change.
 /// `TEST_SCHEMATHESIS_SEED` overrides it, to find more.
 const SEED: &str = "1";
 
@@ -78,8 +78,8 @@ async fn schemathesis_passes_with_either_credential() {
     }
 }
 
-/// Runs schemathesis in these phases, without the excluded operations, with a number of cases for each
-/// of the others.
+/// Runs schemathesis in these phases, without the excluded operations, with a case count for each
+/// other operation.
 async fn run_schemathesis(
     python: &Path,
     world: &World,
@@ -158,7 +158,7 @@ async fn run_schemathesis(
     assert!(said.contains("Tested: "), "no operation was tested: {said}");
 }
 
-/// Creates a resource of each kind and returns the ids for parameters, fields and bodies.
+/// Creates one resource per kind and returns the ids for parameters, fields and bodies.
 async fn create_resources(world: &World, name_server: &NameServer) -> Value {
     let owner = world.owner();
     let name = databases::fresh_name("known")
@@ -171,7 +171,7 @@ async fn create_resources(world: &World, name_server: &NameServer) -> Value {
     };
     create("/v1/terms/accept", json!({"version": TERMS.0})).await;
     let members = owner.get("/v1/members").await.unwrap().body;
-    // A second session of the owner, which calls may end.
+    // The owner's second session, which calls may end.
     world
         .stack
         .operate(&[

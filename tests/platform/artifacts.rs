@@ -1,4 +1,4 @@
-//! Storage of submissions and uploads: a bucket in place of a folder, and bounded memory.
+//! Storage for submissions and uploads: a bucket instead of a folder, and bounded memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -169,8 +169,8 @@ fn mebibyte(from: usize) -> String {
     lines
 }
 
-/// Uploads and scores predictions of the given size. Returns the memory_growth of the peak memory
-/// of the API and of the worker, in MiB.
+/// Uploads and scores predictions with the given size. Returns the memory_growth of the API's and
+/// the worker's peak memory, in MiB.
 async fn memory_growth(world: &World, mebibytes: usize) -> (u64, u64) {
     let key = world.key();
     let fields = json!({"kind": "predictions"});

@@ -1,5 +1,5 @@
 //! The audit log: every operation that changes an organization, the operator's commands, and the
-//! rights of the API's database role.
+//! API database role's rights.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn declared_entries_have_known_types() {
     }
 }
 
-/// Returns the log of a client's organization, the newest entry first.
+/// Returns a client organization's log, the newest entry first.
 async fn log(client: &Client) -> Vec<Value> {
     let mut entries = Vec::new();
     let mut path = String::from("/v1/audit?limit=200");
@@ -101,7 +101,7 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
             name_server.show(&string(&record["name"]), &[&string(&record["value"])]);
         }
         let before = log(&observer).await.len();
-        // A new organization has a log of its own.
+        // A new organization has its own log.
         if route.path == "/v1/orgs" {
             let made = send(&world.owner(), &id).await.expect_status(201);
             let request = world.owner().request("GET", "/v1/audit");
@@ -479,7 +479,7 @@ async fn api_cannot_change_the_log() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    // The cleanup of the platform may delete the old entry first.
+    // The platform's cleanup may delete the old entry first.
     sqlx::query("select delete_old_audit_entries(0, 1000)")
         .execute(&mut api)
         .await

@@ -345,7 +345,7 @@ async fn address_requests_ten_emails_per_minute() {
             && refused.get_details_retry_info().is_some()
     );
     assert_eq!(refused.metadata().get("x-ratelimit-limit").unwrap(), "10");
-    // Verification of links is not limited.
+    // Link verification is not limited.
     verify(&world.anonymous(), "x").await.expect_status(401);
     assert_eq!(
         grpc.verify_sign_in(v1::VerifySignInRequest { token: "x".into() })
@@ -409,7 +409,7 @@ async fn closed_sign_up_rejects_strangers() {
         )
         .await;
         verify(&world.anonymous(), &link).await.expect_status(401);
-        // Only members of an organization may create organizations.
+        // Only an organization's members may create organizations.
         let create = async |client: &Client| {
             client
                 .post("/v1/orgs", &json!({"name": "One more"}))
@@ -483,7 +483,7 @@ async fn sign_in_emails_limited_by_ipv6_prefix() {
     );
 }
 
-/// Waits until Ada has the expected number of emails, and 300 ms longer to detect one too many.
+/// Waits until Ada has the expected email count, and 300 ms longer to detect one too many.
 async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
     wait_until("emails to Ada", async || {
         mail::mails(world, ADA).len() >= expected
@@ -541,7 +541,7 @@ async fn flood_of_requests_leaves_live_link() {
     advance_31_seconds(&world).await;
     flood().await;
     mails_to_ada(&world, 10).await;
-    // The expiry of the oldest of the five links allows one more email; the others stay valid.
+    // When the oldest of the five links expires, it allows one more email; the others stay valid.
     let expire = "update sign_in_links set expires_at = now() where created_at = (
                       select min(created_at) from sign_in_links where used_at is null and expires_at > now())";
     assert_eq!(as_owner(&world, expire).await, 1);
@@ -577,7 +577,7 @@ async fn sub_addresses_share_the_sign_in_emails_of_their_mailbox() {
     for address in &addresses {
         request_link(&anonymous, address).await.expect_status(202);
     }
-    // Another mailbox has its own limit, and its email comes after any of the others.
+    // Another mailbox has its own limit, and its email comes after the others.
     request_link(&anonymous, "adam@example.org").await;
     wait_until("the email to Adam", async || {
         !mail::links(&world, "adam@example.org").is_empty()
@@ -707,7 +707,7 @@ async fn user_lists_and_ends_sessions() {
         .await
         .unwrap();
     assert!(idle > 0, "{listed:?}");
-    // The address and the user agent are those of the last use.
+    // The address and the user agent come from the last use.
     as_owner(
         &world,
         "update sessions set last_used_at = now() - interval '2 minutes', address = '192.0.2.1'",
@@ -733,7 +733,7 @@ async fn user_lists_and_ends_sessions() {
         "no secret is stored"
     );
 
-    // Ending one session by its id takes effect at every process. Sessions of others return 404.
+    // Ending one session by its id takes effect at every process. Others' sessions return 404.
     let other = world.client(&world.sign_in("bob@example.org").await);
     for id in [&listed[0]["id"], &json!("ses_0"), &json!("nonsense")] {
         let refused = end_session(&other, id).await.expect_status(404);

@@ -19,7 +19,7 @@ use crate::harness::{
 };
 use crate::name_server::NameServer;
 
-/// Number of items of the suites in these tests.
+/// Items of the suites in these tests.
 const N: usize = 200;
 
 /// Returns a `suite.toml` with `exact_match`.
@@ -33,7 +33,7 @@ fn closing(seconds: i64) -> String {
     format!("closes_at = {at}\n")
 }
 
-/// Returns the fields of a suite with sealed items and a board, which closes that many seconds from now.
+/// Returns the fields for a suite with sealed items and a board, which closes that many seconds from now.
 fn sealed_until(seconds: i64) -> String {
     format!(
         "release = \"sealed(0.5)\"\nseal_seed = \"s\"\nboard = \"at_close\"\n{}",
@@ -53,7 +53,7 @@ pub async fn publish(world: &World) {
     publish_suite(world, "board", "board = \"live\"").await;
 }
 
-/// Publishes a sealed suite with a board. Returns its id, and the lines of a file for it.
+/// Publishes a sealed suite with a board. Returns its id, and the lines in a file for it.
 pub async fn publish_sealed(world: &World) -> (String, Vec<String>) {
     let suite_id = publish_suite(world, "sealed-board", &sealed_until(3600)).await;
     let predictions = rights(N / 2, 0);
@@ -61,7 +61,7 @@ pub async fn publish_sealed(world: &World) -> (String, Vec<String>) {
     (suite_id, lines.collect())
 }
 
-/// Returns an entry of the organization on that board: an existing one, or a new one.
+/// Returns the organization's entry on that board: an existing one, or a new one.
 pub async fn entry(client: &Client) -> String {
     let entries = client.get("/v1/entries").await.unwrap().body;
     if let Some(entry) = entries["entries"].as_array().and_then(|all| all.first()) {
@@ -78,14 +78,14 @@ pub async fn job(client: &Client) -> String {
     scored(client, "suite:board", &rights(N, 0)).await
 }
 
-/// A succeeded job that can enter the board of `suite:lunch`, and the entry of another one.
+/// A succeeded job that can enter the board of `suite:lunch`, and another one's entry.
 pub struct Scored {
     pub job_id: String,
     pub entry_id: String,
 }
 
-/// Gives `suite:lunch` a board, and copies a queued job twice as if it had succeeded: one of the copies
-/// has entered the board. For worlds without workers.
+/// Gives `suite:lunch` a board, and copies a queued job twice as if it had succeeded: one copy has
+/// entered the board. For worlds without workers.
 pub async fn enter_copies(world: &World, job_id: &str) -> Scored {
     let sql = "
         update suites set board = 'live' where suite_id = 'suite:lunch';
@@ -139,7 +139,7 @@ pub async fn wait_until_computed(world: &World) {
     .await;
 }
 
-/// Returns predictions of which the first `right` items are right, beginning with item `from`.
+/// Returns predictions whose first `right` items are right, beginning with item `from`.
 fn rights(right: usize, from: usize) -> Value {
     let label = |at: usize| {
         if (at + N - from) % N < right {
@@ -155,7 +155,7 @@ fn rights(right: usize, from: usize) -> Value {
     )
 }
 
-/// Submits predictions, and returns the id of the succeeded job.
+/// Submits predictions, and returns the succeeded job's id.
 async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> String {
     let eval = json!({"suite_id": suite_id, "predictions": predictions});
     string(&submit_until_succeeded(client, &eval).await["id"])
@@ -200,7 +200,7 @@ async fn board_when(
     last
 }
 
-/// Returns a field of each entry of a board.
+/// Returns a field from each board entry.
 fn column(board: &Value, field: &str) -> Vec<Value> {
     let rows = board["entries"].as_array().unwrap();
     rows.iter().map(|row| row[field].clone()).collect()
@@ -225,7 +225,7 @@ async fn live_board_when(
     last
 }
 
-/// Lets a minute pass for the interval between two computations of a live board.
+/// Lets a minute pass for the interval between a live board's computations.
 async fn pass_a_minute(world: &World) {
     let sql = "update board_computations set as_of = as_of - interval '61 s'";
     sqlx::query(sql)
@@ -234,7 +234,7 @@ async fn pass_a_minute(world: &World) {
         .unwrap();
 }
 
-/// Sets the close of all boards to this many seconds from now.
+/// Sets all boards' close to this many seconds from now.
 async fn close_in(world: &World, seconds: f64) {
     for table in ["boards", "suites"] {
         let sql = format!(

@@ -117,7 +117,7 @@ impl Site {
         ready.reply_to.send(instructions).unwrap();
     }
 
-    /// Waits for the next message of the page, which must report this step. The page continues
+    /// Waits for the page's next message, which must report this step. The page continues
     /// after the reply.
     async fn step(&mut self, step: &str) -> Message {
         let message = tokio::time::timeout(wait_timeout(), self.messages.recv()).await;

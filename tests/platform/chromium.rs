@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{MissingTool, build_once, node_with, run};
 
-/// The names of the browser on PATH, in order of preference.
+/// The browser's names on PATH, in order of preference.
 const NAMES: [&str; 4] = [
     "chromium",
     "chromium-browser",
@@ -145,7 +145,7 @@ impl Chromium {
 }
 
 impl Window {
-    /// Returns the log of the browser and of the page's console.
+    /// Returns the browser's log and the page's console.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

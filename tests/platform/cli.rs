@@ -20,13 +20,13 @@ use crate::harness::{
 };
 use crate::{clients, device, feedback};
 
-/// The program with the settings of one user.
+/// The program with one user's settings.
 pub struct Cli<'w> {
     world: &'w World,
     /// The user's home.
     home: PathBuf,
     url: String,
-    /// The value of `ASSAY_API_KEY`; empty for none.
+    /// The `ASSAY_API_KEY` value; empty for none.
     key: String,
 }
 
@@ -58,7 +58,7 @@ impl Run {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
     }
 
-    /// Returns the lines of NDJSON of a run that succeeded.
+    /// Returns the NDJSON lines of a run that succeeded.
     #[track_caller]
     fn lines(&self) -> Vec<Value> {
         self.assert(0);
@@ -125,7 +125,7 @@ impl<'w> Cli<'w> {
     }
 
     /// Returns a command that a signal interrupts, also if this process ignores interrupts as processes
-    /// in the background of a script do.
+    /// in a script's background do.
     fn interruptible_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command_of(Path::new("env"));
         command
@@ -928,7 +928,7 @@ async fn lost_responses_create_no_second_job() {
         let label = format!("round {round}");
         let version = ["--suite-version", "1"];
         let submit = ["submit", "suite:lunch", &file, "--label", &label];
-        // The one request of this run is the creation of the job.
+        // The one request of this run is the job's creation.
         link.lose_response(Ending::Closed);
         let run = cli.run(&[&submit[..], &version, &["-v"]].concat()).await;
         run.assert(0);

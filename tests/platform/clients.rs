@@ -16,7 +16,7 @@ use crate::harness::{Expect, World, long_test, org, skip, string, world};
 /// The tolerance for differences from the library, as the order of summation may differ.
 const TOLERANCE: f64 = 1e-12;
 
-/// The metrics that agreement.py prints. They suit the suites of this crate.
+/// The metrics that agreement.py prints. They suit this crate's suites.
 const METRICS: [&str; 7] = [
     "accuracy",
     "hit_rate@3",
@@ -211,7 +211,7 @@ pub fn go_client() -> Result<PathBuf, MissingTool> {
         for (name, content) in &sources {
             fs::write(part.join(name), content).unwrap();
         }
-        // Prevents the download of another toolchain and of versions that go.sum does not list.
+        // Prevents downloads of another toolchain and versions that go.sum does not list.
         let go = |program: &Path| {
             let mut command = Command::new(program);
             command

@@ -302,7 +302,7 @@ async fn every_metric_can_be_compared() {
             ci95[0] < difference && difference < ci95[1],
             "{metric}: {body}"
         );
-        // The page and the program name the better job, in the direction of the metric.
+        // The page and the program name the better job, in the metric's direction.
         let is_lower = ["rmse", "mae", "log_loss", "brier", "ece@15"].contains(&metric);
         let better = match difference {
             0.0 => None,

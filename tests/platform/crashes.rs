@@ -53,8 +53,8 @@ async fn killed_worker_loses_nothing() {
         (1, 2, 1),
         "one result, two attempts, one charge"
     );
-    // The job starts again when the lease of the worker ends, long before the deadline of the
-    // attempt.
+    // The job starts again when the worker's lease ends, long before the attempt's
+    // deadline.
     assert_eq!(outcomes(&world).await, ["lost", "succeeded"]);
     let trace = world
         .key()
@@ -419,7 +419,7 @@ async fn overdue_job_is_reclaimed_from_live_worker() {
     let queued = world.submit(&one_prediction()).await;
     let job_id = string(&queued.body["id"]);
     world.wait_for_status(&job_id, "running").await;
-    // Moves the deadline of 15 minutes into the past.
+    // Moves the 15-minute deadline into the past.
     sqlx::raw_sql("update jobs set deadline_at = now() - interval '1 second'")
         .execute(&mut world.database().await)
         .await

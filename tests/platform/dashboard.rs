@@ -27,7 +27,7 @@ use crate::{boards, device, mail, uploads};
 use routes::{Resources, world};
 use visitor::Visitor;
 
-/// The files of the scenarios.
+/// The scenario files.
 const FILES: [&str; 12] = [
     ".npmrc",
     "package.json",
@@ -43,7 +43,7 @@ const FILES: [&str; 12] = [
     "scriptless.mjs",
 ];
 
-/// The tools of scenarios: the folder of their scripts, and a browser.
+/// The tools of scenarios: their script folder, and a browser.
 struct Tools {
     folder: PathBuf,
     chromium: Chromium,
@@ -182,7 +182,7 @@ async fn submissions(world: &World) -> Value {
     json!({"suite": SUITE_ID, "predictions": predictions, "others": others})
 }
 
-/// Returns the input of scenarios that also enter the board of a sealed suite.
+/// Returns the input of scenarios that also enter a sealed suite's board.
 async fn submissions_with_board(world: &World) -> Value {
     let mut input = submissions(world).await;
     let (suite, predictions) = boards::publish_sealed(world).await;
@@ -295,7 +295,7 @@ fn with_status(mut state: Value, status: u16) -> Value {
     state
 }
 
-/// Submits a file with a label, and returns the id of the job.
+/// Submits a file with a label, and returns the job's id.
 async fn submit_file(world: &World, suite_id: &str, label: &str, lines: &str) -> String {
     let key = world.key();
     let upload = uploads::uploaded(&key, json!({"kind": "predictions"}), lines.as_bytes()).await;

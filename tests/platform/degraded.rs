@@ -35,7 +35,7 @@ fn assert_unavailable(response: &Response) {
 }
 
 /// Checks that every request returns 503 over REST and gRPC while the database is unavailable, and
-/// that the endpoints of the process itself still respond.
+/// that the process's own endpoints still respond.
 async fn assert_database_unavailable(world: &World) {
     let session = world.owner().without_retries();
     let cases = [
@@ -76,7 +76,7 @@ async fn assert_database_unavailable(world: &World) {
     );
 }
 
-/// Returns the status of a probe on the API's admin port.
+/// Returns a probe's status on the API's admin port.
 async fn probe(world: &World, path: &str) -> u16 {
     let url = format!("http://{}/{path}", world.stack.apis[0].admin);
     let response = in_time("a response of the admin port", reqwest::get(url)).await;
@@ -203,7 +203,7 @@ async fn failing_object_store_retries_jobs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_writes_nothing_partial() {
-    // Limits the size of each file that this API writes to 1 MiB. A longer write fails in the
+    // Limits each file's size that this API writes to 1 MiB. A longer write fails in the
     // middle, as on a full disk.
     let binaries = ground().binaries.clone();
     let api = ground().servers.folder().join("api-short-of-room");

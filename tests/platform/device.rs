@@ -1,4 +1,4 @@
-//! Device logins: `/v1/auth/device`. The page on which a user decides has tests of its own; here its
+//! Device logins: `/v1/auth/device`. The page on which a user decides has its own tests; here its
 //! decisions are made by the statement that it uses.
 
 use assay_core::model::audit::Actor;
@@ -71,7 +71,7 @@ async fn execute(world: &World, sql: &'static str) {
         .unwrap();
 }
 
-/// Returns the id of the owner of an organization.
+/// Returns an organization owner's id.
 async fn owner(world: &World, org: &Org) -> UserId {
     let id: String = sqlx::query_scalar("select id from users where email = $1")
         .bind(&org.email)
@@ -81,13 +81,13 @@ async fn owner(world: &World, org: &Org) -> UserId {
     id.parse().unwrap()
 }
 
-/// The decision of a user.
+/// A user's decision.
 enum Choice<'a> {
     Approve(&'a Approval),
     Deny,
 }
 
-/// Decides about a login with the rights of the API.
+/// Decides about a login with the API's rights.
 async fn decide(world: &World, login: &Value, choice: Choice<'_>) -> Decided {
     let code = UserCode::read(&string(&login["user_code"])).unwrap();
     let mut db = databases::connect(&world.stack.database.api_url)
@@ -106,7 +106,7 @@ async fn decide(world: &World, login: &Value, choice: Choice<'_>) -> Decided {
     decided.unwrap()
 }
 
-/// Returns an approval by the owner of an organization.
+/// Returns an approval by an organization's owner.
 async fn approval(world: &World, org: &Org) -> Approval {
     Approval {
         org_id: org.id.parse().unwrap(),
@@ -117,7 +117,7 @@ async fn approval(world: &World, org: &Org) -> Approval {
     }
 }
 
-/// Approves a login as the owner of an organization.
+/// Approves a login as an organization's owner.
 pub async fn approve(world: &World, login: &Value, org: &Org) -> Decided {
     decide(world, login, Choice::Approve(&approval(world, org).await)).await
 }
@@ -127,7 +127,7 @@ pub async fn deny(world: &World, login: &Value) {
     let _ = decide(world, login, Choice::Deny).await;
 }
 
-/// Returns the names of the keys of an organization that a login has created.
+/// Returns the names of an organization's keys that a login has created.
 async fn keys(world: &World, org: &Org) -> i64 {
     let created = "select count(*) from api_keys where org_id = $1 and name = 'laptop'";
     sqlx::query_scalar(created)
@@ -448,7 +448,7 @@ async fn approval_during_expiry_creates_no_key_afterwards() {
         soon.execute(&mut world.database().await).await.unwrap();
         let decided = approve(&world, &login, &world.org).await;
         outcomes[usize::from(decided == Decided::Done)] += 1;
-        // Polls until the login has ended. A key exists exactly if one of them returned it.
+        // Polls until the login has ended. A key exists exactly if a poll returned it.
         let before = keys(&world, &world.org).await;
         let granted = loop {
             let polled = poll(&world, &login).await;
@@ -631,7 +631,7 @@ async fn address_starts_ten_logins_per_minute() {
     let mut grpc = AuthServiceClient::new(world.channel().await);
     let status = grpc.create_device_login(message).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::ResourceExhausted);
-    // Sign-in emails have a limit of their own.
+    // Sign-in emails have their own limit.
     let email = json!({"email": "ada@example.org"});
     clients[0]
         .post("/v1/auth/email", &email)
@@ -686,7 +686,7 @@ async fn device_login_works_by_grpc() {
     );
 }
 
-/// Polls of one code, and look-ups of links, without end take few connections to the database: other
+/// Polls for one code, and link look-ups, without end take few connections to the database: other
 /// requests are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_codes_leave_the_database_to_others() {

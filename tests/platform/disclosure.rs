@@ -26,10 +26,10 @@ use crate::harness::{
     wait_until, with_setting, with_token, world, world_with,
 };
 
-/// The number of items of each suite. With 37, no two shares agree in their first four digits.
+/// Each suite's item count. With 37, no two shares agree in their first four digits.
 const N: usize = 37;
 
-/// Publishes `suite:NAME` with the metric accuracy and these additional lines of `suite.toml`. Item
+/// Publishes `suite:NAME` with the metric accuracy and these additional `suite.toml` lines. Item
 /// `i7` has the answer `a7`. A trivial submission is correct for one item.
 pub async fn publish(
     world: &World,
@@ -44,7 +44,7 @@ pub async fn publish(
     publish_answers(world, name, &suite_toml, &answers).await
 }
 
-/// Publishes `suite:NAME` with this `suite.toml`. Item `i7` has the eighth of these answers.
+/// Publishes `suite:NAME` with this `suite.toml`. Item `i7` has the eighth answer.
 pub async fn publish_answers(
     world: &World,
     name: &str,
@@ -56,7 +56,7 @@ pub async fn publish_answers(
     Ok(format!("suite:{name}"))
 }
 
-/// Writes the folder of a suite.
+/// Writes a suite's folder.
 pub fn write_suite(world: &World, name: &str, suite_toml: &str, answers: &[Value]) -> PathBuf {
     let folder = world
         .stack
@@ -79,7 +79,7 @@ pub fn write_suite(world: &World, name: &str, suite_toml: &str, answers: &[Value
     folder
 }
 
-/// Writes the files of a suite with these contents.
+/// Writes a suite's files with these contents.
 pub fn write_files(folder: &Path, suite_toml: &str, items: &str, answers: &str) {
     std::fs::create_dir_all(folder).unwrap();
     for (file, text) in [
@@ -98,7 +98,7 @@ pub async fn publish_folder(world: &World, folder: &Path) -> Result<(), String> 
     published.map(drop).map_err(|refused| refused.to_string())
 }
 
-/// Returns item ids and labels, of which the first `right` are correct.
+/// Returns item ids and labels. The first `right` are correct.
 fn labels(right: usize) -> impl Iterator<Item = (String, String)> {
     (0..N).map(move |at| {
         (
@@ -301,7 +301,7 @@ async fn ladder_discloses_only_best_level() {
             .expect_error(403, "forbidden");
         pages += &format!("{job}{}{}", trace.body, items.body);
     }
-    // The grid starts at the best trivial submission, which is correct for 1 of 37 items.
+    // The grid starts at the best trivial submission, which is correct for 1 in 37 items.
     assert_eq!(values, [0.5271, 0.5271, 0.5271, 0.5271, 0.5271, 0.9271]);
 
     // Stored data and logs contain no exact score either.
@@ -669,13 +669,13 @@ async fn daily_cap_counts_only_scorable_jobs() {
     submitted(&key, &free, 1).await.expect_status(202);
     let other = world.client(&org(&world.stack, "team").await.key);
     submitted(&other, &suite_id, 1).await.expect_status(202);
-    // All versions count together, against the limit of the current one.
+    // All versions count together, against the current one's limit.
     publish(&world, "daily", 2, "max_submissions_per_day = 3")
         .await
         .unwrap();
     submitted(&key, &suite_id, 6).await.expect_status(202);
     submitted(&key, &suite_id, 7).await.expect_status(429);
-    // Submissions of the day before do not count.
+    // The day's submissions before do not count.
     let yesterday = "update suite_disclosures set created_at = created_at - interval '1 day'
                      where job_id in (select id from jobs where label in ('3', '4'))";
     sqlx::raw_sql(yesterday)

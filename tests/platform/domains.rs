@@ -417,7 +417,7 @@ async fn domain_address_auto_joins_at_sign_in() {
         json!([ada["org_id"], ada["orgs"][0]["role"]]),
         json!([world.org.id, "member"])
     );
-    // The role of an invite takes precedence over the domain.
+    // An invite's role takes precedence over the domain.
     owner
         .post(
             "/v1/invites",
@@ -589,7 +589,7 @@ async fn domains_match_grpc() {
     );
 }
 
-/// Returns the name of the record that proves a claim.
+/// Returns the record name that proves a claim.
 fn record_of(domain: &str) -> String {
     format!("_svc-challenge.{domain}")
 }
@@ -604,7 +604,7 @@ async fn make_due(world: &World) {
 }
 
 /// Restarts the API processes, which check due domains when they start, and waits until a domain
-/// was checked. Returns its number of misses.
+/// was checked. Returns its miss count.
 async fn restart_and_check(world: &mut World, domain: &str) -> i32 {
     make_due(world).await;
     world.stack.apis.clear();
@@ -716,7 +716,7 @@ async fn domain_checks_survive_a_crash() {
         before + 30,
         "two processes look each record up once"
     );
-    // The lease of a process that died during a check expires.
+    // The lease held by a process that died during a check expires.
     let leased = "update domain_claims set check_at = now() - interval '1 second' where domain = 'acme0.example'";
     sqlx::query(leased)
         .execute(&mut world.database().await)

@@ -1,5 +1,5 @@
-//! No test asserts a duration: this test reads the conditions of all assertions. A busy machine
-//! stretches every duration, so an assertion of one fails although nothing is wrong.
+//! No test asserts a duration: this test reads all assertions' conditions. A busy machine
+//! stretches every duration, so asserting one fails although nothing is wrong.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ const MEASUREMENTS: [&str; 4] = [
     "checked_duration_since",
 ];
 
-/// The start of timestamps: a duration since it is not measured.
+/// Timestamp starts: a duration since it is not measured.
 const EPOCH: &str = "UNIX_EPOCH";
 
 /// Methods that store their arguments in a collection.
@@ -36,7 +36,7 @@ const MESSAGES: [&str; 6] = [
     "eprint",
 ];
 
-/// Returns the last segment of a path.
+/// Returns a path's last segment.
 fn name_of(path: &syn::Path) -> String {
     let last = path.segments.last();
     last.map(|last| last.ident.to_string()).unwrap_or_default()
@@ -64,8 +64,8 @@ fn has_paused_time(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The expressions in the body of a macro: all of them, or the first one if a pattern follows, as in
-/// `matches!`. Other bodies, as of `tokio::select!`, have the expressions of [`expressions_within`].
+/// The expressions in a macro's body: all, or the first one if a pattern follows, as in `matches!`.
+/// Other bodies, as in `tokio::select!`, have the expressions from [`expressions_within`].
 fn expressions(body: &Macro) -> Vec<Expr> {
     let list = Punctuated::<Expr, Token![,]>::parse_terminated;
     if let Ok(all) = body.parse_body_with(list) {
@@ -83,7 +83,7 @@ fn expressions(body: &Macro) -> Vec<Expr> {
     }
 }
 
-/// Returns the blocks and the calls of macros in tokens that are no expression.
+/// Returns the blocks and the macro calls in tokens that are no expression.
 fn expressions_within(tokens: TokenStream) -> Vec<Expr> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut found = Vec::new();
@@ -121,7 +121,7 @@ fn is_epoch(expr: &Expr) -> bool {
     matches!(expr, Expr::Path(path) if name_of(&path.path) == EPOCH)
 }
 
-/// Returns a variable, or a field of one, such as `times.reads`.
+/// Returns a variable, or its field, such as `times.reads`.
 fn place_of(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Field(field) => {
@@ -145,7 +145,7 @@ struct Definitions {
     measuring: BTreeSet<String>,
 }
 
-/// The local variables of a function.
+/// A function's local variables.
 #[derive(Default, Clone, PartialEq)]
 struct Locals {
     instants: BTreeSet<String>,
@@ -156,7 +156,7 @@ struct Locals {
 struct Function<'a> {
     definitions: &'a Definitions,
     locals: Locals,
-    /// The lines of assertions on durations, and the number of all assertions.
+    /// The lines with assertions on durations, and the total assertion count.
     found: BTreeSet<usize>,
     assertions: usize,
     /// `true` once the local variables are known, so that assertions can be read.
@@ -221,7 +221,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Returns `true` if the value of a block is its last expression and contains a measured
+    /// Returns `true` if a block's value is its last expression and contains a measured
     /// duration.
     fn is_measured_block(&self, block: &Block) -> bool {
         match block.stmts.last() {
@@ -238,7 +238,7 @@ impl<'a> Function<'a> {
             && expressions(body).iter().any(|expr| self.is_measured(expr))
     }
 
-    /// Returns `true` if the value of an expression depends on a measured duration.
+    /// Returns `true` if an expression's value depends on a measured duration.
     fn is_measured(&self, expr: &Expr) -> bool {
         let any = |exprs: &Punctuated<Expr, Token![,]>| exprs.iter().any(|e| self.is_measured(e));
         match expr {
@@ -327,7 +327,7 @@ impl<'a> Function<'a> {
         breaks.1
     }
 
-    /// Adds the variables of a pattern to the durations or to the instants.
+    /// Adds a pattern's variables to the durations or to the instants.
     fn add(&mut self, pat: &Pat, is_duration: bool) {
         struct Variables(Vec<String>);
         impl<'ast> Visit<'ast> for Variables {
@@ -345,7 +345,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Binds the variables of a pattern to a value, each element of a tuple by itself.
+    /// Binds a pattern's variables to a value, each tuple element by itself.
     fn bind(&mut self, pat: &Pat, value: &Expr) {
         let joined = match value {
             Expr::Macro(body) if name_of(&body.mac.path) == "join" => expressions(&body.mac),
@@ -369,7 +369,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Adds the variable, or the field of a variable, that an expression changes.
+    /// Adds the variable, or a variable's field, that an expression changes.
     fn change(&mut self, place: &Expr) {
         match place {
             Expr::Index(index) => self.change(&index.expr),
@@ -489,7 +489,7 @@ impl<'ast> Visit<'ast> for Function<'_> {
     }
 }
 
-/// Reads the functions of a file.
+/// Reads a file's functions.
 #[derive(Default)]
 struct File {
     definitions: Definitions,
@@ -552,8 +552,8 @@ impl<'ast> Visit<'ast> for File {
     }
 }
 
-/// Returns the lines of a script in Python or JavaScript that assert a duration: with a clock in the
-/// condition, or with a variable that was assigned a difference of times.
+/// Returns a script's lines in Python or JavaScript that assert a duration: with a clock in the
+/// condition, or with a variable that was assigned a time difference.
 fn read_script(source: &str) -> Vec<usize> {
     const CLOCKS: [&str; 5] = [
         "time.time()",

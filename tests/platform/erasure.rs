@@ -349,7 +349,7 @@ async fn erased_user_leaves_an_id() {
             .contains("nobody has the address"),
         "nothing is left to erase"
     );
-    // A later user of the address is a new user.
+    // The address's later user is a new user.
     let new = world.client(&world.sign_in(&world.org.email).await);
     assert_eq!(
         error_code(&new.get("/v1/me").await.unwrap()),
@@ -715,7 +715,7 @@ const KEPT: [(&str, &str); 1] = [(
     "the name of an object, made of ids; the object is removed",
 )];
 
-/// Tables without a row of the organization in the test below, and why.
+/// Tables without the organization's rows in the test below, and why.
 const WITHOUT_ROWS: [(&str, &str); 5] = [
     ("org_models", "a grant of a model; deleted"),
     ("sealed_results", "figures of sealed items; deleted"),
@@ -782,7 +782,7 @@ async fn use_the_product(world: &World) {
     crate::boards::entry(&key).await;
 }
 
-/// The text, JSON and binary columns of the tables whose rows belong to an organization, as the schema
+/// The text, JSON and binary columns in the tables whose rows belong to an organization, as the schema
 /// lists them.
 async fn columns_of_orgs(world: &World) -> Vec<(String, String, String)> {
     sqlx::query_as(
@@ -803,8 +803,8 @@ async fn columns_of_orgs(world: &World) -> Vec<(String, String, String)> {
     .unwrap()
 }
 
-/// A canary in every column of every table with rows of an organization: whatever column is added, the
-/// deletion of an organization must erase it, or the list says why not.
+/// A canary in every column of every table with an organization's rows: whatever column is added,
+/// deleting an organization must erase it, or the list says why not.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_org_leaves_no_canary_in_any_column() {
     let world = world_with(Plan::default()).await;
@@ -915,7 +915,7 @@ async fn tables_of_users(world: &World) -> Vec<String> {
     .unwrap()
 }
 
-/// The text, JSON and binary columns of a table, and their types.
+/// The text, JSON and binary columns in a table, and their types.
 async fn texts_of(db: &mut sqlx::PgConnection, table: &str) -> Vec<(String, String)> {
     sqlx::query_as(
         "select column_name::text, data_type::text from information_schema.columns
@@ -929,8 +929,8 @@ async fn texts_of(db: &mut sqlx::PgConnection, table: &str) -> Vec<(String, Stri
     .unwrap()
 }
 
-/// A canary in every text and binary column of every row that names a user, in addition to the address, which is one
-/// itself: whatever column is added, the erasure of a user must erase it, or a list says why not.
+/// A canary in every text and binary column in every row that names a user, in addition to the address, which is one
+/// itself: whatever column is added, a user's erasure must erase it, or a list says why not.
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_user_leaves_no_canary_in_any_column() {
     let mut world = world_with(Plan::default()).await;

@@ -1,4 +1,4 @@
-//! Protocol rules: the headers of every response and the body of every error.
+//! Protocol rules: every response's headers and every error's body.
 
 use serde_json::json;
 
@@ -300,7 +300,7 @@ async fn silent_connections_are_closed() {
         // A reset ends the connection, too.
         let _ = socket.read_to_end(&mut rest).await;
     };
-    // Nothing, the first bytes of HTTP/1.1 and of HTTP/2, and incomplete request headers.
+    // Nothing, the first HTTP/1.1 and HTTP/2 bytes, and incomplete request headers.
     // They are closed earlier than idle connections, which stay open for 75 s.
     before_longest_wait(&world.key(), async || {
         tokio::join!(
@@ -430,7 +430,7 @@ async fn cors_allows_only_configured_origins() {
         ),
         (401, "http://localhost:3000")
     );
-    // OPTIONS without the headers of a preflight request is a method like any other.
+    // OPTIONS without a preflight request's headers is a method like any other.
     client
         .send(
             client
@@ -472,7 +472,7 @@ async fn unrouted_requests_count_against_the_organization() {
             (status, (1000, 999 - already))
         );
     }
-    // Without a valid credential, the response shows the limit of the address. A wrong credential
+    // Without a valid credential, the response shows the address's limit. A wrong credential
     // counts as a failed authentication.
     let anonymous = world
         .anonymous()

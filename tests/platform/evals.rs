@@ -306,7 +306,7 @@ async fn job_keeps_its_suite_version() {
     );
 }
 
-/// Publishes version 2 of `suite:lunch`.
+/// Publishes `suite:lunch`, version 2.
 async fn publish_next_version(world: &World) {
     let name = format!("{}-lunch-2", world.stack.database.name);
     let folder = world.stack.ground.servers.folder().join(name);
@@ -333,7 +333,7 @@ async fn predictions_for_another_version_are_rejected() {
     };
     let first = submit("1", "first").await.expect_status(202);
     publish_next_version(&world).await;
-    // The version that was sent is part of the request that a key stands for.
+    // The version that was sent belongs to the request that a key stands for.
     assert_eq!(
         field_errors(&submit("2", "first").await),
         [field_error("Idempotency-Key", "conflict")]
@@ -426,7 +426,7 @@ async fn metadata_is_stored_with_the_job() {
         .unwrap();
     assert_eq!(json!(job.metadata), metadata);
 
-    // Metadata is part of what an idempotency key stands for.
+    // Metadata belongs to what an idempotency key stands for.
     assert_eq!(submit(&metadata).await.body["id"], made.body["id"]);
     for other in [json!({"commit": "9f1c2e"}), Value::Null] {
         let other = submit(&other).await;
@@ -460,7 +460,7 @@ async fn metadata_is_stored_with_the_job() {
             "{bad}"
         );
     }
-    // Of two values of one key, none is the right one.
+    // Of one key's two values, none is the right one.
     let twice = format!(
         r#"{{"suite_id": "{}", "predictions": {}, "metadata": {{"seed": "1", "seed": "2"}}}}"#,
         demo_suite::SUITE_ID,

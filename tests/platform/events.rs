@@ -1,4 +1,4 @@
-//! The feed of events: `/v1/events`.
+//! The event feed: `/v1/events`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::harness::{
 };
 use crate::{feedback, mail};
 
-/// Returns all events of a type that a client sees, the oldest first.
+/// Returns all events with a type that a client sees, the oldest first.
 async fn events(client: &Client, r#type: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut path = format!("/v1/events?type={type}&limit=2");
@@ -32,7 +32,7 @@ async fn events(client: &Client, r#type: &str) -> Vec<Value> {
     }
 }
 
-/// Waits until a client sees this number of events of a type, and returns them. An event appears
+/// Waits until a client sees this many events with a type, and returns them. An event appears
 /// when the transactions before it have ended.
 async fn wait_for_events(client: &Client, r#type: &str, count: usize) -> Vec<Value> {
     wait_until("events", async || {
@@ -212,7 +212,7 @@ async fn event_of_all_organizations_is_stored_once() {
     feedback::publish(&world, "2").await;
     let found = wait_for_events(&later, "suite.published", 1).await;
     assert_eq!(found[0]["data"]["version"], "2");
-    // They are in one order with its own events, whatever the size of a page.
+    // They are in one order with its own events, whatever a page's size.
     let all = others[0].get("/v1/events?limit=200").await.unwrap().body;
     let all = all["events"].as_array().unwrap();
     assert!(all.len() > 1, "{all:?}");
@@ -501,7 +501,7 @@ async fn reached_limit_is_an_event_once() {
             );
         }
     }
-    // A larger plan has thresholds of its own.
+    // A larger plan has its own thresholds.
     let larger =
         "update plans set eval_items_per_month = eval_items_per_month * 10 where plan = 'team'";
     sqlx::raw_sql(larger)
@@ -553,8 +553,8 @@ async fn restored_events_precede_new_ones() {
     }
     let page = key.get("/v1/events").await.unwrap();
     let before = string(&page.body["next_cursor"]);
-    // As after the restore of a dump: the stored transactions are those of another server, some earlier and
-    // some later than all of this one. Without a new number, evt_1 would follow evt_2 and every new event.
+    // As after a dump's restore: the stored transactions are another server's, some earlier and some later
+    // than this one's. Without a new number, evt_1 would follow evt_2 and every new event.
     let restored =
         "update events set xid = case id when 'evt_1' then '900000000001'::xid8 else '3'::xid8 end";
     sqlx::raw_sql(restored).execute(&mut db).await.unwrap();
@@ -573,7 +573,7 @@ async fn restored_events_precede_new_ones() {
         xid: 900_000_000_002,
         position: 2,
     };
-    // Positions of the other server do not show which events a client has seen.
+    // The other server's positions do not show which events a client has seen.
     for cursor in [cursor.to_string(), before] {
         let path = format!("/v1/events?cursor={cursor}");
         let old = key.get(&path).await.unwrap();

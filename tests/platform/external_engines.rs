@@ -1,5 +1,5 @@
-//! Real external engines, MLServer and Triton from PyPI: they return the results of the embedded
-//! engine, and their failures affect no other model.
+//! Real external engines, MLServer and Triton from PyPI: they return the embedded engine's
+//! results, and their failures affect no other model.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,19 +23,19 @@ use crate::harness::{
 use crate::packages::{publish, with_model};
 use crate::serving::{self, package, sequence, sequence_message, totals};
 
-/// The model of the embedded engine, which has the same weights as the external ones.
+/// The embedded engine's model, which has the same weights as the external ones.
 const EMBEDDED: &str = "embedded";
 
-/// The largest difference between the numbers of two engines.
+/// The largest difference between two engines' numbers.
 const TOLERANCE: f64 = 1e-5;
 
 /// The item that makes the faulty models fail.
 const TRIGGER: &str = "trigger";
 
-/// The environment variable by which the processes of one launched engine are found.
+/// The environment variable by which a launched engine's processes are found.
 const MARKER: &str = "TEST_ENGINE";
 
-/// The profiles of the models in each engine.
+/// The models' profiles in each engine.
 const PROFILES: [&str; 2] = ["codes", "ids"];
 
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the name in `ASSAY_ENGINES` and in the names of the packages.
+    /// Returns the name in `ASSAY_ENGINES` and in the package names.
     fn name(self) -> &'static str {
         match self {
             Self::MlServer => "mlserver",
@@ -132,7 +132,7 @@ impl External {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Returns the ids of the engine's processes that still run.
+    /// Returns the engine's process ids that still run.
     fn processes(&self) -> Vec<u32> {
         let marker = format!("{MARKER}={}", self.marker);
         let is_marked = |pid: &u32| {
@@ -149,8 +149,8 @@ impl External {
             .collect()
     }
 
-    /// Waits until no process of the engine is left. Kills those that outlive the first one, as the end
-    /// of a container does: a process of Triton's Python backend sometimes does not notice it.
+    /// Waits until no engine process is left. Kills those that outlive the first one, as a
+    /// container's end does: a Triton Python backend process sometimes does not notice it.
     async fn wait_until_gone(&self) {
         assert!(
             self.guarded.wait(wait_timeout()).is_some(),
@@ -169,7 +169,7 @@ impl External {
 
 impl Drop for External {
     fn drop(&mut self) {
-        // A killed launcher of Triton cannot remove the shared memory.
+        // A killed Triton launcher cannot remove the shared memory.
         let prefix = format!("assay_triton_{}_", self.guarded.pid());
         for region in std::fs::read_dir("/dev/shm")
             .into_iter()
@@ -209,7 +209,7 @@ async fn world_and_engine(kind: Kind, deadline: &str) -> Option<(World, External
     Some((world, engine))
 }
 
-/// Returns the ids of the models of an engine.
+/// Returns the ids of an engine's models.
 fn models(kind: Kind) -> [String; 2] {
     PROFILES.map(|profile| format!("{}-{profile}", kind.name()))
 }
@@ -256,7 +256,7 @@ fn assert_close(context: &str, one: &Value, other: &Value) {
     }
 }
 
-/// Sequences of all kinds: short, longer than the context, empty, unknown and partly unknown.
+/// All kinds of sequences: short, longer than the context, empty, unknown and partly unknown.
 fn sequences() -> Vec<Value> {
     let long: Vec<String> = (0..20)
         .map(|at| format!("dish-{:02}", at * 4 % 27))
@@ -368,7 +368,7 @@ async fn check_results(world: &World, kind: Kind) {
     let embedded = served(&key, EMBEDDED, "embed", &mean).await;
     let external = served(&key, &ids, "embed", &mean).await;
     assert_close("mean", &external["data"], &embedded["data"]);
-    // The bare network returns the state of the last position only.
+    // The bare network returns the last position's state only.
     call(&key, &codes, "embed", &mean)
         .await
         .expect_error(409, "invalid_state");
@@ -382,8 +382,8 @@ async fn check_samples(world: &World, kind: Kind) {
         let external = served(&key, &codes, "generate", &body).await;
         assert_eq!(external["seed"], embedded["seed"]);
         assert_close(&codes, &external["data"], &embedded["data"]);
-        // An engine that reads ids returns a ranking, which does not have the order of the codes.
-        // Its samples differ from those of the network, and depend on the seed in the same way.
+        // An engine that reads ids returns a ranking, which does not have the code order.
+        // Its samples differ from the network's, and depend on the seed in the same way.
         let together = served(&key, &ids, "generate", &body).await;
         for (sequence, together) in sequences().iter().zip(together["data"].as_array().unwrap()) {
             let mut alone = body.clone();
@@ -392,7 +392,7 @@ async fn check_samples(world: &World, kind: Kind) {
             assert_close(&ids, &alone["data"][0], together);
         }
     }
-    // The score of a sampled item is that of its prediction.
+    // A sampled item's score is its prediction's score.
     let short = json!([sequences()[0]]);
     let body = json!({"sequences": short, "mode": "sample", "n_events": 1, "n_continuations": 5, "seed": "3"});
     let drawn = served(&key, &ids, "generate", &body).await;
@@ -563,7 +563,7 @@ async fn check_top_k(world: &World, kind: Kind) {
 }
 
 async fn check_job(world: &World, model: &str) {
-    // More than one call of 64 sequences.
+    // More than one call with 64 sequences.
     let many: Vec<Value> = (0..70)
         .map(|at| {
             let mut sequence = sequences()[at % 5].clone();
@@ -629,7 +629,7 @@ async fn check_stream(world: &World, model: &str) {
             (string(&event["sequence_id"]), continuation)
         };
         let mut found: Vec<Value> = events.iter().map(|(_, event)| event.clone()).collect();
-        // The events of one step come before those of the next one.
+        // One step's events come before the next one's.
         let firsts = found.iter().take(sequences().len()).map(position);
         let firsts: std::collections::BTreeSet<_> = firsts.collect();
         assert_eq!(firsts.len(), sequences().len());
@@ -640,7 +640,7 @@ async fn check_stream(world: &World, model: &str) {
     }
 }
 
-/// Kills the engine after the first event of a stream, which ends with an error and is refunded.
+/// Kills the engine after a stream's first event, which ends with an error and is refunded.
 async fn check_killed_during_stream(world: &World, engine: &External, model: &str) {
     let key = world.key();
     let sequences: Vec<Value> = (0..64)
@@ -652,7 +652,7 @@ async fn check_killed_during_stream(world: &World, engine: &External, model: &st
     let mut response = loop {
         let body = json!({"sequences": sequences, "mode": "sample", "n_events": n_events});
         let response = serving::stream(&key, model, &body).await;
-        // A request that would exceed the deadline by the measured speed of the engine is refused.
+        // A request that would exceed the deadline by the engine's measured speed is refused.
         if response.status() != 413 || n_events == 1 {
             break response;
         }
@@ -695,7 +695,7 @@ async fn conforms(kind: Kind) {
     check_killed(&mut world, &engine, &models(kind)).await;
 }
 
-/// Publishes a copy of a model's package that names a faulty model of the engine.
+/// Publishes a model's package again, but names a faulty engine model.
 async fn publish_faulty(world: &World, kind: Kind, name: &str) {
     let (profile, _) = name.split_once('-').unwrap();
     let folder = with_model(world, &format!("{}-{profile}", kind.name()), |card| {
@@ -723,7 +723,7 @@ async fn check_healthy(world: &World, models: &[String], expected: &Value) {
     }
 }
 
-/// Calls a faulty model, together with other callers. Only the caller of the fault gets an error,
+/// Calls a faulty model, together with other callers. Only the fault's caller gets an error,
 /// and is refunded.
 async fn check_invalid(world: &World, model: &str, operation: &str) {
     let key = world.key();

@@ -48,8 +48,8 @@ pub async fn submit_and_wait(world: &World, token: &str, predictions: &Value) ->
         .unwrap()
 }
 
-/// Moves the item scores of a job from its row to the artifact store, where those of large suites
-/// are. Returns the path of the object.
+/// Moves the item scores of a job from its row to the artifact store, where large suites have
+/// theirs. Returns the object's path.
 pub async fn move_scores_to_artifact_store(world: &World, job: &Value) -> std::path::PathBuf {
     let id = string(&job["id"]);
     let mut database = world.database().await;
@@ -74,7 +74,7 @@ pub async fn move_scores_to_artifact_store(world: &World, job: &Value) -> std::p
     path
 }
 
-/// Returns the habit model's predictions for 300 of the 400 items.
+/// Returns the habit model's predictions for 300 items out of 400.
 async fn predictions(world: &World) -> Vec<Value> {
     let page = world
         .key()
@@ -92,7 +92,7 @@ async fn item_scores_average_to_value() {
     publish(&world, "1").await;
     let predictions = predictions(&world).await;
     let job = submit_and_wait(&world, &world.org.key, &Value::Array(predictions.clone())).await;
-    // A later version of the suite does not affect this job.
+    // A later suite version does not affect this job.
     publish(&world, "2").await;
     let path = format!("/v1/jobs/{}/items", string(&job["id"]));
     for limit in [1000, 400, 399, 7] {
@@ -157,7 +157,7 @@ async fn item_scores_average_to_value() {
     assert_eq!(rest, same);
 }
 
-/// Checks that each score is the reciprocal rank of the published answer, computed here from the
+/// Checks that each score is the published answer's reciprocal rank, computed here from the
 /// suite's own files.
 fn check(world: &World, items: &[Value], predictions: &[Value]) {
     let folder = world.stack.ground.servers.folder().join("lunch");

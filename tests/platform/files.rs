@@ -1,5 +1,5 @@
-//! One reader for every path: the same file of predictions has the same verdict, and the same place of its
-//! first error, over REST, in the dashboard, in `assay`, in the Python client with and without the scorer,
+//! One reader for every path: the same prediction file has the same verdict, and its first error in the
+//! same place, over REST, in the dashboard, in `assay`, in the Python client with and without the scorer,
 //! and in `assay-worker score`.
 
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ use crate::disclosure::{publish_folder, write_files};
 use crate::harness::{World, long_test, string, world};
 use crate::{python_client, uploads};
 
-/// The suites of the files, each with its metric, and its answers to the items `a`, `b` and `c`.
+/// The files' suites, each with its metric, and its answers to the items `a`, `b` and `c`.
 const SUITES: [(&str, &str, [&str; 3]); 3] = [
     ("labels", "exact_match", [r#""x""#, r#""x""#, r#""x""#]),
     ("numbers", "rmse", ["1", "2", "3"]),
     ("chances", "log_loss", [r#""x""#, r#""y""#, r#""x""#]),
 ];
 
-/// A file of predictions.
+/// A prediction file.
 struct File {
     name: &'static str,
     suite: &'static str,
     content: Vec<u8>,
-    /// `accepted`, or the place of the first error.
+    /// `accepted`, or the first error's place.
     verdict: &'static str,
 }
 
@@ -658,7 +658,7 @@ async fn over_rest(world: &World, file: &File) -> String {
     }
 }
 
-/// Sends a file with the form of the dashboard, and reads the page that checks it.
+/// Sends a file with the dashboard's form, and reads the page that checks it.
 async fn in_dashboard(visitor: &mut Visitor, file: &File) -> String {
     let action = format!("/suites/suite:{}/submissions", file.suite);
     let page = visitor
@@ -694,7 +694,7 @@ fn verdict_of(failed: Option<String>, file: &str) -> String {
     failed.map_or_else(|| "accepted".into(), |text| place_in(&text, file))
 }
 
-/// Returns the verdicts of the Python client by file and way.
+/// Returns the Python client's verdicts by file and way.
 fn in_python(
     world: &World,
     python: &Path,

@@ -2,10 +2,9 @@
 //! expand. The process's memory stays bounded, an honest caller is served meanwhile, and the memory
 //! is returned.
 //!
-//! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set the number of attackers for each kind of
-//! attack and the duration: 1000 and 60 in a campaign. With either of them set, the binaries are
-//! optimized, and the return of the memory is checked too. The response times of the honest caller
-//! are printed.
+//! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set the attacker count for each attack kind
+//! and the duration: 1000 and 60 in a campaign. With either set, the binaries are optimized, the
+//! test also checks that memory is returned, and it prints the honest caller's response times.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,14 +24,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::harness::{World, long_test, one_prediction, optimized_world, with_setting, world_with};
 
-/// The maximum resident memory of an API process in bytes: half of the chart's limit.
+/// The maximum resident memory of an API process in bytes: half the chart's limit.
 const MEMORY_MAX: u64 = 512 * 1024 * 1024;
 
 /// The number of times, ten a second, that the memory is read after the clients have disconnected
-/// until it has returned. A fifth more than the memory of the idle process may remain.
+/// until it has returned. A fifth more than the idle process's memory may remain.
 const RETURN_READS: u32 = 600;
 
-/// The maximum size of a gRPC message in bytes.
+/// The maximum gRPC message size in bytes.
 const MESSAGE: usize = 5 * 1024 * 1024;
 
 fn number_from_env(name: &str) -> Option<u64> {
@@ -53,7 +52,7 @@ fn is_campaign() -> bool {
         .is_some()
 }
 
-/// Returns the resident memory of a process, in bytes.
+/// Returns a process's resident memory, in bytes.
 pub fn resident(process: &Process) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
@@ -69,14 +68,14 @@ pub fn resident(process: &Process) -> u64 {
         * 1024
 }
 
-/// The data that each connection of an attack needs.
+/// The data that each connection in an attack needs.
 #[derive(Clone)]
 struct Target {
     api: SocketAddr,
     key: Arc<str>,
     upload_id: Arc<str>,
-    /// A message of 5 MiB with 2.6 million empty predictions. All connections share it: a thousand
-    /// copies would take the cores from the honest caller, which runs in this process.
+    /// A 5 MiB message with 2.6 million empty predictions. All connections share it: a
+    /// thousand copies would take the cores from the honest caller, which runs in this process.
     giant: Bytes,
 }
 
@@ -87,7 +86,7 @@ fn giant() -> Bytes {
     Bytes::from(frame)
 }
 
-/// Connects from one of many addresses.
+/// Connects from one among many addresses.
 async fn connect(target: &Target, number: usize) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     // 150 connections from each address, below the limit per address.
@@ -106,7 +105,7 @@ async fn http2(target: &Target, number: usize, window: u32) -> Option<SendReques
     client.ready().await.ok()
 }
 
-/// Sends requests without bodies until the connection accepts no more, reads none of the responses,
+/// Sends requests without bodies until the connection accepts no more, reads no response,
 /// and keeps the connection in use.
 async fn read_nothing(target: Target, number: usize, path: &'static str) {
     let Some(mut client) = http2(&target, number, 0).await else {
@@ -162,7 +161,7 @@ async fn read_slowly(target: Target, number: usize) {
     }
 }
 
-/// Sends a submission with a credential: half of it at once, the rest at 2 KiB a second.
+/// Sends a submission with a credential: half at once, the rest at 2 KiB a second.
 async fn send_slowly(target: Target, number: usize) {
     let Ok(mut stream) = connect(&target, number).await else {
         return;
@@ -254,7 +253,7 @@ async fn open_silent_streams(target: Target, number: usize) {
     std::future::pending::<()>().await;
 }
 
-/// Sends a part of an upload: 4.6 of 60 MB at once, the rest at 2 KiB a second.
+/// Sends an upload part: 4.6 of 60 MB at once, the rest at 2 KiB a second.
 async fn send_parts(target: Target, number: usize) {
     let Ok(mut stream) = connect(&target, number).await else {
         return;
@@ -315,12 +314,12 @@ pub async fn honest(client: &Client, ends: impl Fn() -> bool) -> Vec<Duration> {
     took
 }
 
-/// Returns the 99th percentile of sorted times.
+/// Returns the 99th percentile among sorted times.
 pub fn p99(sorted: &[Duration]) -> Duration {
     sorted[sorted.len() * 99 / 100]
 }
 
-/// Runs one kind of attack while an honest caller works, and checks the process's memory.
+/// Runs one attack kind while an honest caller works, and checks the process's memory.
 async fn flood<F: Future<Output = ()> + Send + 'static>(
     world: &World,
     quiet: u64,
@@ -381,8 +380,8 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
     );
 }
 
-/// Runs a few connections of each attack, so that the code and the files that they touch count as
-/// memory of the idle process.
+/// Runs a few connections for each attack, so that the code and the files that they touch count as
+/// the idle process's memory.
 async fn warm_up(world: &World, target: &Target) {
     let until = Instant::now() + Duration::from_secs(1);
     honest(&world.key(), || until <= Instant::now()).await;

@@ -1,4 +1,4 @@
-//! Replays the fuzz corpus: each input must satisfy the properties of its parser. See `tests/fuzz`.
+//! Replays the fuzz corpus: each input must satisfy its parser's properties. See `tests/fuzz`.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -29,7 +29,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Checks a property for each corpus input of a target.
+/// Checks a property for each corpus input in a target.
 fn replay(target: &str, property: fn(&[u8])) {
     let folder = folder().join("corpus").join(target);
     let inputs = names(&folder);

@@ -1,4 +1,4 @@
-//! Parity of gRPC with REST: equal fields and codes, and the additional metadata that gRPC clients
+//! GRPC parity with REST: equal fields and codes, and the additional metadata that gRPC clients
 //! expect.
 
 use assay_proto::v1;

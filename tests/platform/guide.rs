@@ -1,4 +1,4 @@
-//! Runs the examples of docs/guide.md and the Python example of README.md as they are printed there.
+//! Runs the examples in docs/guide.md and the Python example in README.md as they are printed there.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,13 +9,13 @@ use crate::clients::{node_with, or_skip, prepare, run};
 use crate::harness::{World, in_time, long_test, shared_world, world};
 use crate::python_client;
 
-/// Returns the text of a document, which `path` names from the root of the repository.
+/// Returns a document's text, which `path` names from the repository's root.
 fn document(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     std::fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// Returns the examples in one language, concatenated, as later ones use results of earlier ones.
+/// Returns the examples in one language, concatenated, as later ones use earlier ones' results.
 /// Blocks marked as setup are left out: they need things that a test machine does not have.
 fn examples(language: &str) -> String {
     let guide = document("docs/guide.md");
@@ -42,7 +42,7 @@ fn folder(world: &World, name: &str) -> PathBuf {
     folder
 }
 
-/// Runs a program of examples and returns its standard output.
+/// Runs an example program and returns its standard output.
 async fn run_examples(world: &World, folder: &Path, mut command: Command) -> String {
     command
         .current_dir(folder)
@@ -138,7 +138,7 @@ async fn readme_example_prints_its_result() {
     let mut command = python_client::command(&python);
     command.arg("example.py");
     let output = run_examples(&world, &folder, command).await;
-    // Only the id of the job differs.
+    // Only the job's id differs.
     let (figures, _) = printed.split_once("job_").unwrap();
     assert!(output.starts_with(figures), "{output} is not:\n{printed}");
 }

@@ -39,7 +39,7 @@ use tonic::transport::Channel;
 
 use crate::{mail, promises};
 
-/// Returns the servers and binaries that all tests of this run share, and starts them on first use.
+/// Returns the servers and binaries that all tests in this run share, and starts them on first use.
 /// The servers stop with the process, because a static is never dropped.
 pub fn ground() -> Arc<Ground> {
     static GROUND: OnceLock<Arc<Ground>> = OnceLock::new();
@@ -52,9 +52,9 @@ pub fn ground() -> Arc<Ground> {
     Arc::clone(ground)
 }
 
-/// Ends a test at once, unless `TEST_ALL=1` selects all tests. It must be the first statement of the
-/// test, so that `promises::every_section_has_a_test_of_the_default_set` finds it. `reason` says why
-/// the test takes long.
+/// Ends a test at once, unless `TEST_ALL=1` selects all tests. It must be the test's first
+/// statement, so that `promises::every_section_has_a_test_of_the_default_set` finds it. `reason`
+/// says why the test takes long.
 macro_rules! long_test {
     ($reason:literal) => {
         if !$crate::harness::runs_long_test($reason) {
@@ -92,10 +92,10 @@ pub fn skip(reason: &str) {
     report("SKIPPED", reason);
 }
 
-/// The test of upgrades, which a commit before the first release may make impossible.
+/// The upgrade test, which a commit before the first release may make impossible.
 const UPGRADE_TEST: &str = "adjacent_releases::previous_and_current_release_share_database";
 
-/// Says on standard error that the test of upgrades is skipped, because no upgrade is promised before
+/// Says on standard error that the upgrade test is skipped, because no upgrade is promised before
 /// the first release. Unlike [`skip`], it accepts that with `TEST_ALL=1` too.
 ///
 /// # Panics
@@ -118,7 +118,7 @@ pub fn cuts() -> u32 {
     std::env::var("TEST_CUTS").map_or(10, |cuts| cuts.parse().unwrap())
 }
 
-/// Returns the Prometheus metrics of a process in the text format.
+/// Returns a process's Prometheus metrics in the text format.
 pub async fn scrape(process: &Process) -> String {
     let admin = Client::new(format!("http://{}", process.admin), None).without_retries();
     string(&admin.get("/metrics").await.unwrap().body)
@@ -178,7 +178,7 @@ pub async fn world() -> World {
     world_with(Plan::default()).await
 }
 
-/// Returns a world with its own organization on a stack that all these worlds of the test run share:
+/// Returns a world with its own organization on a stack that all these worlds in the test run share:
 /// one API and one worker. For tests that see and change nothing outside organizations that they
 /// create, and that publish nothing. The limits for client addresses are out of reach, because all
 /// tests have the same address.
@@ -222,7 +222,7 @@ pub async fn shared_world_on(stack: &'static OnceCell<Stack>, mut plan: Plan) ->
     })
 }
 
-/// Starts a world with the processes and settings of `plan` on the shared servers.
+/// Starts a world with the processes and settings from `plan` on the shared servers.
 pub async fn world_with(plan: Plan) -> World {
     world_on(&ground(), plan).await
 }
@@ -257,7 +257,7 @@ pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     }
 }
 
-/// Starts a world on servers with the binaries of an earlier release, whose schema only its own
+/// Starts a world on servers with an earlier release's binaries, whose schema only its own
 /// commands know.
 pub async fn world_of_earlier_release(ground: &Arc<Ground>, plan: Plan) -> World {
     let stack = stack_with_suite(ground, plan).await;
@@ -302,7 +302,7 @@ pub fn with_setting(name: &str, value: &str) -> Plan {
 }
 
 /// Creates an organization on the given billing plan, with an owner's session and a key, as the
-/// operator's commands do. Each of them would start a process.
+/// operator's commands do. Each would start a process.
 pub async fn org(stack: &Stack, plan: &str) -> Org {
     let email = fresh_email("owner");
     let id = OrgId::random().unwrap();
@@ -384,7 +384,7 @@ impl World {
             .unwrap()
     }
 
-    /// Returns the time of the database.
+    /// Returns the database's time.
     pub async fn database_time(&self) -> String {
         sqlx::query_scalar("select clock_timestamp()::text")
             .fetch_one(&mut self.database().await)
@@ -392,8 +392,8 @@ impl World {
             .unwrap()
     }
 
-    /// Returns the number of minutes that have begun since this time of the database, including the
-    /// first one. In each of them, a caller may use its rate limit once.
+    /// Returns how many minutes have begun since this database time, including the
+    /// first one. In each, a caller may use its rate limit once.
     pub async fn minutes_since(&self, time: &str) -> usize {
         let minutes: i64 = sqlx::query_scalar(
             "select 1 + floor(extract(epoch from clock_timestamp() - $1::timestamptz) / 60)::bigint",
@@ -417,7 +417,7 @@ impl World {
         self.client(&self.sign_in(&email).await)
     }
 
-    /// Requests a sign-in email for the address and returns the token of its link.
+    /// Requests a sign-in email for the address and returns its link's token.
     pub async fn sign_in_link(&self, email: &str) -> String {
         let before = mail::links(self, email).len();
         let requested = self
@@ -445,14 +445,14 @@ impl World {
         string(&signed_in.body["token"])
     }
 
-    /// Raises the limits of all billing plans beyond reach.
+    /// Raises all billing plans' limits beyond reach.
     pub async fn widen_plans(&self) {
         databases::widen_plans(&mut self.database().await)
             .await
             .unwrap();
     }
 
-    /// Raises the limits of one billing plan beyond reach, such as `team` for an honest
+    /// Raises one billing plan's limits beyond reach, such as `team` for an honest
     /// organization among hostile free ones.
     pub async fn widen_plan(&self, plan: &str) {
         databases::widen_plan(&mut self.database().await, plan)
@@ -559,8 +559,8 @@ pub async fn pause(event: &str, duration: Duration) {
     record_wait(event, duration);
 }
 
-/// Appends a wait of the current test to `target/test-waits.tsv`, from which `.ci/slowest` reports
-/// the waits of the slowest tests. Waits of spawned tasks run on threads without the test's name.
+/// Appends the current test's wait to `target/test-waits.tsv`, from which `.ci/slowest` reports the
+/// slowest tests' waits. Spawned tasks' waits run on threads without the test's name.
 fn record_wait(event: &str, duration: Duration) {
     static WAITS: OnceLock<Option<Mutex<File>>> = OnceLock::new();
     let thread = std::thread::current();
@@ -593,10 +593,10 @@ pub async fn wait_until(event: &str, mut condition: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Runs `attempt` until it ends before a request of `idle` that waits for 30 s, the longest wait of
-/// the API, and returns its output. The request waits for an event that never happens, and is sent
-/// first. So an attempt that itself lasts until the end of such a wait never passes, and a busy
-/// machine only needs more attempts.
+/// Runs `attempt` until it ends before an `idle` request that waits for 30 s, the API's longest
+/// wait, and returns its output. The request waits for an event that never happens, and is sent
+/// first. So an attempt that itself lasts until such a wait ends never passes, and a busy machine
+/// only needs more attempts.
 pub async fn before_longest_wait<T>(idle: &Client, mut attempt: impl AsyncFnMut() -> T) -> T {
     in_time("the end before the end of the longest wait", async {
         loop {
@@ -639,7 +639,7 @@ pub fn eval_result(value: f64) -> EvalResult {
     }
 }
 
-/// Returns the result of an attempt with the given value, for tests that act as the worker.
+/// Returns an attempt's result with the given value, for tests that act as the worker.
 pub fn successful_attempt(claim: &Claim, value: f64) -> SuccessfulAttempt {
     SuccessfulAttempt {
         job_id: claim.job_id.clone(),
@@ -661,7 +661,7 @@ pub async fn succeed(
     Ok(assay_core::store::work::succeed_all(db, &[attempt]).await? == [true])
 }
 
-/// Waits until midnight UTC has passed if it is less than a minute away, for tests of daily counts.
+/// Waits until midnight UTC has passed if it is less than a minute away, for daily-count tests.
 pub async fn avoid_midnight() {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let left = 86_400 - now % 86_400;
@@ -701,12 +701,12 @@ pub fn fresh_email(name: &str) -> String {
     format!("{}@example.org", databases::fresh_name(name))
 }
 
-/// Returns predictions for a single item of `suite:lunch`.
+/// Returns predictions for a single `suite:lunch` item.
 pub fn one_prediction() -> Value {
     json!([{"item_id": "person-00/day-0", "prediction": ["ramen", "curry"]}])
 }
 
-/// Returns predictions for a single item of `suite:lunch` that are too large to be stored with their
+/// Returns predictions for a single `suite:lunch` item that are too large to be stored with their
 /// job: they are stored in the artifact store.
 pub fn large_prediction() -> Value {
     let unknown = "x".repeat(ROW_BYTES_MAX);
@@ -774,12 +774,12 @@ impl Expect for Result<Response, Trouble> {
     }
 }
 
-/// Returns the error code of an error response.
+/// Returns an error response's error code.
 pub fn error_code(response: &Response) -> String {
     string(&response.body["error"]["code"])
 }
 
-/// Returns the field errors of an error response, each as field and reason.
+/// Returns an error response's field errors, each as field and reason.
 pub fn field_errors(response: &Response) -> Vec<(String, String)> {
     let fields = response.body["error"]["details"]["fields"]
         .as_array()
@@ -795,8 +795,8 @@ pub fn field_error(field: &str, reason: &str) -> (String, String) {
     (field.to_owned(), reason.to_owned())
 }
 
-/// Returns every secret in a log: a token prefix followed by more characters than the public prefix
-/// of a key. No log of any test may contain one.
+/// Returns every secret in a log: a token prefix followed by more characters than a key's public
+/// prefix. No test's log may contain one.
 pub fn secrets_in(log: &str) -> Vec<&str> {
     let candidates = log.match_indices("svc_").map(|(at, _)| &log[at..]);
     let kinds = ["svc_live_", "svc_sess_", "svc_link_", "svc_devc_"];
@@ -829,7 +829,7 @@ fn new_lines(log: &Path) -> String {
 }
 
 impl Drop for World {
-    /// Checks the logs of all processes at the end of each test: for secrets, and for responses whose
+    /// Checks the logs of all processes at each test's end: for secrets, and for responses whose
     /// memory was not charged. Of the shared stack, it reads only what is new, which other tests may have caused.
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -859,7 +859,7 @@ impl Drop for World {
 }
 
 impl World {
-    /// Lists the files of an upload in the artifact store.
+    /// Lists an upload's files in the artifact store.
     pub fn stored_objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {
         let artifacts = self
             .stack
@@ -895,7 +895,7 @@ pub fn operations_in(source: &str) -> BTreeSet<String> {
     let mut operations = BTreeSet::new();
     for route in router.split(".route(\"").skip(1) {
         let (path, methods) = route.split_once('"').unwrap();
-        // Layers follow the last route of a router.
+        // Layers follow a router's last route.
         let methods = methods.split("_layer(").next().unwrap();
         for method in ["get", "post", "put", "patch", "delete"] {
             if methods.contains(&format!("{method}(")) {

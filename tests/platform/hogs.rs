@@ -20,7 +20,7 @@ use crate::harness::{
     world_with,
 };
 
-/// The number of hostile organizations.
+/// The hostile organization count.
 const HOGS: u8 = 20;
 
 /// Sends the request until it is not refused with 503, and counts the refusals.
@@ -38,7 +38,7 @@ async fn retry_and_count(mut send: impl AsyncFnMut() -> Response, refused: &mut 
     .await
 }
 
-/// The response times of the honest caller, by kind of request.
+/// The honest caller's response times, by request kind.
 #[derive(Default)]
 struct Times {
     reads: Vec<Duration>,
@@ -156,7 +156,7 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
         attacks.spawn(async move {
             loop {
                 drop(client.get(&url).bearer_auth(&key).send().await);
-                // Limits the load of rejected requests: only the honest caller is measured.
+                // Limits the load from rejected requests: only the honest caller is measured.
                 sleep(Duration::from_millis(250)).await;
             }
         });

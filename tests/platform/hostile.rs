@@ -1,4 +1,4 @@
-//! Invalid input on every route of the table: no input causes a 5xx, and no response discloses
+//! Invalid input on every route in the table: no input causes a 5xx, and no response discloses
 //! internals.
 
 use assay_tests::client::{Client, Response, http_builder};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::harness::{Expect, World, shared_world, string, with_setting, world_with};
 use crate::routes::{Class, ROUTES, Resource, Route};
 
-/// Words of internal libraries and languages that no response may contain.
+/// Words from internal libraries and languages that no response may contain.
 const INTERNAL_WORDS: [&str; 14] = [
     "sqlx",
     "sqlstate",
@@ -96,10 +96,10 @@ fn step() -> usize {
     }
 }
 
-/// Sends requests, eight at a time, and checks the responses. Returns the number of all requests.
+/// Sends requests, eight at a time, and checks the responses. Returns the total request count.
 async fn try_all(requests: Vec<(String, Client, reqwest::RequestBuilder)>) -> usize {
     let all = requests.len();
-    // Without a pool, as the API closes the connection after some of these requests.
+    // Without a pool, as the API closes the connection after some requests.
     let sender = &http_builder().pool_max_idle_per_host(0).build().unwrap();
     stream::iter(requests.into_iter().step_by(step()))
         .for_each_concurrent(8, |(label, client, request)| async move {
@@ -241,7 +241,7 @@ fn bodies(good: &Value) -> Vec<Vec<u8>> {
             fields[name]
         )));
     }
-    // An array of the values in place of the object.
+    // The values' array instead of the object.
     bodies.push(
         Value::Array(fields.values().cloned().collect())
             .to_string()

@@ -1,5 +1,5 @@
-//! The imports of the product's crates: they follow the table in ARCHITECTURE.md, and neither files nor
-//! the folders of `model` and `store` have an import cycle.
+//! The product crates' imports: they follow the table in ARCHITECTURE.md, and neither files nor the
+//! folders in `model` and `store` have an import cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ const CRATES: [(&str, &str); 14] = [
     ("assay_scorer", "clients/scorer/src"),
 ];
 
-/// The folders whose modules are grouped in folders of their own.
+/// The folders whose modules are grouped in their own folders.
 const GROUPED: [&str; 2] = ["core/src/model/", "core/src/store/"];
 
-/// Maximum number of files in a folder of a group, besides its `mod.rs`.
+/// The most files in a folder of a group, besides its `mod.rs`.
 const FILES_MAX: usize = 16;
 
 fn root() -> PathBuf {
@@ -41,7 +41,7 @@ type Segments = Vec<String>;
 /// A module in its own file.
 #[derive(Default)]
 struct Module {
-    /// The path of the file, relative to the root of the repository.
+    /// The file's path, relative to the repository's root.
     file: String,
     /// Names that this module imports or re-exports, with their paths.
     names: BTreeMap<String, Segments>,
@@ -52,7 +52,7 @@ struct Module {
 /// Collects the paths in a file.
 struct Paths<'m> {
     module: &'m mut Module,
-    /// The depth of inline modules.
+    /// The inline modules' depth.
     depth: usize,
 }
 
@@ -66,7 +66,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Adds the paths of a `use` declaration: each with the name that it defines.
+/// Adds a `use` declaration's paths: each with the name that it defines.
 fn expand(tree: &syn::UseTree, prefix: &[String], found: &mut Vec<(String, Segments)>) {
     let with = |name: &syn::Ident| {
         let mut path = prefix.to_vec();
@@ -138,7 +138,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 }
 
-/// Every module of the crates, by its absolute path: `["assay_core", "store", "job"]`.
+/// Every module in the crates, by its absolute path: `["assay_core", "store", "job"]`.
 struct Modules(BTreeMap<Segments, Module>);
 
 impl Modules {
@@ -155,7 +155,7 @@ impl Modules {
                     .iter()
                     .map(|part| part.to_str().unwrap().to_owned())
                     .collect();
-                // `main.rs` is a crate of its own; tests in files of their own are not part of the
+                // `main.rs` is its own crate; tests in their own files do not belong to the
                 // product.
                 if ["main", "tests"].contains(&segments.last().unwrap().as_str()) {
                     continue;
@@ -179,7 +179,7 @@ impl Modules {
         Self(modules)
     }
 
-    /// Resolves a path in a module to an absolute path. Returns `None` if it leads out of the
+    /// Resolves a path in a module to an absolute path. Returns `None` if it leads outside the
     /// product's crates.
     fn absolute(&self, from: &[String], path: &[String]) -> Option<Segments> {
         let mut base: Segments = from.to_vec();
@@ -229,7 +229,7 @@ impl Modules {
             && let Some(mut target) = self.absolute(module, target)
             && target[..] != path[..=known]
         {
-            // The rest of a path through a module that is re-exported: `store::job::find`.
+            // A path's rest through a module that is re-exported: `store::job::find`.
             target.extend_from_slice(&path[known + 1..]);
             return self.definition(&target, depth + 1);
         }
@@ -315,13 +315,13 @@ fn files_have_no_import_cycle() {
     assert_no_cycle(&imports);
 }
 
-/// Returns the folder of a file in a group. `None` for files that are directly in the group.
+/// Returns a file's folder in a group. `None` for files that are directly in the group.
 fn folder<'f>(group: &str, file: &'f str) -> Option<&'f str> {
     let (folder, _) = file.strip_prefix(group)?.split_once('/')?;
     Some(&file[..group.len() + folder.len()])
 }
 
-/// Returns the folders of a group that each of its folders imports from.
+/// Returns the folders in a group that each folder imports from.
 fn folder_imports<'f>(
     group: &str,
     imports: &BTreeMap<&'f str, BTreeSet<&'f str>>,
@@ -399,7 +399,7 @@ fn folders_have_few_files() {
     }
 }
 
-/// Returns the rows of the import table in ARCHITECTURE.md: a folder or file, and the folders and
+/// Returns the import table's rows in ARCHITECTURE.md: a folder or file, and the folders and
 /// files that it may import from.
 fn allowed() -> Vec<(String, Vec<String>)> {
     let document = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -57,7 +57,7 @@ async fn roles(world: &World) -> Vec<Value> {
         .collect()
 }
 
-/// Returns a client of the owner for each API process.
+/// Returns an owner's client for each API process.
 fn owners(world: &World) -> Vec<Client> {
     world
         .stack
@@ -326,7 +326,7 @@ async fn domain_organization_precedes_strangers() {
     as_owner(&world, domain).await;
     let eve = world.user_without_org("eve").await;
     for newcomer in ["ada@acme.example", "bob@acme.example"] {
-        // Many, so that one of them probably has a smaller id than the company. They are created
+        // Many, so that one probably has a smaller id than the company. They are created
         // before the company acts, by a user without a domain.
         for n in 0..5 {
             let theirs = eve

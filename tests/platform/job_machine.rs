@@ -1,5 +1,5 @@
-//! Compares the model of `job_model` with the real statements: random sequences of its actions run
-//! on PostgreSQL, and after each action both must have the same state. One fixed seed, 64
+//! Compares `job_model`'s model with the real statements: random sequences from its actions run on
+//! PostgreSQL, and after each action both must have the same state. One fixed seed, 64
 //! sequences; `JOB_SEQUENCES` sets another number.
 
 use std::collections::BTreeMap;
@@ -32,18 +32,18 @@ struct Real {
     owner: PgPool,
     api: PgPool,
     worker: PgPool,
-    /// For each kind of action, the number of times with an effect and without one.
+    /// For each action kind, how often it had an effect and without one.
     seen: Mutex<BTreeMap<String, [usize; 2]>>,
     shortest: Shortest,
 }
 
-/// The jobs, workers and claims of one sequence.
+/// One sequence's jobs, workers and claims.
 struct Run<'a> {
     real: &'a Real,
     workers: [WorkerId; WORKERS],
     ids: [Option<JobId>; JOBS],
     claims: BTreeMap<(usize, u8), Claim>,
-    /// The stored rows of the jobs after the last step.
+    /// The jobs' stored rows after the last step.
     rows: Vec<String>,
 }
 
@@ -151,8 +151,8 @@ impl Run<'_> {
         self.stop_the_clock().await?;
         let rows = self.rows().await?;
         let rows_before = std::mem::replace(&mut self.rows, rows);
-        // Live attempts and leases are not part of the jobs' rows, so the rows cannot show the
-        // effect of a lease renewal or a lost attempt.
+        // Live attempts and leases are not in the jobs' rows, so the rows cannot show a lease
+        // renewal's effect or a lost attempt.
         let visible = |state: &State| {
             state.jobs.map(|job| {
                 job.map(|job| Job {
@@ -333,7 +333,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the stored rows of the jobs without their start times.
+    /// Returns the jobs' stored rows without their start times.
     async fn rows(&self) -> Result<Vec<String>, TestCaseError> {
         let ids: Vec<&str> = self.ids.iter().flatten().map(JobId::as_str).collect();
         let sql = "select (to_jsonb(j) - 'started_at' || jsonb_build_object('attempts', (select jsonb_agg(a order by attempt) from job_attempts a
@@ -346,7 +346,7 @@ impl Run<'_> {
             .map_err(failed)
     }
 
-    /// Returns the real state of a job in the model's terms. `live_attempts` comes from the model,
+    /// Returns a job's real state in the model's terms. `live_attempts` comes from the model,
     /// as only the test knows it.
     async fn job(&self, job: usize, live_attempts: u8) -> Result<Option<Job>, TestCaseError> {
         let Some(id) = &self.ids[job] else {
@@ -419,10 +419,10 @@ fn real_system_matches_model() {
     let cases = std::env::var("JOB_SEQUENCES").map_or(64, |cases| cases.parse().unwrap());
     let start = std::time::Instant::now();
     let real = runtime.block_on(Real::new());
-    // The leader of a round sweeps and notifies. This transaction keeps the leadership, so no API
+    // A round's leader sweeps and notifies. This transaction keeps the leadership, so no API
     // does.
     let mut leader = runtime.block_on(real.owner.begin()).unwrap();
-    // On a busy machine it is idle for longer than transactions of operators may be.
+    // On a busy machine it is idle for longer than operators' transactions may be.
     let stay = "set local idle_in_transaction_session_timeout = 0";
     let stay = sqlx::raw_sql(stay).execute(&mut *leader);
     runtime.block_on(stay).unwrap();

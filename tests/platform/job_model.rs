@@ -1,6 +1,6 @@
-//! A model of the life of jobs: two workers, two jobs, four attempts. `job_proofs` visits all its
-//! states; `job_machine` applies the same actions to the real system. The transitions of the status
-//! are not repeated here: they are those of `JobStatus::after`.
+//! A model for a job's life: two workers, two jobs, four attempts. `job_proofs` visits all its
+//! states; `job_machine` applies the same actions to the real system. The status's transitions
+//! are not repeated here: they are `JobStatus::after`'s.
 
 use assay_core::model::job::{ATTEMPTS_MAX, FailureCode, JobStatus, Trigger};
 
@@ -16,23 +16,23 @@ pub enum Holder {
     Nobody,
 }
 
-/// A job's row and its rows of the ledger, and the set of attempts that some process still runs.
+/// A job's row and its ledger rows, and the attempts that some process still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Job {
     pub status: JobStatus,
     pub attempts: u8,
     pub holder: Option<Holder>,
-    /// Set after the attempt's deadline of 15 minutes has passed.
+    /// Set after the attempt's 15-minute deadline has passed.
     pub overdue: bool,
     /// `true` if the job need not wait for its next attempt.
     pub due: bool,
     pub failure: Option<FailureCode>,
     /// The attempt that wrote the result.
     pub result: Option<u8>,
-    /// The number of times that the job entered a terminal state.
+    /// Times that the job entered a terminal state.
     pub times_finished: u8,
     pub refunds: u8,
-    /// A bit set of the attempts that some process still runs: bit `n` is attempt `n`.
+    /// A bit set with the attempts that some process still runs: bit `n` is attempt `n`.
     pub live_attempts: u8,
 }
 
@@ -77,7 +77,7 @@ pub struct State {
     pub took_illegal_step: bool,
 }
 
-/// The final write of an attempt.
+/// An attempt's final write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Write {
     Succeed,
@@ -126,7 +126,7 @@ pub enum Action {
     RenewLease {
         worker: usize,
     },
-    /// The deadline of 15 minutes passes.
+    /// The 15-minute deadline passes.
     PassDeadline {
         job: usize,
     },
@@ -140,7 +140,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns `true` if this is the final write of an attempt whose job a later attempt runs.
+    /// Returns `true` if this is the final write by an attempt whose job a later attempt runs.
     pub fn is_late(&self, state: &State) -> bool {
         let Self::Finish { job, attempt, .. } = self else {
             return false;
@@ -150,16 +150,16 @@ impl Action {
     }
 }
 
-/// A possible flaw of an implementation. The checker must find each.
+/// An implementation's possible flaw. The checker must find each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flaw {
     /// A final write does not check the attempt number.
     NoFence,
-    /// The number of attempts is not limited.
+    /// The attempt count is not limited.
     UnlimitedAttempts,
     /// Every cancelled job is refunded.
     RefundsAllCancelled,
-    /// The jobs of a dead worker are never reclaimed.
+    /// A dead worker's jobs are never reclaimed.
     NoSweep,
 }
 

@@ -1,4 +1,4 @@
-//! Model checking of `job_model`: every reachable state keeps all promises, and flaws that break
+//! Model checking with `job_model`: every reachable state keeps all promises, and flaws that break
 //! one are found.
 
 use std::fmt::Debug;
@@ -143,7 +143,7 @@ impl ReferenceStateMachine for Jobs {
     }
 }
 
-/// Counts a step. Shrinking needs the number of executed steps.
+/// Counts a step. Shrinking needs the executed step count.
 pub fn count_step(counter: Option<&Arc<AtomicUsize>>) {
     if let Some(counter) = counter {
         counter.fetch_add(1, Ordering::SeqCst);

@@ -145,8 +145,8 @@ async fn listing_filters_and_isolates_organizations() {
     assert!(listed.body.get("next_before").is_none());
 }
 
-/// Copies the queued job: 5 times for each combination of status, suite and label. The copies that
-/// have succeeded get the result of the job that has.
+/// Copies the queued job: 5 times for each combination: status, suite and label. The copies that
+/// have succeeded get the result from the job that has.
 const COPIES: &str = "
     insert into workers (id, seen_at, slots) values ('wrk_lives', 'infinity', 1);
     with kinds as (
@@ -180,7 +180,7 @@ const COPIES: &str = "
     ) r
     where q.status = 'queued'";
 
-/// Returns all jobs of a listing, read in pages.
+/// Returns all jobs in a listing, read in pages.
 async fn all(client: &Client, query: &str) -> Vec<Value> {
     let mut jobs: Vec<Value> = Vec::new();
     let mut before = String::new();
@@ -469,7 +469,7 @@ async fn concurrent_jobs_have_distinct_timestamps() {
     assert_eq!(timestamps.len(), 40);
 }
 
-/// Returns the text of a stream until it contains `end` or is over.
+/// Returns a stream's text until it contains `end` or is over.
 async fn read_until(response: &mut reqwest::Response, end: &str) -> String {
     let mut text = String::new();
     while !text.contains(end)
@@ -679,7 +679,7 @@ async fn job_is_stored_with_its_notification() {
     })
     .await;
     let mut database = world.database().await;
-    // The first round of the dispatcher finds out how much room the queue has.
+    // The dispatcher's first round finds out how much room the queue has.
     wait_until("a job is stored with its notification", async || {
         world.submit(&one_prediction()).await;
         let stored: i64 = sqlx::query_scalar(STORED_WITH_NOTIFICATION)

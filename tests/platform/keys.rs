@@ -78,7 +78,7 @@ async fn create(world: &World, fields: Value) -> Value {
     made.body
 }
 
-/// Returns the time of the database plus an interval, in RFC 3339.
+/// Returns the database's time plus an interval, in RFC 3339.
 async fn from_now(world: &World, interval: &str) -> String {
     let at: Timestamp = sqlx::query_scalar("select now() + $1::text::interval")
         .bind(interval)
@@ -227,7 +227,7 @@ async fn narrowed_key_loses_its_running_requests() {
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let made = create(&world, json!({"name": "wide"})).await;
     let client = world.client(&string(&made["key"]));
-    // The event of the new key appears at any time, so the request waits for one type.
+    // The new key's event appears at any time, so the request waits for one type.
     let path = "/v1/events?wait=20&type=job.cancelled";
     let job_path = format!("/v1/jobs/{job_id}?wait=20");
     let narrow = async {
@@ -236,7 +236,7 @@ async fn narrowed_key_loses_its_running_requests() {
         send(&world, "PATCH", &patch, &json!({"scopes": ["usage:read"]}))
             .await
             .expect_status(200);
-        // The end of the job wakes both requests up.
+        // The job's end wakes both requests up.
         let cancel = world
             .key()
             .request("POST", &format!("/v1/jobs/{job_id}/cancel"));

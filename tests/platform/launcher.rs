@@ -13,8 +13,8 @@ use crate::harness::{ground, string};
 
 /// Returns the command that starts a launcher, whose path cargo sets at compile time.
 fn launcher(path: &str) -> Command {
-    // The launcher would let cargo build the binaries again, with the features of another selection
-    // of packages, which takes minutes and replaces the binaries that other tests run.
+    // The launcher would let cargo build the binaries again, with another package selection's
+    // features, which takes minutes and replaces the binaries that other tests run.
     drop(ground());
     let mut command = Command::new(path);
     command.env("CARGO", "true");
@@ -171,7 +171,7 @@ fn stack_prints_addresses_and_stops_completely() {
 }
 
 /// The crates that cargo compiles twice in one build, with different features: for the programs, and
-/// for the macros of sqlx and the build scripts, which run in the compiler.
+/// for sqlx's macros and the build scripts, which run in the compiler.
 const COMPILED_FOR_MACROS: [&str; 34] = [
     "base64",
     "crypto-common",

@@ -1,4 +1,4 @@
-//! Rate limits, and throttling of failed authentication.
+//! Rate limits, and throttled authentication failures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ fn signal(processes: &[Process], signal: libc::c_int) {
     }
 }
 
-/// Returns the number of rounds, which `TEST_STARVED_ROUNDS` sets. Each takes about 10 s.
+/// Returns the round count, which `TEST_STARVED_ROUNDS` sets. Each takes about 10 s.
 fn starved_rounds() -> usize {
     std::env::var("TEST_STARVED_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap())
 }
@@ -248,7 +248,7 @@ async fn rejected_requests_need_no_database() {
         (me(&repeated).await, me(&world.org.session).await),
         (401, 200)
     );
-    // Far beyond the limit of sixty: more than twice.
+    // Far beyond the limit (sixty): more than twice.
     let free = org(&world.stack, "free").await;
     let client = client_of(&free.key);
     let refused = join_all((0..150).map(|_| client.get("/v1/me"))).await;
@@ -305,7 +305,7 @@ async fn rejected_requests_need_no_database() {
     assert_eq!(me(&free.key).await, 429);
 }
 
-/// Everybody behind the address of a company or university shares it with its guessers.
+/// Everybody behind a company's or university's address shares it with its guessers.
 #[tokio::test(flavor = "multi_thread")]
 async fn throttled_address_locks_no_valid_credential_out() {
     let plan = Plan {

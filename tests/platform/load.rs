@@ -1,4 +1,4 @@
-//! Many concurrent streams on one port: streams of one connection block neither each other nor
+//! Many concurrent streams on one port: streams on one connection block neither each other nor
 //! REST. Idle and reset streams block nobody.
 
 use std::sync::Arc;
@@ -31,8 +31,8 @@ async fn world() -> World {
     world
 }
 
-/// Sends REST requests in a loop until `stop` is set, at least ten. Returns the number of responses
-/// that arrived before `stop` was set.
+/// Sends REST requests in a loop until `stop` is set, at least ten. Returns how many
+/// responses arrived before `stop` was set.
 async fn read(world: &World, stop: Arc<AtomicBool>) -> usize {
     let client = world.key();
     let mut meanwhile = 0;
@@ -200,7 +200,7 @@ async fn reset_streams_do_not_block_others() {
     let world = world().await;
     let address = world.stack.apis[0].listen.unwrap();
     let mut opened = 0_u64;
-    // In a loop, as the API closes the connection of such a client.
+    // In a loop, as the API closes such a client's connection.
     for _ in 0..20 {
         let (mut client, connection) =
             h2::client::handshake(TcpStream::connect(address).await.unwrap())

@@ -41,7 +41,7 @@ impl Mail {
         }
     }
 
-    /// Returns the token of the link in the text, if there is one.
+    /// Returns the link's token in the text, if there is one.
     pub fn token(&self) -> Option<String> {
         let (_, rest) = self.text.split_once("/sign-in?token=")?;
         Some(
@@ -62,7 +62,7 @@ pub fn mails(world: &World, to: &str) -> Vec<Mail> {
         .filter(|path| path.extension().is_some_and(|kind| kind == "eml"))
         .collect();
     files.sort();
-    // Tests poll the folder, in which a shared stack has the emails of many tests.
+    // Tests poll the folder, in which a shared stack has many tests' emails.
     static READ: Mutex<BTreeMap<PathBuf, Mail>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ pub fn mails(world: &World, to: &str) -> Vec<Mail> {
     found
 }
 
-/// Returns the tokens of all links sent to an address.
+/// Returns the tokens from all links sent to an address.
 pub fn links(world: &World, to: &str) -> Vec<String> {
     mails(world, to).iter().filter_map(Mail::token).collect()
 }

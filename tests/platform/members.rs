@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/members`: roles, removal and the keys of members.
+//! The `/v1/members` endpoints: roles, removal and members' keys.
 
 use assay_proto::v1;
 use assay_proto::v1::member_service_client::MemberServiceClient;

@@ -1,4 +1,4 @@
-//! Metrics over REST and gRPC: the prediction form of each family, confidence intervals, and
+//! Metrics over REST and gRPC: each family's prediction form, confidence intervals, and
 //! validation errors.
 
 use assay_proto::v1;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Expect, World, field_error, field_errors, string, with_token, world};
 use crate::uploads;
 
-/// Publishes a suite of `metric` with the items `i0`, `i1`, … and the given answers.
+/// Publishes a suite for `metric` with the items `i0`, `i1`, … and the given answers.
 pub async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value]) -> String {
     let name = metric.replace('@', "-");
     let folder = world
@@ -106,7 +106,7 @@ async fn numbers_and_probabilities_match_on_both_protocols() {
     )
     .await;
     let result = &job["result"];
-    // One prediction is missing: its error is the spread of the answers.
+    // One prediction is missing: its error is the answers' spread.
     close(&result["value"], (1.0 + 0.0 + 0.5 + 5.0) / 4.0);
     close(
         &result["metrics"]["rmse"],

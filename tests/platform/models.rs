@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/models`: the catalog and the model cards.
+//! The `/v1/models` endpoints: the catalog and the model cards.
 
 use assay_proto::v1;
 use assay_proto::v1::model_service_client::ModelServiceClient;

@@ -10,9 +10,9 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// A server of TXT, A and AAAA records. Dropping it stops it.
+/// A server for TXT, A and AAAA records. Dropping it stops it.
 pub struct NameServer {
-    /// The UDP address of the server.
+    /// The server's UDP address.
     pub address: SocketAddr,
     texts: Texts,
     hosts: Hosts,
@@ -20,13 +20,13 @@ pub struct NameServer {
     serving: JoinHandle<()>,
 }
 
-/// TXT records by name; each record is a list of strings.
+/// TXT records by name; each record is a string list.
 type Texts = Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>;
 
 /// Addresses by name, for each query in turn; the last ones for all further queries.
 type Hosts = Arc<Mutex<HashMap<Name, Vec<Vec<IpAddr>>>>>;
 
-/// Number of queries by name.
+/// Queries by name.
 type Asked = Arc<Mutex<HashMap<Name, usize>>>;
 
 impl NameServer {
@@ -48,7 +48,7 @@ impl NameServer {
         }
     }
 
-    /// Removes all records of a name.
+    /// Removes all records for a name.
     pub fn hide(&self, name: &str) {
         self.texts
             .lock()
@@ -66,14 +66,14 @@ impl NameServer {
             .unwrap_or(0)
     }
 
-    /// Sets the addresses of a name: the first ones for the first query, and so on.
+    /// Sets a name's addresses: the first ones for the first query, and so on.
     pub fn resolve(&self, name: &str, addresses: &[&[IpAddr]]) {
         let name = Name::from_ascii(format!("{name}.")).unwrap();
         let addresses = addresses.iter().map(|one| one.to_vec()).collect();
         self.hosts.lock().unwrap().insert(name, addresses);
     }
 
-    /// Adds a record that consists of these strings.
+    /// Adds a record with these strings.
     pub fn show(&self, name: &str, pieces: &[&str]) {
         let name = Name::from_ascii(format!("{name}.")).unwrap();
         let pieces = pieces.iter().map(|piece| (*piece).to_owned()).collect();

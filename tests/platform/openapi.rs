@@ -64,7 +64,7 @@ async fn committed_document_matches_served_document() {
     assert_eq!(printed["info"].get("x-git-sha"), build.as_ref());
 }
 
-/// Returns the operations of the document, such as `GET /v1/me`.
+/// Returns the document's operations, such as `GET /v1/me`.
 fn operations(document: &Value) -> BTreeSet<String> {
     let paths = document["paths"].as_object().unwrap().iter();
     paths
@@ -173,7 +173,7 @@ impl Conformance {
         }
     }
 
-    /// Returns the validation errors of a value against a schema.
+    /// Validates a value against a schema, and returns the errors.
     fn schema_errors(&self, schema: &Value, value: &Value) -> Vec<String> {
         let whole = json!({"allOf": [schema], "components": self.document["components"]});
         let options = jsonschema::options()
@@ -285,7 +285,7 @@ fn forbid_additional_properties(schema: &mut Value) {
     }
 }
 
-/// Returns the settings of an installation with all optional parts: terms, and a name server.
+/// Returns the settings for an installation with all optional parts: terms, and a name server.
 pub fn installation(name_server: &NameServer) -> Plan {
     let settings = [
         ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),

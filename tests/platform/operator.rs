@@ -1,4 +1,4 @@
-//! The operator's commands of `assay-api`, and startup errors of both binaries.
+//! The operator's commands of `assay-api`, and both binaries' startup errors.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -432,14 +432,14 @@ async fn start_waits_for_unavailable_database() {
     }
 }
 
-/// The result of `assay-api doctor`: its exit code, and the outcome of each check with its finding.
+/// The `assay-api doctor` result: its exit code, and each check's outcome with its finding.
 struct Diagnosis {
     code: Option<i32>,
     checks: BTreeMap<String, (String, String)>,
     text: String,
 }
 
-/// Runs `assay-api doctor` with settings that replace those of the process.
+/// Runs `assay-api doctor` with settings that replace the process's.
 fn diagnose(world: &World, process: &str, changed: &[(&str, &str)]) -> Diagnosis {
     let mut settings = world.stack.operator_env();
     let url = match process {
@@ -545,7 +545,7 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
         .fetch_one(&mut db)
         .await
         .unwrap();
-    // Faults of PostgreSQL: how they are made, and undone; the check, and its remedy.
+    // PostgreSQL faults: how they are made, and undone; the check, and its remedy.
     let faults: [(&str, &str, &str, &str); 8] = [
         (
             "alter database :db set default_transaction_read_only = on",
@@ -611,7 +611,7 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
         run(&mut db, &undo.replace(":role", &role)).await;
         run(&mut db, "select pg_reload_conf()").await;
     }
-    // Faults of the settings.
+    // Setting faults.
     let other_role = &world.stack.database.worker_url;
     let taken = format!("{}", 100_000);
     for (setting, value, check, remedy) in [
@@ -643,7 +643,7 @@ async fn doctor_finds_each_fault_and_names_its_remedy() {
         let found = diagnose(&world, "api", &[(setting, value)]);
         found.assert_fails(check, remedy);
     }
-    // Faults of Redis.
+    // Redis faults.
     for (plant, undo, check, remedy) in [
         (
             "replicaof 127.0.0.1 1",

@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/orgs`: creating, reading and updating organizations.
+//! The `/v1/orgs` endpoints: creating, reading and updating organizations.
 
 use assay_proto::v1;
 use assay_proto::v1::org_service_client::OrgServiceClient;

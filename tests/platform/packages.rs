@@ -1,4 +1,4 @@
-//! Publication of packages: what is refused, and what it leaves behind.
+//! Publishing packages: what is refused, and what it leaves behind.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub async fn publish(world: &World, folder: &Path, org: Option<&str>) -> Result<
     published.map_err(|trouble| trouble.to_string())
 }
 
-/// Returns a copy of a package in a folder that a test may change.
+/// Copies a package into a folder that a test may change.
 pub fn copy(world: &World, name: &str) -> PathBuf {
     let folder = world
         .stack
@@ -42,7 +42,7 @@ pub fn with_model(world: &World, name: &str, change: impl FnOnce(&mut Value)) ->
     folder
 }
 
-/// Returns the number of files of packages in the artifact store.
+/// Returns the packages' file count in the artifact store.
 fn stored_files(folder: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return 0;

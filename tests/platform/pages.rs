@@ -1,4 +1,4 @@
-//! Listings: pages, cursors, limits of the listed resources, and cost.
+//! Listings: pages, cursors, the listed resources' limits, and cost.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::harness::{
     world, world_with,
 };
 
-/// Returns all entries of a listing, read page by page.
+/// Returns all entries in a listing, read page by page.
 async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
     let mut entries = Vec::new();
     let mut cursor = String::new();
@@ -92,7 +92,7 @@ async fn keys_are_listed_in_pages() {
             .map(|key| string(&key["id"]))
             .collect::<Vec<_>>()
     );
-    // The last row of a page may be deleted before the next page is read.
+    // A page's last row may be deleted before the next page is read.
     let cursor = string(&first.body["next_cursor"]);
     let last = string(&first.body["keys"][99]["id"]);
     sqlx::query("delete from api_keys where id = $1")
@@ -175,7 +175,7 @@ async fn members_invites_and_domains_are_listed_in_pages() {
     }
 }
 
-/// Asserts that `expected` of these concurrent calls succeed, and that all others are rejected
+/// Asserts that `expected` concurrent calls succeed, and that all others are rejected
 /// because of the limit.
 fn assert_some_pass(responses: Vec<Response>, expected: usize, limit: &str) {
     let (created, rejected): (Vec<Response>, Vec<Response>) = responses

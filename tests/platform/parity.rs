@@ -1,4 +1,4 @@
-//! Compares REST and gRPC, driven by the tables of routes and rpcs: each operation, rejection and
+//! Compares REST and gRPC, driven by the route and rpc tables: each operation, rejection and
 //! validation error, called over both protocols with the same state, has equal fields and codes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,8 +54,8 @@ fn every_operation_exists_on_both_protocols() {
         .iter()
         .map(|route| format!("{} {}", route.method, route.path))
         .collect();
-    // Some operations only have an rpc that streams its responses. Other such rpcs are another form of
-    // an operation with a unary rpc.
+    // Some operations only have an rpc that streams its responses. Other such rpcs are another form
+    // for an operation with a unary rpc.
     let streamed = mirrored(MethodDescriptor::is_server_streaming);
     let streamed = streamed.into_keys().filter(|line| rest.contains(line));
     assert_eq!(
@@ -65,7 +65,7 @@ fn every_operation_exists_on_both_protocols() {
     );
 }
 
-/// A codec of encoded messages, without their types.
+/// A codec for encoded messages, without their types.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -100,7 +100,7 @@ impl Decoder for Raw {
     }
 }
 
-/// REST and gRPC clients of one API process.
+/// REST and gRPC clients for one API process.
 pub struct Protocols {
     rpcs: BTreeMap<String, MethodDescriptor>,
     channel: Channel,
@@ -126,7 +126,7 @@ impl Protocols {
         &self.rpcs[&format!("{} {}", route.method, route.path)]
     }
 
-    /// Makes the same call over gRPC: path parameters and body become the fields of one message.
+    /// Makes the same call over gRPC: path parameters and body become one message's fields.
     pub async fn call(
         &self,
         route: &Route,
@@ -137,7 +137,7 @@ impl Protocols {
         self.call_rpc(self.rpc(route), route, token, id, body).await
     }
 
-    /// Makes the call of a route by this rpc.
+    /// Makes a route's call by this rpc.
     pub async fn call_rpc(
         &self,
         rpc: &MethodDescriptor,
@@ -173,7 +173,7 @@ pub fn encoded(rpc: &MethodDescriptor, route: &Route, id: &str, body: &Value) ->
     prost::Message::encode_to_vec(&message)
 }
 
-/// Returns the names of a path's parameters, in order.
+/// Returns a path's parameter names, in order.
 fn parameters(path: &str) -> Vec<&str> {
     path.split('{')
         .skip(1)
@@ -182,10 +182,10 @@ fn parameters(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Converts the path parameters and the body of a REST call into the fields of a message.
+/// Converts the path parameters and a REST call's body into a message's fields.
 fn message(route: &Route, id: &str, body: &Value) -> Value {
     let mut fields = Map::new();
-    // The id of a delivery begins with the one of its webhook.
+    // A delivery's id begins with its webhook's.
     let mut ids = id.split("/deliveries/");
     for name in parameters(route.path) {
         let value = match name {
@@ -195,7 +195,7 @@ fn message(route: &Route, id: &str, body: &Value) -> Value {
         fields.insert(name.to_owned(), value);
     }
     match body {
-        // The body of an upload part is its raw content.
+        // An upload part's body is its raw content.
         body if route.path.ends_with("/parts/{number}") => {
             use base64::Engine as _;
             fields.insert(
@@ -219,8 +219,8 @@ fn message(route: &Route, id: &str, body: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Converts predictions, whose form follows from the JSON type on REST, into the typed form of
-/// gRPC.
+/// Converts predictions, whose form follows from the JSON type on REST, into gRPC's typed
+/// form.
 fn typed(predictions: Value) -> Value {
     let Value::Array(predictions) = predictions else {
         return predictions;
@@ -237,7 +237,7 @@ fn typed(predictions: Value) -> Value {
     predictions.into_iter().map(one).collect()
 }
 
-/// Normalizes what the protocols encode differently: the digits of timestamps, absent fields, and
+/// Normalizes what the protocols encode differently: timestamp digits, absent fields, and
 /// the wrapping message.
 fn comparable(value: Value) -> Value {
     match value {
@@ -254,7 +254,7 @@ fn comparable(value: Value) -> Value {
             if fields.get("suite_id") == Some(&json!("")) {
                 fields.remove("suite_id");
             }
-            // A nullable pair of numbers is null in JSON and an empty list in a message.
+            // A nullable number pair is null in JSON and an empty list in a message.
             let is_null_pair =
                 |name: &str, value: &Value| ["ci95", "clip"].contains(&name) && value == &json!([]);
             let present = fields
@@ -283,7 +283,7 @@ fn narrowed(value: Value) -> Value {
     }
 }
 
-/// Splits scored items of a message into the two arrays that JSON has.
+/// Splits a message's scored items into the two arrays that JSON has.
 fn split_scored(fields: &mut Map<String, Value>) {
     let Some(Value::Array(scored)) = fields.get("prediction") else {
         return;
@@ -432,7 +432,7 @@ fn grpc_error(status: &Status) -> ErrorParts {
     (reason, status.message().to_owned(), field_errors.collect())
 }
 
-/// Returns `true` if the gRPC code and the HTTP status are in the same row of the contract's table.
+/// Returns `true` if the gRPC code and the HTTP status are in the same row in the contract's table.
 fn codes_correspond(http: u16, grpc: Code) -> bool {
     let expected: &[Code] = match http {
         400 | 422 => &[Code::InvalidArgument],
@@ -486,7 +486,7 @@ async fn call_both(
             );
             assert!(status.get_details_request_info().is_some(), "{context}");
             match error_code(&rest).as_str() {
-                // ResourceInfo names the kind of a missing resource, and the resource whose state
+                // ResourceInfo names a missing resource's kind, and the resource whose state
                 // conflicts.
                 "not_found" => assert!(
                     status
@@ -511,7 +511,7 @@ async fn call_both(
                 }
                 _ => {}
             }
-            // Values of REST headers are also in the gRPC details.
+            // REST header values are also in the gRPC details.
             let wait = status
                 .get_details_retry_info()
                 .and_then(|details| details.retry_delay)
@@ -655,7 +655,7 @@ async fn response_fields_match_on_both_protocols() {
             comparable(rest.body)
         };
         let mut theirs = unwrapped(comparable(grpc), &both.rpc(route).output());
-        // Another snapshot of the queue, or another checkpoint of the log, can be stored between the
+        // Another queue snapshot, or another log checkpoint, can be stored between the
         // calls.
         let moved = |ours: &Value, theirs: &Value| match route.path {
             "/v1/queue" => ours["as_of"] != theirs["as_of"],
@@ -691,7 +691,7 @@ async fn response_fields_match_on_both_protocols() {
     }
 }
 
-/// Returns invalid values of a field that both protocols can encode.
+/// Returns invalid field values that both protocols can encode.
 fn invalid_values(rpc: &MethodDescriptor, name: &str) -> Vec<Value> {
     let Some(field) = rpc.input().get_field_by_name(name) else {
         panic!("{}: no field {name}", rpc.full_name())
@@ -770,7 +770,7 @@ async fn invalid_fields_match_on_both_protocols() {
     assert!(compared > 60, "{compared}");
 }
 
-/// Returns the route of the table with this method and path.
+/// Returns the table's route with this method and path.
 fn route(line: &str) -> &'static Route {
     ROUTES
         .iter()
@@ -948,7 +948,7 @@ fn document() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Follows the reference of a schema, also as the non-null alternative of a nullable one.
+/// Follows a schema's reference, also as the non-null alternative of a nullable one.
 fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     let one_of = schema["oneOf"]
         .as_array()
@@ -1067,7 +1067,7 @@ fn message_fields_match_json_names() {
         if output.package_name() == "assay.v1" {
             assert_same_names(&document, schema, &output, &line);
         }
-        // The inputs of a call: parameters and body.
+        // A call's inputs: parameters and body.
         let theirs: BTreeSet<_> = rpc
             .input()
             .fields()

@@ -1,5 +1,5 @@
 //! Plans of statements: those that each job executes, whose plans are made when the tables are small
-//! and used until the tables have grown, and those of the listing of jobs.
+//! and used until the tables have grown, and the job listing's.
 
 use assay_core::store::{self, PoolProfile};
 use assay_tests::stack::Plan;
@@ -77,7 +77,7 @@ const MANY: &str = "
     ) r;
     analyze jobs";
 
-/// Returns the number of rows that a plan read of the table `jobs`, also in vain.
+/// Returns how many rows a plan read of the table `jobs`, also in vain.
 fn rows_of_jobs(node: &Value) -> f64 {
     let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
     let own = if node["Relation Name"] == "jobs" {

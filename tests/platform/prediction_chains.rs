@@ -65,7 +65,7 @@ async fn one_call_scores_like_submission_by_hand() {
     assert!((0.05..0.95).contains(&value), "{value}");
 }
 
-/// A pool of the roles of an installation without workers, in which the test acts as the worker.
+/// A pool with the roles of an installation without workers, in which the test acts as the worker.
 struct Roles {
     owner: PgPool,
     api: PgPool,
@@ -95,7 +95,7 @@ impl Roles {
     }
 }
 
-/// Runs SQL as the owner of the database.
+/// Runs SQL as the database's owner.
 async fn run(database: &mut PgConnection, sql: &str, job_id: &str) {
     sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(job_id)
@@ -365,7 +365,7 @@ async fn suite_limits_hold_for_chained_evals() {
     create(&world.key(), evaluated())
         .await
         .expect_error(403, "forbidden");
-    // The eval items of the month count as well.
+    // The month's eval items count as well.
     publish_dishes(&world, "4", "").await;
     world
         .stack
@@ -415,7 +415,7 @@ async fn running_jobs_keep_model_and_suite_version() {
     assert_eq!(current["result"]["model_version"], "2");
 }
 
-/// Kills of a worker and of the engine in the middle of a job.
+/// Kills a worker and the engine in the middle of a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_processes_leave_one_output() {
     let mut world = prediction_world(1).await;

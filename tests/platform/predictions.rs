@@ -17,7 +17,7 @@ use crate::serving::package;
 use crate::storage::assert_storage_full;
 use crate::uploads::{complete, open, put, uploaded};
 
-/// The id of the model in `tests/engines/packages/embedded`. Its context has 12 events.
+/// The model's id in `tests/engines/packages/embedded`. Its context has 12 events.
 pub const MODEL: &str = "embedded";
 
 /// A suite whose items have sequences of the model's items.
@@ -114,7 +114,7 @@ pub async fn predicted(world: &World, body: Value) -> Value {
     job
 }
 
-/// Returns the output of a job.
+/// Returns a job's output.
 pub async fn output(client: &Client, job: &Value) -> String {
     let path = format!("/v1/jobs/{}/output", string(&job["id"]));
     let response = client.request("GET", &path).send().await.unwrap();
@@ -122,7 +122,7 @@ pub async fn output(client: &Client, job: &Value) -> String {
     response.text().await.unwrap()
 }
 
-/// Returns the lines of an output.
+/// Returns an output's lines.
 pub fn lines(output: &str) -> Vec<Value> {
     let lines = output.lines();
     lines
@@ -855,7 +855,7 @@ async fn month_admits_exactly_its_predict_items() {
     let path = format!("/v1/models/{MODEL}/predict");
     world.key().post(&path, &some(1)).await.expect_status(429);
     assert_eq!(charged(&world).await, (max as i64, 0));
-    // Evals have a limit of their own.
+    // Evals have their own limit.
     world
         .submit(&crate::harness::one_prediction())
         .await
@@ -865,7 +865,7 @@ async fn month_admits_exactly_its_predict_items() {
 #[tokio::test(flavor = "multi_thread")]
 async fn job_that_cannot_finish_is_refused() {
     let world = prediction_world(0).await;
-    // So slow that the time of one call of the engine suffices for 20 sequences.
+    // So slow that the time for one engine call suffices for 20 sequences.
     let cores = std::thread::available_parallelism().unwrap().get();
     let most = 20;
     let sequence_us = 60 * 1_000_000 * cores / most;

@@ -157,7 +157,7 @@ const METRICS: [&str; 17] = [
 ];
 
 /// Scores the golden vectors of a metric by a job. Writes the answers and the predictions below
-/// `folder`, and returns the case for the tests of the scorer.
+/// `folder`, and returns the case for the scorer's tests.
 async fn scored_by_job(
     world: &World,
     folder: &Path,

@@ -28,7 +28,7 @@ async fn client_of(world: &World, plan: &str) -> Client {
     world.client(&org(&world.stack, plan).await.key)
 }
 
-/// Submits an upload with this number of predictions, and returns the id of the job.
+/// Submits an upload with this many predictions, and returns the job's id.
 async fn submit(client: &Client, predictions: usize) -> String {
     let body = site::upload_predictions(client, predictions).await.unwrap();
     let submitted = client.post("/v1/evals", &body).await.expect_status(202);
@@ -227,7 +227,7 @@ async fn unclaimed_jobs_are_counted_as_ahead() {
         places().await == in_order
     })
     .await;
-    // Small jobs carry their notification, so it was sent for each of them.
+    // Small jobs carry their notification, so it was sent for each.
     let notified: i64 = sqlx::query_scalar(
         "select count(*) from jobs where status = 'queued' and dispatched_at is not null",
     )

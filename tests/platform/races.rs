@@ -1,7 +1,7 @@
 //! Races of concurrent requests over two API processes, repeated many times: invariants that hold
 //! in any order.
 //!
-//! `TEST_RACE_ROUNDS` sets the number of rounds of each race; a hundred rounds take some minutes.
+//! `TEST_RACE_ROUNDS` sets the round count of each race; a hundred rounds take some minutes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::harness::{
     world_with,
 };
 
-/// Number of concurrent requests.
+/// Concurrent request count.
 const CROWD: usize = 50;
 
 fn rounds() -> usize {
@@ -141,7 +141,7 @@ fn body(n: usize) -> Value {
     json!({"suite_id": "suite:lunch", "predictions": predictions})
 }
 
-/// Sends the same submission concurrently, half of the requests to each API process.
+/// Sends the same submission concurrently, half the requests to each API process.
 async fn submit_at_once(
     clients: &[Client; 2],
     crowd: usize,
@@ -635,8 +635,8 @@ async fn burst_over_minute_edge_stays_limited() {
             .map(|(_, admitted, _)| admitted)
             .sum::<usize>()
     };
-    // The second burst crosses the edge of the minute, independently of the fraction of a second of
-    // the first.
+    // The second burst crosses the edge of the minute, independently of the first one's fraction of
+    // a second.
     for at in [0.0, 58.5, 59.0, 59.3, 59.6, 59.9, 60.2, 60.5, 61.0, 61.5] {
         tokio::time::sleep_until((began + Duration::from_secs_f64(at)).into()).await;
         send().await;
@@ -653,7 +653,7 @@ async fn burst_over_minute_edge_stays_limited() {
     }
 }
 
-/// Returns the clock of the database, in seconds.
+/// Returns the database's clock, in seconds.
 async fn seconds_of_database(database: &mut PgConnection) -> f64 {
     sqlx::query_scalar("select extract(epoch from clock_timestamp())::float8")
         .fetch_one(database)

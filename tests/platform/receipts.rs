@@ -435,7 +435,7 @@ async fn strangers_verify_receipts_of_a_retired_suite() {
     );
 }
 
-/// Returns the number of entries of the checkpoint in a receipt.
+/// Returns the entry count of the checkpoint in a receipt.
 fn checkpoint_size(receipt: &Value) -> u64 {
     let proof = string(&receipt["log"]["proof"]);
     let checkpoint = proof.split_once("\n\n").unwrap().1;
@@ -526,7 +526,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Returns the step at which the verification of a folder of evidence fails; `ok` if none does.
+/// Returns the step at which verifying an evidence folder fails; `ok` if none does.
 fn failing_step(folder: &Path) -> String {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let (keys, earlier) = (read("jwks.json"), read("earlier"));
@@ -832,7 +832,7 @@ async fn ready(process: Process) -> Process {
     process
 }
 
-/// Number of SIGKILLs of the log; each comes with ten jobs.
+/// SIGKILLs that the log gets; each comes with ten jobs.
 fn kills() -> usize {
     std::env::var("TEST_LOG_KILLS").map_or(10, |kills| kills.parse().unwrap())
 }
@@ -992,7 +992,7 @@ async fn kill_the_log(world: &World, kills: usize) -> Vec<String> {
     checkpoints
 }
 
-/// Waits until this number of receipts is in a checkpoint. Returns the id, the signature and the
+/// Waits until this many receipts is in a checkpoint. Returns the id, the signature and the
 /// index of each.
 async fn wait_until_logged(
     db: &mut sqlx::PgConnection,
@@ -1009,8 +1009,8 @@ async fn wait_until_logged(
     receipts
 }
 
-/// Checks that no index is missing or used twice, that each entry of a receipt is the hash of its
-/// signature, and that each checkpoint is one of the tree of all entries.
+/// Checks that no index is missing or used twice, that each entry of a receipt is its signature's
+/// hash, and that each checkpoint belongs to the tree of all entries.
 async fn expect_one_tree(db: &mut sqlx::PgConnection, checkpoints: impl Iterator<Item = &String>) {
     let rows = sqlx::query("select index, hash from log_entries order by index");
     let rows = rows.fetch_all(&mut *db).await.unwrap();
@@ -1087,7 +1087,7 @@ async fn seconds_to_a_proof(db: &mut sqlx::PgConnection, job_ids: &[String]) -> 
     p99.fetch_one(db).await.unwrap()
 }
 
-/// Runs `assay-api log recover` with the settings of the log.
+/// Runs `assay-api log recover` with the log's settings.
 async fn recovered(world: &World) -> Value {
     let mut env = BTreeMap::from([
         (
@@ -1172,7 +1172,7 @@ async fn roles_have_only_their_rights_on_receipts() {
     );
     assert_eq!(allowed("select org_id from receipts").await, ["api"]);
     assert_eq!(allowed("select from orgs").await, ["api", "worker"]);
-    // The owner of the schema cannot change a signature by mistake either.
+    // The schema's owner cannot change a signature by mistake either.
     let mut db = world.database().await;
     for sql in [
         "update receipts set signature = sha512(signature)",

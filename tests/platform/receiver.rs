@@ -31,7 +31,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Returns the value of a header.
+    /// Returns a header's value.
     pub fn header(&self, name: &str) -> &str {
         self.headers[name].to_str().unwrap()
     }
@@ -41,7 +41,7 @@ impl Received {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// Returns the request as the client libraries verify it, with the secret of its webhook.
+    /// Returns the request as the client libraries verify it, with its webhook's secret.
     pub fn to_verify(&self, secret: &str) -> Value {
         let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
         let headers = names.map(|name| (name.to_owned(), json!(self.header(name))));
@@ -58,7 +58,7 @@ type Requests = Arc<Mutex<Vec<Received>>>;
 
 /// A receiver. Dropping it stops it.
 pub struct Receiver {
-    /// The address of the receiver.
+    /// The receiver's address.
     pub address: SocketAddr,
     requests: Requests,
     serving: JoinHandle<()>,
@@ -81,7 +81,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the URL of a path.
+    /// Returns a path's URL.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -93,7 +93,7 @@ impl Receiver {
         of_path.cloned().collect()
     }
 
-    /// Waits for this number of requests with a path, and returns them.
+    /// Waits for this many requests with a path, and returns them.
     pub async fn wait_for(&self, path: &str, count: usize) -> Vec<Received> {
         wait_until("requests of webhooks", async || {
             let requests = self.requests.lock().unwrap();
@@ -103,7 +103,7 @@ impl Receiver {
         self.received(path)
     }
 
-    /// Returns the ids of the events of all requests.
+    /// Returns the event ids in all requests.
     pub fn event_ids(&self) -> HashSet<String> {
         let requests = self.requests.lock().unwrap();
         let ids = requests.iter().map(|request| request.header("webhook-id"));

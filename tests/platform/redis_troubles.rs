@@ -53,7 +53,7 @@ async fn info(world: &World, section: &str, name: &str) -> usize {
 
 async fn metric(world: &World, name: &str) -> f64 {
     let metrics = scrape(&world.stack.apis[0]).await;
-    // The sum of all series of the name.
+    // The sum over all series with the name.
     let values = metrics.lines().filter(|line| {
         line.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with([' ', '{']))
@@ -86,7 +86,7 @@ async fn submit_jobs(world: &World, name: &str, jobs: usize) {
     }
 }
 
-/// Returns the number of admitted requests of a new organization. Asserts that later requests
+/// Returns how many requests by a new organization are admitted. Asserts that later requests
 /// return 429.
 async fn admitted(world: &World, name: &str) -> usize {
     let free = org(&world.stack, "free").await;

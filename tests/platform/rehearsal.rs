@@ -25,7 +25,7 @@ use crate::receiver::Receiver;
 use crate::serving::package;
 use crate::webhooks::Webhook;
 
-/// The name of the transparency log.
+/// The transparency log's name.
 const ORIGIN: &str = "assay.example/log";
 
 /// Returns the objects that Helm renders from the chart's default values.
@@ -58,7 +58,7 @@ fn rendered() -> Result<Vec<Value>, MissingTool> {
     Ok(serde_saphyr::from_multiple(&String::from_utf8(made).unwrap()).unwrap())
 }
 
-/// Returns the pod specification of the only object of this kind and component.
+/// Returns the pod specification of the only object with this kind and component.
 fn pod<'a>(objects: &'a [Value], kind: &str, component: &str) -> (&'a Value, &'a Value) {
     let is = |object: &&Value| {
         object["kind"] == kind
@@ -71,7 +71,7 @@ fn pod<'a>(objects: &'a [Value], kind: &str, component: &str) -> (&'a Value, &'a
     (object, &object["spec"]["template"]["spec"])
 }
 
-/// Returns the pod specification with the address of an engine instead of the name of its Service,
+/// Returns the pod specification with an engine's address instead of its Service's name,
 /// which only a cluster resolves.
 fn with_engine(spec: &Value, engine: SocketAddr) -> Value {
     let mut spec = spec.clone();
@@ -222,7 +222,7 @@ impl Pod {
     }
 
     /// Sends SIGTERM. Asserts that the grace period of the pod is longer than the drain, that the
-    /// process exits with success, and that it has written nothing outside of its volumes.
+    /// process exits with success, and that it has written nothing outside its volumes.
     fn terminate(&self, spec: &Value) {
         let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap();
         let slept = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]

@@ -30,7 +30,7 @@ pub enum Class {
     Session,
     /// The session of a member or owner.
     Member,
-    /// The session of an owner.
+    /// An owner's session.
     Owner,
     /// Any session, also of a user without an organization.
     Person,
@@ -49,9 +49,9 @@ pub enum Who {
     Key,
     /// The session of a viewer.
     Viewer,
-    /// The session of a member.
+    /// A member's session.
     Member,
-    /// The session of an owner.
+    /// An owner's session.
     Owner,
     /// The session of a user without an organization.
     UserWithoutOrg,
@@ -124,9 +124,9 @@ pub enum Resource {
     Board,
     /// An entry of that board; always the same one, because few jobs can enter.
     Entry,
-    /// The receipt of a succeeded job.
+    /// A succeeded job's receipt.
     Receipt,
-    /// A file of a retired suite. Its id is `suite:…/opening/….ndjson`.
+    /// A retired suite's file. Its id is `suite:…/opening/….ndjson`.
     OpenedFile,
     /// A succeeded prediction job.
     Predicted,
@@ -143,7 +143,7 @@ pub enum Resource {
     Webhook,
     /// A delivery of such a webhook. Its id is `whk_…/deliveries/dlv_…`.
     Delivery,
-    /// The id of no session of the caller: sessions are visible to their user only.
+    /// An id that no caller's session has: sessions are visible to their user only.
     Session,
     /// A published resource, which belongs to no organization.
     Suite,
@@ -200,7 +200,7 @@ impl Resource {
 /// One operation of the API, with a request that the tests send.
 pub struct Route {
     pub method: &'static str,
-    /// The path pattern of the router.
+    /// The router's path pattern.
     pub path: &'static str,
     pub resource: Resource,
     /// The body of a valid request.
@@ -486,10 +486,10 @@ fn with_request() -> Vec<Route> {
 /// Version and URL of the terms that an installation needs for the table.
 pub const TERMS: (&str, &str) = ("2026-01", "https://terms.example");
 
-/// A placeholder in a body for the id of the resource, if the path does not contain it.
+/// A placeholder in a body for the resource's id, if the path does not contain it.
 const RESOURCE_ID_PLACEHOLDER: &str = "the resource";
 
-/// Returns the body with the id of the resource in place of the placeholder.
+/// Returns the body with the resource's id in place of the placeholder.
 pub fn with_resource_id(mut body: Value, id: &str) -> Value {
     for (_, value) in body
         .as_object_mut()
@@ -516,12 +516,12 @@ fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
 }
 
-/// Returns the body of a comparison of a job with itself.
+/// Returns the body for comparing a job with itself.
 fn comparison() -> Value {
     json!({"job_a": RESOURCE_ID_PLACEHOLDER, "job_b": RESOURCE_ID_PLACEHOLDER})
 }
 
-/// Returns the body of a serving request.
+/// Returns a serving request's body.
 fn sequences() -> Value {
     json!({"sequences": [{"sequence_id": "p", "events": [{"item_id": "dish-01"}]}]})
 }
@@ -536,12 +536,12 @@ fn upload() -> Value {
     json!({"kind": "predictions"})
 }
 
-/// Returns the body of a webhook. The name of its receiver does not exist.
+/// Returns a webhook's body. Its receiver's name does not exist.
 fn webhook() -> Value {
     json!({"url": "https://receiver.invalid/", "events": ["ping"]})
 }
 
-/// Returns the content of a part: one line of predictions.
+/// Returns a part's content: one line of predictions.
 fn part() -> Value {
     one_prediction()[0].clone()
 }
@@ -577,7 +577,7 @@ impl Route {
     /// Returns the path with this id; a part number is 1.
     pub fn path_of(&self, id: &str) -> String {
         let path = self.path.replace("{number}", "1");
-        // The id of a delivery begins with the one of its webhook.
+        // A delivery's id begins with its webhook's.
         match (path.find('{'), path.rfind('}')) {
             (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
             _ => path,
@@ -605,7 +605,7 @@ impl Route {
     }
 }
 
-/// Clients of every kind of caller, for one organization.
+/// Clients for every kind of caller, for one organization.
 pub struct Callers(pub Vec<(Who, Client)>);
 
 impl Callers {

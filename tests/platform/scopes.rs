@@ -21,7 +21,7 @@ async fn key_with(world: &World, scope: Scope) -> Client {
     world.client(&string(&made.body["key"]))
 }
 
-/// Returns an id of the kind of resource that the route names, which does not exist.
+/// Returns an id for the kind of resource that the route names, which does not exist.
 fn unknown_id(route: &Route) -> &'static str {
     route.resource.unknown()[0]
 }
@@ -107,7 +107,7 @@ async fn every_route_requires_its_scope_on_both_protocols() {
     assert!(refused > 150 && admitted > 150, "{refused}, {admitted}");
 }
 
-/// Returns the method and path of the REST line of an rpc, which may say more.
+/// Returns the method and path in an rpc's REST line, which may say more.
 fn rest_line(line: &str) -> String {
     let words: Vec<_> = line.split_whitespace().take(2).collect();
     words.join(" ").trim_end_matches([',', '.', ':']).to_owned()

@@ -21,10 +21,10 @@ use crate::harness::{
     Expect, World, org, scrape, string, wait_until, with_setting, with_token, world, world_with,
 };
 
-/// Number of items of the suites in these tests.
+/// Items of the suites in these tests.
 const N: usize = 40;
 
-/// Returns the `suite.toml` of a suite with half of its items sealed, which closes in this many
+/// Returns the `suite.toml` of a suite with half its items sealed, which closes in this many
 /// seconds.
 fn head(name: &str, metric: &str, seconds: i64, more: &str) -> String {
     let closes_at = assay_core::Timestamp::now().plus_micros(seconds * 1_000_000);
@@ -576,7 +576,7 @@ fn normalized(world: &World, text: &str) -> String {
         let addresses = process.listen.iter().chain([&process.admin]);
         addresses.for_each(|address| text = text.replace(&address.to_string(), "ADDRESS"));
     }
-    // The estimates of a job, and what they are computed from, depend on durations.
+    // A job's estimates, and what they are computed from, depend on durations.
     let estimates = [
         ("queue\":{", "}"),
         ("first_estimated_end_at\":", ",}"),

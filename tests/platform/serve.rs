@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 
 use crate::harness::ground;
 
-/// The largest message of the engine, in bytes.
+/// The engine's largest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A folder of packages, and an engine that serves them.

@@ -22,7 +22,7 @@ use crate::harness::{
 };
 use crate::packages::{publish, with_model};
 
-/// The id of the model in `tests/engines/packages/embedded`.
+/// The model's id in `tests/engines/packages/embedded`.
 const MODEL: &str = "embedded";
 
 /// Returns the folder of a package in `tests/engines/packages`.

@@ -23,7 +23,7 @@ use crate::harness::{
     with_token, world_with,
 };
 
-/// Maximum number of requests of one organization in progress: half of the seven connections to
+/// Maximum request count of one organization in progress: half the seven connections to
 /// PostgreSQL that serve such requests.
 const IN_PROGRESS_MAX: i64 = 4;
 

@@ -277,7 +277,7 @@ impl Statement {
         }
     }
 
-    /// Returns `true` if the statement reads or writes the table of a tenant.
+    /// Returns `true` if the statement reads or writes a tenant's table.
     fn is_on_tenant(&self) -> bool {
         self.sql
             .split(|c: char| !c.is_alphanumeric() && c != '_')
@@ -285,7 +285,7 @@ impl Statement {
     }
 
     /// Returns `true` if the statement is restricted to an organization, or inserts its rows. A
-    /// lookup for several requests joins each row with the organization of its request, `by_org`.
+    /// lookup for several requests joins each row with its request's organization, `by_org`.
     /// String literals are removed.
     fn names_organization(&self) -> bool {
         let sql = self.sql.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -311,7 +311,7 @@ fn inserts_organization(insert: &str) -> bool {
     else {
         return false;
     };
-    // No value before the organization's has a comma of its own.
+    // No value before the organization's has its own comma.
     columns
         .split(',')
         .zip(values.split(','))

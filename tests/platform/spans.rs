@@ -249,8 +249,8 @@ async fn retried_job_is_one_span_tree() {
         ["assay-api", "POST /v1/evals", "", "evaluate"],
         ["assay-api", "authenticate", "", "POST /v1/evals"],
         ["assay-api", "limit", "", "POST /v1/evals"],
-        // The worker was killed; the process that reclaimed the job exports the span of its
-        // attempt.
+        // The worker was killed; the process that reclaimed the job exports its attempt's
+        // span.
         ["assay-api", "process jobs", "1", "send jobs"],
         ["assay-api", "send jobs", "", "POST /v1/evals"],
         ["assay-worker", "fetch input", "", "process jobs"],
@@ -291,7 +291,7 @@ async fn retried_job_is_one_span_tree() {
     assert_eq!(attributes[..3], ["/v1/evals", "POST", "202"]);
     assert_eq!(attributes[3], string(&queued.body["request_id"]));
 
-    // The log lines of the request and of the job contain the same trace id.
+    // The request's and the job's log lines contain the same trace id.
     let api = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
     let lines = api
         .lines()

@@ -66,7 +66,7 @@ async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgCon
     (stream, hold)
 }
 
-/// Asserts that cleanup removes the predictions of the second submission and keeps those of the
+/// Asserts that cleanup removes the second submission's predictions and keeps those of the
 /// first.
 async fn assert_second_is_removed(world: &World) {
     let mut database = world.database().await;
@@ -417,7 +417,7 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
             open(&clients[0], json!({"kind": "predictions"})).await,
             open(&clients[1], json!({"kind": "predictions"})).await,
         ];
-        // Without a declared length, the size is known only at the end of the body.
+        // Without a declared length, the size is known only at the body's end.
         let part = || {
             reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>(
                 "x".repeat(600),
@@ -702,7 +702,7 @@ async fn expired_rows_are_deleted() {
     key.get(&format!("/v1/jobs/{}", ids[0]))
         .await
         .expect_status(404);
-    // The usage of the month remains.
+    // The month's usage remains.
     assert!(
         key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"]
             .as_i64()

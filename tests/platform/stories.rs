@@ -14,15 +14,15 @@ use tonic_types::pb::{BadRequest, ErrorInfo};
 use crate::clients::{client_env, go_client, node_with, prepare, python_with, run_json, sources};
 use crate::harness::{World, field_errors, one_prediction, string, world};
 
-/// The id of an item in both suites.
+/// An item's id in both suites.
 const ITEM: &str = "person-00/day-0";
 
-/// Starts a world in which the jobs of one suite are scored, and those of the other run until they
+/// Starts a world in which one suite's jobs are scored, and those of the other run until they
 /// are cancelled.
 async fn held() -> (World, PgConnection) {
     let world = world().await;
     crate::feedback::publish(&world, "1").await;
-    // The worker has cached the answers of the first suite.
+    // The worker has cached the first suite's answers.
     world
         .wait_until_finished(&string(&world.submit(&one_prediction()).await.body["id"]))
         .await;
@@ -141,7 +141,7 @@ impl BufCurl<'_> {
         command
     }
 
-    /// Calls a method and returns the messages of the response.
+    /// Calls a method and returns the response's messages.
     async fn call(&self, method: &str, message: &Value) -> Vec<Value> {
         let output = self.command(method, message).output().await.unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/suites`: the list of suites and the pages of their items.
+//! The `/v1/suites` endpoints: the list of suites and the pages of their items.
 
 use assay_tests::demo_suite;
 use serde_json::Value;

@@ -18,10 +18,10 @@ use crate::serving::{sequence, totals};
 
 const MODEL: &str = "swapped";
 
-/// Number of publications; `TEST_SWAPS` overrides it.
+/// Publication count; `TEST_SWAPS` overrides it.
 const VERSIONS: u64 = 8;
 
-/// Number of concurrent callers. With the publisher they have as many calls in progress as an
+/// Concurrent caller count. With the publisher they have as many calls in progress as an
 /// organization may have on two cores.
 const CALLERS: usize = 3;
 

@@ -1,4 +1,4 @@
-//! Ten thousand orphaned jobs: the sweep requeues or fails all of them in batches, and delays no
+//! Ten thousand orphaned jobs: the sweep requeues or fails all in batches, and delays no
 //! other request.
 
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ const STUCK: &str = "
     )
     update usage u set eval_items = u.eval_items + (select count(*) from kinds);";
 
-/// Returns, for each kind, the number of jobs and everything that the sweep writes.
+/// Returns, for each kind, the job count and everything that the sweep writes.
 async fn kinds(database: &mut PgConnection) -> Vec<(String, i64, Value)> {
     let sql = "select label, count(*), jsonb_agg(distinct jsonb_build_array(status, error_code, worker_id is null and deadline_at is null,
                  case when label in ('3', '4', '5') then attempts = 4 else attempts = 1 + substr(id, 10)::int % 3 end,
@@ -46,7 +46,7 @@ async fn kinds(database: &mut PgConnection) -> Vec<(String, i64, Value)> {
     sqlx::query_as(sql).fetch_all(database).await.unwrap()
 }
 
-/// Submits and reads jobs until `stop`. Returns the number of responses that arrived before it.
+/// Submits and reads jobs until `stop`. Returns how many responses arrived before it.
 async fn submit_and_read(client: Client, stop: tokio::sync::watch::Receiver<bool>) -> usize {
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let mut responses = 0;

@@ -20,13 +20,13 @@ use crate::harness::{
     World, large_prediction, one_prediction, org, scrape, string, succeed, wait_until, world_with,
 };
 
-/// Number of jobs that are reclaimed together.
+/// Jobs that are reclaimed together.
 const ROUND: usize = 25;
 
-/// Number of jobs of a round that the first worker scores. Their results share a statement.
+/// Jobs of a round that the first worker scores. Their results share a statement.
 const SCORED: usize = ROUND.div_ceil(3);
 
-/// The state of a job when the write of its first attempt arrives.
+/// A job's state when the write of its first attempt arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Late {
     Waiting,
@@ -34,7 +34,7 @@ enum Late {
     Ended,
 }
 
-/// A trigger that blocks every worker before it writes the end of an attempt, with its old
+/// A trigger that blocks every worker before it writes an attempt's end, with its old
 /// snapshot, while the advisory lock is held. The claim, the sweep and the test's own statements
 /// are not blocked.
 const GATE: &str = "
@@ -125,7 +125,7 @@ impl Takeovers {
         })
         .await;
         let jobs = self.submit().await;
-        // Results of jobs that were scored share a statement, so not each of them waits itself.
+        // Results of jobs that were scored share a statement, so not each waits itself.
         let waiting = "select (select count(*) from pg_locks where locktype = 'advisory' and not granted
                                and database = (select oid from pg_database where datname = current_database())),
                               (select count(*) from jobs where status = 'queued')";

@@ -73,7 +73,7 @@ fn read(metrics: &str) -> Vec<Series> {
         .collect()
 }
 
-/// Asserts that every series is in the table of metrics, with its labels and their values, and that
+/// Asserts that every series is in the metric table, with its labels and their values, and that
 /// every series that starts at zero is exported.
 pub fn assert_in_the_table(metrics: &str, binary: Binary) {
     let mut seen = BTreeSet::new();
@@ -140,7 +140,7 @@ pub fn assert_in_the_table(metrics: &str, binary: Binary) {
     }
 }
 
-/// Returns the sum of all series of this name with these labels.
+/// Returns the sum of all series with this name with these labels.
 pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 {
     let fits = |series: &Series| {
         series.name == name

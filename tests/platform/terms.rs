@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/terms`, and the operations that require their acceptance.
+//! The `/v1/terms` endpoints, and the operations that require their acceptance.
 
 use std::process::Command;
 
@@ -76,7 +76,7 @@ async fn keys_and_evals_require_accepted_terms() {
                 .unwrap(),
         );
     }
-    // The class of the credential is checked first.
+    // The credential's class is checked first.
     let key = world
         .key()
         .post("/v1/keys", &json!({"name": "x"}))

@@ -17,7 +17,7 @@ use crate::harness::{World, one_prediction, org, own_ground};
 /// PostgreSQL's `SSLRequest`, which a client sends before the TLS handshake.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// Creates an authority. Returns the file of its certificate, and a TLS acceptor with a certificate
+/// Creates an authority. Returns its certificate's file, and a TLS acceptor with a certificate
 /// for `localhost`.
 pub fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();

@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/uploads`, and submissions by `input_ref`.
+//! The `/v1/uploads` endpoints, and submissions by `input_ref`.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ pub async fn open(client: &Client, fields: Value) -> String {
     string(&made.body["id"])
 }
 
-/// Sends one part of an upload.
+/// Sends one upload part.
 pub async fn put(
     client: &Client,
     upload_id: &str,
@@ -1068,7 +1068,7 @@ async fn open_uploads_are_limited_to_100() {
         .expect_status(201);
 }
 
-/// Returns the ids of a listing of uploads, read in pages of three.
+/// Returns the ids in an upload listing, read in pages of three.
 async fn listed(client: &Client, query: &str) -> Vec<String> {
     let mut ids = Vec::new();
     let mut path = format!("/v1/uploads?limit=3{query}");

@@ -1,4 +1,4 @@
-//! The endpoints of `/v1/usage`, and the counting of requests.
+//! The `/v1/usage` endpoints, and the counting of requests.
 
 use assay_core::Timestamp;
 use assay_proto::v1;

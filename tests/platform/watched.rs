@@ -35,7 +35,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the contents of all files of a folder by file name.
+/// Returns the contents of all files in a folder by file name.
 fn folder(path: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(root().join(path))
         .unwrap()
@@ -441,7 +441,7 @@ impl Watching {
         response["data"].clone()
     }
 
-    /// Returns the number of series of a query's result that are numbers.
+    /// Returns how many series in a query's result are numbers.
     async fn numbers(&self, query: &str) -> usize {
         let found = self.ask("query", &[("query", query)]).await;
         let values = found["result"]

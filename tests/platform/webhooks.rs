@@ -40,7 +40,7 @@ async fn deliverer(world: &World) -> Process {
     deliverer
 }
 
-/// A webhook of an organization.
+/// An organization's webhook.
 pub struct Webhook {
     owner: Client,
     path: String,
@@ -101,7 +101,7 @@ impl Webhook {
         found.unwrap()
     }
 
-    /// Waits for the end of an attempt of a delivery, and returns the delivery.
+    /// Waits until a delivery's attempt ends, and returns the delivery.
     async fn wait_for_attempt(&self, id: &Value) -> Value {
         wait_until("an attempt of a delivery", async || {
             !self.delivery(id).await["duration_ms"].is_null()
@@ -318,7 +318,7 @@ async fn troubled_receivers_are_classified() {
             (&delivery["status"], &delivery["attempt"]),
             (&json!("pending"), &json!(1))
         );
-        // The delay starts at the end of the attempt.
+        // The delay starts at the attempt's end.
         let waits = delay(&delivery) - delivery["duration_ms"].as_f64().unwrap() / 1e3;
         assert!(
             waits > delays.0 - 0.1 && waits < delays.1,
@@ -583,7 +583,7 @@ async fn deliveries_are_listed_retried_and_recovered() {
         requests[3].header("webhook-id"),
         string(&pings[0]["event_id"])
     );
-    // A test with another type has the data of the newest event, and an id of its own.
+    // A test with another type has the newest event's data, and an id of its own.
     let test = webhook
         .post("test", json!({"type": "key.created"}))
         .await
@@ -1089,7 +1089,7 @@ async fn restored_webhook_continues_after_its_deliveries() {
             == 3
     })
     .await;
-    // As after the restore of a dump: the stored transactions are later than all of this server, and one
+    // As after a dump's restore: the stored transactions are later than all of this server, and one
     // event has no delivery yet.
     let restored = "update events set xid = (900000000000 + position)::text::xid8; \
                     update webhooks set xid = (select max(xid) from events), position = 9223372036854775807;

@@ -23,7 +23,7 @@ pub struct Binaries {
 /// A profile of cargo's builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Without optimizations, and with the allocator of the system.
+    /// Without optimizations, and with the system's allocator.
     Dev,
     /// As `cargo test` compiles: without optimizations, except in the crates that tests use most.
     Test,
@@ -99,7 +99,7 @@ fn build_selected(profile: Profile, selection: &[&str]) -> Result<Binaries, Trou
     Ok(Binaries::in_folder(&folder, is_optimized))
 }
 
-/// The arguments of cargo that select the programs of an installation. The launcher's package depends
+/// The arguments of cargo that select an installation's programs. The launcher's package depends
 /// on theirs, and is selected with them, so that all builds enable the same features in shared
 /// dependencies and compile each crate once.
 const PACKAGES: [&str; 8] = [
@@ -113,7 +113,7 @@ const PACKAGES: [&str; 8] = [
     "--bin=assay-worker",
 ];
 
-/// The package of this crate.
+/// This crate's package.
 const LAUNCHER: &str = "assay-tests";
 
 /// Returns the cargo arguments with which `cargo demo` selects packages and features in its two
@@ -172,7 +172,7 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let folder = target.join("before");
     let sources = folder.join("sources");
     // Unchanged files keep their modification times; otherwise cargo would rebuild everything. The
-    // crates get a version of their own; otherwise cargo would confuse the build of one commit with
+    // crates get their own version; otherwise cargo would confuse the build of one commit with
     // that of the other.
     let script = r#"
         rm -rf "$1.new" && mkdir -p "$1.new" "$1"
@@ -233,7 +233,7 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
 }
 
 /// Removes the variables that cargo sets for this program's own package. Some build scripts depend
-/// on them, so that their dependents would be rebuilt here, and again by the next build outside of
+/// on them, so that their dependents would be rebuilt here, and again by the next build outside
 /// this program.
 fn remove_own_cargo_env(command: &mut Command) {
     let is_own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

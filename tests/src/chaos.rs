@@ -109,7 +109,7 @@ pub enum Side {
     Redis,
 }
 
-/// The servers of an installation, and the way to reach them.
+/// An installation's servers, and the way to reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
     /// PostgreSQL and Redis, reached directly.
@@ -123,13 +123,13 @@ enum Setup {
 /// The size of a run: its submissions, clients and faults.
 #[derive(Debug, Clone)]
 pub struct Scale {
-    /// Number of submissions.
+    /// Submission count.
     pub jobs: usize,
-    /// Number of concurrent clients.
+    /// Concurrent client count.
     pub clients: usize,
-    /// Seed of the order of the faults.
+    /// Seed for the fault order.
     pub seed: u64,
-    /// Number of injections of each fault.
+    /// Injections per fault.
     pub faults: Vec<(Fault, usize)>,
     setup: Setup,
 }
@@ -259,13 +259,13 @@ pub struct Report {
     pub executions: i64,
     /// Attempts beyond the first of each job.
     pub retries: i64,
-    /// Number of retried requests by cause.
+    /// Retried requests by cause.
     pub retried_requests: BTreeMap<String, usize>,
-    /// Number of injections of each fault.
+    /// Injections per fault.
     pub faults: BTreeMap<Fault, usize>,
     /// Times from a promotion until each API process, and the first worker, served again.
     pub recovered: Vec<Duration>,
-    /// Time from the first submission to the end of the last job.
+    /// Time from the first submission to the last job's end.
     pub took: Duration,
     /// The share of `took` after the last submission was accepted.
     pub drained: Duration,
@@ -399,7 +399,7 @@ impl Request {
     }
 }
 
-/// The links of an installation; empty unless its setup is [`Setup::Links`].
+/// An installation's links; empty unless its setup is [`Setup::Links`].
 #[derive(Default)]
 struct Links {
     client: Vec<Link>,
@@ -448,7 +448,7 @@ impl Links {
     }
 }
 
-/// Adds processes to the stack that have the addresses of PostgreSQL and of its standby.
+/// Adds processes to the stack that have the addresses of PostgreSQL and its standby.
 async fn launch_with_standby(
     stack: &mut Stack,
     apis: usize,
@@ -480,7 +480,7 @@ async fn launch_with_standby(
 /// The responses that one client received.
 #[derive(Default)]
 struct ClientLog {
-    /// Acknowledged submissions: the ids of their jobs, and the index of the request.
+    /// Acknowledged submissions: their job ids, and the index of the request.
     submissions: Vec<(Vec<String>, usize)>,
     wrong_replays: usize,
     retried_requests: BTreeMap<String, usize>,
@@ -680,7 +680,7 @@ impl SharedState {
             .collect())
     }
 
-    /// Returns the index of the request of a submission.
+    /// Returns the index of a submission's request.
     fn variant(&self, number: usize) -> usize {
         let predictions = self.requests.len() - 1;
         if number.is_multiple_of(PREDICTION_EVERY) {

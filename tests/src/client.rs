@@ -37,7 +37,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Returns the value of a header, or an empty string if it is missing or not visible ASCII.
+    /// Returns a header's value, or an empty string if it is missing or not visible ASCII.
     pub fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)

@@ -8,7 +8,7 @@ use crate::servers::{Servers, Trouble};
 /// The database of one stack.
 #[derive(Debug, Clone)]
 pub struct Database {
-    /// The name of the database.
+    /// The database's name.
     pub name: String,
     /// URL with the owner's role, for the operator's commands.
     pub owner_url: String,
@@ -76,7 +76,7 @@ pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Re
     ))
 }
 
-/// The kinds of processes with a role of their own: `assay_api` and so on.
+/// The kinds of processes with their own role: `assay_api` and so on.
 const KINDS: [&str; 4] = ["api", "worker", "delivery", "log"];
 
 /// Creates login roles for the kinds of processes, with exactly the privileges of `assay_api`,
@@ -141,7 +141,7 @@ pub async fn widen_plans(database: &mut PgConnection) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Raises the limits of one plan so far that tests cannot reach them.
+/// Raises one plan's limits so far that tests cannot reach them.
 ///
 /// # Errors
 /// If the database does not respond.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The id of the suite on the platform.
+/// The suite's id on the platform.
 pub const SUITE_ID: &str = "suite:lunch";
 
 const DISHES: [&str; 6] = ["curry", "dumplings", "paella", "ramen", "salad", "tacos"];
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Writes the folder of the suite, with the same contents each time.
+/// Writes the suite's folder, with the same contents each time.
 ///
 /// # Errors
 /// If the folder cannot be written.

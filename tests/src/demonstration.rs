@@ -6,7 +6,7 @@ use crate::servers::Trouble;
 use crate::stack::Stack;
 use crate::{demo_suite, playlist_suite};
 
-/// The id of the model, whose package is in `tests/models`.
+/// The model's id, whose package is in `tests/models`.
 pub const MODEL_ID: &str = "playlist-1";
 
 /// Publishes the suite of choices.

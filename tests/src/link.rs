@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::servers::{Servers, Trouble};
 
-/// Maximum number of bytes that are forwarded at once.
+/// The most bytes that are forwarded at once.
 const CHUNK: usize = 64 * 1024;
 
 /// The server behind a link.
@@ -31,7 +31,7 @@ enum Protocol {
     /// Any bytes from the server are a response.
     Opaque,
     /// PostgreSQL's protocol. A writing statement is committed when its response ends with
-    /// `ReadyForQuery` outside of a transaction.
+    /// `ReadyForQuery` outside a transaction.
     Postgres,
 }
 

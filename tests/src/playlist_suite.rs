@@ -2,10 +2,10 @@
 //! with other listeners, is published with it: `tests/models` has the model, its figures, and the same
 //! listeners in Python.
 //!
-//! A song has a genre, a mood, a popularity, and four followers, one of each mood. A listener has a
-//! favourite mood. Of 100 songs that a listener plays, 15 are drawn by popularity. The others are
-//! followers of the song before, and 65 of 100 have the favourite mood. The last song shows which four
-//! songs may follow. Only the songs before it show which one this listener prefers.
+//! A song has a genre, a mood, a popularity, and four followers, one for each mood. A listener has a
+//! favourite mood. Of 100 songs that a listener plays, 15 are drawn by popularity. The others follow
+//! the song before, and 65 in 100 have the favourite mood. The last song shows which four songs may
+//! follow. Only the songs before it show which one this listener prefers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::demo_suite::Random;
 
-/// The id of the suite on the platform.
+/// The suite's id on the platform.
 pub const SUITE_ID: &str = "suite:playlist";
 
 const LISTENERS: u64 = 600;
@@ -25,21 +25,21 @@ const GENRES: u64 = 20;
 const MOODS: usize = 4;
 const WORLD_SEED: u64 = 2026;
 const FIRST_LISTENER_SEED: u64 = 1_000_000;
-/// The length of the rankings of the baselines, which is that of the suite's metric.
+/// The length of the baselines' rankings, which is that of the suite's metric.
 const RANKED: usize = 10;
 
 /// The songs and their followers.
 struct World {
-    /// The sums of the popularities of all songs up to each.
+    /// The summed popularity of all songs up to each.
     popularity: Vec<u64>,
-    /// The followers of each song, by mood.
+    /// Each song's followers, by mood.
     followers: Vec<[usize; MOODS]>,
 }
 
 impl World {
     fn new() -> Self {
         let mut random = Random::new(WORLD_SEED);
-        // Shuffled, so that the number of a song does not show its popularity.
+        // Shuffled, so that a song's number does not show its popularity.
         let mut charts: Vec<u64> = (0..).take(SONGS).collect();
         for last in (1..SONGS).rev() {
             charts.swap(last, random.below(last as u64 + 1));
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// Draws a follower of a mood; three of four have the genre of the song if there is one.
+/// Draws a follower of a mood; three in four have the song's genre if there is one.
 fn draw_follower(
     random: &mut Random,
     traits: &[(usize, usize)],
@@ -145,7 +145,7 @@ fn contents() -> (String, String) {
     (items, answers)
 }
 
-/// Writes the folder of the suite, with the same contents each time.
+/// Writes the suite's folder, with the same contents each time.
 ///
 /// # Errors
 /// If the folder cannot be written.
@@ -162,7 +162,7 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join("answers.ndjson"), answers)
 }
 
-/// Counts over the public items of the suite: plays of each song, and what follows it.
+/// Counts over the suite's public items: plays of each song, and what follows it.
 struct Counts<'a> {
     plays: HashMap<&'a str, u64>,
     followers: HashMap<&'a str, HashMap<&'a str, u64>>,
@@ -226,7 +226,7 @@ fn prediction(item: &Value, ranked: &[&str]) -> Value {
     json!({"item_id": item["item_id"], "prediction": best})
 }
 
-/// Returns predictions for these items: the songs that are most often played in all of them.
+/// Returns predictions for these items: the songs that are most often played in all.
 pub fn by_popularity(items: &[Value]) -> Vec<Value> {
     let counts = Counts::of(items);
     items
@@ -235,8 +235,8 @@ pub fn by_popularity(items: &[Value]) -> Vec<Value> {
         .collect()
 }
 
-/// Returns predictions for these items: the songs that most often follow the listener's last song in all
-/// of them, then the most popular songs.
+/// Returns predictions for these items: the songs that most often follow the listener's last song in
+/// all, then the most popular songs.
 pub fn by_last_song(items: &[Value]) -> Vec<Value> {
     let counts = Counts::of(items);
     items

@@ -17,7 +17,7 @@ use crate::{databases, demo_suite};
 pub struct Org {
     /// The id of the organization.
     pub id: String,
-    /// The email address of its owner.
+    /// Its owner's email address.
     pub owner_email: String,
     /// The organization's API key.
     pub key: String,
@@ -52,7 +52,7 @@ pub async fn create_org(stack: &Stack, plan: &str) -> Result<Org, Trouble> {
     })
 }
 
-/// Uploads this number of predictions, in parts, and returns the body of a submission that refers to
+/// Uploads this many predictions, in parts, and returns the body of a submission that refers to
 /// them. Their items are not in the suite: there is no limit to their number.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ pub async fn run_eval(client: &Client, body: &Value) -> Result<(), Trouble> {
 
 /// A running installation with a suite, an organization and a key.
 pub struct Site {
-    /// The processes of the installation.
+    /// The installation's processes.
     pub stack: Stack,
     /// A connection to the database as its owner.
     pub database: PgConnection,

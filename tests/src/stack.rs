@@ -79,7 +79,7 @@ impl Ground {
         self.copy(made.await?).await
     }
 
-    /// Runs an operator's command on the database of this name.
+    /// Runs an operator's command on this name's database.
     async fn operate_on(&self, database: &str, arguments: &[&str]) -> Result<Value, Trouble> {
         let url = self.servers.postgres_url(database);
         let env = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), url)]);
@@ -113,9 +113,9 @@ impl Ground {
 /// The size of a stack, and its settings that differ from the defaults.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Number of API processes.
+    /// API process count.
     pub apis: usize,
-    /// Number of workers.
+    /// Worker count.
     pub workers: usize,
     /// Number of embedded engines. The first is named `default`, the others `engine-2` and so on.
     pub engines: usize,
@@ -151,7 +151,7 @@ impl Plan {
 /// A launched API process, worker or embedded engine.
 #[derive(Clone)]
 pub struct Process {
-    /// The handle of the process; dropping the last one ends the process.
+    /// The process's handle; dropping the last one ends the process.
     pub guarded: Arc<Guarded>,
     /// The address of the public listener, or of the Open Inference Protocol; `None` for a worker.
     pub listen: Option<SocketAddr>,
@@ -197,7 +197,7 @@ const RECEIPT_KEYS: &str = "ASSAY_RECEIPT_KEYS";
 const LOG_KEY: &str = "ASSAY_LOG_KEY";
 const LOG_DATABASE_URL: &str = "ASSAY_LOG_DATABASE_URL";
 
-/// The name of the receipt logs of tests.
+/// The name of receipt logs in tests.
 pub const LOG_ORIGIN: &str = "assay.test/log";
 
 /// Returns the key that signs the receipts of tests unless a plan has another one, as the setting has
@@ -208,12 +208,12 @@ pub fn receipt_key(number: u8) -> String {
     base64::engine::general_purpose::STANDARD.encode([number; 32])
 }
 
-/// Returns the private and the verifier key of the receipt logs of tests.
+/// Returns the private and the verifier key of receipt logs in tests.
 pub fn log_key() -> (String, String) {
     assay_receipts::log::new_key(LOG_ORIGIN, &[7; 32]).unwrap_or_default()
 }
 
-/// The key of the secrets of webhooks, unless a plan has another one.
+/// The key of the webhook secrets, unless a plan has another one.
 const WEBHOOK_KEY: (&str, &str) = (
     "ASSAY_WEBHOOK_KEY",
     "YXNzYXkgdGVzdHMgZGVyaXZlIHNlY3JldHMgZnJvbSB0aGlz",
@@ -223,7 +223,7 @@ impl Stack {
     /// Starts a stack and waits until all its processes are ready.
     ///
     /// # Errors
-    /// If a process does not start; the error quotes the end of its log.
+    /// If a process does not start; the error quotes its log's end.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
         Self::start_on(ground, ground.database().await?, plan).await
     }
@@ -337,7 +337,7 @@ impl Stack {
         self.launch("log", program, "log", &own, None, admin)
     }
 
-    /// Returns the settings of the keys of receipts and of their log.
+    /// Returns the settings for the keys of receipts and their log.
     pub fn signing(&self) -> [(&'static str, String); 3] {
         let given = |name: &str, default: String| self.shared.get(name).cloned().unwrap_or(default);
         [
@@ -426,7 +426,7 @@ impl Stack {
         self.launch("engine", program, "serve", &own, Some(listen), admin)
     }
 
-    /// Launches the engines of the plan of a stack without API processes, after these were launched:
+    /// Launches the engines in a stack's plan without API processes, after these were launched:
     /// an engine does not wait long for the artifact store, which the API creates.
     ///
     /// # Errors
@@ -537,7 +537,7 @@ impl Stack {
         operate(&self.ground.binaries.api, &self.operator_env(), arguments).await
     }
 
-    /// Returns the setting `ASSAY_ARTIFACTS`, the folder of the artifacts.
+    /// Returns the setting `ASSAY_ARTIFACTS`, the artifact folder.
     pub fn artifacts(&self) -> PathBuf {
         self.shared
             .get("ASSAY_ARTIFACTS")
@@ -654,7 +654,7 @@ impl Process {
     /// Waits until `/readyz` of the process returns success.
     ///
     /// # Errors
-    /// If it exits or does not become ready in time; the error quotes the end of its log.
+    /// If it exits or does not become ready in time; the error quotes its log's end.
     pub async fn ready(&self) -> Result<(), Trouble> {
         let client = http_builder().build().unwrap_or_default();
         let url = format!("http://{}/readyz", self.admin);

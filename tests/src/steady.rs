@@ -30,7 +30,7 @@ use crate::wait::wait_timeout;
 pub struct Seen {
     /// Time of each request from its start until its response was read.
     pub times: Vec<Duration>,
-    /// Number of failed requests by HTTP status or error.
+    /// Failed requests by HTTP status or error.
     pub failed: BTreeMap<String, usize>,
     /// Requests retried because a connection broke.
     pub retried: usize,
@@ -132,7 +132,7 @@ impl Load {
         Ok(seen)
     }
 
-    /// Returns the client of an address: like a real client, each address has its own connection
+    /// Returns an address's client: like a real client, each address has its own connection
     /// pool.
     fn client(&self, url: &str) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,7 @@ impl Load {
     }
 }
 
-/// The outcome of one request.
+/// One request's outcome.
 #[derive(Default)]
 struct Outcome {
     took: Duration,
@@ -234,7 +234,7 @@ const NOT_SUCCEEDED: &str = "select count(*) from jobs where status <> 'succeede
 /// The outcome of rolling restarts.
 #[derive(Debug)]
 pub struct Restarts {
-    /// Number of times that all processes were replaced.
+    /// Times that all processes were replaced.
     pub rounds: usize,
     /// Measurements of the clients.
     pub seen: Seen,
@@ -510,7 +510,7 @@ async fn flush(ground: &Arc<Ground>) -> Result<(), Trouble> {
         .map_err(|error: redis::RedisError| Trouble::because("cannot flush Redis")(error))
 }
 
-/// Lets an outage last for at least `length`. Returns the number of jobs that have finished since
+/// Lets an outage last for at least `length`. Returns how many jobs have finished since
 /// there were `before`.
 async fn last(
     database: &mut PgConnection,

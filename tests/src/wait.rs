@@ -1,6 +1,6 @@
 //! The timeout for every wait, in tests and in the programs that launch stacks.
 //!
-//! A test asserts no duration, because a busy machine stretches each of them. It waits for events,
+//! A test asserts no duration, because a busy machine stretches each. It waits for events,
 //! and asserts their order and their counts. The timeout only ends a run in which an awaited event
 //! never happens, so it is generous, and longer on a busy machine.
 
@@ -22,7 +22,7 @@ const SLOWNESS_MAX: f64 = 10.0;
 /// The slowness from which it is reported.
 const REPORTED_SLOWNESS: f64 = 1.5;
 
-/// Returns the timeout of each wait: 180 s, multiplied by the slowness of the machine.
+/// Returns the timeout of each wait: 180 s, multiplied by the machine's slowness.
 ///
 /// The slowness is the wall time of a short CPU task divided by its CPU time: 1 on a quiet machine,
 /// and 7 on one with two cores and 14 busy threads. It is at least 1 and at most 10. The first call

@@ -1,4 +1,4 @@
-//! CPU time of processes with their descendants.
+//! CPU time, summed over processes and their descendants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-/// The processes of one part of a program under test: their names in the report, and their ids.
-/// The descendants of a process count as part of it.
+/// The processes that form one part of a program under test: their names in the report, and their
+/// ids. A process's descendants count as part of it.
 pub type Parts = BTreeMap<&'static str, Vec<u32>>;
 
 /// Returns the CPU time that each part has used since its start, in user and system mode, without
@@ -19,7 +19,7 @@ pub fn used(parts: &Parts) -> BTreeMap<&'static str, Duration> {
         .collect()
 }
 
-/// Returns the CPU time of a process, its descendants, and the ended ones that they waited for.
+/// Returns the CPU time that a process, its descendants, and the ended ones that they waited for.
 fn of_family(pid: u32) -> Duration {
     let children: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -35,7 +35,7 @@ fn of_family(pid: u32) -> Duration {
     own(pid) + of_ended_children(pid) + children.into_iter().map(of_family).sum::<Duration>()
 }
 
-/// Returns the CPU time of all threads of a process, with nanoseconds.
+/// Returns a process's CPU time over all threads, with nanoseconds.
 fn own(pid: u32) -> Duration {
     let Ok(pid) = i32::try_from(pid) else {
         return Duration::ZERO;
@@ -45,7 +45,7 @@ fn own(pid: u32) -> Duration {
         .map_or(Duration::ZERO, Duration::from)
 }
 
-/// Returns `cutime + cstime` of proc_pid_stat(5).
+/// Returns `cutime + cstime`, see proc_pid_stat(5).
 fn of_ended_children(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may contain spaces. The fields after it start with the third.

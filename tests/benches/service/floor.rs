@@ -2,7 +2,7 @@
 //!
 //! `floor-api` is an axum server whose handlers return a constant or execute one statement.
 //! `floor-worker` takes ids from a list in Redis and commits two updates for each. Both are
-//! processes of their own, which this program starts with its own binary.
+//! separate processes, which this program starts with its own binary.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use redis::aio::ConnectionManager;
 use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
-/// The table of floors and peers.
+/// The table for floors and peers.
 pub const TABLE: &str = "create table submissions (
     id text primary key, org_id text not null, status text not null, payload jsonb not null,
     created_at timestamptz not null default now(), finished_at timestamptz)";
@@ -27,12 +27,12 @@ pub const DATABASE_URL: &str = "BENCH_DATABASE_URL";
 /// See [`DATABASE_URL`].
 pub const REDIS_URL: &str = "BENCH_REDIS_URL";
 
-/// The list of ids in Redis for the drain.
+/// The id list in Redis for the drain.
 pub const QUEUE: &str = "bench:queue";
 /// The list of ids whose submitter waits.
 const AWAITED: &str = "bench:awaited";
 
-/// Connections to PostgreSQL of the server, and loops of the worker.
+/// The server's connections to PostgreSQL, and the worker's loops.
 const CONNECTIONS: u32 = 16;
 const LOOPS: u32 = 4;
 
@@ -68,7 +68,7 @@ impl Floor {
     }
 }
 
-/// The response of a handler, or the message of its error with status 500.
+/// A handler's response, or its error's message with status 500.
 type Handled = Result<(StatusCode, Json<Value>), (StatusCode, String)>;
 
 fn failed(error: impl std::fmt::Display) -> (StatusCode, String) {

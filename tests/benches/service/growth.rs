@@ -13,18 +13,18 @@ use crate::{
     Arguments, DRAIN, EVAL_10, EVAL_1000, EVAL_LARGE, IDLE, JOB, MANY_ORGS, ME, ONE_ORG, queue,
 };
 
-/// Number of jobs of the installation with few.
+/// Jobs of the installation with few.
 const FEW: u64 = 1_000;
 
-/// Number of jobs that are inserted at once.
+/// Jobs that are inserted at once.
 const BATCH: u64 = 1_000_000;
 
 const PROGRAMS: [&str; 9] = [
     JOB, ME, EVAL_10, EVAL_1000, EVAL_LARGE, MANY_ORGS, ONE_ORG, DRAIN, IDLE,
 ];
 
-/// The tables that are filled, and the columns that differ from the example's, as expressions of a row
-/// `c` of the numbered copies.
+/// The tables that are filled, and the columns that differ from the example's, as expressions over a
+/// row `c` from the numbered copies.
 const COPIED: [(&str, &[(&str, &str)]); 3] = [
     (
         "jobs",
@@ -64,8 +64,8 @@ const COPIED: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Measures both installations, and reports the figures of the one with `stored_jobs` jobs divided
-/// by those of the other.
+/// Measures both installations, and reports the figures for the one with `stored_jobs` jobs divided
+/// by the other's.
 pub async fn measure(arguments: &Arguments, stored_jobs: u64) -> Result<(), Trouble> {
     let mut installation = Installation::start(arguments.size()).await?;
     let ground = Arc::clone(&installation.platform.site.stack.ground);
@@ -121,7 +121,7 @@ pub async fn measure(arguments: &Arguments, stored_jobs: u64) -> Result<(), Trou
     crate::report(arguments, Section::Growth, &rounds, &comparisons)
 }
 
-/// Stores copies of a finished job of the first organization until there are `jobs` more, submitted
+/// Stores copies of the first organization's finished job until there are `jobs` more, submitted
 /// by all organizations in the last 90 days. With each are its attempt and its charge; every second
 /// one has an idempotency key.
 async fn store(platform: &mut Platform, jobs: u64) -> Result<(), Trouble> {
@@ -167,7 +167,7 @@ async fn store(platform: &mut Platform, jobs: u64) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Copies the example's row of a table for each row of `copies`, with these columns `changed`.
+/// Copies the example's row in a table for each row in `copies`, with these columns `changed`.
 async fn copy(
     database: &mut PgConnection,
     table: &str,

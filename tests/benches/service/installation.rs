@@ -27,30 +27,30 @@ use crate::floor;
 use crate::load::{self, Template};
 use crate::peers::Peers;
 
-/// Number of different rows that are read: a program must not profit from reading the same one.
+/// Different rows that are read: a program must not profit from reading the same one.
 pub const READ_ROWS: u8 = 32;
 
-/// Number of items of the two suites. A submission to the larger one has 4.9 MB.
+/// The two suites' item counts. A submission to the larger one has 4.9 MB.
 pub const SMALL: usize = 1_000;
 /// See [`SMALL`].
 pub const LARGE: usize = 29_000;
 
-/// The size of the platform.
+/// The platform's size.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// Number of organizations.
+    /// Organization count.
     pub orgs: usize,
-    /// Number of API processes.
+    /// API process count.
     pub apis: usize,
-    /// Number of workers.
+    /// Worker count.
     pub workers: usize,
 }
 
-/// An installation of the platform.
+/// A platform installation.
 pub struct Platform {
     /// Its processes, without workers, and its database.
     pub site: Site,
-    /// The keys of the organizations.
+    /// The organizations' keys.
     pub keys: Vec<String>,
 }
 
@@ -58,27 +58,27 @@ pub struct Platform {
 pub struct Installation {
     /// The platform that is measured.
     pub platform: Platform,
-    /// Number of workers that score, while [`Installation::workers`] live.
+    /// Workers that score, while [`Installation::workers`] live.
     n_workers: usize,
-    /// A connection to the database of floors and peers.
+    /// A connection to the database for floors and peers.
     pub floor_database: PgConnection,
     floor_database_name: String,
     floor: Guarded,
-    /// The address of the floor.
+    /// The floor's address.
     pub floor_address: SocketAddr,
     fastapi: Guarded,
-    /// The address of FastAPI.
+    /// FastAPI's address.
     pub fastapi_address: SocketAddr,
     /// The peers' environment.
     pub peers: Peers,
 }
 
-/// A submission of the first items of a suite.
+/// A submission of a suite's first items.
 #[derive(Clone, Copy)]
 pub struct Submission {
-    /// Number of items of the suite.
+    /// The suite's item count.
     pub suite: usize,
-    /// Number of predictions.
+    /// Prediction count.
     pub predictions: usize,
 }
 
@@ -90,7 +90,7 @@ impl Installation {
     pub async fn start(size: Size) -> Result<Self, Trouble> {
         let binaries = binaries::build(Profile::Dist)?;
         let servers = Servers::start(&|line| eprintln!("{line}"))?;
-        // CPU time is only known of servers that this program started.
+        // CPU time is only known for servers that this program started.
         if servers.postgres_pid().is_none() || servers.redis_pid().is_none() {
             return Err(Trouble::new(
                 "unset DATABASE_URL and REDIS_URL: only private servers can be measured",
@@ -128,7 +128,7 @@ impl Installation {
         })
     }
 
-    /// Returns the addresses of the API processes.
+    /// Returns the API processes' addresses.
     pub fn api_addresses(&self) -> Vec<SocketAddr> {
         let apis = self.platform.site.stack.apis.iter();
         apis.filter_map(|api| api.listen).collect()
@@ -138,7 +138,7 @@ impl Installation {
         &self.platform.site.stack.ground.servers
     }
 
-    /// Returns the parts of a program: its own processes, PostgreSQL and Redis.
+    /// Returns a program's parts: its own processes, PostgreSQL and Redis.
     fn parts(&self, own: impl IntoIterator<Item = (&'static str, u32)>) -> Parts {
         let mut parts = Parts::new();
         for (name, pid) in own {
@@ -152,7 +152,7 @@ impl Installation {
         parts
     }
 
-    /// Returns the parts of the platform, with these workers.
+    /// Returns the platform's parts, with these workers.
     pub fn platform_parts(&self, workers: &[Process]) -> Parts {
         let apis = self.platform.site.stack.apis.iter();
         let apis = apis.map(|api| ("API", api.guarded.pid()));
@@ -162,18 +162,18 @@ impl Installation {
         self.parts(apis.chain(workers))
     }
 
-    /// Returns the parts of the floor, with its worker if there is one.
+    /// Returns the floor's parts, with its worker if there is one.
     pub fn floor_parts(&self, worker: Option<&Guarded>) -> Parts {
         let worker = worker.map(|worker| ("worker", worker.pid()));
         self.parts([("server", self.floor.pid())].into_iter().chain(worker))
     }
 
-    /// Returns the parts of FastAPI.
+    /// Returns FastAPI's parts.
     pub fn fastapi_parts(&self) -> Parts {
         self.parts([("server", self.fastapi.pid())])
     }
 
-    /// Starts the workers of the platform and waits until they are ready.
+    /// Starts the platform's workers and waits until they are ready.
     ///
     /// # Errors
     /// If one does not become ready.
@@ -186,7 +186,7 @@ impl Installation {
         Ok(workers)
     }
 
-    /// Starts the worker of the floor.
+    /// Starts the floor's worker.
     ///
     /// # Errors
     /// If it cannot be spawned.
@@ -198,7 +198,7 @@ impl Installation {
         )
     }
 
-    /// Empties the table of floors and peers.
+    /// Empties the table for floors and peers.
     ///
     /// # Errors
     /// If the database does not respond.
@@ -210,7 +210,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Removes the predictions and item scores of all jobs, which would fill the disk. No job may be
+    /// Removes all jobs' predictions and item scores, which would fill the disk. No job may be
     /// queued or running.
     ///
     /// # Errors
@@ -261,7 +261,7 @@ impl Installation {
         }
     }
 
-    /// Returns a submission over REST, as the organization of `key`.
+    /// Returns a submission over REST, as `key`'s organization.
     pub fn rest(&self, submission: Submission, key: &str) -> Template {
         Template {
             method: Method::POST,
@@ -276,7 +276,7 @@ impl Installation {
     pub fn grpc(&self, submission: Submission) -> Template {
         let mut headers = headers(Some(&self.platform.site.org.key), Some("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
-        // HTTP/2 has the authority of the request's target instead.
+        // HTTP/2 has the request target's authority instead.
         headers.remove(HOST);
         Template {
             method: Method::POST,
@@ -364,7 +364,7 @@ fn headers(key: Option<&str>, content_type: Option<&'static str>) -> HeaderMap {
 }
 
 /// Creates an organization like the first one, and returns its key. It writes the rows itself, because
-/// the operator's command is a process of its own for each.
+/// the operator's command is a separate process for each.
 async fn create_org(site: &mut Site) -> Result<String, Trouble> {
     let no_randomness = || Trouble::because("no random numbers");
     let org_id = OrgId::random().map_err(no_randomness())?;
@@ -420,7 +420,7 @@ async fn await_ready(address: SocketAddr, name: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Returns the target folder from the path of a binary, `target/release/assay-api`.
+/// Returns the target folder from a binary's path, `target/release/assay-api`.
 fn target(binary: &Path) -> Result<PathBuf, Trouble> {
     let target = binary.parent().and_then(Path::parent);
     target
@@ -448,7 +448,7 @@ fn ranking(at: usize) -> Vec<String> {
     (0..10).map(|place| label(at * 10 + place)).collect()
 }
 
-/// Returns the answer, which is in five of six rankings.
+/// Returns the answer, which is in five rankings out of six.
 fn answer(at: usize) -> String {
     label(at * 10 + at % 12)
 }
@@ -474,14 +474,14 @@ fn write_suite(folder: &Path, items: usize) -> std::io::Result<()> {
 }
 
 impl Submission {
-    /// Returns the array of predictions.
+    /// Returns the prediction array.
     pub fn predictions(self) -> Value {
         (0..self.predictions)
             .map(|at| json!({"item_id": item_id(at), "prediction": ranking(at)}))
             .collect()
     }
 
-    /// Returns ids and answers of the suite.
+    /// Returns the suite's ids and answers.
     pub fn answers(self) -> impl Iterator<Item = (String, String)> {
         (0..self.suite).map(|at| (item_id(at), answer(at)))
     }

@@ -23,32 +23,32 @@ pub struct Template {
     pub path: String,
     /// The headers, without `host` and `content-length`.
     pub headers: HeaderMap,
-    /// The body; for gRPC the message with its prefix of five bytes.
+    /// The body; for gRPC the message with its prefix with five bytes.
     pub body: Bytes,
     /// `true` for gRPC over HTTP/2, `false` for HTTP/1.1.
     pub grpc: bool,
 }
 
-/// The requests of a load and their latencies.
+/// A load's requests and their latencies.
 pub struct Load {
-    /// Number of successful requests.
+    /// Successful request count.
     pub requests: usize,
     /// Time from the first request to the last response.
     pub wall: Duration,
-    /// The latency of each request, in ascending order.
+    /// Each request's latency, in ascending order.
     pub latencies: Vec<Duration>,
 }
 
-/// The end of a load.
+/// A load's end.
 #[derive(Clone, Copy)]
 pub enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// After this number of requests, which is a multiple of the number of connections.
+    /// After this many requests, which is a multiple of the connection count.
     Sent(usize),
 }
 
-/// One connection of either protocol.
+/// One connection for either protocol.
 pub enum Connection {
     /// HTTP/1.1, for REST.
     Http1(http1::SendRequest<Full<Bytes>>),
@@ -59,7 +59,7 @@ pub enum Connection {
 /// Sends requests over `connections` connections, which are divided among the addresses. Each
 /// connection sends all templates in turn, and each begins with another one.
 ///
-/// It runs on one thread of its own, so that its cost is the same for every server.
+/// It runs on its own thread, so that its cost is the same for every server.
 ///
 /// # Errors
 /// If a connection fails or a request is not successful.
@@ -107,7 +107,7 @@ pub async fn generate(
         .map_err(Trouble::because("the load generator panicked"))?
 }
 
-/// Sends one request on a connection of its own, and returns the body of its response.
+/// Sends one request on its own connection, and returns its response's body.
 ///
 /// # Errors
 /// If the connection fails or the request is not successful.
@@ -161,7 +161,7 @@ impl Connection {
         Ok(Self::Http1(sender))
     }
 
-    /// Sends a request and returns the body of its response.
+    /// Sends a request and returns its response's body.
     ///
     /// # Errors
     /// If the connection fails or the request is not successful.

@@ -3,11 +3,11 @@
 //! In each round, each program is loaded in turn by the same clients: the platform as an operator
 //! configures it, with its metrics scraped every second; floors, which are an axum server with at
 //! most one statement per request and a worker that takes ids from Redis; and peers, which are
-//! FastAPI with asyncpg and Celery. All of them use the same PostgreSQL and Redis on this machine.
+//! FastAPI with asyncpg and Celery. All use the same PostgreSQL and Redis on this machine.
 //!
-//! CPU time is that of all processes of a program, with PostgreSQL and Redis, without the load
-//! generator. The output has medians over the rounds. A ratio is the median of the ratios of each
-//! round. `docs/benchmarks.md` describes the figures.
+//! CPU time is summed over a program's processes, with PostgreSQL and Redis, without the load
+//! generator. The output has medians over the rounds. A ratio is the median of each round's
+//! ratios. `docs/benchmarks.md` describes the figures.
 
 mod cpu;
 mod floor;

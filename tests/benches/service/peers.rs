@@ -1,5 +1,5 @@
 //! The peers: FastAPI with asyncpg under uvicorn, and Celery, as their documentation recommends to
-//! run them. They execute the statements of the floors.
+//! run them. They execute the floors' statements.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::floor;
 
 const REQUIREMENTS: &str = include_str!("../../peers/service-requirements.txt");
 
-/// A Python environment with the packages of the peers, and the variables of their servers.
+/// A Python environment with the peers' packages, and their servers' variables.
 pub struct Peers {
     bin: PathBuf,
     env: Vec<(&'static str, String)>,
@@ -19,7 +19,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Installs the packages into the folder of tools in `target`, if they are not there yet.
+    /// Installs the packages into the tool folder in `target`, if they are not there yet.
     ///
     /// # Errors
     /// If Python has no `venv`, or a package cannot be installed.
@@ -77,7 +77,7 @@ impl Peers {
         command
     }
 
-    /// Starts FastAPI under uvicorn with two processes on `port` of 127.0.0.1.
+    /// Starts FastAPI under uvicorn with two processes on 127.0.0.1, `port`.
     ///
     /// # Errors
     /// If it cannot be spawned.

@@ -1,4 +1,4 @@
-//! Measurements of jobs from their submission to their end.
+//! Measurements over jobs from their submission to their end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use crate::installation::{Installation, SMALL, Submission, plain};
 use crate::load::{self, Connection, Load, Template, Until};
 use crate::report::Sample;
 
-/// The submission of these measurements.
+/// The submission for these measurements.
 pub const TEN: Submission = Submission {
     suite: SMALL,
     predictions: 10,
 };
 
-/// Number of jobs of a drain.
+/// A drain's job count.
 const DRAINED: usize = 3_200;
-/// Number of jobs whose latency is measured in a round.
+/// Jobs whose latency is measured in a round.
 const ALONE: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Submits as the first `orgs` organizations while a worker scores, until all jobs are finished.
-/// The latencies are those of the submissions.
+/// The latencies are the submissions'.
 ///
 /// # Errors
 /// If a request fails.
@@ -68,7 +68,7 @@ pub async fn clear(installation: &mut Installation) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Queues jobs of all organizations, and starts the workers.
+/// Queues jobs from all organizations, and starts the workers.
 ///
 /// # Errors
 /// If a request fails.
@@ -87,7 +87,7 @@ pub async fn drain_platform(
     drained(&mut installation.platform.site.database, sql, &start).await
 }
 
-/// Queues rows of the floor, and starts its worker.
+/// Queues the floor's rows, and starts its worker.
 ///
 /// # Errors
 /// If the worker does not start.
@@ -126,7 +126,7 @@ pub async fn drain_celery(installation: &mut Installation) -> Result<Sample, Tro
     rows_drained(installation, &start).await
 }
 
-/// Inserts queued rows for a worker of the floor or of Celery, and returns the time before it.
+/// Inserts queued rows for the floor's or Celery's worker, and returns the time before it.
 async fn queue_rows(installation: &mut Installation) -> Result<String, Trouble> {
     installation.reset_floor().await?;
     let start = now(&mut installation.floor_database).await?;
@@ -159,8 +159,8 @@ async fn rows_drained(installation: &mut Installation, start: &str) -> Result<Sa
     drained(database, sql, start).await
 }
 
-/// Returns the sample of a drain: its jobs by the time from the first end to the last one, so that
-/// the start of the worker does not count.
+/// Returns a drain's sample: its jobs by the time from the first end to the last one, so that
+/// the worker's start does not count.
 async fn drained(
     database: &mut PgConnection,
     sql: &'static str,
@@ -189,7 +189,7 @@ async fn now(database: &mut PgConnection) -> Result<String, Trouble> {
         .map_err(Trouble::because("cannot read the time"))
 }
 
-/// Measures jobs of the platform one at a time, from the request to the response with `succeeded`.
+/// Measures platform jobs one at a time, from the request to the response with `succeeded`.
 ///
 /// # Errors
 /// If a request fails.
@@ -201,7 +201,7 @@ pub async fn latency_of_platform(installation: &Installation) -> Result<Sample, 
     one_at_a_time(installation.api_addresses()[0], &submit, wait, &parts).await
 }
 
-/// Measures rows of the floor one at a time.
+/// Measures floor rows one at a time.
 ///
 /// # Errors
 /// If a request fails.

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 
-/// The figures of one measurement of one program.
+/// One program's figures from one measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
     /// Requests or jobs per second.
     pub per_second: f64,
     /// Median latency in milliseconds; zero if there is none.
     pub p50_ms: f64,
-    /// 99th percentile of the latency in milliseconds; zero if there is none.
+    /// 99th latency percentile in milliseconds; zero if there is none.
     pub p99_ms: f64,
-    /// CPU time per request of each part in microseconds; empty if it was not measured.
+    /// Each part's CPU time per request in microseconds; empty if it was not measured.
     pub cpu_micros: BTreeMap<&'static str, f64>,
 }
 
 impl Sample {
-    /// Combines a load with the CPU times of all parts before and after it.
+    /// Combines a load with all parts' CPU times before and after it.
     pub fn new(
         load: &Load,
         before: &BTreeMap<&'static str, Duration>,
@@ -47,19 +47,19 @@ impl Sample {
     }
 }
 
-/// A figure of a sample.
+/// A sample's figure.
 #[derive(Debug, Clone, Copy)]
 pub enum Figure {
     /// Requests or jobs per second.
     PerSecond,
-    /// CPU time per request in microseconds, of all parts.
+    /// CPU time per request in microseconds, over all parts.
     Cpu,
-    /// CPU time per request in microseconds, of one part; compared with all parts of another
+    /// CPU time per request in microseconds, for one part; compared with all parts in another
     /// program.
     CpuOf(&'static str),
     /// Median latency.
     P50,
-    /// 99th percentile of the latency.
+    /// 99th latency percentile.
     P99,
 }
 
@@ -74,7 +74,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure of the program that another one is compared with.
+    /// Returns the figure for the program that another one is compared with.
     const fn of_other(self) -> Self {
         match self {
             Self::CpuOf(_) => Self::Cpu,
@@ -102,11 +102,11 @@ pub enum Target {
     AtMost(f64),
 }
 
-/// A figure of one program divided by that of another, or the figure itself.
+/// One program's figure divided by another's, or the figure itself.
 pub struct Comparison {
     /// The name of the program.
     pub subject: String,
-    /// The name of the other program; the figure itself is compared if `None`.
+    /// The other program's name; the figure itself is compared if `None`.
     pub against: Option<String>,
     /// The figure.
     pub figure: Figure,
@@ -114,10 +114,10 @@ pub struct Comparison {
     pub target: Target,
 }
 
-/// The samples of all rounds, by the name of the program.
+/// The samples from all rounds, by the program's name.
 pub type Rounds = Vec<(String, Vec<Sample>)>;
 
-/// Returns the medians of all figures, and the median over the rounds of each comparison.
+/// Returns all figures' medians, and the median over each comparison's rounds.
 pub fn summary(rounds: &Rounds, comparisons: &[Comparison]) -> Value {
     let subjects: Vec<Value> = rounds
         .iter()
@@ -141,7 +141,7 @@ pub fn summary(rounds: &Rounds, comparisons: &[Comparison]) -> Value {
     json!({"programs": subjects, "comparisons": comparisons})
 }
 
-/// Returns `None` if one of the programs was not measured.
+/// Returns `None` if a program was not measured.
 fn compared(rounds: &Rounds, comparison: &Comparison) -> Option<Value> {
     let samples = |name: &str| {
         let found = rounds.iter().find(|(subject, _)| subject == name);

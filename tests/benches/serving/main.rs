@@ -1,14 +1,14 @@
 //! The embedded engine compared with its crate alone, and serving through the API:
 //! `cargo bench-serving`.
 //!
-//! In each round, the same predictions (width 64, 50 events, top 10 of 10,000 items) are computed by
-//! the crate in this process, on one thread and on all cores, and by `assay-worker serve`, one
+//! In each round, the same predictions (width 64, 50 events, top 10 among 10,000 items) are computed
+//! by the crate in this process, on one thread and on all cores, and by `assay-worker serve`, one
 //! sequence per call, 32 per call, and by 16 concurrent callers. The output has CPU time per
-//! sequence and throughput, with medians over the rounds of the differences and ratios to the crate
-//! alone, and the memory of a process with a package of the size of the demonstration model.
+//! sequence and throughput, with the median differences and ratios to the crate alone, and a
+//! process's memory with a package as large as the demonstration model.
 //!
-//! CPU time of the engine is that of its process, without this program. Throughput is per second of
-//! the machine and per second of the engine's CPU time: this program needs cores, too.
+//! The engine's CPU time is its process's, without this program. Throughput is per machine second
+//! and per second of the engine's CPU time: this program needs cores, too.
 
 use std::path::Path;
 use std::process::ExitCode;

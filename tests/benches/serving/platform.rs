@@ -20,13 +20,13 @@ use crate::{
     requests, resident_mb, sample,
 };
 
-/// Number of concurrent callers of the second load through the API.
+/// Concurrent callers in the second load through the API.
 const MANY_CALLERS: usize = 64;
 
-/// Number of callers of the overload. One address may have 200 connections.
+/// Callers in the overload. One address may have 200 connections.
 const OVERLOAD_CALLERS: usize = 120;
 
-/// Number of items of the suite.
+/// The suite's item count.
 const SUITE_ITEMS: usize = 10_000;
 
 const MODEL: &str = "bench";
@@ -34,11 +34,11 @@ const SUITE: &str = "suite:bench";
 
 /// A load through the API.
 struct Loaded {
-    /// The requests with a result. Its CPU time is that of the engine.
+    /// The requests with a result. Its CPU time is the engine's.
     served: Sample,
-    /// The CPU time of the API process.
+    /// The API process's CPU time.
     api_cpu: Duration,
-    /// The times of the requests that were refused with 503, in ascending order.
+    /// The refused requests' times with 503, in ascending order.
     refused: Vec<Duration>,
 }
 
@@ -49,7 +49,7 @@ impl Loaded {
     }
 }
 
-/// The measurements of a round.
+/// A round's measurements.
 struct Round {
     engine: Sample,
     rest: Loaded,
@@ -396,7 +396,7 @@ async fn report_suite(installation: &Installation) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Publishes the suite, and returns the histories of its items.
+/// Publishes the suite, and returns its items' histories.
 async fn publish_suite(site: &Site) -> Result<Vec<Vec<String>>, Trouble> {
     let mut rng = Rng(4);
     let histories: Vec<_> = (0..SUITE_ITEMS)
@@ -433,7 +433,7 @@ async fn publish_suite(site: &Site) -> Result<Vec<Vec<String>>, Trouble> {
     Ok(histories)
 }
 
-/// A request: a `GET` if it has no bodies, otherwise a `POST` of one of them.
+/// A request: a `GET` if it has no bodies, otherwise a `POST` with one body.
 struct Call {
     path: String,
     bodies: Vec<String>,

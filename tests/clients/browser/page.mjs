@@ -21,13 +21,13 @@ async function report(step, value) {
 // Returns the headers that are meant for callers.
 const read = (headers) => Object.fromEntries(READ.map((name) => [name, headers.get(name)]));
 
-// Converts a message without nested messages to the JSON of REST.
+// Converts a message without nested messages to REST's JSON.
 function plain({ $typeName, $unknown, ...fields }) {
   const name = (field) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   return Object.fromEntries(Object.entries(fields).map(([field, value]) => [name(field), value]));
 }
 
-// Returns the error of a call that is expected to fail, with its details.
+// Returns the error from a call that is expected to fail, with its details.
 async function mistake(call, registry) {
   const error = await call.then(
     () => Promise.reject(new Error("an invalid call succeeded")),
@@ -49,7 +49,7 @@ async function mistake(call, registry) {
   };
 }
 
-// Watches a job until it has finished. The handler of a status runs before the next message is read.
+// Watches a job until it has finished. A status's handler runs before the next message is read.
 async function watched(jobs, jobId, options, handlers = {}) {
   const seen = { statuses: [] };
   const onHeader = (headers) => (seen.headers = read(headers));

@@ -1,4 +1,4 @@
-// Unpacks the browser of the package and the libraries that it needs into the temporary folder.
+// Unpacks the package's browser and the libraries that it needs into the temporary folder.
 
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,18 +1,18 @@
-// The browser of the scenarios, and what every scenario checks on each page: it loads nothing of another origin, violates no
+// The scenarios' browser, and what every scenario checks on each page: it loads nothing from another origin, violates no
 // policy, and logs no error.
 //
-// The first line of standard input is the task. The test answers questions of the scenario, which are lines of standard output,
-// with further lines of standard input.
+// The first line on standard input is the task. The test answers questions of the scenario, which are lines on standard output,
+// with further lines on standard input.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import axe from "axe-core";
 import { chromium } from "playwright-core";
 
-// The rules of accessibility that every page follows.
+// The accessibility rules that every page follows.
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 
-// The timeout for one action of a user and its effect: longer on a busy machine.
+// The timeout for one user action and its effect: longer on a busy machine.
 const ACTION_TIMEOUT = 1000 * Number(process.env.ASSAY_TEST_WAIT_SECONDS ?? 180);
 
 const replies = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -28,7 +28,7 @@ export async function ask(question, value = null) {
   return JSON.parse(line);
 }
 
-// Runs one step of a scenario. Its name is part of the failure.
+// Runs one scenario step. Its name is part of the failure.
 export async function step(name, act) {
   running = name;
   const result = await act();
@@ -40,7 +40,7 @@ export async function step(name, act) {
 class Visitor {
   problems = [];
 
-  // `origins` are the origins of others that the user opens.
+  // `origins` are other origins that the user opens.
   static async open(browser, { origins = [], ...options } = {}) {
     const visitor = new Visitor();
     const context = await browser.newContext({ baseURL: base, ...options });
@@ -57,7 +57,7 @@ class Visitor {
       if (!isExpected) visitor.problems.push(`request to another origin: ${request.url()}`);
     });
     context.on("response", (response) => {
-      // Navigations to error pages, and forms that scripts send, are part of the scenarios. Files of pages must exist.
+      // Navigations to error pages, and forms that scripts send, are part of the scenarios. The pages' files must exist.
       const isFile = !response.request().isNavigationRequest() && response.request().resourceType() !== "xhr";
       if (isFile && response.status() >= 400) visitor.problems.push(`${response.status()} for ${response.url()}`);
     });
@@ -93,7 +93,7 @@ class Visitor {
     await this.store("__Host-assay_session", session);
   }
 
-  // Requests a link by email, and uses it. The browser must show the form of the sign-in page.
+  // Requests a link by email, and uses it. The browser must show the sign-in page's form.
   async signIn(email) {
     const { page } = this;
     await page.getByLabel("Email address").fill(email);
@@ -106,7 +106,7 @@ class Visitor {
   }
 }
 
-// Runs a scenario, and exits with its result. The scenario opens the profiles of its users with `open`.
+// Runs a scenario, and exits with its result. The scenario opens its users' profiles with `open`.
 export async function play(scenario) {
   let browser;
   try {
@@ -140,7 +140,7 @@ export async function shows(page, text) {
   await page.getByText(text).locator("visible=true").first().waitFor();
 }
 
-// Opens all parts of the content that are closed at first.
+// Opens all content that is closed at first.
 export async function unfold(page) {
   await page.evaluate(() => document.querySelectorAll("main details").forEach((details) => (details.open = true)));
 }
@@ -154,19 +154,19 @@ export async function eventually(what, condition, timeout = ACTION_TIMEOUT) {
   }
 }
 
-// Checks the accessibility of a page as it is. The script is not part of the page, so the policy of the page stays active.
+// Checks a page's accessibility as it is. The script is not part of the page, so the page's policy stays active.
 export async function assertAccessible(page, place = "") {
   await page.evaluate(axe.source);
   await assertNoViolations(page, { type: "tag", values: RULES }, place);
 }
 
-// Checks the colours of a page again, after a change that affects nothing else.
+// Checks a page's colours again, after a change that affects nothing else.
 export async function assertReadable(page, place) {
   await assertNoViolations(page, { type: "rule", values: ["color-contrast", "link-in-text-block"] }, place);
 }
 
 async function assertNoViolations(page, runOnly, place) {
-  // No rule of these tags needs the style sheets, which axe would load again.
+  // No rule with these tags needs the style sheets, which axe would load again.
   const options = { runOnly, resultTypes: ["violations"], preload: false };
   const { violations } = await page.evaluate((options) => globalThis.axe.run(options), options);
   const elements = (nodes) => nodes.slice(0, 3).map((node) => `${node.html}: ${node.failureSummary}`);
@@ -186,7 +186,7 @@ export async function overflow(page) {
   });
 }
 
-// Returns the status of an operation of the API, and its body.
+// Returns an API operation's status, and its body.
 export async function call(path, key) {
   const response = await fetch(`${base}${path}`, { headers: { Authorization: `Bearer ${key}` } });
   return { status: response.status, body: await response.json() };

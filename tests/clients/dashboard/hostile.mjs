@@ -13,7 +13,7 @@ const NAMES = {
   // The longest name, without a place to break it.
   long: "W".repeat(200),
 };
-// What names of organizations and keys can be: they change the direction of no other text.
+// What organization and key names can be: they change no other text's direction.
 const { bidirectional: HIDDEN, ...VISIBLE } = NAMES;
 const TOO_LONG = "<b>x</b> ".repeat(1111) + "x";
 
@@ -47,7 +47,7 @@ await play(async ({ open, input }) => {
   const user = await open({ viewport: { width: 320, height: 800 } });
   const { page } = user;
   const main = page.getByRole("main");
-  // Types a text that the browser would cut off. A script of the user could send it as well.
+  // Types a text that the browser would cut off. A user's script could send it as well.
   const type = async (field, text) => {
     await field.evaluate((element) => element.removeAttribute("maxlength"));
     await field.fill(text);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 
 import { ask, eventually, file, heading, play, shows, step } from "./helpers.mjs";
 
-// No page of the scenario has more elements to focus.
+// No page in the scenario has more elements to focus.
 const STOPS_MAX = 80;
 
 // Checks that the element with focus, if there is one, has an outline and is in the window.
@@ -13,7 +13,7 @@ async function assertFocusIsVisible(page) {
     page.evaluate(() => {
       const focused = document.activeElement;
       if (!focused || focused === document.body) return null;
-      // Browsers mark the parts of a date themselves.
+      // Browsers mark a date's parts themselves.
       const isDate = focused.type === "date";
       const { outlineStyle, outlineWidth } = getComputedStyle(focused);
       const { top, bottom, left, right, width, height } = focused.getBoundingClientRect();
@@ -55,7 +55,7 @@ async function press(page, target, key = "Enter") {
 }
 
 // Presses Enter on an element with focus or on `target`, and waits until the next page has replaced this one. The next page can
-// have the same heading and links, so waiting for one of them could go on with this page.
+// have the same heading and links, so waiting for one could go on with this page.
 async function leave(page, target) {
   if (target) await tabTo(page, target);
   const left = page.waitForEvent("framenavigated");
@@ -120,7 +120,7 @@ await play(async ({ open, input }) => {
     assert.ok(await field.evaluate((element) => document.activeElement === element), "the link leads to the field");
   });
 
-  // Submits a file on the page of a suite, and waits for its score.
+  // Submits a file on a suite's page, and waits for its score.
   const submit = async (suite, label, lines) => {
     await leave(page, section("Suites"));
     await leave(page, link(suite));

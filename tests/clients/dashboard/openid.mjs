@@ -11,7 +11,7 @@ await play(async ({ base, open, input }) => {
   const { issuer, owner, invited } = input;
   const signedOut = () => open({ origins: [issuer] });
 
-  // Opens the page of the provider, from the sign-in page that asks for `next`.
+  // Opens the provider's page, from the sign-in page that asks for `next`.
   async function leave(page, next = "/") {
     // Otherwise the provider would not ask again.
     await page.context().clearCookies({ name: /^_session/ });
@@ -21,7 +21,7 @@ await play(async ({ base, open, input }) => {
     await heading(page, "Who are you?");
   }
 
-  // Confirms an account on the page of the provider, and returns the address to which it sends the browser.
+  // Confirms an account on the provider's page, and returns the address to which it sends the browser.
   async function confirm(page, { sub, email = "", verified = true, fault = "none" }) {
     await page.getByLabel("Account").fill(sub);
     await page.getByLabel("Address").fill(email);
@@ -68,7 +68,7 @@ await play(async ({ base, open, input }) => {
 
   await step("keep the account when the address changes", async () => {
     await signOut(page);
-    // An invite is for the owner of the address, who may be somebody else by now.
+    // An invite is for the address's owner, who may be somebody else by now.
     await ask("invite");
     await leave(page, "/account");
     await confirm(page, { sub: "owner", email: "married@example.org", verified: false });
@@ -134,16 +134,16 @@ await play(async ({ base, open, input }) => {
     await page.goto(callback);
     await assertRefused(page, "This sign-in was not started in this browser, or it has ended.");
 
-    // A thief of the address cannot use it.
+    // Someone who steals the address cannot use it.
     const thief = await signedOut();
     await thief.page.goto(callback);
     await assertRefused(thief.page, "This sign-in was not started in this browser, or it has ended.");
-    // Nor can the flow of the victim's browser redeem the code again.
+    // Nor can the victim's browser flow redeem the code again.
     await thief.store(flow.name, flow.value);
     await thief.page.goto(callback);
     await assertRefused(thief.page, "This sign-in was finished before.");
 
-    // Nobody is signed in to the account of an attacker, whose address a victim opens.
+    // Nobody is signed in to an attacker's account, whose address a victim opens.
     const attacker = await signedOut();
     await leave(attacker.page);
     const { request } = attacker.context;

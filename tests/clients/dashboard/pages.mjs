@@ -19,7 +19,7 @@ const ACTIONS = {
 
 // Opens a page, and waits for its content.
 async function visit(page, { path, status, title, text, actions }) {
-  // A page of an active job waits for its next change, so its network is never idle.
+  // An active job's page waits for its next change, so its network is never idle.
   const response = await page.goto(path, { waitUntil: "load" });
   assert.equal(response.status(), status, path);
   for (const [action, ...values] of actions) await ACTIONS[action](page, ...values);
@@ -43,7 +43,7 @@ async function assertFits(page, text) {
   assert.deepEqual(found, []);
 }
 
-// Stores a picture of the page in each theme.
+// Stores the page's picture in each theme.
 async function takePictures(page, folder, name) {
   const file = name.replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "home";
   for (const theme of ["dark", "light"]) {
@@ -52,7 +52,7 @@ async function takePictures(page, folder, name) {
   }
 }
 
-// Runs a check that does not end the scenario if it fails: a run reports the failures of all pages.
+// Runs a check that does not end the scenario if it fails: a run reports all pages' failures.
 const failed = [];
 async function check(name, visitor, act) {
   try {
@@ -64,13 +64,13 @@ async function check(name, visitor, act) {
   }
 }
 
-// Checks the colour of a page that the theme gives it.
+// Checks a page colour that the theme gives it.
 async function assertTheme(page, theme) {
   const background = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
   assert.equal(background, BACKGROUNDS[theme]);
 }
 
-// Returns the compressed size of a page with the files that it loads.
+// Returns a page's compressed size with the files that it loads.
 const files = new Map();
 async function weight(page) {
   const urls = await page.evaluate(() => [...document.querySelectorAll("link[href], script[src], img[src]")].map(({ href, src }) => href ?? src));
@@ -93,9 +93,9 @@ await play(async ({ open, input }) => {
     return users;
   }
 
-  // Opens a profile for each user, with a theme that the owner chooses on the page of the account.
+  // Opens a profile for each user, with a theme that the owner chooses on the account's page.
   async function openWithTheme(theme) {
-    // The system prefers the other theme, so only the choice of the user can cause the theme of a page.
+    // The system prefers the other theme, so only the user's choice can cause a page's theme.
     const users = await openAll({ colorScheme: theme === "light" ? "dark" : "light" });
     const { page, context } = users.owner;
     await page.goto("/account");

@@ -1,7 +1,7 @@
 // An OpenID Connect provider for the tests: the package oidc-provider, with a page on which the user chooses what it confirms, and
-// with the faults of hostile and broken providers.
+// with the faults that hostile and broken providers have.
 //
-// The first line of standard output is the issuer. The provider runs until standard input is closed.
+// The first line on standard output is the issuer. The provider runs until standard input is closed.
 
 import { createServer } from "node:http";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
@@ -21,7 +21,7 @@ const [first, second, unknown] = [await key("first"), await key("second"), await
 // The accounts that have signed in, by their ids.
 const accounts = new Map();
 
-// The fault of the next response for tokens.
+// The next token response's fault.
 let fault = "none";
 
 const server = createServer();
@@ -38,7 +38,7 @@ const provider = new Provider(issuer, {
   findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub, ...accounts.get(sub) }) }),
 });
 
-// The port of the client is known only after this process has started.
+// The client's port is known only after this process has started.
 provider.Client.prototype.redirectUriAllowed = (uri) => {
   const { hostname, pathname, search } = new URL(uri);
   return hostname === "127.0.0.1" && pathname === callbackPath && search === "";

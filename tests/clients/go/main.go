@@ -56,7 +56,7 @@ func submission(suiteID string, itemIDs ...string) *assay.CreateEvalRequest {
 	return request
 }
 
-// Calls seen for each job of the stream, until it closes. Heartbeats have no job.
+// Calls seen for each job in the stream, until it closes. Heartbeats have no job.
 func watch(ctx context.Context, jobs assay.JobServiceClient, id string, seen func(*assay.Job)) {
 	stream, err := jobs.WatchJob(ctx, &assay.WatchJobRequest{JobId: id})
 	check(err)

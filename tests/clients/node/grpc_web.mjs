@@ -128,7 +128,7 @@ async function described(rest, first, services) {
   return { registry, listed: listed.value.service.map((service) => service.name).sort() };
 }
 
-// Converts a message to the JSON of REST. The standard JSON form cannot be used: it writes 64-bit integers as strings and
+// Converts a message to REST's JSON. The standard JSON form cannot be used: it writes 64-bit integers as strings and
 // shortens timestamps.
 function plain(message) {
   if (message.desc.typeName === "google.protobuf.Timestamp") {

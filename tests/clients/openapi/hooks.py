@@ -1,5 +1,5 @@
 """Hooks for schemathesis, with facts that a schema cannot state: which organizations, suites, jobs, uploads and cursors exist,
-and which domains can be claimed. They change only the parts of a request that are meant to be valid. Parts that are invalid on
+and which domains can be claimed. They change only the request parts that are meant to be valid. Parts that are invalid on
 purpose are sent as they are."""
 
 import datetime
@@ -12,7 +12,7 @@ import uuid
 import schemathesis
 
 ORG = os.environ["ASSAY_ORG"]
-# Existing resources, by the name of the parameter or field.
+# Existing resources, by the parameter or field name.
 KNOWN = json.loads(os.environ["ASSAY_KNOWN"])
 # Operations that would remove a resource which other operations need: the parameter, and the value to send instead.
 REMOVALS = {
@@ -20,15 +20,15 @@ REMOVALS = {
     "releaseDomain": ("domain", "unclaimed.example"),
     "deleteWebhook": ("webhook_id", "whk_0"),
 }
-# schemathesis sometimes sends an id of another kind, because it takes the id of a response for that of its organization.
+# schemathesis sometimes sends an id of another kind, because it takes a response's id for that of its organization.
 ORG_ID = re.compile(r"org_[0-9A-Za-z]{1,40}|[a-z]{3}_[0-9A-Za-z]{22}")
 
-# Random, not alternating: calls come in pairs of several kinds, and alternation would treat each kind in only one way.
+# Random, not alternating: calls come in several kinds of pairs, and alternation would treat each kind in only one way.
 chance = random.Random(1)
 
 
 def invalid_parts(case):
-    """Returns the names of the parts of a request that violate their schema on purpose."""
+    """Names the request parts that violate their schema on purpose."""
     components = case.meta.components.items() if case.meta else ()
     return {str(getattr(part, "value", part)) for part, info in components if not info.mode.is_positive}
 
@@ -41,22 +41,22 @@ def before_call(context, case, kwargs):
     wrong = invalid_parts(case)
     operation = case.operation.definition.raw.get("operationId")
     headers, query, path = case.headers or {}, case.query or {}, case.path_parameters or {}
-    # The organization of somebody else is 404, which hides every other error.
+    # Somebody else's organization is 404, which hides every other error.
     if "X-Org-Id" in headers and (ORG_ID.fullmatch(str(headers["X-Org-Id"])) or wrong - {"header"}):
         headers["X-Org-Id"] = ORG
     # A key belongs to one submission permanently; another submission with it is rejected.
     if "Idempotency-Key" in headers and "header" not in wrong:
         headers["Idempotency-Key"] = f"{uuid.uuid4().hex}-{headers['Idempotency-Key']}"[:128].rstrip()
-    # The schema of a cursor matches any word, but only cursors of a previous page are valid.
+    # A cursor's schema matches any word, but only a previous page's cursors are valid.
     if "query" not in wrong and (case.operation.path.endswith("/items") or operation in PAGED):
         query.pop("cursor", None)
     # A valid request may wait half a minute for an event.
     if "query" not in wrong and "wait" in query and operation == "listEvents":
         query["wait"] = min(int(query["wait"]), 1)
-    # Only an upload of the organization can be the one before a page.
+    # Only the organization's uploads can be the one before a page.
     if "query" not in wrong and "before" in query and operation == "listUploads":
         query["before"] = KNOWN["upload_id"]
-    # No schema can state that the first day of a range is at most 91 days before the last one.
+    # No schema can state that a range's first day is at most 91 days before the last one.
     if "query" not in wrong and "from" in query and operation == "listUsageDays":
         query["from"] = query["to"] = query.get("to") or datetime.date.today().isoformat()
     if "path" not in wrong:
@@ -66,12 +66,12 @@ def before_call(context, case, kwargs):
 
 
 def existing(operation, path):
-    """Returns path parameters of existing resources, for half of the calls. Generated ids hardly ever exist."""
+    """Returns path parameters of existing resources, for half the calls. Generated ids hardly ever exist."""
     if operation == "completeUpload":
-        # No schema can state that the parts of an upload are complete and contain predictions.
+        # No schema can state that an upload's parts are complete and contain predictions.
         return {"upload_id": KNOWN["upload_id"]}
     if operation == "deleteSession":
-        # The list of sessions contains the session of the caller. Ending it would make all further calls fail.
+        # The list of sessions contains the caller's session. Ending it would make all further calls fail.
         return {"session_id": KNOWN["session_id"]}
     if operation in REMOVALS:
         name, other = REMOVALS[operation]
@@ -97,8 +97,8 @@ def submission(body):
 
 
 def serving(body):
-    """Returns the request with the current version of the model and valid sequences. `refuse` depends on the model, so it is not sent.
-    A seed has at most 20 digits, but not every number of 20 digits has 64 bits."""
+    """Returns the request with the model's current version and valid sequences. `refuse` depends on the model, so it is not sent.
+    A seed has at most 20 digits, but not every number with 20 digits has 64 bits."""
     body = {**body, "sequences": sequences(body["sequences"])}
     if body.get("seed"):
         body["seed"] = str(int(body["seed"]) % 2**64)
@@ -112,7 +112,7 @@ def without_options(body):
 
 
 def prediction(body):
-    """Returns the prediction job for an existing model, with one of the three kinds of input, which exists."""
+    """Returns the prediction job for an existing model, with one of the three input kinds, which exists."""
     inputs = {
         "sequences": sequences(body.get("sequences") or []),
         "input_ref": body.get("input_ref") and KNOWN["sequences_ref"],
@@ -162,7 +162,7 @@ def printable(text):
 
 
 def public_name(body, field="name"):
-    """Returns the body with a name of visible letters and digits, if it has one: a schema cannot list all others."""
+    """Returns the body with a name that has visible letters and digits, if it has one: a schema cannot list all others."""
     if body.get(field) is None:
         return body
     name = "".join(letter for letter in body[field] if letter.isalnum() and letter not in "\u115f\u1160\u3164\uffa0")
@@ -170,13 +170,13 @@ def public_name(body, field="name"):
 
 
 def terms(body):
-    """Returns the acceptance with the current version, in half of the calls."""
+    """Returns the acceptance with the current version, in half the calls."""
     body = {**body, "version": printable(body["version"])}
     return body if chance.random() < 0.5 else {**body, "version": KNOWN["version"]}
 
 
 def link(body):
-    """Returns the sign-in with the token of a valid link, in the first call only."""
+    """Returns the sign-in with a valid link's token, in the first call only."""
     return {**body, "token": KNOWN.pop("token", printable(body["token"]))}
 
 
@@ -186,7 +186,7 @@ def device_login(body):
 
 
 def device_poll(body):
-    """Returns the poll with the code of a login, in the first call only."""
+    """Returns the poll with a login's code, in the first call only."""
     return {**body, "device_code": KNOWN.pop("device_code", printable(body["device_code"]))}
 
 

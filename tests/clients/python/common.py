@@ -1,4 +1,4 @@
-"""The settings that the Python clients share, and the polling of a job."""
+"""The settings that the Python clients share, and job polling."""
 
 import json
 import os
@@ -16,7 +16,7 @@ API_KEY = os.environ["ASSAY_API_KEY"]
 SESSION = os.environ["ASSAY_SESSION"]
 SUITE = os.environ["ASSAY_SUITE"]
 PROTO = os.environ["ASSAY_PROTO"]
-# An item of both suites. Jobs of the second suite run until they are cancelled.
+# An item in both suites. The second suite's jobs run until they are cancelled.
 ITEM = os.environ.get("ASSAY_ITEM")
 HELD_SUITE = os.environ.get("ASSAY_HELD_SUITE")
 

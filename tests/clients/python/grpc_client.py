@@ -34,7 +34,7 @@ def generate(folder):
 
 
 def plain(message):
-    """Converts a message to the JSON of REST. MessageToDict cannot be used: it writes 64-bit integers as strings and shortens
+    """Converts a message to REST's JSON. MessageToDict cannot be used: it writes 64-bit integers as strings and shortens
     timestamps."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return message.ToDatetime().isoformat(timespec="microseconds") + "Z"
@@ -56,7 +56,7 @@ def plain(message):
 
 
 def metadata(call):
-    """Returns all metadata of a call. That of an error can be initial or trailing."""
+    """Returns a call's metadata. That of an error can be initial or trailing."""
     return dict([*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())])
 
 
@@ -70,7 +70,7 @@ def rejected(rpc, request, credentials=None):
 
 
 def details(error):
-    """Returns the messages in the details of an error, by name. from_call also checks that they match its code and message."""
+    """Returns the messages in an error's details, by name. from_call also checks that they match its code and message."""
     status = rpc_status.from_call(error)
     if status is None:
         raise SystemExit(f"an error without details: {error}")

@@ -9,7 +9,7 @@ import common
 
 def session(token):
     made = requests.Session()
-    # Ignores the proxy settings and the .netrc of this machine, because the server is local.
+    # Ignores the proxy settings and this machine's .netrc, because the server is local.
     made.trust_env = False
     made.headers["Authorization"] = f"Bearer {token}"
     return made

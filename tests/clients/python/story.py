@@ -26,7 +26,7 @@ def main():
         return eval_service.CreateEval(request, metadata=key, timeout=common.WAIT_TIMEOUT).job.id
 
     def watch(job_id):
-        """Yields each job of the stream. Heartbeats have no job."""
+        """Yields each job in the stream. Heartbeats have no job."""
         stream = job_service.WatchJob(jobs.WatchJobRequest(job_id=job_id), metadata=key, timeout=common.WAIT_TIMEOUT)
         return (change.job for change in stream if change.HasField("job"))
 

@@ -1,6 +1,6 @@
-"""Changes every byte of some files, and every value of a receipt's JSON, and prints the step at which verify.py fails for each
+"""Changes every byte of some files, and every value in a receipt's JSON, and prints the step at which verify.py fails for each
 change: {"<file>:<byte or path>": "<step>"}. The first argument is a JSON object: `files` (the files to change), `receipt` (the
-file of the receipt), and `arguments` (those of verify.py)."""
+receipt's file), and `arguments` (for verify.py)."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ def failing_step(arguments):
 
 
 def leaves(value, path=()):
-    """Yields the path of every value that is no object or array."""
+    """Yields the path to every value that is no object or array."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(inner, (*path, key))

@@ -35,7 +35,7 @@ def records(text, field):
     return check(len(found) == len(lines), "an item_id is repeated", found)
 
 def canonical(value):
-    """Returns the RFC 8785 form. The repr of a double has the digits of ECMAScript, but another notation."""
+    """Returns the RFC 8785 form. A double's repr has ECMAScript's digits, but another notation."""
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: name.encode("utf-16-be"))
         return "{" + ",".join(f"{canonical(name)}:{canonical(value[name])}" for name in names) + "}"
@@ -72,7 +72,7 @@ def verify_jws(jws, keys, kid):
     public_key.verify(signature, jws.rpartition(".")[0].encode())
     return key
 
-# Each step is a function of `case`, which has the options and the results of earlier steps. Any exception fails the step.
+# Each step is a function over `case`, which has the options and earlier steps' results. Any exception fails the step.
 def signature(case):
     case.text = Path(case.file).read_text("utf-8")
     case.jws = parse(case.text, members=dict)["jws"]  # The next step rejects repeated keys.
@@ -115,7 +115,7 @@ def checkpoint(case, tree=None):
         Ed25519PublicKey.from_public_bytes(key[1:]).verify(signature, tree.text.encode())
 
 def change(case, kid, action, before):
-    """Checks the logged change of a key: it is signed by itself as the first entry of the log, or by an earlier key of the chain."""
+    """Checks a key's logged change: it is signed by itself as the log's first entry, or by an earlier key in the chain."""
     keys = {key["kid"]: key for key in parse(Path(case.keys).read_text("utf-8"))["keys"]}
     name = {"added": "introduction", "revoked": "revocation"}[action]
     one = argparse.Namespace(log_key=case.log_key, key=keys[kid], **check(name in keys[kid], f"nothing shows the {name}", keys[kid][name]))

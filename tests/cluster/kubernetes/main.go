@@ -1,4 +1,4 @@
-// The programs of a Kubernetes cluster in one file, because they share almost all of their code: the name that it is called with
+// The programs of a Kubernetes cluster in one file, because they share almost all their code: the name that it is called with
 // selects the program.
 package main
 

@@ -1,4 +1,4 @@
-// The first process of a pod: it owns the pod's namespaces, and reaps processes whose parents ended.
+// A pod's first process: it owns the pod's namespaces, and reaps processes whose parents ended.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! JSON bodies of requests.
+//! JSON request bodies.
 
 use assay_api::parsers::Fields;
 use assay_core::{Code, Details, Error};
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::assert_safe_message;
 use super::json::{Json, nesting};
 
-/// The fields taken from a body equal those of a plain parser; all other content is rejected.
+/// The fields taken from a body equal a plain parser's; all other content is rejected.
 pub fn bodies(data: &[u8]) {
     let plain = Json::read(data);
     let fields = match Fields::read(data) {
         Err(error) => return assert_error(&error, data, plain.as_ref()),
         Ok(fields) => fields,
     };
-    // Numbers out of range and half surrogate pairs are errors of the field that contains them.
+    // Numbers out of range and half surrogate pairs are errors in the field that contains them.
     let Some(plain) = plain else { return };
     let Json::Object(entries) = &plain else {
         panic!("accepted a body that is no object")
@@ -48,7 +48,7 @@ fn assert_error(error: &Error, data: &[u8], plain: Option<&Json>) {
     }
 }
 
-/// Takes a field of each kind and compares it with the plain parser.
+/// Takes a field for each kind and compares it with the plain parser.
 fn assert_fields(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
     let values: Value = match serde_json::from_slice(data) {
         Ok(values) => values,

@@ -20,7 +20,7 @@ pub fn headers(data: &[u8]) {
         .split(|byte| *byte == b'\n')
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
         .collect();
-    // The first value of the header, if it is a valid string.
+    // The header's first value, if it is a valid string.
     let first = values.first().and_then(|value| value.to_str().ok());
     let all = |name: &'static str| -> HeaderMap {
         values
@@ -205,7 +205,7 @@ fn plain_address(hop: &str) -> Option<IpAddr> {
         .map(|address| address.to_canonical())
 }
 
-/// Returns the key of failure counters: the address, for IPv6 its first 64 bits.
+/// Returns the failure counters' key: the address, for IPv6 its first 64 bits.
 fn key(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

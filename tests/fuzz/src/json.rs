@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Returns the nesting depth of brackets outside of strings, for valid JSON.
+/// Returns the nesting depth of brackets outside strings, for valid JSON.
 pub fn nesting(json: &[u8]) -> usize {
     let mut open = 0_usize;
     let mut deepest = 0;
@@ -46,7 +46,7 @@ impl Json {
         parser.end().ok().map(|()| read)
     }
 
-    /// Returns the values of an object at this key.
+    /// Returns an object's values at this key.
     pub fn at(&self, key: &str) -> Vec<&Self> {
         match self {
             Self::Object(entries) => entries

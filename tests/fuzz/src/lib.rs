@@ -1,4 +1,4 @@
-//! Properties of the parsers of untrusted input, one function each. A fuzzer calls them with
+//! Properties that parsers of untrusted input have, one function each. A fuzzer calls them with
 //! generated input (`tests/fuzz/targets`), and `cargo test` with the stored corpus
 //! (`tests/fuzz/corpus`).
 //!

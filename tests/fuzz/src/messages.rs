@@ -1,4 +1,4 @@
-//! Submissions over gRPC, whose predictions are converted to the JSON of REST.
+//! Submissions over gRPC, whose predictions are converted to REST's JSON.
 
 use assay_proto::convert::{CreateEvalFields, CreateEvalReader, Unreadable};
 use assay_proto::v1;

@@ -1,5 +1,5 @@
-//! Packages of models: `model.json`, `items.ndjson` and `weights.safetensors`, separated by lines of
-//! `%%`. Without weights, random ones are made for models that are small.
+//! Packages of models: `model.json`, `items.ndjson` and `weights.safetensors`, separated by `%%`
+//! lines. Without weights, random ones are made for models that are small.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use super::Seeded;
 )]
 mod support;
 
-/// Largest ratio between the memory of a loaded model and its files: matrices are padded, and 16-bit
+/// Largest ratio between a loaded model's memory and its files: matrices are padded, and 16-bit
 /// floats are widened.
 const GROWTH_MAX: usize = 16;
 
@@ -107,7 +107,7 @@ fn is_small(spec: &ModelSpec) -> bool {
         && spec.level_sizes.iter().all(|size| *size <= 64)
 }
 
-/// Returns a model with the items of a table and random weights, some of which are extreme.
+/// Returns a model with a table's items and random weights, some extreme.
 fn with_random_weights(spec: &ModelSpec, table: &ItemTable, data: &[u8]) -> Model {
     let mut seeded = Seeded::of(data);
     let sizes = support::Sizes {
@@ -131,7 +131,7 @@ fn with_random_weights(spec: &ModelSpec, table: &ItemTable, data: &[u8]) -> Mode
     }
     let line = |position| {
         let code = table.code_at(position).unwrap();
-        // A codebook of several resolutions has smaller codes, which are valid here too.
+        // A codebook with several resolutions has smaller codes, which are valid here too.
         let code: Vec<String> = code.iter().map(u32::to_string).collect();
         let item_id: Value = json!(table.item_at(position));
         format!(
@@ -143,7 +143,7 @@ fn with_random_weights(spec: &ModelSpec, table: &ItemTable, data: &[u8]) -> Mode
     package.load().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs the operations with a history of items of the model and unknown ones.
+/// Runs the operations with a history from the model's items and unknown ones.
 fn operate(model: &Model, data: &[u8]) {
     let mut seeded = Seeded::of(data);
     let Some(items) = model.items() else {
@@ -196,7 +196,7 @@ fn assert_rankings(
     true
 }
 
-/// Returns the items of a ranking with the bits of their scores.
+/// Returns a ranking's items with their scores' bits.
 fn bits<'a>(ranking: &Ranking<'a>) -> HashSet<(&'a str, u32)> {
     ranking
         .items

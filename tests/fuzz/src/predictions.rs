@@ -13,7 +13,7 @@ use super::{Seeded, assert_safe_message};
 
 const ALL: usize = usize::MAX;
 
-/// A JSON array has the same result when read at once, as a stream of any pieces, and by a plain
+/// A JSON array has the same result when read at once, as a stream in any pieces, and by a plain
 /// parser.
 pub fn predictions(data: &[u8]) {
     let mut seeded = Seeded::of(data);
@@ -38,8 +38,8 @@ pub fn predictions(data: &[u8]) {
                 "the stream accepts what the inline reader rejects"
             );
         }
-        // The depth of an inline submission is limited by the reader of its body, and that of an
-        // element by the stream.
+        // The depth of an inline submission is limited by its body's reader, and an element's
+        // by the stream.
         Ok(_) if nesting(data) >= DEPTH_MAX => {}
         Ok(_) => {
             assert_eq!(outputs, stream);
@@ -51,7 +51,7 @@ pub fn predictions(data: &[u8]) {
     assert_check(data, &outputs, ended.is_ok());
 }
 
-/// One prediction per line: each line has the same result as the only element of an array.
+/// One prediction per line: each line has the same result as an array's only element.
 pub fn lines(data: &[u8]) {
     let mut seeded = Seeded::of(data);
     let stream = streamed(Layout::Lines, [data], ALL);
@@ -102,7 +102,7 @@ fn summary(output: &Output) -> Summary {
     }
 }
 
-/// Returns the expected result of a line: that of an array with this only element, under the line's
+/// Returns a line's expected result: an array's with this only element, under the line's
 /// name.
 fn line_alone(line: &[u8], named: &str) -> Vec<Summary> {
     let broken = vec![(named.to_owned(), "format", None)];
@@ -159,7 +159,7 @@ fn assert_stops(all: &[Output], read: impl Fn(usize) -> Vec<Output>, seeded: &mu
     }
 }
 
-/// Asserts that the error of invalid JSON has a position inside of the document.
+/// Asserts that the error of invalid JSON has a position inside the document.
 fn assert_location(error: &assay_core::Error, data: &[u8]) {
     assert_eq!(error.code, Code::InvalidRequest);
     assert_safe_message(&error.message);
@@ -226,7 +226,7 @@ fn assert_matches_json(plain: &Json, outputs: &[Output]) {
     assert_eq!(rest, []);
 }
 
-/// Returns the prediction of an element, or `None` if the element is invalid.
+/// Returns an element's prediction, or `None` if the element is invalid.
 fn predicted(element: &Json) -> Option<(String, Predicted)> {
     let ids = element.at("item_id");
     let values = element.at("prediction");
@@ -273,7 +273,7 @@ fn predicted(element: &Json) -> Option<(String, Predicted)> {
     ((1..=512).contains(&item_id.len()) && plain(item_id)).then(|| (item_id.clone(), predicted))
 }
 
-/// Asserts that the check of a submission agrees with the reader's outputs.
+/// Asserts that checking a submission agrees with the reader's outputs.
 fn assert_check(data: &[u8], outputs: &[Output], is_json: bool) {
     for metric in [
         Metric::Accuracy,

@@ -8,7 +8,7 @@ use super::assert_safe_message;
 
 const KNOWN: [&str; 3] = ["limit", "wait", "before"];
 
-/// The first occurrence of a parameter counts; repeated and unknown parameters, and those that are not
+/// A parameter's first occurrence counts; repeated and unknown parameters, and those that are not
 /// UTF-8, are rejected by name.
 pub fn queries(data: &[u8]) {
     let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else {

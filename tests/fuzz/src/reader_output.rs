@@ -1,4 +1,4 @@
-//! Owned outputs of the readers of predictions, for comparisons.
+//! The prediction readers' outputs, owned, for comparisons.
 
 use std::ops::ControlFlow;
 
@@ -83,7 +83,7 @@ impl Output {
         matches!(self, Self::Error(_))
     }
 
-    /// Returns the number of bytes of all strings.
+    /// Returns all strings' byte count.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Error(_) => 0,
@@ -135,14 +135,14 @@ impl<'a> PredictionSink<'a> for Collector {
     }
 }
 
-/// Returns the outputs of the reader of a complete array, and its result.
+/// Returns the outputs of the reader for a complete array, and its result.
 pub fn inline(json: &[u8], limit: usize) -> (Vec<Output>, assay_core::Result<ControlFlow<()>>) {
     let mut collector = Collector::with_limit(limit);
     let ended = read(json, &mut collector);
     (collector.outputs, ended.map_err(assay_core::Error::from))
 }
 
-/// Returns the outputs of the stream for bytes that arrive in these pieces.
+/// Returns the stream's outputs for bytes that arrive in these pieces.
 pub fn streamed<'a>(
     layout: Layout,
     pieces: impl IntoIterator<Item = &'a [u8]>,

@@ -13,7 +13,7 @@ const KINDS: [(SecretKind, &str); 4] = [
 ];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Exactly the strings of the right form and checksum are secrets, and the hash covers the whole
+/// Exactly the strings with the right form and checksum are secrets, and the hash covers the whole
 /// string.
 pub fn secrets(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
@@ -49,7 +49,7 @@ fn expected(text: &str) -> Option<SecretKind> {
     (well_formed && text.ends_with(&checksum(&text[..text.len() - 6]))).then_some(kind)
 }
 
-/// Returns the CRC-32 of IEEE 802.3, computed bit by bit, as six digits.
+/// Returns the IEEE 802.3 CRC-32, computed bit by bit, as six digits.
 fn checksum(text: &str) -> String {
     let mut crc = u32::MAX;
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Operators' input: the three files of a suite's folder, separated by lines of `%%`, and a model's
+//! Operators' input: the three files in a suite's folder, separated by `%%` lines, and a model's
 //! card.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! The content of an upload, in any compression and any pieces.
+//! An upload's content, in any compression and any pieces.
 
 use std::io::{self, BufRead, Read, Write as _};
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use super::reader_output::{Collector, Output};
 
 const ALL: usize = usize::MAX;
 
-/// The first byte of the input selects the declared form, the compression and the size limit, and if
+/// The input's first byte selects the declared form, the compression and the size limit, and if
 /// the rest is the sent content or a document to compress first.
 pub fn uploads(data: &[u8]) {
     let Some((&options, rest)) = data.split_first() else {
@@ -39,7 +39,7 @@ fn sent(content: ContentFormat, sent: &[u8]) {
     let whole = decoded(content, &[sent], ALL);
     let pieces = decoded(content, &Seeded::of(sent).pieces(sent), ALL);
     match (&whole.1, &pieces.1) {
-        // The outputs before the error, and which of two errors comes first, depend on the pieces.
+        // The outputs before the error, and which error comes first, depend on the pieces.
         (ReadEnd::Invalid(_), ReadEnd::Invalid(_)) => {}
         _ => assert_eq!(whole, pieces),
     }
@@ -123,7 +123,7 @@ fn decoded(content: ContentFormat, pieces: &[&[u8]], limit: usize) -> (Vec<Outpu
             .filter(|piece| !piece.is_empty())
             .collect(),
     };
-    // Numbers differ from text in the value of a cell only.
+    // Numbers differ from text in a cell's value only.
     let cells = CellForm::Number;
     let go_on = || ControlFlow::Continue(());
     let ended = read_content(sent, content, cells, go_on, &mut collector);

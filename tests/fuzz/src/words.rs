@@ -1,5 +1,5 @@
-//! Values with one canonical spelling: ids, cursors, versions, metrics, timestamps, names, members
-//! of closed sets.
+//! Values with one canonical spelling: ids, cursors, versions, metrics, timestamps, names,
+//! closed-set members.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -89,7 +89,7 @@ fn timestamps(text: &str) {
     let written = timestamp.to_string();
     assert_eq!(written.len(), "2026-01-31T23:59:59.000000Z".len());
     let again: Timestamp = written.parse().unwrap();
-    // Fractions of a microsecond are not displayed.
+    // Microsecond fractions are not displayed.
     assert_eq!(timestamp.unix_micros(), again.unix_micros());
     assert!(again <= timestamp && timestamp.unix_nanos() - again.unix_nanos() < 1_000);
     assert_eq!(again.to_string(), written);
@@ -98,8 +98,8 @@ fn timestamps(text: &str) {
     assert_eq!(validation::timestamp("before", text), Ok(timestamp));
 }
 
-/// Returns the microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, from the days of each year
-/// and month.
+/// Returns the microseconds since 1970 for `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, from each year's and
+/// month's days.
 fn micros(written: &str) -> i128 {
     let number = |range: std::ops::Range<usize>| -> i128 { written[range].parse().unwrap() };
     let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

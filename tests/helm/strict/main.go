@@ -1,6 +1,6 @@
 // Command strict reads manifests from standard input, separated by `---`, and decodes custom resources into the types that
 // their projects publish. Unknown fields and wrong types are errors; a schema without `additionalProperties: false` would
-// accept them. It prints the number of decoded manifests.
+// accept them. It prints how many manifests it decoded.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The Go type of each kind.
+// Each kind's Go type.
 var kinds = map[string]func() any{
 	"gateway.networking.k8s.io/v1/GRPCRoute":  func() any { return &gateway.GRPCRoute{} },
 	"gateway.networking.k8s.io/v1/HTTPRoute":  func() any { return &gateway.HTTPRoute{} },

@@ -10,7 +10,7 @@ use crate::events::restart;
 use crate::harness::{Expect, World, long_test, one_prediction, wait_until};
 use crate::mail::{Mail, mails};
 
-/// Chooses the emails of a user on the page of the account.
+/// Chooses the emails of a user on the account's page.
 async fn choose(world: &World, session: &str, fields: &[(&str, &str)]) {
     let mut visitor = Visitor::signed_in(world, session);
     let page = visitor.get("/account").await;
@@ -24,7 +24,7 @@ async fn choose(world: &World, session: &str, fields: &[(&str, &str)]) {
     }
 }
 
-/// Waits until a user has this number of emails about jobs or usage, and returns the last one.
+/// Waits until a user has this many emails about jobs or usage, and returns the last one.
 async fn newest(world: &World, email: &str, count: usize) -> Mail {
     let about = |mail: &Mail| mail.subject.contains("job") || mail.subject.contains("usage");
     let mut found = Vec::new();

@@ -16,7 +16,7 @@ use crate::{boards, device, models, uploads};
 /// A page, as an owner sees it.
 #[derive(Debug)]
 pub struct PageRoute {
-    /// The path of the route.
+    /// The route's path.
     pub route: &'static str,
     /// The title.
     pub title: &'static str,
@@ -125,7 +125,7 @@ pub const PAGES: [PageRoute; 33] = [
     page("/sign-in", "Sign in", "You get a link"),
 ];
 
-/// The files to store, by the paths of their routes, with their media types.
+/// The files to store, by their route paths, with their media types.
 pub const FILES: [(&str, &str); 5] = [
     ("/jobs.csv", "text/csv; charset=utf-8"),
     ("/usage.csv", "text/csv; charset=utf-8"),
@@ -156,7 +156,7 @@ pub enum Sender {
 /// A form, with values that the product accepts from an owner.
 #[derive(Debug)]
 pub struct Form {
-    /// The path of the route.
+    /// The route's path.
     pub route: &'static str,
     /// The fields that the user fills in.
     pub fields: &'static [(&'static str, &'static str)],
@@ -182,7 +182,7 @@ const fn form(
 /// The form that sends a file. It is the only one of another media type.
 pub const UPLOAD: &str = "/suites/{suite_id}/submissions";
 
-/// The forms, in an order in which an owner can send all of them. The last ones end the session.
+/// The forms, in an order in which an owner can send all. The last ones end the session.
 pub const FORMS: [Form; 30] = [
     form("/terms", Sender::Owner, &[("version", "2026-01")]),
     Form {
@@ -318,7 +318,7 @@ pub async fn world(workers: usize, has_terms: bool) -> (World, NameServer) {
     (world, name_server)
 }
 
-/// The resources of one organization, by the names of path parameters and fields.
+/// One organization's resources, by the names of path parameters and fields.
 pub struct Resources(BTreeMap<&'static str, String>);
 
 async fn created(client: &Client, path: &str, body: &Value) -> Value {
@@ -331,20 +331,20 @@ async fn created(client: &Client, path: &str, body: &Value) -> Value {
     response.body
 }
 
-/// Creates another session of an organization's owner, and returns its token.
+/// Creates another session for an organization's owner, and returns its token.
 pub async fn new_session(world: &World, org: &Org) -> String {
     let session = ["session", "create", "--email", &org.email, "--org", &org.id];
     string(&world.stack.operate(&session).await.unwrap()["token"])
 }
 
-/// Uploads one prediction, and returns the id of the upload.
+/// Uploads one prediction, and returns the upload's id.
 async fn upload(client: &Client) -> String {
     let line = format!("{}\n", one_prediction()[0]);
     uploads::uploaded(client, json!({"kind": "predictions"}), line.as_bytes()).await
 }
 
 impl Resources {
-    /// Creates one resource of each kind, in a world with terms.
+    /// Creates one resource per kind, in a world with terms.
     pub async fn create(world: &World, org: &Org, name_server: &NameServer, domain: &str) -> Self {
         let (owner, key) = (world.client(&org.session), world.client(&org.key));
         created(&owner, "/v1/terms/accept", &json!({"version": "2026-01"})).await;
@@ -390,12 +390,12 @@ impl Resources {
         ]))
     }
 
-    /// Returns the id of a resource.
+    /// Returns a resource's id.
     pub fn id(&self, name: &str) -> &str {
         &self.0[name]
     }
 
-    /// Fills in the parameters of a path, or of the value of a field.
+    /// Fills in the parameters in a path, or in a field's value.
     pub fn fill(&self, text: &str) -> String {
         let mut filled = text.to_owned();
         // An upload that was submitted is not deleted.
@@ -413,7 +413,7 @@ impl Resources {
         filled
     }
 
-    /// Returns the fields of a form that the user fills in.
+    /// Returns the form fields that the user fills in.
     pub fn fields(&self, form: &Form) -> Fields {
         let fields = form.fields.iter();
         fields

@@ -1,5 +1,5 @@
-//! Attempts that must fail: forms of other sites, sessions and links that are used
-//! twice, redirects to other sites, and resources of other organizations.
+//! Attempts that must fail: other sites' forms, sessions and links that are used twice, redirects
+//! to other sites, and other organizations' resources.
 
 use assay_tests::databases::fresh_name;
 use assay_tests::stack::Plan;
@@ -18,7 +18,7 @@ use crate::harness::{
 use crate::mail;
 use crate::name_server::NameServer;
 
-/// A world with the resources of its organization, and its owner's browser.
+/// A world with its organization's resources, and its owner's browser.
 struct Site {
     world: World,
     name_server: NameServer,
@@ -39,14 +39,14 @@ impl Site {
         }
     }
 
-    /// Returns a browser with a new session of the owner.
+    /// Returns a browser with a new owner session.
     async fn new_session(&self) -> Visitor {
         let session = new_session(&self.world, &self.world.org).await;
         Visitor::signed_in(&self.world, &session)
     }
 }
 
-/// Returns the token that forms of the visitor's session hold.
+/// Returns the token that forms in the visitor's session hold.
 async fn csrf(visitor: &mut Visitor) -> String {
     visitor
         .get("/account")
@@ -385,14 +385,14 @@ async fn pages_need_a_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_have_security_headers() {
     let mut site = Site::start().await;
-    // The visitor checks the headers of every page.
+    // The visitor checks every page's headers.
     for page in &PAGES {
         let shown = site.owner.get(&site.own.fill(page.route)).await;
         shown.assert_shows(200, &format!("<title>{} ·", site.own.fill(page.title)));
     }
     let page = site.owner.get("/nothing").await;
     page.assert_shows(404, "There is no such page");
-    // The files of pages can be cached, because their contents never change.
+    // The page files can be cached, because their contents never change.
     let links = page.text.split("href=\"/assets/").skip(1);
     let paths: Vec<String> = links
         .map(|rest| format!("/assets/{}", rest.split('"').next().unwrap()))
@@ -428,7 +428,7 @@ async fn request_link(site: &World, visitor: &mut Visitor, email: &str, next: &s
     mail::links(site, email).pop().unwrap()
 }
 
-/// Opens the page of a link, and presses its button.
+/// Opens a link's page, and presses its button.
 async fn follow_link(visitor: &mut Visitor, token: &str) -> Page {
     let page = visitor.get(&format!("/sign-in?token={token}")).await;
     page.assert_shows(200, "Sign in as");
@@ -450,7 +450,7 @@ async fn link_signs_in_once() {
     let email = world.org.email.clone();
     let mut visitor = Visitor::new(&world);
     let token = request_link(&world, &mut visitor, &email, "/").await;
-    // Opening the page uses nothing: scanners of emails do so.
+    // Opening the page uses nothing: email scanners do so.
     let page = visitor.get(&format!("/sign-in?token={token}")).await;
     page.assert_shows(200, &email);
     page.assert_shows(200, "127.0.0.1");
@@ -499,7 +499,7 @@ async fn ended_session_leads_to_sign_in() {
         let signed_out = visitor.submit(&page, action, &[]).await;
         assert_eq!(signed_out.location(), "/sign-in");
         assert!(!visitor.cookies.contains_key(SESSION));
-        // A copy of the cookie is worth nothing.
+        // A cookie copy is worth nothing.
         let mut thief = Visitor::signed_in(&world, &token);
         assert_eq!(thief.get("/").await.location(), "/sign-in");
         assert!(
@@ -575,7 +575,7 @@ async fn form_of_ended_session_can_be_sent_after_sign_in() {
     let name = "typed & <important>";
     let typed = [("name", name), ("expires_at", "2999-12-31")];
 
-    // Another session of the same user, in another tab.
+    // The same user's other session, in another tab.
     let newer = new_session(&world, &world.org).await;
     visitor.cookies.insert(SESSION.into(), newer.clone());
     let again = visitor.submit(&page, "/keys", &typed).await;
@@ -601,7 +601,7 @@ async fn form_of_ended_session_can_be_sent_after_sign_in() {
     assert!(!visitor.cookies.contains_key(SESSION));
     assert_eq!(again.value("/keys", "name"), name);
 
-    // The user signs in in another tab, and sends the form of this one.
+    // The user signs in in another tab, and sends this one's form.
     let link = request_link(&world, &mut visitor, email, "/").await;
     assert_eq!(follow_link(&mut visitor, &link).await.location(), "/");
     let again = visitor.submit(&again, "/keys", &[]).await;

@@ -1,4 +1,4 @@
-//! Every snippet on the pages about a suite works as it stands there, for each form of predictions.
+//! Every snippet on the pages about a suite works as it stands there, for each prediction form.
 
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn shell(code: &str) -> Command {
     command
 }
 
-/// Sends the message that a snippet of grpcurl has, as grpcurl reads its command line.
+/// Sends the message that a grpcurl snippet has, as grpcurl reads its command line.
 async fn send_as_grpcurl(world: &World, folder: &Path, code: &str) -> String {
     let words = format!("grpcurl() {{ printf '%s\\0' \"$@\"; }}\n{code}");
     let words = output(world, folder, shell(&words)).await;
@@ -113,7 +113,7 @@ async fn send_as_grpcurl(world: &World, folder: &Path, code: &str) -> String {
     created.unwrap().into_inner().job.unwrap().id
 }
 
-/// Returns the id of the job that a program has printed.
+/// Returns the job id that a program has printed.
 fn job_in(printed: &str) -> String {
     let at = printed
         .find("job_")

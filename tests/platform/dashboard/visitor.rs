@@ -1,5 +1,5 @@
-//! A browser without a screen: it stores cookies, sends the headers of browsers, reads forms, and
-//! follows no redirects. It checks the headers of every page and every cookie.
+//! A browser without a screen: it stores cookies, sends the browser headers, reads forms, and
+//! follows no redirects. It checks every page's headers and every cookie.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use reqwest::{Method, RequestBuilder};
 
 use crate::harness::World;
 
-/// The cookie of the session.
+/// The session's cookie.
 pub const SESSION: &str = "__Host-assay_session";
 
-/// The header `Accept` of browsers that open a page.
+/// The `Accept` header that browsers send to open a page.
 const ACCEPT: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 
-/// The headers of every page, each with a part of its value.
+/// Every page's headers, each with a piece of its value.
 const PAGE_HEADERS: [(&str, &str); 16] = [
     ("content-security-policy", "default-src 'none'"),
     ("content-security-policy", "script-src 'self'"),
@@ -44,7 +44,7 @@ const PAGE_HEADERS: [(&str, &str); 16] = [
 pub struct Visitor {
     http: reqwest::Client,
     url: String,
-    /// The header `Accept`: that of browsers, unless a test changes it.
+    /// The header `Accept`: the browsers', unless a test changes it.
     pub accept: &'static str,
     /// The cookies by name. A test may plant others.
     pub cookies: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ pub struct Visitor {
 /// A response with its complete body.
 #[derive(Debug)]
 pub struct Page {
-    /// The path of the request.
+    /// The request's path.
     pub path: String,
     /// The HTTP status code.
     pub status: u16,
@@ -63,7 +63,7 @@ pub struct Page {
     pub text: String,
 }
 
-/// The fields of a form, each with its value.
+/// A form's fields, each with its value.
 pub type Fields = Vec<(String, String)>;
 
 /// Returns fields from literals.
@@ -86,14 +86,14 @@ impl Visitor {
         }
     }
 
-    /// Opens a browser that is signed in with the token of a session.
+    /// Opens a browser that is signed in with a session's token.
     pub fn signed_in(world: &World, session: &str) -> Self {
         let mut visitor = Self::new(world);
         visitor.cookies.insert(SESSION.into(), session.into());
         visitor
     }
 
-    /// Returns the origin of the pages.
+    /// Returns the pages' origin.
     pub fn origin(&self) -> &str {
         &self.url
     }
@@ -116,14 +116,14 @@ impl Visitor {
         }
     }
 
-    /// Builds a form as a page of this site sends it.
+    /// Builds a form as this site's pages send it.
     pub fn form(&self, path: &str) -> RequestBuilder {
         self.request(Method::POST, path)
             .header("origin", &self.url)
             .header("sec-fetch-site", "same-origin")
     }
 
-    /// Sends a request and stores the cookies of its response.
+    /// Sends a request and stores its response's cookies.
     pub async fn send(&mut self, request: RequestBuilder) -> Page {
         let response = request.send().await.unwrap();
         let path = response.url().path().to_owned();
@@ -181,12 +181,12 @@ impl Visitor {
         page
     }
 
-    /// Sends these fields as a form of this site.
+    /// Sends these fields as this site's form.
     pub async fn post(&mut self, path: &str, fields: &Fields) -> Page {
         self.send(self.form(path).form(fields)).await
     }
 
-    /// Fills in the form of a page that is sent to `action`, and sends it.
+    /// Fills in a page's form that is sent to `action`, and sends it.
     pub async fn submit(&mut self, page: &Page, action: &str, typed: &[(&str, &str)]) -> Page {
         let fields = page.form(action, typed);
         self.post(action, &fields).await
@@ -201,7 +201,7 @@ impl Page {
         self
     }
 
-    /// Returns the value of a header, or an empty string.
+    /// Returns a header's value, or an empty string.
     pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value
@@ -227,7 +227,7 @@ impl Page {
         assert!(self.text.contains(text), "{text}: {}", self.text);
     }
 
-    /// Panics unless the response has the headers of the dashboard.
+    /// Panics unless the response has the dashboard's headers.
     pub fn assert_is_protected(&self) {
         for (name, part) in PAGE_HEADERS {
             let value = self.header(name);
@@ -239,7 +239,7 @@ impl Page {
         }
     }
 
-    /// Panics if the page has a script or a style of its own, which the policy stops.
+    /// Panics if the page has its own script or style, which the policy stops.
     fn assert_is_external(&self) {
         for (part, what) in [
             (" style=", "inline style"),
@@ -290,7 +290,7 @@ impl Page {
         attribute(tag, "data-copy").unwrap()
     }
 
-    /// Returns the value of a field of the form that is sent to `action`.
+    /// Returns a field's value in the form that is sent to `action`.
     pub fn value(&self, action: &str, name: &str) -> String {
         let fields = self.form(action, &[]);
         let field = fields.into_iter().find(|(field, _)| field == name);
@@ -300,13 +300,13 @@ impl Page {
     }
 }
 
-/// Returns the value of an attribute of a tag.
+/// Returns a tag attribute's value.
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let (_, rest) = tag.split_once(&format!("{name}=\""))?;
     Some(unescape(rest.split('"').next()?))
 }
 
-/// Replaces the references that templates write in place of special characters.
+/// Replaces the references that templates write instead of special characters.
 fn unescape(text: &str) -> String {
     let mut text = text.to_owned();
     for (reference, character) in [

@@ -1,4 +1,4 @@
-"""Prints the verdicts of the Python client on files, by file and way: `accepted`, or the error."""
+"""Prints the Python client's verdicts on files, by file and way: `accepted`, or the error."""
 
 import json
 import sys

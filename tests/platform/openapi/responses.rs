@@ -23,7 +23,7 @@ async fn responses_conform_to_document() {
         ..installation(&name_server)
     })
     .await;
-    // The calls of one minute are more than a plan permits.
+    // One minute's calls are more than a plan permits.
     world.widen_plans().await;
     let mut conformance = Conformance::new();
     publish_a_model(&world).await;
@@ -365,7 +365,7 @@ async fn enters(conformance: &mut Conformance, world: &World, client: &Client) {
     }
 }
 
-/// Reads the receipt of a job, and with a session of an owner its salt.
+/// Reads a job's receipt, and with an owner's session its salt.
 async fn proves(conformance: &mut Conformance, client: &Client) {
     let job_id = boards::job(client).await;
     let template = "/v1/jobs/{job_id}/receipt";
@@ -395,7 +395,7 @@ async fn proves(conformance: &mut Conformance, client: &Client) {
     assert!([200, 403].contains(&salt.status), "{}", salt.body);
 }
 
-/// Reads the commitment and a file of a retired suite, without a credential.
+/// Reads the commitment and a retired suite's file, without a credential.
 async fn opens(conformance: &mut Conformance, world: &World) {
     let anonymous = &world.anonymous();
     let template = "/v1/suites/{suite_id}/commitment";

@@ -15,7 +15,7 @@ use bytes::Bytes;
 pub struct History {
     pub sequence_id: String,
     pub events: Vec<String>,
-    /// The types of the events, empty for an event without one. None if the sequence has no types.
+    /// The event types, empty for an event without one. None if the sequence has no types.
     pub types: Vec<String>,
     pub options: Option<Vec<String>>,
 }

@@ -87,7 +87,7 @@ async fn cancelled_call_stops() {
 async fn late_call_stops() {
     let engine = Engine::start(&[]).await;
     let package = engine.publish("1", &packages::slow()).await;
-    // Tonic's client has a timer too, and would hide the status of the engine.
+    // Tonic's client has a timer too, and would hide the engine's status.
     let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .http2_only(true)
         .build_http::<tonic::body::Body>();
@@ -118,7 +118,7 @@ async fn saturated_engine_refuses_calls_at_once() {
     let engine = Engine::start(&[]).await;
     let process = &engine.process;
     let package = engine.publish("1", &packages::slow()).await;
-    // Calls that wait for a package may use only half of the permits.
+    // Calls that wait for a package may use only half the permits.
     infer(process, calls::predict(&package, &[])).await.unwrap();
     let permits = sum(process, "assay_engine_permits", &[]).await;
     let mut running = Vec::new();

@@ -19,10 +19,10 @@ mod support;
 pub use support::{Package, Rng};
 use support::{SMALL, Sizes};
 
-/// The files of a package, each with its content.
+/// A package's files, each with its content.
 pub type Files = Vec<(&'static str, Vec<u8>)>;
 
-/// A sequence with this number of events takes about 0.2 s in the slow package.
+/// A sequence with this many events takes about 0.2 s in the slow package.
 pub const SLOW_EVENTS: usize = 512;
 
 /// Returns a package whose figures PyTorch has computed.
@@ -60,7 +60,7 @@ pub fn without_items() -> Files {
     files
 }
 
-/// Returns a version of a small model. Each version has other weights.
+/// Returns a small model's version. Each version has other weights.
 pub fn version(model_id: &str, version: u64) -> Package {
     let mut package = Package::random(&SMALL, version);
     package.model["id"] = model_id.into();

@@ -116,8 +116,8 @@ async fn process_has_no_credential_and_no_connection() {
     );
 }
 
-/// Returns the local ports of the TCP sockets of a process. A connection that the process has opened
-/// itself has a port of its own.
+/// Returns the local ports of a process's TCP sockets. A connection that the process has opened
+/// itself has its own port.
 fn local_ports(pid: u32) -> BTreeSet<u16> {
     let sockets: BTreeSet<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()

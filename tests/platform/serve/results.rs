@@ -58,7 +58,7 @@ fn histories(files: &Files, count: usize) -> Vec<History> {
     (0..count).map(one).collect()
 }
 
-/// Computes histories on an engine, in calls of this size, with this number of concurrent callers.
+/// Computes histories on an engine, in calls with this size, with this number of concurrent callers.
 async fn compute(
     process: &Process,
     package: &PackageName,

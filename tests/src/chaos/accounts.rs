@@ -12,7 +12,7 @@ use crate::servers::Trouble;
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) status: String,
-    /// The score of an eval, or the digest of the output of a prediction job. Two scores have the
+    /// The score of an eval, or the digest of a prediction job's output. Two scores have the
     /// same text only if they have the same bits.
     pub(super) outcome: Option<String>,
     charges: i64,

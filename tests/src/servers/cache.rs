@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, File, TryLockError};
 use std::path::PathBuf;
 
-/// Returns the cache folder, and creates it if needed. For root it is outside of root's home,
+/// Returns the cache folder, and creates it if needed. For root it is outside root's home,
 /// because root's servers run as another user who must be able to read it.
 pub(super) fn cache() -> Result<PathBuf, Trouble> {
     let parent = if sys::effective_uid() == 0 {

@@ -38,7 +38,7 @@ rm -f "$run_folder/pids/$pid"
 rmdir "$run_folder/pids" && rm -rf "$run_folder"
 "#;
 
-/// Number of times per second that the watcher checks if the program has exited.
+/// Times per second that the watcher checks if the program has exited.
 const TICKS_PER_SECOND: u128 = 20;
 
 /// The start and stop parameters of a child process. Its standard input is always empty.
@@ -86,7 +86,7 @@ impl GuardedCommand {
         }
     }
 
-    /// Returns the command of the gate, which becomes the program.
+    /// Returns the gate's command, which becomes the program.
     pub(super) fn to_gate(&self) -> Result<Command, Trouble> {
         let mut command = Command::new(SHELL);
         command
@@ -115,8 +115,8 @@ impl GuardedCommand {
         Ok(command)
     }
 
-    /// Returns the command of the watcher of the process `pid`. It runs as the caller's user, who
-    /// may signal the program and remove the folder, independently of the owner of the files.
+    /// Returns the watcher's command for the process `pid`. It runs as the caller's user, who
+    /// may signal the program and remove the folder, independently of the file owner.
     pub(super) fn to_watcher(&self, pid: u32) -> Command {
         let ticks = self.grace.as_millis() * TICKS_PER_SECOND / 1000;
         let mut command = Command::new(SHELL);

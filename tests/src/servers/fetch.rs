@@ -1,4 +1,4 @@
-//! Private copies of the distribution's packages, without installation and without root.
+//! Private copies from the distribution's packages, without installation and without root.
 //!
 //! The system's package tools fetch them, with the system's sources and keys, but with separate
 //! lists and a separate cache, because those of the system may be empty and belong to root.
@@ -155,7 +155,7 @@ fn fetch_in(work: &Path, kinds: &[Kind], say: &dyn Fn(&str)) -> Result<(), Troub
     Ok(())
 }
 
-/// Downloads the package lists. The tool fails if one of several sources is broken, which is
+/// Downloads the package lists. The tool fails if any source is broken, which is
 /// harmless, and succeeds if none is reachable; so the existence of lists decides.
 fn update(work: &Path) -> Result<(), Trouble> {
     let output = execute(work, APT, &["update".into()])?;

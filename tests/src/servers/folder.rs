@@ -81,7 +81,7 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Returns the path of the folder.
+    /// Returns the folder's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -7,7 +7,7 @@
 //!
 //! The child is a direct child of the parent, which therefore knows its id and its exit status. It
 //! starts as a shell, the gate, that waits until the watcher runs, so it can never be left behind.
-//! Both run in their own process groups, which the Ctrl-C of a terminal does not reach: the parent
+//! Both run in their own process groups, which a terminal's Ctrl-C does not reach: the parent
 //! decides when they stop.
 
 use super::command::{GuardedCommand, PIDS};

@@ -57,7 +57,7 @@ pub struct Servers {
     standby: Option<Box<Server>>,
     redis: Source,
     redis_url: String,
-    /// The TCP ports of PostgreSQL and of its standby.
+    /// The TCP ports of PostgreSQL and its standby.
     ports: [u16; 2],
     folder: RunFolder,
 }
@@ -71,7 +71,7 @@ pub fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     find::prometheus(say)
 }
 
-/// The origin of a server.
+/// A server's origin.
 #[derive(Debug)]
 enum Source {
     Private(Box<Server>),
@@ -163,7 +163,7 @@ impl Servers {
         })
     }
 
-    /// Returns the URL of a database for the administrator: a private server's superuser, or the
+    /// Returns a database's URL for the administrator: a private server's superuser, or the
     /// role in `DATABASE_URL`. The database `postgres` always exists.
     pub fn postgres_url(&self, database: &str) -> String {
         match &self.postgres {
@@ -172,7 +172,7 @@ impl Servers {
         }
     }
 
-    /// Returns the URL of a database for another role. The URL contains the password, although a
+    /// Returns a database's URL for another role. The URL contains the password, although a
     /// private server does not check it.
     pub fn postgres_url_as(&self, role: &str, password: &str, database: &str) -> String {
         let credentials = url::credentials(role, password);
@@ -241,7 +241,7 @@ impl Servers {
     }
 
     /// Sends a signal to all processes of PostgreSQL, such as SIGSTOP to freeze it, or SIGKILL to
-    /// simulate the loss of its machine.
+    /// simulate its machine's loss.
     ///
     /// # Errors
     /// If the server is not private.
@@ -270,7 +270,7 @@ impl Servers {
         self.ports.map(|port| format!("127.0.0.1:{port}")).join(",")
     }
 
-    /// Returns the URL of a database of the standby, for the administrator.
+    /// Returns the URL of a standby database, for the administrator.
     ///
     /// # Errors
     /// If the servers have no standby.
@@ -401,7 +401,7 @@ impl Source {
     }
 }
 
-/// Returns the URL of a running server from the environment, if it is set.
+/// Returns a running server's URL from the environment, if it is set.
 fn address(variable: &str, schemes: &[&str]) -> Result<Option<String>, Trouble> {
     let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
         return Ok(None);

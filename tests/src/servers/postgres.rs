@@ -20,7 +20,7 @@ use std::sync::Mutex;
 
 /// Settings that differ from those of a new installation. A test can change them with `alter system`.
 const SETTINGS: [&str; 13] = [
-    // The folder of the socket is already private to one user.
+    // The socket's folder is already private to one user.
     "unix_socket_permissions=0700",
     "max_connections=1000",
     "shared_buffers=128MB",
@@ -41,7 +41,7 @@ const SETTINGS: [&str; 13] = [
     "log_line_prefix=%m [%p] %q%u@%d ",
 ];
 
-/// Appends [`SETTINGS`] to the configuration of a server.
+/// Appends [`SETTINGS`] to a server's configuration.
 fn write_settings(data: &Path) -> Result<(), Trouble> {
     let file = data.join("postgresql.conf");
     let append = || {
@@ -171,8 +171,8 @@ pub(super) fn server(
     })
 }
 
-/// Copies the data folder of a new installation from the cache, which takes a fraction of the time
-/// of initdb. The first process that needs it creates it.
+/// Copies the data folder of a new installation from the cache, which takes a fraction of initdb's
+/// time. The first process that needs it creates it.
 fn copy_pristine(
     postgres: &Postgres,
     user: Option<Ids>,

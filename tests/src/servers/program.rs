@@ -67,7 +67,7 @@ pub(super) fn try_postgres(
     libraries: Option<OsString>,
     user: Option<Ids>,
 ) -> Result<Postgres, String> {
-    // The companions and shared files are next to the target of a link, not next to the link.
+    // The companions and shared files are next to a link's target, not next to the link.
     let file = fs::canonicalize(folder.join("postgres")).map_err(|cause| {
         format!(
             "There is no PostgreSQL server in {}: {cause}.",

@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(3);
 /// A private server, running or stopped.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// The name of the server in messages.
+    /// The server's name in messages.
     pub(super) name: &'static str,
     /// The command of every start.
     pub(super) command: GuardedCommand,

@@ -79,7 +79,7 @@ pub(super) fn user(name: &str) -> Option<Ids> {
     let mut found = ptr::null_mut();
     // SAFETY: `passwd` is a C struct of integers and pointers, for which all zeroes is a value.
     let mut record: libc::passwd = unsafe { mem::zeroed() };
-    // SAFETY: the name ends in a zero, the buffer is given with its length, and all of them outlive
+    // SAFETY: the name ends in a zero, the buffer is given with its length, and all outlive
     // the call. The record's pointers into the buffer are not read.
     let failed = unsafe {
         libc::getpwnam_r(
@@ -96,7 +96,7 @@ pub(super) fn user(name: &str) -> Option<Ids> {
     })
 }
 
-/// Returns the number of bytes that an unprivileged user can still write below `path`.
+/// Returns how many bytes an unprivileged user can still write below `path`.
 #[cfg(target_os = "linux")]
 pub(super) fn free_bytes(path: &std::path::Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;

@@ -1,11 +1,11 @@
-//! The error type of the launcher.
+//! The launcher's error type.
 
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 
-/// Maximum number of lines of a server's log that an error quotes.
+/// Lines from a server's log that an error quotes.
 const TAIL_LINES: usize = 15;
 
 /// An error of the launcher, as a sentence for the user that says what to do.
@@ -22,7 +22,7 @@ impl Trouble {
         move |cause| Self(format!("{tried}: {cause}"))
     }
 
-    /// Appends the last lines of a log, which usually contain the cause.
+    /// Appends a log's last lines, which usually contain the cause.
     pub(super) fn with_log(self, log: &Path) -> Self {
         let Ok(bytes) = fs::read(log) else {
             return self;

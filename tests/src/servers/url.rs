@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Returns the URL of a database on the socket in `folder`. The URL contains the port, which is
+/// Returns a database's URL on the socket in `folder`. The URL contains the port, which is
 /// part of the socket's name, so that PGPORT in a client's environment has no effect.
 pub(super) fn private_postgres(folder: &Path, port: u16, user: &str, database: &str) -> String {
     let host = encode(folder.as_os_str().as_bytes(), b"");

@@ -1,4 +1,4 @@
-// Command compose reads a compose file as Docker does, substitutes variables, and prints the names of its services.
+// Command compose reads a compose file as Docker does, substitutes variables, and prints its services' names.
 package main
 
 import (
