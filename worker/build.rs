@@ -1,3 +1,3 @@
-//! Sets `ASSAY_GIT_SHA`, the commit of the build.
+//! Sets `ASSAY_GIT_SHA`, the build's commit.
 
 include!("../core/git_sha.rs");

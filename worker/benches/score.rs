@@ -1,4 +1,4 @@
-//! Benchmarks of reading, matching and scoring predictions on one core: `cargo bench -p
+//! Benchmarks for reading, matching and scoring predictions on one core: `cargo bench -p
 //! assay-worker`. Items and bytes per second are those of the submission. `tests/peers/compare.py`
 //! measures whole processes, and other tools for comparison.
 

@@ -1,4 +1,4 @@
-//! The cache of answers in memory, shared by all jobs of the process.
+//! The answer cache in memory, shared by all jobs in the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use assay_eval::Scoring;
 use assay_eval::score::{AnswerTable, Builder};
 use tokio::sync::OnceCell;
 
-/// The answers of one suite's version.
+/// One suite version's answers.
 pub struct Answers {
-    /// The metric and the disclosure policy of the version.
+    /// The version's metric and disclosure policy.
     pub scoring: Scoring,
-    /// The answers of the open items; without sealed items, of all.
+    /// The open items' answers; without sealed items, all answers.
     pub open: AnswerTable,
-    /// The answers of the sealed items, if there are any.
+    /// The sealed items' answers, if there are any.
     pub sealed: Option<AnswerTable>,
 }
 
@@ -30,20 +30,20 @@ impl Answers {
 type Key = (SuiteId, String);
 type Cell = Arc<OnceCell<Arc<Answers>>>;
 
-/// A cache of answers by suite and version, limited by memory. The least recently used answers are
+/// An answer cache by suite and version, limited by memory. The least recently used answers are
 /// removed first.
 pub struct AnswerCache {
     db: PrimaryPool,
-    /// Maximum memory of all tables. The most recently requested one stays, whatever its size.
+    /// Maximum memory for all tables. The most recently requested one stays, whatever its size.
     bytes_max: usize,
     entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
 struct Entries {
-    /// The number of the last request of each entry, and the entry.
+    /// The number of each entry's last request, and the entry.
     by_key: HashMap<Key, (u64, Cell)>,
-    /// Number of requests so far.
+    /// Request count so far.
     requests: u64,
 }
 
@@ -57,8 +57,8 @@ impl AnswerCache {
         }
     }
 
-    /// Returns the answers of a suite's version. They never change. Concurrent requests share one
-    /// read of the database.
+    /// Returns a suite version's answers. They never change. Concurrent requests share one database
+    /// read.
     pub async fn get(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let cell = self.cell((suite_id.clone(), version.to_owned()));
         let mut is_loaded_now = false;
@@ -75,7 +75,7 @@ impl AnswerCache {
         Ok(answers)
     }
 
-    /// Returns the memory of all tables, in bytes.
+    /// Returns all tables' memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.entries().bytes()
     }

@@ -29,10 +29,10 @@ const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time by which an attempt times out before the sweep would reclaim the job.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(5);
 
-/// Number of times that the result is written if the database is unavailable.
+/// Times that the result is written if the database is unavailable.
 const WRITE_ATTEMPTS: u32 = 4;
 
-/// Timeout of one write. It is longer than that of other statements, because attempts at suites
+/// Timeout for one write. It is longer than other statements' timeouts, because attempts at suites
 /// with the same ladder write one after the other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -124,7 +124,7 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
         .as_secs_f64()
 }
 
-/// Exports the span of the attempt, and then its child spans, one for each phase.
+/// Exports the attempt's span, and then its child spans, one for each phase.
 fn export_spans(
     context: &AttemptContext,
     claim: &Claim,
@@ -182,7 +182,7 @@ fn export_spans(
     }
 }
 
-/// Writes the progress of the attempt every second. Returns when the job no longer belongs to this
+/// Writes the attempt's progress every second. Returns when the job no longer belongs to this
 /// attempt.
 async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Progress) {
     loop {
@@ -190,7 +190,7 @@ async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Prog
         let progress = (progress.done.load(Ordering::Relaxed) as f64
             / claim.n_submitted.max(1) as f64)
             .min(1.0);
-        // An error of the database does not mean that the job was lost.
+        // A database error does not mean that the job was lost.
         if matches!(
             within_response_timeout(work::owns_job(&context.db.get(), claim, progress)).await,
             Ok(false)
@@ -317,7 +317,7 @@ async fn write_once(
     }
 }
 
-/// Writes the result of a prediction job.
+/// Writes a prediction job's result.
 async fn write_prediction(
     context: &AttemptContext,
     claim: &Claim,

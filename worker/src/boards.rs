@@ -1,7 +1,7 @@
-//! The computation of boards: scores the entered jobs again from their predictions, tests each pair
+//! Board computation: scores the entered jobs again from their predictions, tests each pair
 //! of entries once, and stores the standings.
 //!
-//! No score of an item is stored, so that suites whose figures are held back can have boards. The
+//! No item score is stored, so that suites whose figures are held back can have boards. The
 //! result depends on the entries only: an attempt that dies is repeated with the same figures.
 
 use std::collections::HashMap;
@@ -30,17 +30,17 @@ use crate::input::{InputPlace, fetch_input};
 /// Time between two searches for a board that is due.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The memory for the items of entries that are tested together, in bytes.
+/// The memory for entries' items that are tested together, in bytes.
 const BLOCK_BYTES: usize = 256 * 1024 * 1024;
 
-/// The largest number of entries that are tested together. After each block the tests are stored, and
+/// The most entries that are tested together. After each block the tests are stored, and
 /// another attempt continues there.
 const BLOCK_ENTRIES: usize = 512;
 
-/// Number of entries whose predictions are read by one statement.
+/// Entries whose predictions are read by one statement.
 const ENTRIES_PER_READ: usize = 64;
 
-/// Number of entries that are scored at once.
+/// Entries that are scored at once.
 const PARALLEL: usize = 4;
 
 /// Computes boards until `stopped` is set.
@@ -63,7 +63,7 @@ pub async fn compute_boards(context: &AttemptContext, mut stopped: watch::Receiv
                 continue;
             }
         };
-        // A task of its own: a computation occupies its thread for seconds.
+        // Its own task: a computation occupies its thread for seconds.
         let renewal = tokio::spawn(keep_lease(context.db.clone(), claim.clone()));
         let mut renewal = AbortOnDropHandle::new(renewal);
         let computed = tokio::select! {
@@ -87,14 +87,14 @@ pub async fn compute_boards(context: &AttemptContext, mut stopped: watch::Receiv
     }
 }
 
-/// States the figures that the close of suites has disclosed, in receipts.
+/// States the figures that the suites' close has disclosed, in receipts.
 async fn state_disclosed_figures(context: &AttemptContext) -> Result<()> {
     let mut db = context.db.get().acquire().await?;
     while store::state_disclosed_figures(&mut db).await? > 0 {}
     Ok(())
 }
 
-/// Renews the lease of an attempt until the attempt no longer holds the board.
+/// Renews an attempt's lease until the attempt no longer holds the board.
 async fn keep_lease(db: PrimaryPool, claim: BoardClaim) {
     loop {
         tokio::time::sleep(LEASE / 3).await;
@@ -147,14 +147,14 @@ async fn compute(context: &AttemptContext, claim: &BoardClaim) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of items in the tests: the sealed ones, if there are some.
+/// Returns the item count in the tests: the sealed ones, if there are some.
 fn n_items(answers: &Answers) -> usize {
     answers.sealed.as_ref().unwrap_or(&answers.open).len()
 }
 
 /// Tests each entry without stored tests against all earlier ones, and stores the tests. Sets the
-/// positions of the entries. New entries are tested in blocks that fit into the memory, and each
-/// earlier entry is scored once per block.
+/// entries' positions. New entries are tested in blocks that fit into the memory, and each earlier
+/// entry is scored once per block.
 async fn test_new_entries(
     context: &AttemptContext,
     claim: &BoardClaim,
@@ -226,7 +226,7 @@ async fn test_new_entries(
     Ok(())
 }
 
-/// Stores the tests of a block, if the attempt still holds the board.
+/// Stores a block's tests, if the attempt still holds the board.
 async fn store_pairs(
     context: &AttemptContext,
     claim: &BoardClaim,
@@ -237,7 +237,7 @@ async fn store_pairs(
     let Scoring { policy, ladder, .. } = answers.scoring;
     let mut transaction = context.db.get().begin().await?;
     for (scored, evidence) in scored.iter().zip(evidence) {
-        // The board shows the job's own value, not the best of its organization.
+        // The board shows the job's own value, not its organization's best.
         let mut level = 0;
         let grid = ladder.map(|ladder| (ladder, &mut level));
         let figures = policy.disclose(scored.figures.clone(), grid)?;
@@ -290,7 +290,7 @@ async fn score_entries(
     Ok(())
 }
 
-/// Scores the predictions of an entry. `None` if they are missing: those of a deleted organization.
+/// Scores an entry's predictions. `None` if they are missing: a deleted organization's.
 async fn score_entry(
     context: &AttemptContext,
     claim: &BoardClaim,
@@ -345,7 +345,7 @@ async fn score_entry(
     }))
 }
 
-/// Returns the rows of the board, in order.
+/// Returns the board's rows, in order.
 fn computed_rows(
     metric: Metric,
     entries: &[BoardEntry],
@@ -363,7 +363,7 @@ fn computed_rows(
         .filter(|entry| entry.is_tested)
         .filter_map(|entry| Some((entry, *by_id.get(&entry.id)?)))
         .collect();
-    // The best value first. The sort is stable: entries of one value stay in the order of entry.
+    // The best value first. The sort is stable: entries with one value stay in entry order.
     let goodness = |pairs: &EntryPairs| {
         if metric.lower_is_better() {
             -pairs.value
@@ -378,7 +378,7 @@ fn computed_rows(
         .zip(found)
         .map(|((entry, pairs), standing)| (entry, pairs, standing))
         .collect();
-    // The order within a tier is never that of the values.
+    // The order within a tier is never the values' order.
     let key = |entry: &BoardEntry, standing: &Standing| {
         let name = if entry.is_withdrawn {
             entry.id.to_string()
@@ -408,7 +408,7 @@ fn computed_rows(
         .collect()
 }
 
-/// Returns the result of the test of two entries, of which the later one stores it.
+/// Returns the result of the test between two entries. The later one stores it.
 fn evidence(one: &EntryPairs, other: &EntryPairs) -> Evidence {
     let of = |later: &EntryPairs, earlier: &EntryPairs| {
         let start = 4 * earlier.position.unsigned_abs() as usize;

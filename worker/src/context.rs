@@ -9,17 +9,17 @@ use assay_engine_client::Engines;
 
 use crate::answer_cache::AnswerCache;
 
-/// The dependencies of attempts.
+/// Dependencies that attempts have.
 pub struct AttemptContext {
     /// The connection pool, with a role that can read answers.
     pub db: PrimaryPool,
-    /// The store of submissions, item scores and outputs.
+    /// The store for submissions, item scores and outputs.
     pub artifacts: Artifacts,
-    /// The cached answers of suites.
+    /// The suites' cached answers.
     pub answers: AnswerCache,
     /// The engines that run models.
     pub engines: Engines,
-    /// The build of the scoring and model library, which results report.
+    /// The scoring and model library's build, which results report.
     pub hfm_sha: String,
     /// The results of attempts, which share statements.
     pub results: CombinedRequests<SuccessfulAttempt, bool>,

@@ -1,4 +1,4 @@
-//! The work of an eval: fetch the submission and score it.
+//! An eval's work: fetch the submission and score it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::input::{Input, InputPlace, fetch_input};
 use crate::outcome::{Outcome, Scored};
 use crate::phases::Phases;
 
-/// Largest piece of the item scores that is written at once, in bytes.
+/// Largest item-score piece that is written at once, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A score, and the SHA-256 of the normal form of the predictions.
+/// A score, and the SHA-256 of the predictions' normal form.
 pub type ScoredInput = (Score, [u8; 32]);
 
 /// Scores the submission, on the blocking thread pool unless it is small. `None` if the input is missing.

@@ -1,4 +1,4 @@
-//! The input of an attempt, except for the items of a suite.
+//! An attempt's input, except for a suite's items.
 
 use assay_core::model::ids::UploadId;
 use assay_core::model::upload::PartObject;
@@ -10,31 +10,31 @@ use bytes::Bytes;
 
 use crate::context::AttemptContext;
 
-/// The predictions or sequences of a job.
+/// A job's predictions or sequences.
 pub enum Input {
     /// They were sent with the request.
     Inline(Bytes),
-    /// They were uploaded, or are the output of another job.
+    /// They were uploaded, or are another job's output.
     Upload {
         /// The format of the content.
         format: ContentFormat,
-        /// The objects of the content.
+        /// The content's objects.
         parts: Vec<PartObject>,
     },
 }
 
-/// The place of the predictions or sequences of a job.
+/// A place for a job's predictions or sequences.
 pub struct InputPlace<'a> {
     /// The input itself, if it is stored with the job.
     pub body: Option<&'a [u8]>,
-    /// The object key of other inline input.
+    /// The object key for other inline input.
     pub input_key: Option<&'a str>,
     /// The upload, if the input is not inline.
     pub upload_id: Option<&'a UploadId>,
 }
 
 impl<'a> InputPlace<'a> {
-    /// Returns the place of the input of a claimed job.
+    /// Returns where a claimed job's input is.
     pub fn of(claim: &'a Claim) -> Self {
         Self {
             body: claim.body.as_deref(),
@@ -44,7 +44,7 @@ impl<'a> InputPlace<'a> {
     }
 }
 
-/// Fetches inline input, which is small, or looks up the parts of an upload of the organization.
+/// Fetches inline input, which is small, or looks up the organization's upload parts.
 /// `None` if the input is missing.
 pub async fn fetch_input(
     context: &AttemptContext,

@@ -1,4 +1,4 @@
-//! The outcome of an attempt, before it is written.
+//! An attempt's outcome, before it is written.
 
 use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
 use assay_core::model::receipt::NewReceipt;
@@ -7,7 +7,7 @@ use assay_core::store::work::{Claim, Output};
 use assay_eval::Scoring;
 use assay_eval::score::{Figures, Sealed};
 
-/// The outcome of an attempt.
+/// An attempt's outcome.
 pub enum Outcome {
     /// The submission was scored.
     Scored(Box<Scored>),
@@ -27,11 +27,11 @@ pub enum Outcome {
 pub struct Scored {
     /// The result without its figures.
     pub result: EvalResult,
-    /// The figures of the open items.
+    /// The open items' figures.
     pub figures: Figures,
-    /// The figures of the sealed items, if there are some.
+    /// The sealed items' figures, if there are some.
     pub sealed: Option<Sealed>,
-    /// The rules of the suite.
+    /// The suite's rules.
     pub scoring: Scoring,
     /// The stored item scores, if they are stored.
     pub item_scores: Option<ItemScoresIn>,
@@ -39,7 +39,7 @@ pub struct Scored {
     pub receipt: NewReceipt,
 }
 
-/// A prediction job's output, and the numbers of its result.
+/// A prediction job's output, and the counts in its result.
 pub struct Predicted {
     /// The output.
     pub output: Output,
@@ -47,27 +47,27 @@ pub struct Predicted {
     pub output_bytes: i64,
     /// The SHA-256 of the output, 64 lower-case hex digits.
     pub output_sha256: String,
-    /// The numbers of sequences, by their fate.
+    /// The sequence counts, by their fate.
     pub counts: PredictedCounts,
 }
 
-/// Numbers of sequences and events, as in the result of a prediction job.
+/// Sequence and event counts, as in a prediction job's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PredictedCounts {
     /// Sequences.
     pub n: i64,
     /// Sequences without a prediction.
     pub n_failed: i64,
-    /// Sequences of which only the most recent events entered the model.
+    /// Sequences whose most recent events entered the model.
     pub n_truncated: i64,
     /// Events that were left out because the model does not know their item.
     pub n_unknown: i64,
-    /// Predicted sequences of which no event entered the model.
+    /// Predicted sequences without an event that entered the model.
     pub n_cold: i64,
 }
 
 impl Outcome {
-    /// Returns the outcome of an attempt whose input is no longer stored.
+    /// Returns the outcome for an attempt whose input is no longer stored.
     pub fn input_missing() -> Self {
         Self::Rejected(
             FailureCode::InputUnavailable,
@@ -75,7 +75,7 @@ impl Outcome {
         )
     }
 
-    /// Returns the name of the outcome in metrics, logs and spans.
+    /// Returns the outcome's name in metrics, logs and spans.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Scored(_) | Self::Predicted(_) => "succeeded",
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the final outcome of the job, if this attempt finishes it.
+    /// Returns the job's final outcome, if this attempt finishes it.
     pub fn of_job(&self, claim: &Claim) -> Option<&'static str> {
         let is_last = claim.attempt >= ATTEMPTS_MAX;
         match self {

@@ -1,4 +1,4 @@
-//! The output of an attempt at a prediction job, as it is written to the artifact store.
+//! An attempt's output for a prediction job, as it is written to the artifact store.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub struct FinishedOutput {
     pub sha256: String,
 }
 
-/// Writes an output in parts, whose names have the number of the attempt: another attempt writes
+/// Writes an output in parts, whose names have the attempt number: another attempt writes
 /// other objects.
 pub struct OutputWriter<'a> {
     artifacts: &'a Artifacts,
@@ -44,7 +44,7 @@ struct OpenPart {
 }
 
 impl<'a> OutputWriter<'a> {
-    /// Creates the writer of an empty output.
+    /// Creates an empty output's writer.
     pub fn new(
         artifacts: &'a Artifacts,
         org_id: &'a OrgId,
@@ -65,8 +65,8 @@ impl<'a> OutputWriter<'a> {
         }
     }
 
-    /// Adds the prediction of the next line to the digest: its ranking, or `None` if it failed. The
-    /// digest is the one that an upload of these lines would have.
+    /// Adds the next line's prediction to the digest: its ranking, or `None` if it failed. The
+    /// digest is the one that an upload with these lines would have.
     pub fn add_to_digest(&mut self, id: &str, item_ids: Option<&[String]>) {
         let ids: Vec<Cow<'_, str>> = item_ids
             .unwrap_or_default()

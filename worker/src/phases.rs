@@ -1,19 +1,19 @@
-//! The phases of an attempt, for its trace.
+//! An attempt's phases, for its trace.
 
 use std::time::{Duration, Instant};
 
 use assay_core::store::work::Phase;
 
-/// The finished phases of an attempt, as offsets from its start.
+/// An attempt's finished phases, as offsets from its start.
 pub struct Phases {
-    /// The start of the attempt.
+    /// The attempt's start.
     pub start: Instant,
     /// The phases that have ended.
     pub finished: Vec<Phase>,
 }
 
 impl Phases {
-    /// Starts the clock of an attempt.
+    /// Starts an attempt's clock.
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
@@ -21,7 +21,7 @@ impl Phases {
         }
     }
 
-    /// Returns the microseconds since the start of the attempt.
+    /// Returns the microseconds since the attempt's start.
     pub fn offset_us(&self) -> i64 {
         i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
@@ -39,13 +39,13 @@ impl Phases {
     }
 }
 
-/// The unit of all durations of an attempt whose figures are hidden. Callers can read them in the
-/// trace, and the exact duration of scoring could disclose figures.
+/// The unit for all durations in an attempt whose figures are hidden. Callers can read them in the
+/// trace, and the exact scoring duration could disclose figures.
 const HIDDEN_UNIT: Duration = Duration::from_millis(50);
 
 impl Phases {
-    /// Waits until the duration of the attempt is a multiple of [`HIDDEN_UNIT`], and rounds the
-    /// start of each phase down and the end up to multiples of it.
+    /// Waits until the attempt's duration is a multiple of [`HIDDEN_UNIT`], and rounds each phase's
+    /// start down and its end up to such multiples.
     pub async fn hide_duration(&mut self) {
         let unit = i64::try_from(HIDDEN_UNIT.as_micros()).unwrap_or(i64::MAX);
         let rest = unit - self.offset_us().rem_euclid(unit);

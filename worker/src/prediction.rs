@@ -1,4 +1,4 @@
-//! The work of a prediction job: read the sequences, let an engine rank items for them, and write the
+//! A prediction job's work: read the sequences, let an engine rank items for them, and write the
 //! output.
 
 use std::collections::HashSet;
@@ -32,10 +32,10 @@ const CHUNK_RETRY_DELAYS: [Duration; 4] = [
     Duration::from_secs(4),
 ];
 
-/// Number of chunks that are read ahead of the engine.
+/// Chunks that are read before the engine needs them.
 const CHUNKS_AHEAD: usize = 1;
 
-/// Ranks items for all sequences of a job, and writes the output.
+/// Ranks items for all sequences in a job, and writes the output.
 pub async fn predict(
     context: &AttemptContext,
     claim: &Claim,
@@ -105,19 +105,19 @@ pub async fn predict(
     }
 }
 
-/// The state of a prediction job.
+/// A prediction job's state.
 struct Job<'a> {
     context: &'a AttemptContext,
     prediction: &'a ClaimedPrediction,
     paths: Option<&'a SequencePaths>,
     id: OutputId,
-    /// Hashes of the ids so far, if one can occur more than once.
+    /// The ids' hashes so far, if one can occur more than once.
     seen: Option<HashSet<[u8; 16]>>,
     counts: PredictedCounts,
     output: OutputWriter<'a>,
 }
 
-/// The reason why a sequence has no prediction, for its line of the output.
+/// The reason why a sequence has no prediction, for its output line.
 type Reason = String;
 
 impl Job<'_> {
@@ -248,7 +248,7 @@ async fn call(
     }
 }
 
-/// Returns the reason of a refusal by the engine.
+/// Returns the engine's reason for a refusal.
 fn reason_of(sequence: &Sequence<'_>, refusal: Refusal) -> Reason {
     let error = refusal.field_error(sequence, "");
     let event = match refusal {

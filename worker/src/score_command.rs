@@ -1,6 +1,6 @@
-//! `assay-worker score`: scores a file of predictions against a suite's folder, without database or
-//! Redis. It uses the scorer and the formats of the platform, so an operator can see the result of
-//! a job before a suite is published.
+//! `assay-worker score`: scores a prediction file against a suite's folder, without database or
+//! Redis. It uses the platform's scorer and formats, so an operator can see a job's
+//! result before a suite is published.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +9,7 @@ use assay_eval::offline::{self, Report};
 use assay_eval::suite::{AnswerLines, metric_and_clip};
 use assay_eval::{Metric, content};
 
-/// Scores a file of predictions against the answers in a suite's folder. The file is NDJSON,
+/// Scores a prediction file against the answers in a suite's folder. The file is NDJSON,
 /// a JSON array or CSV, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Report, String> {
     let (metric, clip) = metric_and_clip(suite, metric).map_err(|bad| bad.to_string())?;

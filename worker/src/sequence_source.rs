@@ -1,5 +1,5 @@
-//! The sequences of a prediction job, read as a stream of chunks: from the request, an upload, or the
-//! items of a suite.
+//! A prediction job's sequences, read as a chunk stream: from the request, an upload, or a suite's
+//! items.
 
 use std::ops::ControlFlow;
 
@@ -23,30 +23,30 @@ use tokio::sync::mpsc;
 use crate::context::AttemptContext;
 use crate::input::{Input, InputPlace, fetch_input};
 
-/// The size of a chunk after which no further sequence is added, in bytes of JSON. It bounds the
-/// memory of the job.
+/// A chunk's size after which no further sequence is added, in JSON bytes. It bounds the job's
+/// memory.
 const CHUNK_BYTES: usize = 2 << 20;
 
-/// The source of a job's sequences.
+/// The source for a job's sequences.
 pub enum SequenceSource {
     /// A JSON array, or an upload with a sequence a line.
     Input(Input),
-    /// The items of a suite.
+    /// A suite's items.
     Suite(SuiteVersion, SequencePaths),
 }
 
-/// The JSON of one sequence.
+/// One sequence's JSON.
 pub enum SourceElement {
     /// A sequence as callers write it.
     Sequence(String),
-    /// An item of a suite.
+    /// A suite's item.
     Item(SuiteItem),
 }
 
-/// Sequences that one call of an engine predicts.
+/// Sequences that one engine call predicts.
 #[derive(Default)]
 pub struct Chunk {
-    /// The sequences, in the order of the input.
+    /// The sequences, in input order.
     pub elements: Vec<SourceElement>,
     bytes: usize,
 }
@@ -88,7 +88,7 @@ impl SourceElement {
 }
 
 impl SequenceSource {
-    /// Finds the sequences of a job. `None` if they are missing.
+    /// Finds a job's sequences. `None` if they are missing.
     pub async fn open(
         context: &AttemptContext,
         claim: &Claim,
@@ -109,13 +109,13 @@ impl SequenceSource {
         }
     }
 
-    /// Returns `true` if an id can occur more than once: only the lines of an upload were checked one
+    /// Returns `true` if an id can occur more than once: only an upload's lines were checked one
     /// by one.
     pub const fn can_repeat_ids(&self) -> bool {
         matches!(self, Self::Input(Input::Upload { .. }))
     }
 
-    /// Returns the places of the sequence in an item, if the source is a suite.
+    /// Returns the sequence's places in an item, if the source is a suite.
     pub fn paths(&self) -> Option<&SequencePaths> {
         match self {
             Self::Suite(_, paths) => Some(paths),
@@ -143,7 +143,7 @@ impl SequenceSource {
 }
 
 async fn send_array(json: &Bytes, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
-    // The elements were checked, so there are few for the size of the array.
+    // The elements were checked, so there are few for the array's size.
     let elements: Vec<&RawValue> = serde_json::from_slice(json).map_err(Error::internal)?;
     let mut chunk = Chunk::default();
     for element in elements {
@@ -155,7 +155,7 @@ async fn send_array(json: &Bytes, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
     send_last(chunk, chunks).await
 }
 
-/// Sends the lines of an upload, on a thread that may block.
+/// Sends an upload's lines, on a thread that may block.
 fn send_lines(content: ContentReader<'_>, chunks: &mpsc::Sender<Chunk>) -> Result<()> {
     let changed = || Error::internal("an upload changed after it was completed");
     let mut chunk = Chunk::default();

@@ -1,23 +1,23 @@
-//! The settings of a worker.
+//! A worker's settings.
 
 use assay_core::runtime::settings::{
     BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS,
 };
 
-/// The settings of `assay-worker run`.
+/// The `assay-worker run` settings.
 #[derive(Clone)]
 pub struct Settings {
     /// The settings that the API has too.
     pub common: Common,
-    /// Number of jobs that are scored at the same time.
+    /// Jobs that are scored at the same time.
     pub slots: u32,
     /// Maximum memory for cached answers, in bytes.
     pub answers_bytes_max: usize,
 }
 
 impl Settings {
-    /// Reads the settings from the environment of this process. `git_sha` is the commit of the
-    /// build.
+    /// Reads the settings from this process's environment. `git_sha` is the build's
+    /// commit.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         Self::read(Reader::from_env(), git_sha)
     }

@@ -33,7 +33,7 @@ use crate::boards::compute_boards;
 use crate::context::AttemptContext;
 use crate::settings::Settings;
 
-/// Interval of lease renewals. Several of them fit into one lease.
+/// Lease renewal interval. Several fit into one lease.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time that one renewal may take. On a half-open connection it must fail early enough for
@@ -43,10 +43,10 @@ const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which a worker polls for jobs whose notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The number of connections for combined statements: one each for claims and results.
+/// The connection count for combined statements: one each for claims and results.
 const TASK_CONNECTIONS: u32 = 2;
 
-/// The state that the tasks of a worker process share.
+/// The state that a worker process's tasks share.
 struct Worker {
     id: WorkerId,
     context: AttemptContext,
@@ -57,7 +57,7 @@ struct Worker {
     slots_max: u32,
     /// Set by the shutdown signal: then no further job is claimed.
     stopped: watch::Receiver<bool>,
-    /// The jobs that this process runs, with the number of the attempt. The database may believe
+    /// The jobs that this process runs, with the attempt number. The database may believe
     /// that it runs more: claims whose response was lost.
     running: Mutex<HashMap<JobId, i32>>,
     /// The attempts that run.
@@ -177,7 +177,7 @@ const JOB_NOTIFICATIONS: &str = "job_notifications";
 const JOB_POLLING: &str = "job_polling";
 const LEASE_RENEWAL: &str = "lease_renewal";
 
-/// Starts the background tasks of the process, except those of the pool and the admin port.
+/// Starts the process's background tasks, except those of the pool and the admin port.
 fn start_background_tasks(
     tasks: &mut BackgroundTasks,
     worker: &Arc<Worker>,
@@ -195,7 +195,7 @@ fn start_background_tasks(
     Ok(())
 }
 
-/// Writes the results of attempts.
+/// Writes the attempt results.
 async fn write_results(db: TaskConnections, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
     let write = |attempts: Vec<SuccessfulAttempt>| {
         let db = db.clone();
@@ -207,7 +207,7 @@ async fn write_results(db: TaskConnections, waiting: WaitingRequests<SuccessfulA
     waiting.execute(RESPONSE_TIMEOUT, write).await;
 }
 
-/// Claims the jobs of tasks.
+/// Claims the tasks' jobs.
 async fn claim_jobs(
     db: TaskConnections,
     worker_id: WorkerId,
@@ -230,7 +230,7 @@ async fn claim_jobs(
     waiting.execute(RESPONSE_TIMEOUT, claim).await;
 }
 
-/// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future
+/// Handles job notifications until the shutdown signal, on its own thread: the queue's future
 /// is not `Send`.
 fn receive_notifications(
     worker: &Arc<Worker>,
@@ -257,8 +257,8 @@ fn receive_notifications(
     }
 }
 
-/// Claims the jobs of a task when a slot is free, and starts their attempts. A task has one large job
-/// or several small ones, so one slot suffices for all of them.
+/// Claims a task's jobs when a slot is free, and starts their attempts. A task has one large job
+/// or several small ones, so one slot suffices for all.
 async fn on_job_notification(worker: Arc<Worker>, job_ids: Vec<JobId>) {
     let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else {
         return;
@@ -376,14 +376,14 @@ impl Worker {
     }
 }
 
-/// The source of a claimed job.
+/// A claimed job's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FoundBy {
     Notification,
     Polling,
 }
 
-/// An entry in the list of running jobs, removed on drop: also when the attempt panics.
+/// An entry in the running-job list, removed on drop: also when the attempt panics.
 struct RunningAttempt<'a> {
     worker: &'a Worker,
     job_id: JobId,
@@ -417,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts the background tasks of a worker whose PostgreSQL and Redis are unavailable.
+    /// Starts the background tasks for a worker whose PostgreSQL and Redis are unavailable.
     async fn started(folder: &std::path::Path) -> (watch::Sender<bool>, BackgroundTasks) {
         let settings = [
             (

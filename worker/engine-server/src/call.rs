@@ -1,5 +1,5 @@
-//! The inputs and parameters of a call, checked. Everything is checked before the call is admitted,
-//! so that no thread computes a row of an invalid call.
+//! A call's inputs and parameters, checked. Everything is checked before the call is admitted,
+//! so that no thread computes a row from an invalid call.
 
 use std::str::FromStr;
 
@@ -13,22 +13,22 @@ use assay_inference::v2::ModelInferRequest;
 
 use crate::texts::Texts;
 
-/// Maximum number of events of a sequence.
+/// A sequence's maximum event count.
 const EVENTS_MAX: usize = 10_000;
 
-/// Maximum number of options of a sequence.
+/// A sequence's maximum option count.
 const OPTIONS_MAX: usize = 1_000;
 
 /// Largest `top_k`.
 const TOP_K_MAX: usize = 500;
 
-/// Maximum number of events of a continuation.
+/// A continuation's maximum event count.
 const N_EVENTS_MAX: usize = 50;
 
-/// Maximum number of continuations of a sequence.
+/// A sequence's maximum continuation count.
 const N_CONTINUATIONS_MAX: usize = 10;
 
-/// The inputs of the profile.
+/// The profile's inputs.
 const INPUTS: [&str; 7] = [
     ids::ITEM_IDS,
     ids::LENGTHS,
@@ -39,7 +39,7 @@ const INPUTS: [&str; 7] = [
     ids::TEMPERATURE,
 ];
 
-/// The parameters of the profile.
+/// The profile's parameters.
 const PARAMETERS: [&str; 11] = [
     ids::OPERATION,
     ids::ON_LONG,
@@ -54,12 +54,12 @@ const PARAMETERS: [&str; 11] = [
     ids::NORMALIZE,
 ];
 
-/// The sequences of a call, and the operation to compute for them.
+/// A call's sequences, and the operation to compute for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The item ids of the events of each sequence.
+    /// Each sequence's item ids, by event.
     pub events: Texts,
-    /// The types of the events of each sequence, empty for an event without a type. `None` if no
+    /// Each sequence's event types, empty for an event without a type. `None` if no
     /// event has a type.
     pub types: Option<Texts>,
     /// The rule for sequences with more events than the model looks back on.
@@ -75,16 +75,16 @@ pub struct Call {
 pub enum Operation {
     /// Ranks items.
     Predict {
-        /// The options of each sequence; absent for a sequence that ranks the catalog.
+        /// Each sequence's options; absent for a sequence that ranks the catalog.
         options: Texts,
-        /// The parameters of all sequences.
+        /// All sequences' parameters.
         parameters: PredictOptions,
     },
     /// Continues sequences.
     Generate {
-        /// The id of each sequence, one string in each row. Empty if no random numbers are drawn.
+        /// Each sequence's id, one string in each row. Empty if no random numbers are drawn.
         sequence_ids: Texts,
-        /// The parameters of each sequence.
+        /// Each sequence's parameters.
         parameters: Vec<GenerateOptions>,
     },
     /// Returns vectors.
@@ -92,7 +92,7 @@ pub enum Operation {
 }
 
 impl Call {
-    /// Reads the inputs and parameters of a request.
+    /// Reads a request's inputs and parameters.
     ///
     /// # Errors
     /// A sentence that names the input or parameter that is wrong. It contains no item.
@@ -149,7 +149,7 @@ impl Call {
         })
     }
 
-    /// Returns the number of sequences.
+    /// Returns the sequence count.
     pub fn rows(&self) -> usize {
         self.events.len()
     }
@@ -291,7 +291,7 @@ fn reject_unknown<'n>(
     }
 }
 
-/// Reads a tensor of the shape [B, 1].
+/// Reads a tensor with the shape [B, 1].
 fn required_column<'m, T: Element<'m>>(
     tensors: &Tensors<'m>,
     name: &str,
@@ -323,7 +323,7 @@ fn one_count(name: &str, count: i64, max: usize) -> Result<usize, InvalidMessage
         })
 }
 
-/// Returns an integer parameter of at least 1.
+/// Returns an integer parameter that is at least 1.
 fn integer(
     parameters: &Parameters,
     name: &str,

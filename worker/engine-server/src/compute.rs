@@ -1,4 +1,4 @@
-//! The computation of one sequence of a call.
+//! The computation for one sequence in a call.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,34 +12,34 @@ use crate::package::Package;
 use crate::pool::Work;
 use crate::texts::Texts;
 
-/// The result of one sequence.
+/// One sequence's result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowResult {
-    /// The value of the output `refusals`.
+    /// The `refusals` output's value.
     pub refusal: i64,
     /// The numbers of events that entered the model, and that were left out.
     pub counts: Counts,
-    /// The output of the operation. A refused sequence has none.
+    /// The operation's output. A refused sequence has none.
     pub output: Option<Output>,
 }
 
-/// The output of an operation for one sequence.
+/// An operation's output for one sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Ranked items, in one row.
     Ranking {
         /// The items.
         item_ids: Texts,
-        /// The scores of the first items. The others are unknown options.
+        /// The first items' scores. The others are unknown options.
         scores: Vec<f32>,
-        /// `true` if no item is missing that is more probable than one of these.
+        /// `true` if no item is missing that is more probable than these.
         is_exact: bool,
     },
     /// Continuations, each in a row.
     Continuations {
         /// The items.
         item_ids: Texts,
-        /// The score of each continuation.
+        /// Each continuation's score.
         scores: Vec<f32>,
     },
     /// A vector.
@@ -76,7 +76,7 @@ impl Computation {
         &self.package
     }
 
-    /// Returns the result of each sequence. A sequence that was skipped, or whose computation
+    /// Returns each sequence's result. A sequence that was skipped, or whose computation
     /// panicked, has none.
     pub fn results(&self) -> impl Iterator<Item = Option<&Result<RowResult, Refusal>>> {
         self.results.iter().map(OnceLock::get)

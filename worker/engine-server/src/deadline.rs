@@ -1,6 +1,6 @@
-//! The deadline of a call, from the header `grpc-timeout`.
+//! A call's deadline, from the header `grpc-timeout`.
 //!
-//! The server of tonic has a timer for this header too, but ends the call with `CANCELLED`, which
+//! Tonic's server has a timer for this header too, but ends the call with `CANCELLED`, which
 //! callers do not retry. This deadline is a little earlier, so that its response arrives first.
 
 use std::time::{Duration, Instant};

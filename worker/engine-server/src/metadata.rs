@@ -1,11 +1,11 @@
-//! The inputs and outputs of a package, as `ModelMetadata` returns them.
+//! A package's inputs and outputs, as `ModelMetadata` returns them.
 
 use assay_core::model::package::PackageName;
 use assay_engine::Model;
 use assay_inference::ids;
 use assay_inference::v2::{ModelMetadataResponse, TensorMetadata};
 
-/// The size of a dimension that differs between calls.
+/// The size for a dimension that differs between calls.
 const ANY: i64 = -1;
 
 /// Describes a package.

@@ -1,4 +1,4 @@
-//! The outcomes of calls: the status that the caller gets, and the Prometheus metric.
+//! Call outcomes: the status that the caller gets, and the Prometheus metric.
 
 use assay_core::runtime::prometheus;
 use assay_engine::Refusal;
@@ -15,7 +15,7 @@ use crate::pool::NotAdmitted;
 pub enum Failure {
     /// The call is malformed.
     Invalid(InvalidMessage),
-    /// The call names no package, or another version than that of the package.
+    /// The call names no package, or another version than the package's.
     UnknownPackage,
     /// The package could not be loaded.
     NotLoaded(LoadError),
@@ -48,7 +48,7 @@ impl From<NotAdmitted> for Failure {
 }
 
 impl Failure {
-    /// Returns the status that the caller gets. Its text contains no item of the call.
+    /// Returns the status that the caller gets. Its text contains no item from the call.
     pub fn status(&self) -> Status {
         match self {
             Self::Invalid(error) => Status::invalid_argument(error.to_string()),
@@ -74,7 +74,7 @@ impl Failure {
                 shed("The engine is saturated. Retry with backoff.")
             }
             Self::Late => Status::deadline_exceeded("The deadline is exceeded."),
-            // They are properties of the package: the engine computes other packages.
+            // They are package properties: the engine computes other packages.
             Self::Failed(refusal @ (Refusal::NoItemTable | Refusal::NotFinite)) => {
                 Status::failed_precondition(refusal.to_string())
             }
@@ -83,7 +83,7 @@ impl Failure {
         }
     }
 
-    /// Returns the value of the label `outcome`.
+    /// Returns the `outcome` label's value.
     fn outcome(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NotAdmitted(NotAdmitted::TooLarge) => "invalid",
@@ -102,8 +102,8 @@ impl Failure {
     }
 }
 
-/// Returns the status of a call that the engine could compute later. The trailer shows clients that
-/// the engine works.
+/// Returns the status for a call that the engine could compute later. The trailer shows clients
+/// that the engine works.
 fn shed(text: &str) -> Status {
     let mut status = Status::resource_exhausted(text);
     status.metadata_mut().insert(

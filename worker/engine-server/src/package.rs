@@ -1,4 +1,4 @@
-//! Reading a package from the artifact store. A package is untrusted input: the names of its files
+//! Reading a package from the artifact store. A package is untrusted input: its file names
 //! are fixed, their sizes are compared before memory is allocated, and their digests before they are
 //! read.
 
@@ -20,7 +20,7 @@ use crate::times::Times;
 pub struct Package {
     /// The model.
     pub model: Model,
-    /// The measured times of its operations.
+    /// Its operations' measured times.
     pub times: Times,
 }
 
@@ -60,7 +60,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns the value of the label `outcome`.
+    /// Returns the `outcome` label's value.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -70,7 +70,7 @@ impl LoadError {
         }
     }
 
-    /// Returns a text for the log. It quotes no content of the package, which has item ids.
+    /// Returns a text for the log. It quotes no package content, which has item ids.
     pub fn log_text(&self) -> String {
         match self {
             Self::Invalid { place, .. } => place.clone(),
@@ -165,7 +165,7 @@ async fn read_manifest(artifacts: &Artifacts, name: &PackageName) -> Result<Mani
     Manifest::parse(&manifest).map_err(|reason| invalid(MANIFEST_FILE, reason))
 }
 
-/// Reads a file of a package. Its size in the artifact store must be that in the manifest.
+/// Reads a package file. Its size in the artifact store must be that in the manifest.
 async fn read_file(
     artifacts: &Artifacts,
     name: &PackageName,
@@ -191,7 +191,7 @@ async fn read_file(
         })
 }
 
-/// Reads an object of this size in ranges. Returns `None` if it does not exist.
+/// Reads an object with this size in ranges. Returns `None` if it does not exist.
 async fn read_object(
     artifacts: &Artifacts,
     key: &str,
@@ -216,7 +216,7 @@ async fn verified(file: &ManifestFile, content: Vec<u8>) -> Result<Vec<u8>, Load
     .await
 }
 
-/// Runs a computation outside of the threads of the network.
+/// Runs a computation outside the network's threads.
 async fn blocking<T: Send + 'static>(
     compute: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
 ) -> Result<T, LoadError> {

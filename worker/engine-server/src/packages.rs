@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use crate::package::{LoadError, Package, load};
 
-/// The time for which callers get the error of a failed load without another attempt. Otherwise
-/// every call of a corrupt package would read all of it.
+/// The time for which callers get a failed load's error without another attempt. Otherwise every
+/// call to a corrupt package would read it whole.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
 type Loaded = Result<Arc<Package>, LoadError>;
@@ -29,9 +29,9 @@ pub struct Packages {
 #[derive(Default)]
 struct State {
     entries: HashMap<PackageName, Entry>,
-    /// The memory of loaded packages, and of those that are being loaded, in bytes.
+    /// The memory for packages that are loaded or being loaded, in bytes.
     used: u64,
-    /// The number of calls so far, which orders packages by their last use.
+    /// The call count so far, which orders packages by their last use.
     calls: u64,
 }
 
@@ -49,7 +49,7 @@ enum Entry {
 }
 
 impl Packages {
-    /// Creates an empty set of packages that use at most `memory` bytes.
+    /// Creates an empty package set that uses at most `memory` bytes.
     pub fn new(artifacts: Artifacts, memory: u64) -> Self {
         let packages = Self {
             artifacts,
@@ -65,8 +65,8 @@ impl Packages {
         self.lock().loaded(name)
     }
 
-    /// Returns a package. Loads it if it is not in memory; callers of the same package wait for the
-    /// same load, which continues if they do not wait any more.
+    /// Returns a package. Loads it if it is not in memory; callers for the same package wait for
+    /// the same load, which continues if they do not wait any more.
     pub async fn get(&self, name: &PackageName) -> Loaded {
         let mut load = {
             let mut state = self.lock();
@@ -110,7 +110,7 @@ impl Packages {
         let loaded = load(&self.artifacts, name, |bytes| self.reserve(bytes)).await;
         let mut state = self.lock();
         let loaded = loaded.and_then(|(package, reservation)| {
-            // From here on, the memory is that of the model.
+            // From here on, the memory is the model's.
             reservation.end(&mut state);
             let bytes = package.model.bytes() as u64;
             state.reserve(bytes, self.memory)?;
@@ -233,7 +233,7 @@ impl State {
         Some(())
     }
 
-    /// Records the Prometheus metrics of the loaded packages.
+    /// Records the loaded packages' Prometheus metrics.
     fn record(&self) {
         let sizes = self.entries.values().filter_map(|entry| match entry {
             Entry::Loaded { bytes, .. } => Some(*bytes),

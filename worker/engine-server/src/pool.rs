@@ -17,24 +17,24 @@ use assay_inference::ids;
 use metrics::{Gauge, Histogram};
 use tokio::sync::Notify;
 
-/// Number of full calls for which there are permits, for each thread.
+/// Full calls for which there are permits, for each thread.
 const CALLS_PER_THREAD: usize = 4;
 
-/// The size of a message for which a permit is needed, in bytes. A call with long sequences needs
+/// The message size for which a permit is needed, in bytes. A call with long sequences needs
 /// more permits than it has rows, so that waiting calls use bounded memory.
 const BYTES_PER_PERMIT: usize = 64 * 1024;
 
-/// The priority of a call.
+/// A call's priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// A request waits for the result.
     Request,
-    /// The call belongs to a job. Jobs use at most half of the permits, except for a call that needs
+    /// The call belongs to a job. Jobs use at most half the permits, except for a call that needs
     /// more and runs without other jobs.
     Job,
 }
 
-/// The rows of a call.
+/// A call's rows.
 pub trait Work: Send + Sync + 'static {
     /// Computes a row and stores its result. A long computation calls `should_stop` between its
     /// steps, and ends early if it returns `true`.
@@ -71,8 +71,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// The calls with rows that no thread has taken. Threads take one row of the first call and move
-    /// the call to the end, so calls progress at the same rate.
+    /// The calls with rows that no thread has taken. Threads take one row from the first call and
+    /// move the call to the end, so calls progress at the same rate.
     calls: VecDeque<Arc<QueuedCall>>,
     is_closed: bool,
 }
@@ -80,7 +80,7 @@ struct Queue {
 struct QueuedCall {
     work: Arc<dyn Work>,
     rows: usize,
-    /// The number of rows that threads have taken. Changed while the queue is locked.
+    /// The row count that threads have taken. Changed while the queue is locked.
     taken: AtomicUsize,
     unfinished: AtomicUsize,
     finished: Notify,
@@ -130,7 +130,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Checks that a permit is free now, before anything of a call is read.
+    /// Checks that a permit is free now, before anything in a call is read.
     pub fn check(&self, priority: Priority) -> Result<(), NotAdmitted> {
         let shared = &self.shared;
         let is_full = |used: &AtomicUsize, max: usize| used.load(Ordering::Relaxed) >= max;
@@ -143,7 +143,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes the permits of a call with this number of rows, in a message of this size.
+    /// Takes the permits for a call with this many rows, in a message with this size.
     pub fn permits(
         &self,
         rows: usize,
@@ -156,7 +156,7 @@ impl Pool {
             return Err(NotAdmitted::TooLarge);
         }
         let half = shared.permits_max / 2;
-        // A large call of a job is admitted if no other job has permits.
+        // A job's large call is admitted if no other job has permits.
         let of_jobs = match priority {
             Priority::Request => 0,
             Priority::Job => count.min(half),
@@ -174,13 +174,13 @@ impl Pool {
         Ok(permits)
     }
 
-    /// Returns the number of permits.
+    /// Returns the permit count.
     pub fn permits_max(&self) -> usize {
         self.shared.permits_max
     }
 
-    /// Queues the rows of a call, unless the calls before it leave too little time. `row_time` is
-    /// the estimated time of one row.
+    /// Queues a call's rows, unless the calls before it leave too little time. `row_time` is
+    /// one row's estimated time.
     ///
     /// # Errors
     /// [`NotAdmitted::Saturated`]. An idle pool admits every call, so a wrong estimate is corrected
@@ -233,7 +233,7 @@ impl Drop for Pool {
 
 impl Queue {
     /// Estimates the time until a call that arrives now is done: calls progress at the same rate, so
-    /// each of the others computes at most as many rows before that.
+    /// each other call computes at most as many rows before that.
     fn time_until_done(&self, call: &QueuedCall, threads: usize) -> Duration {
         let rows_of = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let own = call.row_time.saturating_mul(rows_of(call.rows));
@@ -244,7 +244,7 @@ impl Queue {
         total / rows_of(threads.max(1))
     }
 
-    /// Takes a row of the first call.
+    /// Takes a row from the first call.
     fn take(&mut self) -> Option<(Arc<QueuedCall>, usize)> {
         let call = self.calls.pop_front()?;
         let row = call.taken.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +293,7 @@ fn compute_rows(shared: &Shared) {
         shared.wait_seconds.record(call.admitted_at.elapsed());
         let should_stop = || call.is_abandoned.load(Ordering::Relaxed);
         let compute = || call.work.compute(row, &mut scratch, &should_stop);
-        // A thread that ended would leave its share of all later calls undone. The caller sees a
+        // A thread that ended would leave its share in all later calls undone. The caller sees a
         // missing result.
         if catch_unwind(AssertUnwindSafe(compute)).is_err() {
             scratch = Scratch::default();
@@ -304,7 +304,7 @@ fn compute_rows(shared: &Shared) {
     }
 }
 
-/// The permits of a call, returned on drop.
+/// A call's permits, returned on drop.
 pub struct Permits {
     count: usize,
     of_jobs: usize,
@@ -312,7 +312,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Returns the number of permits.
+    /// Returns the permit count.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -1,4 +1,4 @@
-//! The process of the embedded engine: its ports, graceful shutdown, background tasks.
+//! The embedded engine's process: its ports, graceful shutdown, background tasks.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::pool::Pool;
 use crate::service::Engine;
 use crate::settings::Settings;
 
-/// Maximum size of a message, in bytes.
+/// Maximum message size, in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Interval at which idle connections are checked, and longest wait for the response. A connection
@@ -34,8 +34,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const SERVER: &str = "server";
 
-/// Returns the number of threads for the network. Reading and writing a message takes a tenth of the
-/// time of computing it, and the threads of the pool use all cores.
+/// Returns the network's thread count. Reading and writing a message takes a tenth of its computing
+/// time, and the pool's threads use all cores.
 pub fn worker_threads() -> usize {
     cores().div_ceil(8)
 }
@@ -49,7 +49,7 @@ fn cores() -> usize {
 /// Prometheus metrics for the admin port.
 ///
 /// # Errors
-/// When a port cannot be bound, the artifact store is not that of an installation, or a background
+/// When a port cannot be bound, the artifact store is not an installation's, or a background
 /// task ends before shutdown.
 pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), ProcessError> {
     hide_panic_messages();
@@ -110,7 +110,7 @@ async fn serve(
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        // More calls than permits get the status of a saturated engine, instead of waiting in the
+        // More calls than permits get a saturated engine's status, instead of waiting in the
         // client for a stream.
         .max_concurrent_streams(streams_max)
         .add_service(InterceptedService::new(service, read_deadline))
@@ -134,7 +134,7 @@ async fn serve(
         .map_err(Error::internal)
 }
 
-/// Logs the places of panics without their messages, which can quote an item of a call.
+/// Logs where panics occur without their messages, which can quote a call's item.
 fn hide_panic_messages() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

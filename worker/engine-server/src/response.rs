@@ -1,4 +1,4 @@
-//! The outputs of a call.
+//! A call's outputs.
 
 use assay_inference::ids;
 use assay_inference::tensors::{InvalidMessage, TensorsBuilder};
@@ -8,13 +8,13 @@ use crate::call::Operation;
 use crate::compute::{Output, RowResult};
 use crate::texts::Texts;
 
-/// The outputs of every operation.
+/// Every operation's outputs.
 const COMMON: [&str; 3] = [ids::N_USED, ids::N_UNKNOWN, ids::REFUSALS];
 
 /// Checks that an operation has the requested outputs.
 ///
 /// # Errors
-/// If it lacks one of them.
+/// If it lacks one.
 pub fn check_requested(
     requested: &[InferRequestedOutput],
     operation: &Operation,
@@ -46,7 +46,7 @@ pub fn check_requested(
     }
 }
 
-/// Returns the outputs of an operation, one row for each result. `dim` is the width of the model.
+/// Returns an operation's outputs, one row for each result. `dim` is the model's width.
 pub fn outputs(
     operation: &Operation,
     dim: usize,

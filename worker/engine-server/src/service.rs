@@ -1,4 +1,4 @@
-//! The service of the Open Inference Protocol.
+//! The Open Inference Protocol's service.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,8 +29,8 @@ use crate::response;
 pub struct Engine {
     packages: Packages,
     pool: Pool,
-    /// Permits of calls whose package is being loaded. They are half of all: a slow load must not
-    /// stop the calls of other packages.
+    /// Permits for calls whose package is being loaded. They are half: a slow load must not stop
+    /// other packages' calls.
     loading: Semaphore,
     stopped: watch::Receiver<bool>,
 }
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Returns the number of concurrent streams of a connection for which there is a use.
+    /// Returns the concurrent stream count per connection for which there is a use.
     pub fn streams_max(&self) -> usize {
         2 * self.pool.permits_max()
     }
@@ -100,7 +100,7 @@ impl Engine {
         Ok(response)
     }
 
-    /// Returns the package of a call with this number of permits. A large call loads a package even if
+    /// Returns the package for a call with this many permits. A large call loads a package even if
     /// it has more permits than loading calls may use.
     async fn package(&self, name: &PackageName, permits: usize) -> Result<Arc<Package>, Failure> {
         if let Some(package) = self.packages.loaded(name) {

@@ -1,4 +1,4 @@
-//! The settings of the embedded engine.
+//! The embedded engine's settings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use assay_core::runtime::settings::{
     LOG_FORMAT, Reader,
 };
 
-/// The settings of `assay-worker serve`.
+/// The `assay-worker serve` settings.
 #[derive(Clone)]
 pub struct Settings {
-    /// The address of the Open Inference Protocol.
+    /// The Open Inference Protocol's address.
     pub listen: SocketAddr,
-    /// The private address of `/metrics`, `/livez` and `/readyz`.
+    /// The private address for `/metrics`, `/livez` and `/readyz`.
     pub admin_listen: SocketAddr,
     /// The folder or bucket with the packages.
     pub artifacts: String,
@@ -25,13 +25,13 @@ pub struct Settings {
     pub git_sha: String,
     /// The log filter, such as `info`.
     pub log: String,
-    /// The format of the logs: `json` or `text`.
+    /// The log format: `json` or `text`.
     pub log_format: String,
 }
 
 impl Settings {
-    /// Reads the settings from the environment of this process. `git_sha` is the commit of the
-    /// build.
+    /// Reads the settings from this process's environment. `git_sha` is the build's
+    /// commit.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         Self::read(Reader::from_env(), git_sha)
     }

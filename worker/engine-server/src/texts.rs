@@ -1,15 +1,15 @@
-//! Rows of strings in one allocation. A call with 64 long histories would otherwise have tens of
-//! thousands of them.
+//! String rows in one allocation. A call with 64 long histories would otherwise have tens of
+//! thousands.
 
 use std::ops::Range;
 
-/// Rows of strings. A row can be absent.
+/// String rows. A row can be absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     text: String,
-    /// The end of each string in `text`.
+    /// Each string's end in `text`.
     ends: Vec<usize>,
-    /// The strings of each row, by their indexes in `ends`.
+    /// Each row's strings, by their indexes in `ends`.
     rows: Vec<Option<Range<usize>>>,
 }
 
@@ -29,7 +29,7 @@ impl Texts {
         self.rows.push(None);
     }
 
-    /// Returns the strings of a row. Returns `None` if it is absent or does not exist.
+    /// Returns a row's strings. Returns `None` if it is absent or does not exist.
     pub fn row(&self, row: usize) -> Option<impl ExactSizeIterator<Item = &str> + Clone> {
         let range = self.rows.get(row)?.clone()?;
         Some(range.map(|index| {
@@ -42,7 +42,7 @@ impl Texts {
         }))
     }
 
-    /// Returns the number of rows.
+    /// Returns the row count.
     pub fn len(&self) -> usize {
         self.rows.len()
     }

@@ -1,4 +1,4 @@
-//! The measured times of the operations of a package, from which admission estimates how long calls
+//! Measured times for a package's operations, from which admission estimates how long calls
 //! take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use assay_engine::GenerateMode;
 
 use crate::call::Operation;
 
-/// Moving averages of the times of a package's operations.
+/// Moving averages of a package's operation times.
 #[derive(Debug, Default)]
 pub struct Times {
     predict: Average,
@@ -37,7 +37,7 @@ impl Times {
     }
 }
 
-/// Returns the number of steps of one sequence that take about the same time, at least 1.
+/// Returns how many steps in one sequence take about the same time, at least 1.
 fn steps(operation: &Operation) -> u32 {
     let Operation::Generate { parameters, .. } = operation else {
         return 1;

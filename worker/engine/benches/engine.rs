@@ -1,4 +1,4 @@
-//! Benchmarks of the engine on one core: `cargo bench -p assay-engine`. A model has width 64, two
+//! Engine benchmarks on one core: `cargo bench -p assay-engine`. A model has width 64, two
 //! blocks and 10,000 items, and a sequence has 50 events. `tests/peers/engine.py` compares the engine
 //! with PyTorch and onnxruntime.
 
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// The models: three levels of 256 codes, and one level of 10,000.
+/// The models: three levels with 256 codes, and one level with 10,000.
 const MODELS: [&str; 2] = ["three levels", "one level"];
 
 fn sizes(name: &str) -> &'static Sizes {

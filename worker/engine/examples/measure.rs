@@ -1,6 +1,6 @@
-//! Measures the CPU time of the engine for `tests/peers/engine.py`: reads a package and
+//! Measures the engine's CPU time for `tests/peers/engine.py`: reads a package and
 //! `histories.json` from a folder, computes each history repeatedly, and prints the milliseconds per
-//! sequence as JSON, with the result of the first history.
+//! sequence as JSON, with the first history's result.
 
 use std::error::Error;
 use std::fs;
@@ -56,7 +56,7 @@ fn events(item_ids: &[String]) -> Vec<Event<'_>> {
     item_ids.iter().map(|item_id| event(item_id)).collect()
 }
 
-/// Returns the milliseconds of CPU time per history in each round.
+/// Returns the CPU milliseconds per history in each round.
 fn measure<'m, R>(
     model: &'m Model,
     histories: &'m [Vec<Event<'m>>],
@@ -80,7 +80,7 @@ fn cpu_time() -> Result<Duration, nix::Error> {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from)
 }
 
-/// Encodes a sequence and computes the scores of the first level.
+/// Encodes a sequence and computes the first level's scores.
 fn logits(model: &Model, scratch: &mut Scratch, events: &[Event<'_>]) -> Result<Vec<f32>, Refusal> {
     let sequence = Sequence {
         events,

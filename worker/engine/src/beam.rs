@@ -1,4 +1,4 @@
-//! Probable next items, by a beam search over the trie of item codes.
+//! Probable next items, by a beam search over the code trie.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ const WIDTH_MIN: usize = 20;
 pub(crate) struct Query<'q> {
     pub(crate) network: &'q Network,
     pub(crate) items: &'q ItemTable,
-    /// The state of the sequence.
+    /// The sequence's state.
     pub(crate) state: &'q [f32],
     /// The number of items.
     pub(crate) top_k: usize,
@@ -25,20 +25,20 @@ pub(crate) struct Query<'q> {
     pub(crate) excluded: &'q Excluded,
 }
 
-/// A prefix of codes with its score.
+/// A code prefix with its score.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
-    /// The node in the trie. On the last level, the position of the item.
+    /// The node in the trie. On the last level, the item's position.
     pub(crate) node: usize,
-    /// The logarithm of the probability.
+    /// The log-probability.
     pub(crate) score: f32,
-    /// The index of the shorter prefix among those of the previous level.
+    /// The shorter prefix's index on the previous level.
     parent: usize,
     code: u32,
 }
 
 impl Candidate {
-    /// Returns the prefix of a node.
+    /// Returns a node's prefix.
     pub(crate) fn new(node: usize, score: f32, code: u32) -> Self {
         Self {
             node,
@@ -49,7 +49,7 @@ impl Candidate {
     }
 }
 
-/// The order of results: by descending score, equal scores by position in the trie.
+/// The result order: by descending score, equal scores by position in the trie.
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
         other
@@ -90,10 +90,10 @@ impl BeamBuffers {
     }
 }
 
-/// The best of many candidates.
+/// The best candidates among many.
 #[derive(Debug, Default)]
 pub(crate) struct Best {
-    /// The worst of them is on top.
+    /// The worst one is on top.
     candidates: BinaryHeap<Candidate>,
     capacity: usize,
     least_score: f32,
@@ -138,8 +138,8 @@ impl Best {
 /// Finds probable items, which [`BeamBuffers::items`] returns: as many as are wanted, unless fewer are
 /// allowed. No other item has a higher score than the returned one.
 ///
-/// Every prefix in the trie leads to an allowed item, so a beam of `top_k` prefixes never loses the
-/// last of `top_k` items.
+/// Every prefix in the trie leads to an allowed item, so a beam with `top_k` prefixes never loses
+/// the last item.
 pub(crate) fn best_items(query: Query<'_>, buffers: &mut BeamBuffers) -> Result<f32, Refusal> {
     let Query {
         network,

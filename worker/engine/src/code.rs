@@ -1,8 +1,8 @@
-//! Codes of items as text: `12-4-9` is code 12 of the first level, 4 of the second, 9 of the third.
+//! Item codes as text: `12-4-9` is code 12 on the first level, 4 on the second, 9 on the third.
 
 /// Reads a code and appends its components. Returns `false`, and appends nothing, unless the text has
-/// one component per level, each a decimal number without leading zeros that is below the size of its
-/// level.
+/// one component per level, each a decimal number without leading zeros that is below its level's
+/// size.
 pub fn read_code(text: &str, level_sizes: &[usize], code: &mut Vec<u32>) -> bool {
     let before = code.len();
     let mut components = text.split('-');

@@ -1,4 +1,4 @@
-//! The transformer: from the events of a history to the state of its last position.
+//! The transformer: from a history's events to its last position's state.
 
 use crate::error::Refusal;
 use crate::history::History;
@@ -8,31 +8,31 @@ use crate::kernels::{Operand, multiply};
 use crate::network::{Block, Network};
 use crate::request::Pooling;
 
-/// Number of rows that pass through a block together. It bounds the buffers of long histories.
+/// Rows that pass through a block together. It bounds the buffers for long histories.
 const CHUNK_ROWS: usize = 128;
 
-/// Number of queries whose attention is computed together. Keys after the last of them are skipped.
+/// Queries whose attention is computed together. Keys after the last one are skipped.
 const QUERY_ROWS: usize = 32;
 
 /// The buffers of [`encode`]. Their content has no effect on a result.
 #[derive(Debug, Default)]
 pub(crate) struct EncodeBuffers {
-    /// The states of all positions.
+    /// All positions' states.
     x: Vec<f32>,
-    /// The keys and values of all positions.
+    /// All positions' keys and values.
     key_value: Vec<f32>,
-    // The other buffers hold the rows of one chunk.
+    // The other buffers hold one chunk's rows.
     normed: Vec<f32>,
     query: Vec<f32>,
     attended: Vec<f32>,
     hidden: Vec<f32>,
-    /// The attention weights of some queries.
+    /// Some queries' attention weights.
     weights: Vec<f32>,
     /// The result.
     state: Vec<f32>,
 }
 
-/// Returns a slice of a buffer, which grows if necessary.
+/// Returns a buffer slice, which grows if necessary.
 fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
     if buffer.len() < length {
         buffer.resize(length, 0.0);
@@ -40,7 +40,7 @@ fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
     &mut buffer[..length]
 }
 
-/// Encodes a history and returns the state of its last position, or the mean over all positions,
+/// Encodes a history and returns its last position's state, or the mean over all positions,
 /// after the final layer norm.
 pub(crate) fn encode<'b>(
     network: &Network,
@@ -53,7 +53,7 @@ pub(crate) fn encode<'b>(
     let n = history.types.len() + 1;
     embed_events(network, history, sized(&mut buffers.x, n * dim));
     for (at, block) in network.blocks.iter().enumerate() {
-        // The last block needs keys and values of all positions, and the rest of the last position
+        // The last block needs all positions' keys and values, and the rest for the last position
         // only.
         let is_last = at + 1 == network.blocks.len();
         let first_query = if is_last && pooling == Pooling::Last {
@@ -73,7 +73,7 @@ pub(crate) fn encode<'b>(
     Ok(&buffers.state)
 }
 
-/// Writes the input of the first block: the start vector, then one row per event.
+/// Writes the first block's input: the start vector, then one row per event.
 fn embed_events(network: &Network, history: &History, x: &mut [f32]) {
     let dim = network.spec.dim;
     let n_levels = network.levels.len();
@@ -150,7 +150,7 @@ fn pass_block(
     block.down.add(hidden, x);
 }
 
-/// Writes the attention of consecutive queries, the first of which is at position `first`.
+/// Writes the attention for consecutive queries from position `first` on.
 fn attend(
     network: &Network,
     query: &[f32],
@@ -208,7 +208,7 @@ fn attend(
     }
 }
 
-/// Writes the final layer norm of the last position, or its mean over all positions.
+/// Writes the last position's final layer norm, or its mean over all positions.
 fn pool(network: &Network, buffers: &mut EncodeBuffers, n: usize, pooling: Pooling) {
     let dim = network.spec.dim;
     buffers.state.resize(dim, 0.0);

@@ -1,7 +1,7 @@
-//! The two errors of this crate: a package that cannot be loaded, and a request that cannot be
+//! This crate's two errors: a package that cannot be loaded, and a request that cannot be
 //! computed.
 
-/// A file of a package.
+/// A package file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackageFile {
     /// `model.json`.
@@ -13,7 +13,7 @@ pub enum PackageFile {
 }
 
 impl PackageFile {
-    /// Returns the name of the file.
+    /// Returns the file's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Model => "model.json",
@@ -32,7 +32,7 @@ pub struct PackageError {
     pub file: PackageFile,
     /// The line with the error, from 1. `None` if the error concerns the whole file.
     pub line: Option<usize>,
-    /// A sentence without the name of the file.
+    /// A sentence without the file's name.
     pub reason: String,
 }
 
@@ -66,7 +66,7 @@ impl PackageError {
     }
 }
 
-/// Cuts a sentence that quotes a long part of the file.
+/// Cuts a sentence that quotes a long piece of the file.
 fn shortened(mut reason: String) -> String {
     const CHARACTERS_MAX: usize = 400;
     if let Some((end, _)) = reason.char_indices().nth(CHARACTERS_MAX) {
@@ -84,7 +84,7 @@ pub enum Refusal {
         "`events[{event}].item_id` is not an item of the model. Remove the event, or set `on_unknown` to `skip`."
     )]
     UnknownItem {
-        /// The index of the first such event, in the order in which the engine received the events.
+        /// The first such event's index, in the order in which the engine received the events.
         event: usize,
     },
     /// The model looks back on fewer events, and the request refuses to leave events out.

@@ -1,11 +1,11 @@
-//! The exact scores of given items.
+//! The exact scores for given items.
 
 use crate::error::Refusal;
 use crate::levels::{LevelBuffers, append_state, extended_score, score_codes};
 use crate::network::Network;
 
-/// Returns the score of each code in `codes`, which must be in lexicographic order. `state` is that of
-/// the sequence. Codes that share a prefix share its computation.
+/// Returns each code's score in `codes`, which must be in lexicographic order. `state` is the
+/// sequence's. Codes that share a prefix share its computation.
 pub(crate) fn score_items(
     network: &Network,
     codes: &[&[u32]],
@@ -15,7 +15,7 @@ pub(crate) fn score_items(
     let dim = network.spec.dim;
     let mut scores = vec![0.0; codes.len()];
     let mut states = state.to_vec();
-    // The end in `codes` of the items of each prefix.
+    // The end in `codes` of each prefix's items.
     let mut ends = vec![codes.len()];
     for level in 0..network.levels.len() {
         score_codes(

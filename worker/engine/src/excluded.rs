@@ -6,7 +6,7 @@ use crate::items::ItemTable;
 use crate::request::Event;
 use crate::trie::Trie;
 
-/// A set of items, as positions.
+/// An item set, as positions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Excluded {
     /// In ascending order, without duplicates.
@@ -14,7 +14,7 @@ pub(crate) struct Excluded {
 }
 
 impl Excluded {
-    /// Returns the items of events.
+    /// Returns the events' items.
     pub(crate) fn seen(items: &ItemTable, events: &[Event<'_>]) -> Self {
         let mut positions: Vec<usize> = events
             .iter()
@@ -36,7 +36,7 @@ impl Excluded {
         self.positions.len()
     }
 
-    /// Calls `visit` with those of the nodes that lead to an item outside the set, in ascending order,
+    /// Calls `visit` with the nodes that lead to an item outside the set, in ascending order,
     /// and their last codes.
     pub(crate) fn for_each_allowed(
         &self,

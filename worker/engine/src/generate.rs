@@ -1,4 +1,4 @@
-//! Continuations of a sequence: the most probable ones, or drawn ones.
+//! Continuing a sequence: the most probable ones, or drawn ones.
 
 use crate::beam::{BeamBuffers, Query, best_items};
 use crate::encode::{EncodeBuffers, encode};
@@ -11,15 +11,15 @@ use crate::network::Network;
 use crate::random::Random;
 use crate::request::Pooling;
 
-/// Number of continuations that the beam keeps after each step, and of next items that it considers
-/// for each of them.
+/// Continuations that the beam keeps after each step, and of next items that it considers
+/// for each.
 const BEAM_WIDTH: usize = 10;
 
 /// Items that continue a sequence, as positions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Path {
     pub(crate) positions: Vec<usize>,
-    /// The sum of the items' scores.
+    /// The items' total score.
     pub(crate) score: f32,
     excluded: Excluded,
 }
@@ -209,6 +209,6 @@ pub fn draw(
             return Some(at);
         }
     }
-    // Rounding: the number lies at the end of the last interval.
+    // Rounding: the number lies at the last interval's end.
     last
 }

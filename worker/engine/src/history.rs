@@ -9,14 +9,14 @@ use crate::request::{Counts, Event, OnLong, OnUnknown, Sequence};
 /// The events that enter the model, as numbers: one code per level and an event type for each.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// The codes of all events, one event after the other.
+    /// All events' codes, one event after the other.
     pub(crate) codes: Vec<u32>,
     /// The number of each event's type, if the model knows it.
     pub(crate) types: Vec<Option<u32>>,
 }
 
 impl History {
-    /// Replaces the history by the events of a sequence: unknown events are left out first, then the
+    /// Replaces the history by a sequence's events: unknown events are left out first, then the
     /// oldest ones beyond the context length.
     pub(crate) fn read(
         &mut self,
@@ -71,7 +71,7 @@ impl History {
     }
 }
 
-/// Appends the code of an item. Returns `false` if the model does not know the item. Without an item
+/// Appends an item's code. Returns `false` if the model does not know the item. Without an item
 /// table, items are named by their codes.
 pub(crate) fn append_code(
     network: &Network,

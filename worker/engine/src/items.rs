@@ -1,4 +1,4 @@
-//! `items.ndjson`: the catalog items of a model and their codes.
+//! `items.ndjson`: a model's catalog items and their codes.
 
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
@@ -10,7 +10,7 @@ use crate::code::read_code;
 use crate::error::PackageError;
 use crate::trie::Trie;
 
-/// Largest number of items.
+/// Largest item count.
 const ITEMS_MAX: usize = 10_000_000;
 
 /// Longest item id, in bytes.
@@ -25,14 +25,14 @@ struct Line<'a> {
     code: Cow<'a, str>,
 }
 
-/// The catalog items of a model. An item has a position: its rank in the lexicographic order of the
-/// codes.
+/// A model's catalog items. An item has a position: its rank in the codes' lexicographic
+/// order.
 #[derive(Debug)]
 pub struct ItemTable {
     n_levels: usize,
     /// The item ids by position, without separators.
     ids: String,
-    /// The end of each id in `ids`.
+    /// Each id's end in `ids`.
     ends: Vec<usize>,
     /// The codes by position.
     codes: Vec<u32>,
@@ -41,13 +41,13 @@ pub struct ItemTable {
     trie: Trie,
 }
 
-/// Returns the largest memory that reading an `items.ndjson` of this size takes, in bytes: the ids
-/// twice, and for each item the rest of the table and of the parsed lines.
+/// Returns the largest memory that reading an `items.ndjson` with this size takes, in bytes: the
+/// ids twice, and for each item the rest of the table and the parsed lines.
 pub fn item_table_bytes_max(file_bytes: u64, n_levels: usize) -> u64 {
     let n_levels = n_levels as u64;
-    // `{"item_id":"","code":"1-2"}` and the end of the line.
+    // `{"item_id":"","code":"1-2"}` and the line end.
     let line_bytes = 25 + 2 * n_levels;
-    // Numbers, ends and positions of 8 bytes, twice; the hash table; 4 bytes for each code in the
+    // Numbers, ends and positions with 8 bytes, twice; the hash table; 4 bytes for each code in the
     // lines, the table, and three times in the trie.
     let item_bytes = 48 + 16 + 20 * n_levels;
     let n_items = file_bytes / line_bytes;
@@ -58,7 +58,7 @@ pub fn item_table_bytes_max(file_bytes: u64, n_levels: usize) -> u64 {
 
 impl ItemTable {
     /// Reads `items.ndjson`: lines of `{"item_id", "code": "12-4-9"}`. Empty lines are skipped. The
-    /// level sizes are those of [`crate::ModelSpec`].
+    /// level sizes are in [`crate::ModelSpec`].
     pub fn parse(ndjson: &[u8], level_sizes: &[usize]) -> Result<Self, PackageError> {
         let lines = Lines::read(ndjson, level_sizes)?;
         let n_levels = level_sizes.len();
@@ -114,7 +114,7 @@ impl ItemTable {
         Ok(table)
     }
 
-    /// Returns the number of items.
+    /// Returns the item count.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -124,12 +124,12 @@ impl ItemTable {
         self.ends.is_empty()
     }
 
-    /// Returns the position of an item.
+    /// Returns an item's position.
     pub fn position_of(&self, item_id: &str) -> Option<usize> {
         self.find(self.hasher.hash_one(item_id), item_id)
     }
 
-    /// Returns the code of an item, one component per level.
+    /// Returns an item's code, one component per level.
     pub fn code_of(&self, item_id: &str) -> Option<&[u32]> {
         self.code_at(self.position_of(item_id)?)
     }
@@ -139,13 +139,13 @@ impl ItemTable {
         (position < self.len()).then(|| id_at(&self.ids, &self.ends, position))
     }
 
-    /// Returns the code of the item at a position.
+    /// Returns the item code at a position.
     pub fn code_at(&self, position: usize) -> Option<&[u32]> {
         let start = position.checked_mul(self.n_levels)?;
         self.codes.get(start..start.checked_add(self.n_levels)?)
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.ids.capacity()
             + self.ends.capacity() * size_of::<usize>()
@@ -172,7 +172,7 @@ fn id_at<'a>(ids: &'a str, ends: &[usize], position: usize) -> &'a str {
     &ids[start..ends[position]]
 }
 
-/// The lines of the file, in its order.
+/// The file's lines, in its order.
 struct Lines<'l> {
     level_sizes: &'l [usize],
     numbers: Vec<usize>,
@@ -241,7 +241,7 @@ impl<'l> Lines<'l> {
     }
 }
 
-/// Describes the codes of a codebook, for an error message.
+/// Describes a codebook's codes, for an error message.
 fn expected_code(level_sizes: &[usize]) -> String {
     let largest = |size: &usize| size.saturating_sub(1).to_string();
     match level_sizes {

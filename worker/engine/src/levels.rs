@@ -1,4 +1,4 @@
-//! The scores of codes: one softmax per level, given the codes of the previous levels.
+//! The code scores: one softmax per level, given the previous levels' codes.
 
 use crate::encode::add;
 use crate::error::Refusal;
@@ -6,7 +6,7 @@ use crate::kernels::activate::relu;
 use crate::kernels::norm::log_sum_exp;
 use crate::network::Network;
 
-/// Number of logits that are computed before they are read, unless one prefix has more.
+/// Logits that are computed before they are read, unless one prefix has more.
 const LOGITS_MAX: usize = 1 << 16;
 
 /// The buffers of [`score_codes`]. Their content has no effect on a result.
@@ -16,8 +16,8 @@ pub(crate) struct LevelBuffers {
     logits: Vec<f32>,
 }
 
-/// Computes the logits of a level for each state, which is that of one prefix of codes. Calls `visit`
-/// with the index of the state, its logits, and the logarithm of the sum of their exponentials.
+/// Computes a level's logits for each state, which belongs to one code prefix. Calls `visit`
+/// with the index of the state, its logits, and the logarithm of their summed exponentials.
 ///
 /// Each state is computed for itself: its logits have the same bits with any other states.
 pub(crate) fn score_codes(
@@ -43,12 +43,12 @@ pub(crate) fn score_codes(
     Ok(())
 }
 
-/// Returns the number of states whose logits are computed together.
+/// Returns how many states' logits are computed together.
 pub(crate) fn group_rows(network: &Network, level: usize) -> usize {
     (LOGITS_MAX / network.levels[level].head.n_out()).max(1)
 }
 
-/// Returns the logits of a level for each state.
+/// Returns a level's logits for each state.
 pub(crate) fn level_logits<'b>(
     network: &Network,
     level: usize,
@@ -74,8 +74,8 @@ pub(crate) fn level_logits<'b>(
     &buffers.logits
 }
 
-/// Appends the state of a prefix to `to`: the state of the shorter prefix plus the embedding of the
-/// code of `level` that continues it.
+/// Appends a prefix's state to `to`: the shorter prefix's state plus the embedding of the `level`
+/// code that continues it.
 pub(crate) fn append_state(
     network: &Network,
     level: usize,
@@ -88,7 +88,7 @@ pub(crate) fn append_state(
     add(&mut to[start..], network.code_embedding(level, code));
 }
 
-/// Returns the logarithm of a prefix's probability: that of the shorter prefix plus that of the code.
+/// Returns a prefix's log-probability: the shorter prefix's plus the code's.
 ///
 /// The only place that computes scores, so that an item has the same score however it was found.
 pub(crate) fn extended_score(score: f32, logit: f32, normalizer: f32) -> f32 {

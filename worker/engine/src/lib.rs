@@ -1,10 +1,10 @@
-//! Inference of the architecture `assay-seq-1`: a causal transformer over events, whose items are
-//! codes of one or several levels.
+//! Inference for the architecture `assay-seq-1`: a causal transformer over events, whose items are
+//! codes with one or several levels.
 //!
-//! A [`Model`] is loaded from the files of a package and has three operations. `predict` ranks items
+//! A [`Model`] is loaded from a package's files and has three operations. `predict` ranks items
 //! by their probability of being next, `generate` continues a sequence, `embed` returns a vector.
-//! Everything here is a pure function of its arguments: no I/O, no clock, no threads. The model
-//! computes one sequence at a time in a fixed order of summation, so a result has the same bits
+//! Everything here depends on its arguments only: no I/O, no clock, no threads. The model
+//! computes one sequence at a time in a fixed summation order, so a result has the same bits
 //! whatever was computed before it.
 
 mod beam;

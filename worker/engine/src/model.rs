@@ -22,14 +22,14 @@ use crate::spec::ModelSpec;
 use crate::top::{TopBuffers, top_items};
 use crate::weights::Weights;
 
-/// Number of catalog items that `predict` returns by default.
+/// Catalog items that `predict` returns by default.
 const TOP_K_DEFAULT: usize = 10;
 
 /// Largest number of catalog items among which `predict` finds exactly the most probable ones. The
 /// search visits all items at worst, if their probabilities hardly differ.
 pub const EXACT_ITEMS_MAX: usize = 200_000;
 
-/// The files of a package, as far as the engine reads them.
+/// A package's files, as far as the engine reads them.
 #[derive(Debug, Clone, Copy)]
 pub struct PackageFiles<'a> {
     /// `model.json`.
@@ -53,7 +53,7 @@ pub struct Scratch {
 
 /// A loaded package. Threads share it, each with its own [`Scratch`].
 ///
-/// `should_stop` is called between parts of a computation that take milliseconds at most in small
+/// `should_stop` is called between computation steps that take milliseconds at most in small
 /// models. Once it returns `true`, the operation ends with [`Refusal::Stopped`].
 #[derive(Debug)]
 pub struct Model {
@@ -76,12 +76,12 @@ impl Model {
         })
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.network.bytes() + self.items.as_ref().map_or(0, ItemTable::bytes)
     }
 
-    /// Returns the sizes and constants of the model.
+    /// Returns the model's sizes and constants.
     pub fn spec(&self) -> &ModelSpec {
         &self.network.spec
     }
@@ -91,10 +91,10 @@ impl Model {
         self.items.as_ref()
     }
 
-    /// Ranks the options of a sequence, or all catalog items, by their probability of being next.
+    /// Ranks a sequence's options, or all catalog items, by their probability of being next.
     ///
     /// Options have exact scores. Without options, the min(`top_k`, allowed items) most probable items
-    /// are returned; in a catalog of several levels and more than [`EXACT_ITEMS_MAX`] items, as many
+    /// are returned; in a catalog with several levels and more than [`EXACT_ITEMS_MAX`] items, as many
     /// that a beam search finds. An item has the same score in all cases.
     pub fn predict<'a>(
         &'a self,
@@ -189,7 +189,7 @@ impl Model {
                 score: Some(score),
             });
         let mut items: Vec<RankedItem<'a>> = scored.collect();
-        // The sort is stable: items with equal scores stay in the order of their codes.
+        // The sort is stable: items with equal scores stay in code order.
         items.sort_by(|one, other| {
             let score = |item: &RankedItem<'_>| item.score.unwrap_or(f32::NEG_INFINITY);
             score(other).total_cmp(&score(one))
@@ -288,8 +288,8 @@ impl Model {
         }
     }
 
-    /// Returns the scores of the codes of the first level before the softmax. In a model of one level,
-    /// these are the scores of all items.
+    /// Returns the scores of the first level's codes before the softmax. In a model with one level,
+    /// these are all items' scores.
     pub fn logits(
         &self,
         scratch: &mut Scratch,

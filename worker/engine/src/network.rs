@@ -1,4 +1,4 @@
-//! The parameters of the transformer, in the layouts that the products need.
+//! The transformer's parameters, in the layouts that the products need.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::weights::Weights;
 pub(crate) struct Block {
     pub(crate) norm1: LayerNorm,
     pub(crate) query: Linear,
-    /// The keys and the values of a row, next to each other.
+    /// A row's keys and values, next to each other.
     pub(crate) key_value: Linear,
     pub(crate) output: Linear,
     pub(crate) norm2: LayerNorm,
@@ -21,7 +21,7 @@ pub(crate) struct Block {
     pub(crate) down: Linear,
 }
 
-/// The parameters of one level of the codebook.
+/// One codebook level's parameters.
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) embedding: Vec<f32>,
@@ -30,7 +30,7 @@ pub(crate) struct Level {
     pub(crate) head: Panels,
 }
 
-/// All parameters of a model.
+/// All model parameters.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) spec: ModelSpec,
@@ -107,12 +107,12 @@ impl Network {
         })
     }
 
-    /// Returns the embedding of a code of a level.
+    /// Returns a code's embedding on a level.
     pub(crate) fn code_embedding(&self, level: usize, code: u32) -> &[f32] {
         &self.levels[level].embedding[code as usize * self.spec.dim..][..self.spec.dim]
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let vectors = [&self.start, &self.positions, &self.types];
         let blocks = self.blocks.iter().map(|block| {

@@ -2,14 +2,14 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// A counter-based generator: each coordinate has its own number, in any order of calls.
+/// A counter-based generator: each coordinate has its own number, in any call order.
 #[derive(Debug)]
 pub struct Random {
     key: [u8; 32],
 }
 
 impl Random {
-    /// Creates the generator of a sequence.
+    /// Creates a sequence's generator.
     pub fn new(seed: u64, sequence_id: &str) -> Self {
         let key = Sha256::new()
             .chain_update(seed.to_le_bytes())
@@ -45,7 +45,7 @@ mod tests {
             .collect();
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
         let mean = numbers.iter().sum::<f64>() / 4000.0;
-        // The standard deviation of the mean is 0.0046.
+        // The mean's standard deviation is 0.0046.
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
         let mut distinct = numbers.clone();
         distinct.sort_by(f64::total_cmp);

@@ -1,11 +1,11 @@
-//! Requests and results of the three operations.
+//! The three operations' requests and results.
 
-/// One event of a history.
+/// One history event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The item. Without an item table, its code, such as `12-4-9`.
     pub item_id: &'a str,
-    /// The type of the event, for models that have event types. A type that the model does not know
+    /// The event's type, for models that have event types. A type that the model does not know
     /// has no effect.
     pub event_type: Option<&'a str>,
 }
@@ -44,10 +44,10 @@ pub struct Sequence<'a> {
     pub on_unknown: OnUnknown,
 }
 
-/// Parameters of `predict`.
+/// `predict` parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PredictOptions {
-    /// The number of items returned. `None` returns all options, or ten catalog items.
+    /// The returned item count. `None` returns all options, or ten catalog items.
     pub top_k: Option<usize>,
     /// Leaves out all items that occur in the events, also in events that do not enter the model.
     pub exclude_seen: bool,
@@ -60,19 +60,19 @@ pub enum GenerateMode {
     Beam,
     /// Draws continuations.
     Sample {
-        /// Divides the logarithms of the probabilities: below 1, probable items are drawn more often.
+        /// Divides the log-probabilities: below 1, probable items are drawn more often.
         temperature: f32,
         /// The seed. The same seed and sequence id give the same continuations.
         seed: u64,
     },
 }
 
-/// Parameters of `generate`.
+/// `generate` parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GenerateOptions {
     /// The number of events of each continuation.
     pub n_events: usize,
-    /// The number of continuations. A beam search returns at most ten.
+    /// The continuation count. A beam search returns at most ten.
     pub n_continuations: usize,
     /// The way in which continuations are chosen.
     pub mode: GenerateMode,
@@ -87,11 +87,11 @@ pub enum Pooling {
     /// The last position.
     #[default]
     Last,
-    /// The mean over all positions, including that of the start vector.
+    /// The mean over all positions, including the start vector.
     Mean,
 }
 
-/// Parameters of `embed`.
+/// `embed` parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbedOptions {
     /// Which positions the embedding describes.
@@ -116,12 +116,12 @@ impl Counts {
     }
 }
 
-/// One item of a ranking.
+/// One ranked item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankedItem<'a> {
     /// The item, as in the item table or in the options.
     pub item_id: &'a str,
-    /// The natural logarithm of the probability that this item is next. `None` if the model does not
+    /// The natural log-probability that this item is next. `None` if the model does not
     /// know the item.
     pub score: Option<f32>,
 }
@@ -130,47 +130,47 @@ pub struct RankedItem<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking<'a> {
     /// The items by descending score; items with equal scores by their codes; unknown options last,
-    /// in the order of the request.
+    /// in the request's order.
     pub items: Vec<RankedItem<'a>>,
-    /// The numbers of events of the sequence.
+    /// The sequence's event counts.
     pub counts: Counts,
-    /// `true` if no item is missing that is more probable than one of these.
+    /// `true` if no item is missing that is more probable than these.
     pub is_exact: bool,
 }
 
-/// One continuation of a sequence.
+/// A sequence's continuation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Continuation<'a> {
     /// The generated items. There are fewer than requested if no further item is allowed.
     pub item_ids: Vec<&'a str>,
-    /// The sum of the natural logarithms of the items' probabilities.
+    /// The sum of the items' natural log-probabilities.
     pub score: f32,
 }
 
 /// The result of `generate`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation<'a> {
-    /// The continuations: those of a beam by descending score, samples in the order in which they
+    /// The continuations: a beam's by descending score, samples in the order in which they
     /// were drawn.
     pub continuations: Vec<Continuation<'a>>,
-    /// The numbers of events of the sequence, without generated ones.
+    /// The sequence's event counts, without generated ones.
     pub counts: Counts,
 }
 
 /// The result of `embed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
-    /// The vector, with the width of the model.
+    /// The vector, with the model's width.
     pub vector: Vec<f32>,
-    /// The numbers of events of the sequence.
+    /// The sequence's event counts.
     pub counts: Counts,
 }
 
-/// The result of `logits`.
+/// The `logits` result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
-    /// The scores of the codes of the first level, before the softmax.
+    /// The scores of the first level's codes, before the softmax.
     pub values: Vec<f32>,
-    /// The numbers of events of the sequence.
+    /// The sequence's event counts.
     pub counts: Counts,
 }

@@ -7,12 +7,12 @@ use crate::error::PackageError;
 /// Largest `model.json`, in bytes.
 pub const MODEL_BYTES_MAX: usize = 1 << 20;
 
-/// The architecture of the embedded engine.
+/// The embedded engine's architecture.
 const ARCHITECTURE: &str = "assay-seq-1";
 
 const EVENT_TYPES_MAX: usize = 1000;
 
-/// The activation function of the feed-forward layers.
+/// The feed-forward layers' activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -20,31 +20,31 @@ pub enum Activation {
     Relu,
     /// x·Φ(x) with the exact normal distribution function, which is PyTorch's default.
     Gelu,
-    /// The approximation of GELU by tanh.
+    /// GELU, approximated by tanh.
     GeluTanh,
     /// x·sigmoid(x).
     Silu,
 }
 
-/// The sizes and constants of a model. Unknown fields of the card are not checked here: the card has
+/// A model's sizes and constants. The card's unknown fields are not checked here: the card has
 /// its own reader.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
     /// The number of events that the model looks back on.
     pub context_length: usize,
-    /// The width of the model and of its embeddings.
+    /// The width of the model and its embeddings.
     pub dim: usize,
-    /// The number of transformer blocks.
+    /// The transformer block count.
     pub layers: usize,
-    /// The number of attention heads, which divides `dim`.
+    /// The attention head count, which divides `dim`.
     pub heads: usize,
     /// The constant that layer norms add to the variance.
     pub norm_eps: f32,
     /// The activation function.
     pub activation: Activation,
-    /// The number of codes of each level of the codebook.
+    /// Each codebook level's code count.
     pub level_sizes: Vec<usize>,
-    /// The event types that the model knows, in the order of their embeddings.
+    /// The event types that the model knows, in embedding order.
     pub event_types: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ enum Resolution {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Serving {
-    /// The name of an engine in the operator's settings, by which the caller has found this one.
+    /// An engine's name in the operator's settings, by which the caller has found this one.
     #[serde(rename = "engine")]
     _engine: String,
     architecture: String,
@@ -148,7 +148,7 @@ fn in_range(field: &str, value: u64, max: usize) -> Result<usize, PackageError> 
         })
 }
 
-/// Returns the number of codes of each level: `base_size` with `uniform`, and half of the previous
+/// Returns each level's code count: `base_size` with `uniform`, and half the previous
 /// level's with `multi`.
 fn level_sizes(codebook: &Codebook) -> Result<Vec<usize>, PackageError> {
     let levels = in_range("codebook.levels", codebook.levels, 32)?;

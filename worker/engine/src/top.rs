@@ -1,4 +1,4 @@
-//! The most probable items of the catalog, exactly.
+//! The catalog's most probable items, exactly.
 
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ pub(crate) struct TopBuffers {
 
 /// Returns the most probable items in order: as many as are wanted, unless fewer are allowed.
 ///
-/// A beam search finds this number of items, mostly the right ones. The score of a prefix is at least
-/// that of each item below it. If the beam has dropped a prefix that could lead to a better item, all
-/// prefixes are visited whose score is not below that of the last item found. The probabilities of the
-/// prefixes of one level add up to 1 at most, so these are few.
+/// A beam search finds this many items, mostly the right ones. A prefix's score is at least each
+/// item's below it. If the beam has dropped a prefix that could lead to a better item, all prefixes
+/// are visited whose score is not below the last found item's. One level's prefix probabilities add up
+/// to 1 at most, so these are few.
 pub(crate) fn top_items<'b>(
     query: Query<'_>,
     beam: &'b mut BeamBuffers,
@@ -47,7 +47,7 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Writes the best `n` of the items that have at least `least_score` to `buffers.prefixes`.
+    /// Writes the best `n` items that have at least `least_score` to `buffers.prefixes`.
     fn run(
         &self,
         n: usize,
@@ -92,8 +92,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Writes the states of prefixes of `level` codes. They have the same bits as those of a beam
-    /// search, which adds the embeddings in the same order.
+    /// Writes the states of prefixes with `level` codes. They have the same bits as a beam
+    /// search's, which adds the embeddings in the same order.
     fn write_states(&self, level: usize, prefixes: &[Candidate], states: &mut Vec<f32>) {
         states.clear();
         for prefix in prefixes {
@@ -108,7 +108,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the codes of a prefix of `level` codes.
+    /// Returns a prefix's `level` codes.
     fn codes(&self, level: usize, node: usize) -> &[u32] {
         let Some(last) = level.checked_sub(1) else {
             return &[];
@@ -118,7 +118,7 @@ impl Search<'_> {
         code.get(..level).unwrap_or_default()
     }
 
-    /// Calls `visit` with each allowed prefix of one more code.
+    /// Calls `visit` with each allowed prefix that has one more code.
     fn visit_longer(
         &self,
         level: usize,
@@ -141,7 +141,7 @@ impl Search<'_> {
         score_codes(self.query.network, level, states, levels, visit_row)
     }
 
-    /// Returns the nodes of `level` below a node of the previous level.
+    /// Returns the `level` nodes below a node on the previous level.
     fn nodes_below(&self, level: usize, node: usize) -> Range<usize> {
         let trie = self.query.items.trie();
         match level.checked_sub(1) {

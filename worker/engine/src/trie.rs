@@ -1,28 +1,28 @@
-//! The trie of item codes: which prefixes of codes lead to items.
+//! The item code trie: which code prefixes lead to items.
 
 use std::ops::Range;
 
-/// The distinct prefixes of one length, in lexicographic order.
+/// The distinct prefixes with one length, in lexicographic order.
 #[derive(Debug)]
 struct Level {
-    /// The last code of each prefix.
+    /// Each prefix's last code.
     codes: Vec<u32>,
-    /// The index of the first prefix on the next level that continues each prefix, and the number of
-    /// prefixes on the next level. On the last level, it is the position of the item.
+    /// For each prefix, the index of the first one that continues it on the next level; then the
+    /// next level's prefix count. On the last level, it is the item's position.
     first_child: Vec<u32>,
-    /// The position of the first item with each prefix, and the number of items.
+    /// The first item's position for each prefix, and the item count.
     first_item: Vec<u32>,
 }
 
-/// A trie of codes. Items have positions in lexicographic order of their codes; a node of the last
-/// level has the same index as its item.
+/// A code trie. Items have positions in their codes' lexicographic order; a node on the last level
+/// has the same index as its item.
 #[derive(Debug)]
 pub(crate) struct Trie {
     levels: Vec<Level>,
 }
 
 impl Trie {
-    /// Builds the trie of distinct codes of `n_levels` components, in lexicographic order.
+    /// Builds the trie from distinct codes with `n_levels` components, in lexicographic order.
     pub(crate) fn new(codes: &[u32], n_levels: usize) -> Self {
         let mut levels: Vec<Level> = (0..n_levels)
             .map(|_| Level {
@@ -65,7 +65,7 @@ impl Trie {
         Self { levels }
     }
 
-    /// Returns the nodes of the first level.
+    /// Returns the first level's nodes.
     pub(crate) fn roots(&self) -> Range<usize> {
         0..self.levels.first().map_or(0, |level| level.codes.len())
     }
@@ -76,18 +76,18 @@ impl Trie {
         first[node] as usize..first[node + 1] as usize
     }
 
-    /// Returns the last codes of nodes.
+    /// Returns the nodes' last codes.
     pub(crate) fn codes(&self, level: usize, nodes: Range<usize>) -> &[u32] {
         &self.levels[level].codes[nodes]
     }
 
-    /// Returns the positions of the items below a node.
+    /// Returns the item positions below a node.
     pub(crate) fn items(&self, level: usize, node: usize) -> Range<usize> {
         let first = &self.levels[level].first_item;
         first[node] as usize..first[node + 1] as usize
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.levels
             .iter()

@@ -1,4 +1,4 @@
-//! `weights.safetensors`: the tensors of `assay-seq-1`, and no others.
+//! `weights.safetensors`: the `assay-seq-1` tensors, and no others.
 
 use std::collections::HashSet;
 
@@ -7,31 +7,31 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use crate::error::PackageError;
 use crate::spec::ModelSpec;
 
-/// Largest header, in bytes. The largest model has 1,200 tensors, whose entries take a tenth of it.
+/// Largest header, in bytes. The largest model has 1,200 tensors, whose entries take a tenth.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// The name and the shape of a tensor.
+/// A tensor's name and shape.
 type Expected = (String, Vec<usize>);
 
-/// Checks names, shapes, types and byte ranges of all tensors against `model.json`. It allocates
+/// Checks names, all tensors' shapes, types and byte ranges against `model.json`. It allocates
 /// memory for the header only.
 pub fn check_weights_header(spec: &ModelSpec, weights: &[u8]) -> Result<(), PackageError> {
     Weights::open(spec, weights).map(|_| ())
 }
 
-/// Returns the size of the largest valid `weights.safetensors` for these sizes, in bytes.
+/// Returns the largest valid size for `weights.safetensors` of these sizes, in bytes.
 pub fn weights_bytes_max(spec: &ModelSpec) -> u64 {
     8 + HEADER_BYTES_MAX + network_bytes(spec)
 }
 
-/// Returns the memory of the weights once they are loaded, in bytes: 4 for each value, whatever type
+/// Returns the weights' memory once they are loaded, in bytes: 4 for each value, whatever type
 /// the file has.
 pub fn network_bytes(spec: &ModelSpec) -> u64 {
     let values = |(_, shape): Expected| shape.iter().map(|size| *size as u64).product::<u64>();
     4 * expected(spec).into_iter().map(values).sum::<u64>()
 }
 
-/// The tensors of a file whose header was checked.
+/// A file's tensors, whose header was checked.
 pub(crate) struct Weights<'a> {
     tensors: SafeTensors<'a>,
 }
@@ -76,7 +76,7 @@ impl<'a> Weights<'a> {
         Ok(Self { tensors })
     }
 
-    /// Returns the values of a tensor in row-major order. Values that are infinite or not a number
+    /// Returns a tensor's values in row-major order. Values that are infinite or not a number
     /// are an error.
     pub(crate) fn read(&self, name: &str) -> Result<Vec<f32>, PackageError> {
         let tensor = self
@@ -113,7 +113,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Checks the length of the header before anything reads it.
+/// Checks the header's length before anything reads it.
 fn check_header_length(bytes: &[u8]) -> Result<(), PackageError> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(PackageError::weights(
@@ -149,7 +149,7 @@ fn reason(error: &SafeTensorError) -> String {
     }
 }
 
-/// Converts from the 16-bit format of IEEE 754.
+/// Converts from the 16-bit IEEE 754 format.
 fn from_f16(half: u16) -> f32 {
     let sign = u32::from(half & 0x8000) << 16;
     let exponent = u32::from(half >> 10 & 0x1f);
@@ -163,7 +163,7 @@ fn from_f16(half: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Lists the tensors of a model.
+/// Lists a model's tensors.
 fn expected(spec: &ModelSpec) -> Vec<Expected> {
     let d = spec.dim;
     let mut tensors: Vec<Expected> = vec![

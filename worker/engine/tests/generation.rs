@@ -1,4 +1,4 @@
-//! Properties of `generate`.
+//! `generate` properties.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -63,7 +63,7 @@ fn generated_items_are_catalog_items() {
     }
 }
 
-/// Every step of a continuation has the score that a new request with the longer history returns.
+/// Every continuation step has the score that a new request with the longer history returns.
 #[test]
 fn continuation_equals_new_requests() {
     let model = model(4);
@@ -129,7 +129,7 @@ fn same_seed_gives_same_continuations() {
     let mut scratch = Scratch::default();
     let mut rng = Rng(11);
     for round in 0..20 {
-        // Other sequences, seeds and operations before it, and another number of continuations.
+        // Other sequences, seeds and operations before it, and another continuation count.
         let n_other = rng.below(14);
         let other = random_ids(&SMALL, n_other, &mut rng);
         let other_events = crate::support::events(&other);
@@ -194,7 +194,7 @@ fn small_catalog_ends_continuations_early() {
         };
         let found = generate(&model, &sequence(&events), "p1", &options);
         let n_expected = match options.mode {
-            // The orders of three items.
+            // The possible orders for three items.
             GenerateMode::Beam => 6,
             GenerateMode::Sample { .. } => 10,
         };
@@ -207,7 +207,7 @@ fn small_catalog_ends_continuations_early() {
     }
 }
 
-/// Samples of one event are distributed as the probabilities of the items, restricted level by level
+/// Single-event samples are distributed as the items' probabilities, restricted level by level
 /// to codes with items.
 #[test]
 fn samples_follow_the_probabilities() {
@@ -239,7 +239,7 @@ fn samples_follow_the_probabilities() {
                 .iter()
                 .filter(|one| one.item_ids == [item.item_id])
                 .count();
-            // Five standard deviations of a binomial distribution.
+            // Five binomial standard deviations.
             let tolerance = 5.0 * (expected * (1.0 - expected) / N as f64).sqrt();
             let share = n as f64 / N as f64;
             assert!(

@@ -1,4 +1,4 @@
-//! The figures of PyTorch in double precision on the same weights: see `golden/generate.py`.
+//! PyTorch's figures in double precision on the same weights: see `golden/generate.py`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,7 @@ struct Case {
     logits: Vec<f64>,
     /// The known options, or all catalog items.
     scores: HashMap<String, f64>,
-    /// The best items of all.
+    /// The best items among all.
     top: Option<Vec<(String, f64)>>,
 }
 
@@ -122,7 +122,7 @@ fn check(name: &str, model: &Model, case: &Case, scratch: &mut Scratch) {
     let logits = model.logits(scratch, &sequence, &|| false).unwrap();
     assert_close(&format!("{name}: logits"), &logits.values, &case.logits);
 
-    // The exact scores of the options, or of all items.
+    // The exact scores of the options, or all items.
     let all: Vec<&str> = match (&case.options, model.items()) {
         (Some(options), _) => options.iter().map(String::as_str).collect(),
         (None, Some(items)) => (0..items.len())

@@ -1,4 +1,4 @@
-//! Tests of the engine on packages that are made in memory, and on the golden packages of PyTorch.
+//! Engine tests on packages that are made in memory, and on PyTorch's golden packages.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod generation;

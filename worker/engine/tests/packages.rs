@@ -18,7 +18,7 @@ fn load_weights(weights: &[u8]) -> Result<Model, PackageError> {
     })
 }
 
-/// Asserts that the error is a sentence that begins with the name of the file.
+/// Asserts that the error is a sentence that begins with the file's name.
 pub fn assert_refused<T>(result: Result<T, PackageError>, file: PackageFile, cause: &str) {
     let error = match result {
         Ok(_) => panic!("the package is accepted instead of: {cause}"),
@@ -168,7 +168,7 @@ fn model_json_must_be_json() {
         PackageFile::Model,
         "it may have at most 1048576.",
     );
-    // Fields of the card are not the engine's business, and multi-resolution halves the levels.
+    // The card's fields are not the engine's business, and multi-resolution halves the levels.
     let mut multi = good.model.clone();
     multi["new"] = json!(1);
     multi["codebook"] = json!({"levels": 3, "resolution": "multi", "base_size": 64});
@@ -178,7 +178,7 @@ fn model_json_must_be_json() {
 
 #[test]
 fn other_formats_than_safetensors_are_refused() {
-    // The beginnings of a pickle, of PyTorch's archive, and of a file without content.
+    // The beginnings of a pickle, PyTorch's archive, and a file without content.
     let pickle = [&b"\x80\x02}q\x00(X\x05\x00\x00\x00start"[..], &[0; 64]].concat();
     assert_weights_refused(
         &pickle,

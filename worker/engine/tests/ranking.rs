@@ -1,4 +1,4 @@
-//! Properties of `predict`.
+//! `predict` properties.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub fn predict<'a>(
         .unwrap()
 }
 
-/// Returns the exact ranking of all catalog items.
+/// Returns all catalog items, ranked exactly.
 fn exact<'a>(model: &'a Model, events: &'a [Event<'a>], all: &'a [&'a str]) -> Ranking<'a> {
     let sequence = Sequence {
         options: Some(all),
@@ -42,7 +42,7 @@ fn all_items(model: &Model) -> Vec<&str> {
         .collect()
 }
 
-/// The id and the bits of the score.
+/// The id and the score's bits.
 fn bits<'a>(item: &RankedItem<'a>) -> (&'a str, Option<u32>) {
     (item.item_id, item.score.map(f32::to_bits))
 }
@@ -84,7 +84,7 @@ fn top_items_equal_the_exact_ranking() {
     }
 }
 
-/// The models of the benchmarks have more codes than one group of logits, and full panels.
+/// The benchmark models have more codes than one logit group, and full panels.
 #[test]
 fn large_models_rank_as_exactly() {
     for sizes in [ONE_LEVEL, THREE_LEVELS] {
@@ -100,7 +100,7 @@ fn large_models_rank_as_exactly() {
             .iter()
             .map(|item| f64::from(item.score.unwrap()).exp())
             .sum();
-        // All codes of one level are items; of three levels, only some are.
+        // All codes with one level are items; with three levels, only some are.
         assert!(
             total < 1.001 && (sizes.levels > 1 || total > 0.999),
             "{total}"
@@ -191,7 +191,7 @@ fn seen_items_are_excluded() {
     let model = Package::random(&SMALL, 7).load().unwrap();
     let all = all_items(&model);
     for n_seen in [1, 20, 59, 60] {
-        // More events than the model looks back on: all of them count.
+        // More events than the model looks back on: all count.
         let history: Vec<String> = (0..n_seen).map(|at| format!("item-{at}")).collect();
         let mut given = events(&history);
         given.push(Event {

@@ -1,4 +1,4 @@
-//! A plain implementation of the network in 64-bit floats. It computes each item by itself, and long
+//! A plain network implementation in 64-bit floats. It computes each item by itself, and long
 //! histories at once, which the engine computes in parts.
 
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ fn add(to: &mut [f64], vector: &[f64]) {
     }
 }
 
-/// Returns the states of all positions after the final layer norm.
+/// Returns all positions' states after the final layer norm.
 fn states(parameters: &Parameters, sizes: &Sizes, codes: &[Vec<usize>]) -> Matrix {
     let positions = parameters.matrix("position_embedding");
     let mut x = vec![parameters.vector("start")];
@@ -131,7 +131,7 @@ fn states(parameters: &Parameters, sizes: &Sizes, codes: &[Vec<usize>]) -> Matri
     x.iter().map(|row| parameters.norm("norm", row)).collect()
 }
 
-/// Returns the activation function of a value.
+/// Applies the activation function to a value.
 fn activated(value: f64, activation: &str) -> f64 {
     match activation {
         "relu" => value.max(0.0),
@@ -144,7 +144,7 @@ fn activated(value: f64, activation: &str) -> f64 {
     }
 }
 
-/// Returns the log-probability of each code, by computing every softmax on its way.
+/// Returns each code's log-probability, by computing every softmax on its way.
 fn scores(parameters: &Parameters, state: &[f64], codes: &[Vec<usize>]) -> Vec<f64> {
     let mut of_prefix: HashMap<&[usize], Vec<f64>> = HashMap::new();
     let mut score = |prefix, code: usize| {
@@ -160,7 +160,7 @@ fn scores(parameters: &Parameters, state: &[f64], codes: &[Vec<usize>]) -> Vec<f
     code_scores.collect()
 }
 
-/// Returns the log-probabilities of the codes that follow a prefix.
+/// Returns the log-probabilities for codes that follow a prefix.
 fn log_softmax(parameters: &Parameters, state: &[f64], prefix: &[usize]) -> Vec<f64> {
     let mut state = state.to_vec();
     for (level, code) in prefix.iter().enumerate() {
@@ -178,14 +178,14 @@ fn log_softmax(parameters: &Parameters, state: &[f64], prefix: &[usize]) -> Vec<
     logits.iter().map(|logit| logit - max - sum.ln()).collect()
 }
 
-/// Returns the codes of all catalog items by position.
+/// Returns all catalog items' codes by position.
 fn catalog(model: &Model) -> Vec<Vec<usize>> {
     let items = model.items().unwrap();
     let code = |at| items.code_at(at).unwrap().iter().map(|code| *code as usize);
     (0..items.len()).map(|at| code(at).collect()).collect()
 }
 
-/// Returns the codes of a history.
+/// Returns a history's codes.
 fn codes_of(model: &Model, history: &[String]) -> Vec<Vec<usize>> {
     let items = model.items().unwrap();
     let code = |item_id: &String| items.code_of(item_id).unwrap().iter();

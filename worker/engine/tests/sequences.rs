@@ -1,4 +1,4 @@
-//! Properties of reading and encoding sequences.
+//! Reading and encoding sequences.
 
 use assay_engine::{
     EmbedOptions, Event, Model, OnLong, OnUnknown, Pooling, PredictOptions, Refusal, Scratch,
@@ -33,7 +33,7 @@ fn fresh(model: &Model, sequence: &Sequence<'_>) -> Vec<u32> {
     results(model, &mut Scratch::default(), sequence)
 }
 
-/// Returns the counts of events that entered the model and that were unknown.
+/// Counts events that entered the model and that were unknown.
 fn counts(model: &Model, sequence: &Sequence<'_>) -> (usize, usize, bool) {
     let options = PredictOptions::default();
     let ranking = model.predict(&mut Scratch::default(), sequence, &options, &|| false);
@@ -46,7 +46,7 @@ const TYPED: Sizes = Sizes {
     ..SMALL
 };
 
-/// Returns random events, some of them unknown, with known, unknown and absent types.
+/// Returns random events, some unknown, with known, unknown and absent types.
 fn random_events<'a>(ids: &'a [String], rng: &mut Rng) -> Vec<Event<'a>> {
     let types = [None, Some("view"), Some("buy"), Some("return")];
     ids.iter()
@@ -57,7 +57,7 @@ fn random_events<'a>(ids: &'a [String], rng: &mut Rng) -> Vec<Event<'a>> {
         .collect()
 }
 
-/// "Alone" is a call with buffers of its own, "among others" one with buffers that computed another
+/// "Alone" is a call with its own buffers, "among others" one with buffers that computed another
 /// sequence before.
 #[test]
 fn result_is_the_same_alone_and_among_others() {
@@ -247,7 +247,7 @@ fn embedding_has_length_one() {
             assert!((squares - 1.0).abs() < 1e-5, "{squares}");
         }
     }
-    // A vector of zeros has no direction and stays as it is.
+    // A zero vector has no direction and stays as it is.
     package.tensor("norm.weight").values.fill(0.0);
     package.tensor("norm.bias").values.fill(0.0);
     let options = EmbedOptions {

@@ -27,7 +27,7 @@ impl Rng {
     }
 }
 
-/// The sizes of a model.
+/// A model's sizes.
 #[derive(Clone)]
 pub struct Sizes {
     pub dim: usize,
@@ -42,7 +42,7 @@ pub struct Sizes {
     pub event_types: &'static [&'static str],
 }
 
-/// Three levels of 256 codes and 10,000 items, width 64: "r64".
+/// Three levels with 256 codes and 10,000 items, width 64: "r64".
 pub const THREE_LEVELS: Sizes = Sizes {
     dim: 64,
     layers: 2,
@@ -55,7 +55,7 @@ pub const THREE_LEVELS: Sizes = Sizes {
     event_types: &[],
 };
 
-/// One level of 10,000 codes, width 64: "s64".
+/// One level with 10,000 codes, width 64: "s64".
 pub const ONE_LEVEL: Sizes = Sizes {
     levels: 1,
     base_size: 10_000,
@@ -75,7 +75,7 @@ pub const SMALL: Sizes = Sizes {
     event_types: &[],
 };
 
-/// A tensor of a package.
+/// A package's tensor.
 pub struct Tensor {
     pub name: String,
     pub shape: Vec<usize>,
@@ -86,7 +86,7 @@ pub struct Tensor {
 pub struct Package {
     pub model: serde_json::Value,
     pub tensors: Vec<Tensor>,
-    /// Lines of the item table.
+    /// The item table's lines.
     pub items: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Lists the tensors of the architecture.
+/// Lists the architecture's tensors.
 fn shapes(sizes: &Sizes) -> Vec<(String, Vec<usize>)> {
     let d = sizes.dim;
     let mut shapes = vec![
@@ -213,7 +213,7 @@ fn random_tensor(name: String, shape: Vec<usize>, rng: &mut Rng) -> Tensor {
         [_] if is_norm_weight => (1.0, 0.3),
         [_] => (0.0, 0.3),
         _ if name.contains("embedding") => (0.0, 1.0),
-        // Variance 3 / inputs: scores of items differ, so that rankings mean something.
+        // Variance 3 / inputs: item scores differ, so that rankings mean something.
         _ => (0.0, 3.0 / (shape[1] as f32).sqrt()),
     };
     let values = (0..n).map(|_| mean + spread * rng.signed()).collect();
@@ -239,7 +239,7 @@ fn random_items(sizes: &Sizes, rng: &mut Rng) -> String {
     lines
 }
 
-/// Returns `n` random item ids of a package.
+/// Returns `n` random item ids from a package.
 pub fn random_ids(sizes: &Sizes, n: usize, rng: &mut Rng) -> Vec<String> {
     (0..n)
         .map(|_| format!("item-{}", rng.below(sizes.n_items)))
@@ -257,7 +257,7 @@ pub fn events(item_ids: &[String]) -> Vec<Event<'_>> {
         .collect()
 }
 
-/// Returns a sequence of events, without options.
+/// Returns an event sequence, without options.
 pub fn sequence<'a>(events: &'a [Event<'a>]) -> Sequence<'a> {
     Sequence {
         events,

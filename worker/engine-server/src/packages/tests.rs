@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::*;
 
-/// An artifact store in a folder of its own, removed on drop.
+/// An artifact store in its own folder, removed on drop.
 struct Store {
     folder: PathBuf,
     artifacts: Artifacts,
@@ -22,7 +22,7 @@ impl Store {
         Self { folder, artifacts }
     }
 
-    /// Stores files under the name of a package with this manifest.
+    /// Stores files under a package name, with this manifest.
     async fn put(&self, version: &str, manifest: &[u8], files: &[(&str, Vec<u8>)]) -> PackageName {
         let name = PackageName::new(None, "next", version, manifest).unwrap();
         for (file, content) in files {
@@ -70,7 +70,7 @@ fn golden() -> Vec<(&'static str, Vec<u8>)> {
         .to_vec()
 }
 
-/// Returns the golden files with one of them changed.
+/// Returns the golden files with one changed.
 fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<(&'static str, Vec<u8>)> {
     let mut files = golden();
     let (_, content) = files.iter_mut().find(|(file, _)| *file == name).unwrap();
@@ -96,7 +96,7 @@ fn load_bytes(files: &[(&str, Vec<u8>)]) -> u64 {
     weights + network_bytes(&spec) + items + table
 }
 
-/// Returns the memory in which this number of the golden packages fits, but not another one.
+/// Returns the memory in which this many golden packages fit, but not another one.
 fn memory_of(packages: u64) -> u64 {
     (packages - 1) * model_bytes() + load_bytes(&golden())
 }

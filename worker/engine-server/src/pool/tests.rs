@@ -2,7 +2,7 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// The rows that were computed, in order: the number of the call, and of the row.
+/// The rows that were computed, in order: the call number, and the row number.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// A call whose rows only record that they were computed.
@@ -50,7 +50,7 @@ fn queue(pool: &Pool, work: impl Work, rows: usize) -> Admitted {
         .unwrap()
 }
 
-/// Occupies the only thread of a pool. Returns the call, and the sender that releases it.
+/// Occupies a pool's only thread. Returns the call, and the sender that releases it.
 fn occupy(pool: &Pool) -> (Admitted, mpsc::Sender<()>) {
     let (started, has_started) = mpsc::sync_channel(1);
     let (release, released) = mpsc::channel();
@@ -138,7 +138,7 @@ async fn permits_are_counted_in_sequences() {
         pool.permits(max + 1, 0, Priority::Request).err(),
         Some(NotAdmitted::TooLarge)
     );
-    // A long message needs the permits of several sequences.
+    // A long message needs several sequences' permits.
     assert_eq!(
         pool.permits(1, BYTES_PER_PERMIT + 1, Priority::Request)
             .unwrap()
@@ -217,7 +217,7 @@ async fn calls_that_would_be_late_are_not_admitted() {
     // An empty queue admits everything: otherwise a wrong estimate would refuse calls forever.
     let first = pool.queue(work(), 64, second, deadline(1), permits(64));
     assert!(first.is_ok());
-    // Calls progress at the same rate: ten of the rows before it and its own ten take 20 s.
+    // Calls progress at the same rate: ten rows before it and its own ten take 20 s.
     let late = pool.queue(work(), 10, second, deadline(10), permits(10));
     assert_eq!(late.err(), Some(NotAdmitted::Saturated));
     let used = pool.shared.permits_used.load(Ordering::Relaxed);

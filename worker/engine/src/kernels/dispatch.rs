@@ -1,10 +1,11 @@
-//! Selection of vector instructions at run time.
+//! Selects vector instructions at run time.
 
-/// Defines a function that uses the widest vector instructions of the CPU that leave its result
+/// Defines a function that uses the CPU's widest vector instructions that leave its result
 /// unchanged.
 ///
-/// A build for x86-64 uses vectors of four floats. AVX2 has vectors of eight and computes the same
-/// bits: fused multiplication and addition, which rounds once instead of twice, is not enabled.
+/// A build for x86-64 uses vectors with four floats. AVX2 has vectors with eight and computes the
+/// same bits: fused multiplication and addition, which rounds once instead of twice, is not
+/// enabled.
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*

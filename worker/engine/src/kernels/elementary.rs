@@ -1,10 +1,10 @@
-//! Elementary functions without branches and without calls of the C library, so that the compiler
+//! Elementary functions without branches and without calls to the C library, so that the compiler
 //! vectorizes loops over them.
 
 /// Returns e^x with a relative error below 2e-7. Arguments are limited to those whose result is a
 /// normal number; NaN stays NaN.
 ///
-/// Source: `expf` of the Cephes library (S. Moshier): x = n·ln 2 + r, and a polynomial for e^r.
+/// Source: `expf` from the Cephes library (S. Moshier): x = n·ln 2 + r, and a polynomial for e^r.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const LOWEST: f32 = -87.3;
@@ -65,8 +65,8 @@ mod tests {
         (-20_000..=20_000_i32).flat_map(|at| [at as f32 * 1e-3, at as f32 * 1e-7])
     }
 
-    /// Returns erf(x) by a series of positive terms, which no rounding error dominates (Abramowitz and
-    /// Stegun, 7.1.6).
+    /// Returns erf(x) by a series with positive terms, which no rounding error dominates (Abramowitz
+    /// and Stegun, 7.1.6).
     fn erf_by_series(x: f64) -> f64 {
         let mut term = x;
         let mut sum = x;

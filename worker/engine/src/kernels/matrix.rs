@@ -1,16 +1,16 @@
-//! Matrices of weights, in the layouts of the two kinds of products.
+//! Weight matrices, in the layouts for both kinds of products.
 
 use super::dispatch::vectorized;
 use super::sgemm::{Operand, multiply};
 
-/// Number of outputs that a product with one row computes at once: eight vectors of four floats,
-/// which hide the latency of additions.
+/// Outputs that a product with one row computes at once: eight vectors with four floats,
+/// which hide the addition latency.
 const WIDTH: usize = 32;
 
-/// Adds the products of a row with consecutive columns to `y`. The columns of one input are `stride`
-/// after those of the previous one, and padded to a multiple of `WIDTH`.
+/// Multiplies a row by consecutive columns, and adds the products to `y`. One input's columns are
+/// `stride` after the previous input's, and padded to a multiple of `WIDTH`.
 ///
-/// Each output is one sum in the order of `x`, so it does not depend on anything else that is
+/// Each output is one sum in `x`'s order, so it does not depend on anything else that is
 /// computed.
 #[inline(always)]
 fn add_products(x: &[f32], weights: &[f32], stride: usize, y: &mut [f32]) {
@@ -35,7 +35,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Adds the products of each row of `x` to the row of `y`. A panel serves all rows while it is in
+    /// Adds each `x` row's products to the `y` row. A panel serves all rows while it is in
     /// the cache.
     fn add_panels(x: &[f32], panels: &[f32], n_in: usize, n_out: usize, y: &mut [f32]) {
         for (panel, start) in panels.chunks_exact(n_in * WIDTH).zip((0..).step_by(WIDTH)) {
@@ -79,13 +79,13 @@ impl Linear {
         self.bias.len()
     }
 
-    /// Writes the product of each row of `x` to `y`, without the bias.
+    /// Writes each `x` row's product to `y`, without the bias.
     pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
         y.fill(0.0);
         self.add_product(x, y);
     }
 
-    /// Writes the product of each row of `x`, with the bias, to `y`.
+    /// Writes each `x` row's product, with the bias, to `y`.
     pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
         for row in y.chunks_exact_mut(self.n_out()) {
             row.copy_from_slice(&self.bias);
@@ -93,7 +93,7 @@ impl Linear {
         self.add_product(x, y);
     }
 
-    /// Adds the product of each row of `x`, with the bias, to `y`.
+    /// Adds each `x` row's product, with the bias, to `y`.
     pub(crate) fn add(&self, x: &[f32], y: &mut [f32]) {
         for row in y.chunks_exact_mut(self.n_out()) {
             for (y, bias) in row.iter_mut().zip(&self.bias) {
@@ -125,17 +125,17 @@ impl Linear {
         multiply(1.0, x, weights, 1.0, y, self.n_out());
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.weights.capacity() + self.bias.capacity())
     }
 }
 
-/// A linear layer without a bias. It computes each row of a product for itself, so the result of a
-/// row does not depend on the others.
+/// A linear layer without a bias. It computes each product row for itself, so a row's
+/// result does not depend on the others.
 #[derive(Debug)]
 pub(crate) struct Panels {
-    /// Blocks of `WIDTH` outputs: one row of `WIDTH` weights per input. The last block is padded.
+    /// Blocks with `WIDTH` outputs: one row with `WIDTH` weights per input. The last block is padded.
     panels: Vec<f32>,
     n_in: usize,
     n_out: usize,
@@ -163,13 +163,13 @@ impl Panels {
         self.n_out
     }
 
-    /// Writes the product of each row of `x` to `y`.
+    /// Writes each `x` row's product to `y`.
     pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
         y.fill(0.0);
         add_panels(x, &self.panels, self.n_in, self.n_out, y);
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         4 * self.panels.capacity()
     }

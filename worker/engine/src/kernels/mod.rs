@@ -1,4 +1,4 @@
-//! Arithmetic on vectors and matrices of 32-bit floats, in a fixed order of summation.
+//! Arithmetic on 32-bit float vectors and matrices, in a fixed summation order.
 
 pub(crate) mod activate;
 mod dispatch;

@@ -3,10 +3,10 @@
 use super::dispatch::vectorized;
 use super::elementary::exp;
 
-/// Number of partial sums of a reduction. The compiler holds them in vector registers.
+/// A reduction's partial sums. The compiler holds them in vector registers.
 const PARTS: usize = 16;
 
-/// Sums `function` of all values, in a fixed order: partial sums of every 16th value, then their sum.
+/// Sums `function` over all values, in a fixed order: partial sums over every 16th value, then their sum.
 #[inline(always)]
 fn sum_of(values: &[f32], mut function: impl FnMut(f32) -> f32) -> f32 {
     let mut parts = [0.0; PARTS];
@@ -53,12 +53,12 @@ pub(crate) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Writes the norm of each row of `x` to `y`. The variance is the mean of squared deviations.
+    /// Writes each `x` row's norm to `y`. The variance is the mean squared deviation.
     pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
         normalize_rows(self, x, y);
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.weight.capacity() + self.bias.capacity())
     }
@@ -104,7 +104,7 @@ pub(crate) fn normalize(vector: &mut [f32]) {
         .iter()
         .fold(0.0_f32, |max, value| max.max(value.abs()));
     if largest > 0.0 {
-        // Squares of very small or large values would leave the range of f32.
+        // The squares of very small or large values would leave the f32 range.
         let squares = sum_of(vector, |value| (value / largest) * (value / largest));
         let scale = squares.sqrt();
         for value in vector.iter_mut() {

@@ -1,4 +1,4 @@
-//! Products of matrices with several rows.
+//! Matrix products with several rows.
 
 /// A matrix in a slice: element (row, column) is at `row * row_stride + column * column_stride`.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +27,11 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
     isize::try_from(extent).is_ok().then_some(extent)
 }
 
-/// Computes `c = factor·a·b + keep·c`, where `c` has rows of `row_stride` elements. With `keep` 0,
-/// the previous content of `c` has no effect.
+/// Computes `c = factor·a·b + keep·c`, where `c` has rows with `row_stride` elements. With `keep`
+/// 0, `c`'s previous content has no effect.
 ///
 /// # Panics
-/// If the sizes do not fit each other or the slices. They follow from the sizes of the model, which
+/// If the sizes do not fit each other or the slices. They follow from the model's sizes, which
 /// are checked when it is loaded.
 #[expect(
     unsafe_code,
@@ -55,7 +55,7 @@ pub(crate) fn multiply(
         "length of c"
     );
     // SAFETY: every element that the call reads or writes lies in its slice by the assertions above,
-    // strides fit isize because the extents do, no two elements of `c` share an address, and `c` is
+    // strides fit isize because the extents do, no two `c` elements share an address, and `c` is
     // borrowed mutably, so it overlaps neither `a` nor `b`.
     unsafe {
         matrixmultiply::sgemm(

@@ -1,4 +1,4 @@
-"""Generates five small packages with random weights, each with golden.json: the figures of PyTorch in double precision.
+"""Generates five small packages with random weights, each with golden.json: PyTorch's figures in double precision.
 
     pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0
     python generate.py
@@ -10,10 +10,10 @@
 - `embedding_last`, `embedding_mean`: the final norm at the last position, and its mean over all positions; not normalized
 - `logits`: the logits of level 0 at the last position
 - `options`, in some cases: the items to rank; some are unknown
-- `scores`: {item_id: log-probability} of the known options, or without options of all catalog items
+- `scores`: {item_id: log-probability} for the known options, or without options for all catalog items
 - `top`: [[item_id, score], ..], the ten best catalog items; absent from the package without an item table
 
-The weights are used exactly as stored, so rounding to f16 or bf16 is no source of differences. The script fails if two
+The weights are used exactly as stored, so rounding to f16 or bf16 causes no differences. The script fails if two
 scores are too close to give a reliable order, or if single precision is too far from double precision for the figures to be
 a fair test.
 """
@@ -82,12 +82,12 @@ ARCHITECTURES = {
         "serving": {"dim": 24, "layers": 2, "heads": 1, "norm_eps": 1e-6, "activation": "relu"},
     },
 }
-# Item ids that are no codes of three levels with 12 codes, each for another reason.
+# Item ids that are no codes with three levels and 12 codes, each for another reason.
 NO_CODES = ["12-0-0", "3-4", "3-4-5-6", "03-4-5", "3-4-x", "3--5", "+3-4-5", "-3-4-5", " 3-4-5", "3-4-5 ", "3-4-٥", "ramen"]
 
 
 def random_weights(rng, model):
-    """Returns weights that make attention selective and the log-probabilities of items different."""
+    """Returns weights that make attention selective and the items' log-probabilities different."""
     dim = model["serving"]["dim"]
     weights = {}
     for name, parameter in AssaySeq(model).state_dict().items():
@@ -110,7 +110,7 @@ def random_weights(rng, model):
 
 
 def random_items(rng, n_items, sizes):
-    """Returns (item_id, code) with distinct codes, many of which share a prefix, in no order."""
+    """Returns (item_id, code) with distinct codes that often share a prefix, in no order."""
     codes = set()
     while len(codes) < n_items:
         code = tuple(int(rng.integers(size)) for size in sizes)
@@ -121,7 +121,7 @@ def random_items(rng, n_items, sizes):
 
 
 def random_cases(rng, model, known, unknown):
-    """Returns the events and options of the cases, given the ids of known and unknown items."""
+    """Returns the cases' events and options, given known and unknown item ids."""
     context, types = model["context_length"], model["serving"].get("event_types")
     take = lambda ids, number: [str(one) for one in rng.choice(ids, number, replace=False)]
     mixed = take(known, 5) + take(unknown, 3)
@@ -148,7 +148,7 @@ def random_cases(rng, model, known, unknown):
 
 
 def figures(package, case):
-    """Returns the figures of a case."""
+    """Returns a case's figures."""
     states, used, n_unknown = package.states(case["events"])
     h = states[-1]
     ids = [one for one in case["options"] if package.code_of(one)] if "options" in case else package.catalog
@@ -169,7 +169,7 @@ def figures(package, case):
 
 
 def largest_difference(one, other):
-    """Returns the largest difference between the numbers of two figures of the same form."""
+    """Returns the largest difference between the numbers in two figures with the same form."""
     if isinstance(one, dict):
         return max(largest_difference(one[key], other[key]) for key in one)
     if isinstance(one, list):
@@ -180,7 +180,7 @@ def largest_difference(one, other):
 
 
 def rounded(figure):
-    """Returns the figure with nine decimals, which is far below the tolerance of any test."""
+    """Returns the figure with nine decimals, which is far below any test's tolerance."""
     if isinstance(figure, dict):
         return {key: rounded(value) for key, value in figure.items()}
     if isinstance(figure, list):
@@ -189,13 +189,13 @@ def rounded(figure):
 
 
 def lines(rows):
-    """Returns one line of JSON for each row."""
+    """Returns one JSON line for each row."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 @torch.no_grad()
 def write(name, architecture):
-    """Writes the package of an architecture."""
+    """Writes an architecture's package."""
     rng = numpy.random.default_rng(architecture["seed"])
     folder = HERE / name
     folder.mkdir(exist_ok=True)

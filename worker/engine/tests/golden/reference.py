@@ -1,7 +1,7 @@
 """The architecture assay-seq-1 in ordinary PyTorch: the reference that the engine is compared with.
 
-It is written from the specification of the package format, not from the engine. The names of the parameters are the names
-of the tensors in weights.safetensors. Nothing here is fast: it ranks by scoring every item, and beams are Python lists.
+It is written from the package format's specification, not from the engine. The parameter names are the tensor names in
+weights.safetensors. Nothing here is fast: it ranks by scoring every item, and beams are Python lists.
 """
 
 import json
@@ -21,12 +21,12 @@ ACTIVATIONS = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
 }
-# The number of continuations that a beam of `generate` keeps, and the smallest width of a beam of `predict`.
+# How many continuations a `generate` beam keeps, and the smallest width of a `predict` beam.
 GENERATE_BEAM, PREDICT_BEAM = 10, 20
 
 
 def level_sizes(codebook):
-    """Returns the number of codes of each level."""
+    """Returns each level's code count."""
     halvings = range(codebook["levels"]) if codebook["resolution"] == "multi" else [0] * codebook["levels"]
     return [codebook["base_size"] >> halving for halving in halvings]
 
@@ -80,7 +80,7 @@ class AssaySeq(nn.Module):
         self.dropout = dropout
 
     def embed_codes(self, codes, levels):
-        """Returns the sum of the embeddings of the first `levels` codes in the last dimension."""
+        """Returns the summed embeddings of the first `levels` codes in the last dimension."""
         return sum(self.item_embedding[level][codes[..., level]] for level in range(levels))
 
     def forward(self, codes, types=None):
@@ -98,12 +98,12 @@ class AssaySeq(nn.Module):
         return self.norm(x)
 
     def level_logits(self, h, codes, level):
-        """Returns the logits of all codes of a level, given the state and the codes of the levels before."""
+        """Returns all logits on a level, given the state and the codes on the levels before."""
         s = h + self.embed_codes(codes, level) if level else h
         return self.heads[level](s + F.relu(self.mixers[level](s)))
 
     def item_log_probs(self, h, codes):
-        """Returns the log-probabilities of items, given their codes [.., L] and a state that broadcasts to [.., d]."""
+        """Returns item log-probabilities, given their codes [.., L] and a state that broadcasts to [.., d]."""
         total = 0
         for level in range(codes.shape[-1]):
             log_probs = F.log_softmax(self.level_logits(h, codes, level), dim=-1)
@@ -129,11 +129,11 @@ class Package:
         if items.exists():
             lines = [json.loads(line) for line in items.read_text().splitlines()]
             self.table = {line["item_id"]: tuple(map(int, line["code"].split("-"))) for line in lines}
-            # The catalog in the order of the codes, which decides ties.
+            # The catalog in code order, which decides ties.
             self.catalog = sorted(self.table, key=self.table.get)
 
     def code_of(self, item_id):
-        """Returns the code of an item, or None if the model does not know it."""
+        """Returns an item's code, or None if the model does not know it."""
         if self.table is not None:
             return self.table.get(item_id)
         parts = item_id.split("-")
@@ -149,7 +149,7 @@ class Package:
 
     @torch.no_grad()
     def states(self, events):
-        """Returns the final norm at all positions, [T + 1, d], and the counts of used and unknown events."""
+        """Returns the final norm at all positions, [T + 1, d], and the used and unknown event counts."""
         used, n_unknown = self.used_events(events)
         codes = torch.tensor([self.code_of(event["item_id"]) for event in used], dtype=torch.long)
         codes = codes.reshape(1, len(used), len(self.sizes))
@@ -160,18 +160,18 @@ class Package:
 
     @torch.no_grad()
     def scores(self, h, item_ids):
-        """Returns the log-probabilities of known items."""
+        """Returns known items' log-probabilities."""
         codes = torch.tensor([self.code_of(item_id) for item_id in item_ids])
         return dict(zip(item_ids, self.network.item_log_probs(h, codes).tolist()))
 
     def rank(self, h, item_ids):
-        """Returns [item_id, score] of known items, best first; ties have the order of the codes."""
+        """Returns [item_id, score] for known items, best first; ties have the code order."""
         scores = self.scores(h, item_ids)
         return [[one, scores[one]] for one in sorted(item_ids, key=lambda one: (-scores[one], self.code_of(one)))]
 
     @torch.no_grad()
     def beam(self, h, top_k, excluded=frozenset()):
-        """Returns the items that a beam search over the trie of the codes finds, as `rank` does."""
+        """Returns the items that a beam search over the code trie finds, as `rank` does."""
         width = max(2 * top_k, PREDICT_BEAM)
         allowed = {code: item_id for item_id, code in self.table.items() if item_id not in excluded}
         beam = [((), 0.0)]
