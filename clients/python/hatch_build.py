@@ -14,21 +14,21 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# The modules whose docstrings are the documentation of the package.
+# The modules whose docstrings are the package's documentation.
 DOCUMENTED = {
     *("__init__.py", "_errors.py", "_items.py", "_progress.py", "_raw.py", "_results.py"),
     *("_score.py", "aio.py", "client.py"),
     *("_async_objects.py", "_async_resources.py", "_objects.py", "_resources.py"),
 }
-# The only functions of these modules that callers use.
+# The only functions in these modules that callers use.
 FUNCTIONS = ("aevaluate", "evaluate", "score")
-# The classes of these modules that callers do not see.
+# The classes in these modules that callers do not see.
 INTERNAL = ("AsyncConnection", "Connection", "PredictionMeter", "UploadMeter")
 Place = tuple[int, int]
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Replaces the modules of the wheel by their shorter forms."""
+    """Replaces the wheel's modules by their shorter forms."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Adds the modules to the wheel. An editable installation keeps the originals."""

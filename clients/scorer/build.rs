@@ -1,4 +1,4 @@
-//! Lets the linker of macOS leave the symbols of Python to the interpreter that loads the library.
+//! Lets macOS's linker leave Python's symbols to the interpreter that loads the library.
 //! Other linkers do so by default.
 
 fn main() {

@@ -1,4 +1,4 @@
-//! The arguments of the program.
+//! The program's arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -17,11 +17,11 @@ use crate::operations::{self, Operation};
 use crate::proxy::proxy_for;
 use crate::retries::{self, Cause, RequestTimeouts, Retries};
 
-/// The client of one installation.
+/// One installation's client.
 pub struct Client {
     /// For operations that respond within the usual time.
     agent: Agent,
-    /// For operations that take longer, such as parts of uploads.
+    /// For operations that take longer, such as upload parts.
     patient_agent: Agent,
     base_url: String,
     /// An API key or a session token.
@@ -98,17 +98,17 @@ impl Client {
         })
     }
 
-    /// Returns the address of the installation, without a slash at the end.
+    /// Returns the installation's address, without a slash at the end.
     pub fn base_url(&self) -> &str {
         &self.base_url
     }
 
-    /// Returns the messages of the program.
+    /// Returns the program's messages.
     pub fn messages(&self) -> Messages {
         self.messages
     }
 
-    /// Creates the request of an operation.
+    /// Creates an operation's request.
     pub fn request(&self, operation: &Operation) -> Request<'_> {
         Request {
             client: self,
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Creates a request of any path.
+    /// Creates a request for any path.
     pub fn raw_request(&self, method: &'static str, path: &str) -> Request<'_> {
         let mut request = self.request(&operations::find(method, path));
         path.clone_into(&mut request.path);
@@ -135,7 +135,7 @@ impl Client {
 }
 
 impl Request<'_> {
-    /// Sets a parameter of the path.
+    /// Sets a path parameter.
     #[must_use]
     pub fn path(mut self, name: &str, value: &str) -> Self {
         // Such a segment would name another path.
@@ -151,14 +151,14 @@ impl Request<'_> {
         self
     }
 
-    /// Adds a parameter of the query.
+    /// Adds a query parameter.
     #[must_use]
     pub fn query(mut self, name: &str, value: impl ToString) -> Self {
         self.query.push((name.into(), value.to_string()));
         self
     }
 
-    /// Adds a parameter of the query if it has a value.
+    /// Adds a query parameter if it has a value.
     #[must_use]
     pub fn query_if(self, name: &str, value: Option<impl ToString>) -> Self {
         match value {
@@ -174,13 +174,13 @@ impl Request<'_> {
         self
     }
 
-    /// Sets a body of JSON.
+    /// Sets a JSON body.
     #[must_use]
     pub fn json(self, value: &Value) -> Self {
         self.json_bytes(value.to_string().into_bytes())
     }
 
-    /// Sets a body of JSON that is already encoded.
+    /// Sets a JSON body that is already encoded.
     #[must_use]
     pub fn json_bytes(mut self, bytes: Vec<u8>) -> Self {
         self.body = Some(Body {
@@ -190,7 +190,7 @@ impl Request<'_> {
         self
     }
 
-    /// Sets a body of bytes.
+    /// Sets a byte body.
     #[must_use]
     pub fn bytes(mut self, bytes: Vec<u8>) -> Self {
         self.body = Some(Body {
@@ -356,10 +356,10 @@ impl Request<'_> {
         Ok((parts.status.as_u16(), parts.headers, body))
     }
 
-    /// Remembers the rate limit, and warns of a key that expires soon.
+    /// Remembers the rate limit, and warns about a key that expires soon.
     fn observe(&self, status: u16, headers: &HeaderMap) {
         let mut state = self.client.state();
-        // Without a valid credential, the headers describe the limit of the network address.
+        // Without a valid credential, the headers describe the network address's limit.
         if status != 401 && text_of(headers, "x-ratelimit-remaining").as_deref() == Some("0") {
             state.full_until = Some(Instant::now() + time_to_reset(headers));
         }
@@ -404,7 +404,7 @@ fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
-/// Returns the time until `X-RateLimit-Reset`, by the clock of the server if it sends its time.
+/// Returns the time until `X-RateLimit-Reset`, by the server's clock if it sends its time.
 #[expect(clippy::disallowed_methods, reason = "a client has no database")]
 fn time_to_reset(headers: &HeaderMap) -> Duration {
     let date = text_of(headers, "date").and_then(|date| httpdate::parse_http_date(&date).ok());
@@ -415,10 +415,10 @@ fn time_to_reset(headers: &HeaderMap) -> Duration {
     left.min(retries::rate_limit_window())
 }
 
-/// The name of an error after which repeating does not help: the table has no rule for it.
+/// An error's name after which repeating does not help: the table has no rule for it.
 const NOT_SENT: &str = "not_sent";
 
-/// Returns the name of an error of the connection in the retry table.
+/// Returns a connection error's name in the retry table.
 fn error_name(error: &HttpError) -> &'static str {
     use std::io::ErrorKind;
     match error {
@@ -436,7 +436,7 @@ fn error_name(error: &HttpError) -> &'static str {
         {
             "connection_not_established"
         }
-        // A certificate that is not valid arrives as an error of the connection.
+        // A certificate that is not valid arrives as a connection error.
         HttpError::Io(error)
             if error
                 .get_ref()

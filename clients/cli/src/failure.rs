@@ -1,14 +1,14 @@
-//! The failure of a command: its exit code, and the four parts of its message.
+//! A command's failure: its exit code, and its message's four parts.
 
 use std::fmt;
 use std::io;
 
 use serde_json::Value;
 
-/// The exit codes of the program. `assay help exit-codes` prints them.
+/// The program's exit codes. `assay help exit-codes` prints them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// The reader of the output has closed it. This is no failure.
+    /// The output's reader has closed it. This is no failure.
     OutputClosed = 0,
     /// Another error.
     Other = 1,
@@ -18,11 +18,11 @@ pub enum Exit {
     Credential = 3,
     /// There is no such resource.
     NotFound = 4,
-    /// The state of the resource does not allow the action.
+    /// The resource's state does not allow the action.
     Conflict = 5,
     /// The input is not valid.
     InvalidInput = 6,
-    /// A limit of the plan, of the suite or of requests is reached.
+    /// A plan, suite or request limit is reached.
     Limit = 7,
     /// The job failed or was cancelled.
     JobFailed = 8,
@@ -34,29 +34,29 @@ pub enum Exit {
     TimedOut = 124,
 }
 
-/// The failure of a command.
+/// A command's failure.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code of the program.
+    /// The program's exit code.
     pub exit: Exit,
-    /// The error code of the API, if the API rejected a request.
+    /// The API's error code, if the API rejected a request.
     pub code: Option<String>,
     message: String,
     details: Vec<String>,
     request_id: Option<String>,
     advice: Option<String>,
-    /// The value of `Retry-After`, in seconds.
+    /// The `Retry-After` value, in seconds.
     pub retry_after: Option<f64>,
-    /// The limit of a `quota_exceeded`.
+    /// A `quota_exceeded` error's limit.
     pub limit: Option<String>,
-    /// The field errors of a `validation_failed`.
+    /// A `validation_failed` error's field errors.
     pub fields: Vec<Field>,
 }
 
-/// One field error of the API.
+/// One field error from the API.
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The path of the field.
+    /// The field's path.
     pub field: String,
     /// An explanation for people.
     pub message: String,
@@ -78,7 +78,7 @@ impl Failure {
         })
     }
 
-    /// Creates the failure of reading or writing `name`.
+    /// Creates the failure to read or write `name`.
     pub fn io(name: &str, error: &io::Error) -> Box<Self> {
         Self::new(Exit::Other, format!("{name}: {error}"))
     }
@@ -101,7 +101,7 @@ impl Failure {
         self
     }
 
-    /// Adds the id of the resource that the failure is about.
+    /// Adds the resource id that the failure is about.
     pub fn of_resource(mut self: Box<Self>, id: &str) -> Box<Self> {
         if !self.message.contains(id) {
             self.message = format!("{id}: {}", self.message);
@@ -116,7 +116,7 @@ impl Failure {
         self
     }
 
-    /// Creates the failure of an error response without a code: a proxy in front of the API sent it.
+    /// Creates the failure for an error response without a code: a proxy before the API sent it.
     fn of_proxy(status: u16, request_id: Option<String>, retry_after: Option<f64>) -> Box<Self> {
         let code = code_of_status(status);
         let exit = code.map_or(Exit::Other, exit_of_code);
@@ -128,7 +128,7 @@ impl Failure {
         failure
     }
 
-    /// Creates the failure of an error response of the API.
+    /// Creates the failure for an error response from the API.
     pub fn of_response(
         status: u16,
         body: &[u8],
@@ -167,7 +167,7 @@ impl Failure {
     }
 }
 
-/// Returns the error code that a status of HTTP stands for.
+/// Returns the error code that an HTTP status stands for.
 fn code_of_status(status: u16) -> Option<&'static str> {
     Some(match status {
         400 => "invalid_request",
@@ -260,5 +260,5 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The result of a command.
+/// A command's result.
 pub type Result<T, E = Box<Failure>> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! `assay`: the command-line program of Assay.
+//! `assay`: Assay's command-line program.
 
 mod arguments;
 mod client;
@@ -26,7 +26,7 @@ use arguments::Arguments;
 use failure::Exit;
 
 fn main() -> ExitCode {
-    // Errors of arguments end the program with 2, as all programs with clap do.
+    // Argument errors end the program with 2, as all programs with clap do.
     let arguments = Arguments::parse();
     messages::handle_interrupts();
     match commands::run(arguments) {

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use crate::output::visible_lines;
 
-/// The verbosity of a run.
+/// A run's verbosity.
 #[derive(Debug, Clone, Copy)]
 pub struct Messages {
     /// Hints and progress are shown.
@@ -19,7 +19,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Creates the messages of a run. Progress is only shown on a terminal.
+    /// Creates a run's messages. Progress is only shown on a terminal.
     pub fn new(is_quiet: bool, is_verbose: bool) -> Self {
         Self {
             shows_progress: !is_quiet && io::stderr().is_terminal(),
@@ -28,14 +28,14 @@ impl Messages {
         }
     }
 
-    /// Shows a hint or the progress of work.
+    /// Shows a hint or progress.
     pub fn progress(self, message: &str) {
         if self.shows_progress {
             print(message);
         }
     }
 
-    /// Shows a fact that is not part of the output, also without a terminal.
+    /// Shows a fact that does not belong to the output, also without a terminal.
     pub fn note(self, message: &str) {
         if self.shows_notes {
             print(message);
@@ -89,7 +89,7 @@ pub fn set_interrupt_text(text: Option<String>) {
 /// Ends the program with exit code 130 when the user interrupts it. Without this, the text could not
 /// be printed.
 pub fn handle_interrupts() {
-    // A program in the background of a script ignores interrupts, and must keep ignoring them.
+    // A program in a script's background ignores interrupts, and must keep ignoring them.
     let handled = ctrlc::try_set_handler(|| {
         let mut error = io::stderr().lock();
         if let Some(text) = on_interrupt().as_deref() {

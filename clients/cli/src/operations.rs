@@ -2,8 +2,8 @@
 
 pub use crate::generated::operations::*;
 
-/// Returns the operation of a request, so that it is repeated as the retry table says. An operation
-/// that the program does not know has the id and the rules of its method.
+/// Returns a request's operation, so that it is repeated as the retry table says. An operation
+/// that the program does not know has the id and its method's rules.
 pub fn find(method: &'static str, path: &str) -> Operation {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let matches = |operation: &&Operation| {

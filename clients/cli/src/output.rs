@@ -1,4 +1,4 @@
-//! The output of commands: tables on a terminal, NDJSON otherwise. Field names are those of the API.
+//! Command output: tables on a terminal, NDJSON otherwise. Field names are the API's.
 
 use std::io::{self, IsTerminal as _, Write};
 

@@ -1,4 +1,4 @@
-//! The predictions of a submission, read from a file or from standard input.
+//! A submission's predictions, read from a file or from standard input.
 
 use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
@@ -15,13 +15,13 @@ use assay_eval::{FieldError, Metric};
 use crate::failure::{Exit, Failure, Result};
 use crate::retries::TABLE;
 
-/// The name of standard input.
+/// Standard input's name.
 pub const STDIN: &str = "-";
 
-/// Bytes left for the other fields of a request with inline predictions.
+/// Bytes left for the other fields in a request with inline predictions.
 const OTHER_FIELDS_BYTES: usize = 64 * 1024;
 
-/// The predictions of a submission.
+/// A submission's predictions.
 pub enum Predictions {
     /// They are small and sent with the request.
     Inline(Inline),
@@ -33,23 +33,23 @@ pub enum Predictions {
 pub struct Inline {
     /// A JSON array.
     pub json: Vec<u8>,
-    /// The line of each prediction, if the input has one on each line.
+    /// Each prediction's line, if the input has one on each line.
     pub lines: Vec<usize>,
     /// SHA-256 of the predictions. Their form does not change it.
     pub digest: String,
 }
 
-/// The content of an upload, before it is divided into parts.
+/// An upload's content, before it is divided into parts.
 pub struct Content {
     /// The bytes as they are sent.
     pub bytes: Bytes,
-    /// The media type of the decompressed content.
+    /// The decompressed content's media type.
     pub content_type: &'static str,
-    /// The compression of the bytes as they are sent.
+    /// The bytes' compression as they are sent.
     pub content_encoding: &'static str,
 }
 
-/// The bytes of an upload.
+/// An upload's bytes.
 pub enum Bytes {
     /// A file that can be read again.
     File {
@@ -74,7 +74,7 @@ pub fn open(name: &str) -> Result<(Box<dyn BufRead>, ContentFormat)> {
     Ok((Box::new(bytes), format))
 }
 
-/// Returns the failure of reading predictions.
+/// Returns the failure to read predictions.
 fn unreadable(name: &str, error: &io::Error) -> Box<Failure> {
     let mut failure = Failure::io(name, error);
     failure.exit = Exit::InvalidInput;
@@ -112,8 +112,8 @@ pub fn read(name: &str, metric: Metric) -> Result<Predictions> {
     read_stream(name, path, file, metric)
 }
 
-/// Reads predictions from their bytes. Large ones are uploaded from `file` if they are in one, as the
-/// bytes of a file can be read again.
+/// Reads predictions from their bytes. Large ones are uploaded from `file` if they are in one, as a
+/// file's bytes can be read again.
 fn read_stream(
     name: &str,
     file: Option<Bytes>,
@@ -206,7 +206,7 @@ fn inline(name: &str, bytes: &[u8], format: ContentFormat, metric: Metric) -> Re
     })
 }
 
-/// Returns the failure of a file with these errors.
+/// Returns the failure for a file with these errors.
 pub fn invalid(name: &str, errors: &[FieldError]) -> Box<Failure> {
     let details = errors
         .iter()

@@ -21,7 +21,7 @@ pub struct Profiles {
 /// One profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// The address of the installation.
+    /// The installation's address.
     pub base_url: Option<String>,
     /// An API key or a session token.
     pub api_key: Option<String>,
@@ -39,7 +39,7 @@ fn user_folder(variable: &str, below_home: &str, on_windows: &str) -> PathBuf {
     set("HOME").map_or_else(|| ".".into(), |home| Path::new(&home).join(below_home))
 }
 
-/// Returns the folder of the cache: `$ASSAY_CACHE`, or `assay` in the user's cache folder.
+/// Returns the cache folder: `$ASSAY_CACHE`, or `assay` in the user's cache folder.
 pub fn cache_folder() -> PathBuf {
     match env::var_os("ASSAY_CACHE").filter(|path| !path.is_empty()) {
         Some(path) => path.into(),
@@ -48,7 +48,7 @@ pub fn cache_folder() -> PathBuf {
 }
 
 impl Profiles {
-    /// Reads the file of the user. Fails if other users can read it.
+    /// Reads the user's file. Fails if other users can read it.
     pub fn load() -> Result<Self> {
         let path = user_folder("XDG_CONFIG_HOME", ".config", "APPDATA").join("assay/config.toml");
         Self::load_from(path)
@@ -72,7 +72,7 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// Fails if a field of a profile is not a string.
+    /// Fails if a profile field is not a string.
     fn check(&self, profile: &str) -> Result<()> {
         let table = self.document.get(profile).and_then(Item::as_table_like);
         let wrong = table.and_then(|table| table.iter().find(|(_, item)| !item.is_str()));
@@ -88,12 +88,12 @@ impl Profiles {
         }
     }
 
-    /// Returns the path of the file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the names of the profiles, in the order of the file.
+    /// Returns the profile names, in file order.
     pub fn names(&self) -> Vec<String> {
         self.document
             .iter()

@@ -1,4 +1,4 @@
-//! The proxy of the environment: which one is used for an address, and which addresses use none.
+//! The environment's proxy: which one is used for an address, and which addresses use none.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,11 @@ use url::{Host, Url};
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Returns the proxy of the environment for an address; `None` for a direct connection.
+/// Returns the environment's proxy for an address; `None` for a direct connection.
 ///
 /// # Errors
 /// If the variable names a proxy that this program cannot use: no request leaves this machine by
-/// another way than its user wants. No message has the password of a proxy.
+/// another way than its user wants. No message has a proxy's password.
 pub fn proxy_for(address: &Url, read: impl Fn(&str) -> Option<String>) -> Result<Option<Proxy>> {
     let read = |name: &str| {
         let names = [name.to_owned(), name.to_ascii_uppercase()];

@@ -21,9 +21,9 @@ pub struct Table {
     backoff: Backoff,
     timeouts: Timeouts,
     rate_limit: RateLimitRules,
-    /// The rules of uploads.
+    /// Upload rules.
     pub upload: UploadRules,
-    /// The rules of idempotency keys.
+    /// Idempotency key rules.
     pub idempotency: IdempotencyRules,
     methods: std::collections::HashMap<String, Class>,
     operations: std::collections::HashMap<String, Class>,
@@ -32,7 +32,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the largest number of retries of a request.
+    /// Returns the largest retry count of a request.
     pub fn max_retries(&self) -> u32 {
         self.limits.max_retries
     }
@@ -66,25 +66,25 @@ struct RateLimitRules {
     window_seconds: f64,
 }
 
-/// The rules of uploads.
+/// Upload rules.
 #[derive(Deserialize)]
 pub struct UploadRules {
-    /// Largest size of a submission that is sent inline, in bytes.
+    /// Largest submission that is sent inline, in bytes.
     pub inline_max_bytes: usize,
-    /// Size of all parts but the last, in bytes.
+    /// Size for all parts but the last, in bytes.
     pub part_bytes: usize,
-    /// Number of parts that are sent at once.
+    /// Parts that are sent at once.
     pub concurrent_parts: usize,
     /// Set if another upload is created after an unknown outcome.
     pub recreate_after_unknown_outcome: bool,
 }
 
-/// The rules of idempotency keys.
+/// Idempotency key rules.
 #[derive(Deserialize)]
 pub struct IdempotencyRules {
-    /// The status of a job after which the next key is used.
+    /// A job's status after which the next key is used.
     pub next_key_after_status: Vec<String>,
-    /// The error codes of a failed job after which the next key is used.
+    /// A failed job's error codes after which the next key is used.
     pub next_key_after_failure: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ struct Rule {
     only_if_waiting_for_slot: bool,
 }
 
-/// The class of an operation; the table describes them.
+/// An operation's class; the table describes them.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -120,18 +120,18 @@ enum Delay {
     Backoff,
 }
 
-/// The outcome of a request that failed.
+/// A failed request's outcome.
 #[derive(Debug, Clone, Copy)]
 pub struct Cause<'a> {
     /// The error code, or `connection_not_established`, `connection_broken` or `timeout`.
     pub error: &'a str,
-    /// The value of `Retry-After`, in seconds.
+    /// The `Retry-After` value, in seconds.
     pub retry_after: Option<f64>,
-    /// The limit of a `quota_exceeded`.
+    /// A `quota_exceeded` error's limit.
     pub limit: Option<&'a str>,
 }
 
-/// The retries of one request.
+/// One request's retries.
 #[derive(Debug)]
 pub struct Retries {
     class: Class,
@@ -142,7 +142,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Creates the retries of a request. A keyed operation that is sent without a key is an ordinary
+    /// Creates a request's retries. A keyed operation that is sent without a key is an ordinary
     /// POST.
     pub fn new(operation: &Operation, has_key: bool, slot_wait: Option<Duration>) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Retries {
         Some(Duration::from_secs_f64(seconds))
     }
 
-    /// Returns the delay of exponential backoff. Jitter spreads the retries of clients that failed at
+    /// Returns the exponential backoff delay. Jitter spreads the retries from clients that failed at
     /// the same time.
     fn backoff_seconds(&self) -> f64 {
         let backoff = &TABLE.backoff;
@@ -205,7 +205,7 @@ fn class_of(operation: &Operation, has_key: bool) -> Class {
     }
 }
 
-/// The timeouts of a request.
+/// A request's timeouts.
 pub struct RequestTimeouts {
     /// The timeout for a connection.
     pub connect: Duration,
@@ -219,7 +219,7 @@ pub fn is_long(operation: &Operation) -> bool {
     long.any(|id| id == operation.id)
 }
 
-/// Returns the timeouts of operations that can take long, or of others.
+/// Returns the timeouts for operations that can take long, or for others.
 pub fn timeouts(is_long: bool) -> RequestTimeouts {
     let timeouts = &TABLE.timeouts;
     RequestTimeouts {

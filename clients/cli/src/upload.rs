@@ -23,11 +23,11 @@ use crate::retries::TABLE;
 pub struct Uploaded {
     /// The id of the upload.
     pub id: String,
-    /// SHA-256 of the content, for an idempotency key.
+    /// The content's SHA-256, for an idempotency key.
     pub digest: String,
 }
 
-/// Uploads a content, or continues an earlier upload of it.
+/// Uploads a content, or continues its earlier upload.
 pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
     let Content {
         bytes,
@@ -42,7 +42,7 @@ pub fn upload(client: &Client, content: Content) -> Result<Uploaded> {
     let Some(first) = parts.next_part()? else {
         return Err(Failure::new(Exit::InvalidInput, "there are no predictions"));
     };
-    // The first part identifies the content; the digests of the others are compared one by one.
+    // The first part identifies the content; the others' digests are compared one by one.
     let identity = [
         client.base_url().to_owned(),
         content_encoding.to_owned(),
@@ -137,7 +137,7 @@ fn bar_style(has_length: bool) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// One part of a content.
+/// One part in a content.
 struct Part {
     /// The number, from 1.
     number: u32,
@@ -145,7 +145,7 @@ struct Part {
     sha256: String,
 }
 
-/// A content, divided into parts of equal size.
+/// A content, divided into equal parts.
 struct Parts {
     reader: Box<dyn Read + Send>,
     digest: Sha256,
@@ -182,7 +182,7 @@ impl Parts {
     }
 }
 
-/// Returns the digest of a content if it has exactly these parts. Reads all of it.
+/// Returns a content's digest if it has exactly these parts. Reads it completely.
 fn same_content(mut parts: Parts, received: &HashMap<u32, String>) -> Result<Option<String>> {
     while let Some(part) = parts.next_part()? {
         if received.get(&part.number) != Some(&part.sha256) {
@@ -193,7 +193,7 @@ fn same_content(mut parts: Parts, received: &HashMap<u32, String>) -> Result<Opt
     Ok(is_same.then(|| hex::encode(parts.digest.finalize())))
 }
 
-/// Sends the parts that the server does not have. Returns their number and the digest of all.
+/// Sends the parts that the server does not have. Returns their number and the digest over all.
 fn send_parts(
     client: &Client,
     target: &Target,
@@ -260,7 +260,7 @@ fn send_part(client: &Client, target: &Target, part: Part) -> Result<()> {
 /// The upload that parts are sent to.
 struct Target {
     id: String,
-    /// The SHA-256 of each part that the server has, by number.
+    /// Each part's SHA-256 that the server has, by number.
     received: HashMap<u32, String>,
     is_ready: bool,
 }
@@ -333,7 +333,7 @@ fn create_target(
     })
 }
 
-/// The id of an upload on disk, so that a later run can continue it. Without a cache, or if it
+/// An upload's id on disk, so that a later run can continue it. Without a cache, or if it
 /// cannot be written, each run starts from the first part.
 struct State {
     path: PathBuf,

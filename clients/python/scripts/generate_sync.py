@@ -4,7 +4,7 @@ The shells contain no decisions; those are in the core. So the sync client is th
 without `async` and `await`.
 
     python scripts/generate_sync.py            # writes the files
-    python scripts/generate_sync.py --check    # fails if a file is out of date
+    python scripts/generate_sync.py --check    # fails if a file is outdated
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def sync_source(name: str) -> str:
-    """Returns the sync counterpart of a module."""
+    """Returns a module's sync counterpart."""
     text = (SOURCES / name).read_text(encoding="utf-8")
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text)

@@ -14,7 +14,7 @@ import pytest
 import assay_client as assay
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
-# The timeout of each wait, in seconds. The platform tests multiply it by the machine's slowness.
+# Each wait's timeout, in seconds. The platform tests multiply it by the machine's slowness.
 WAIT_TIMEOUT = float(os.environ.get("ASSAY_TEST_WAIT_SECONDS", "180"))
 
 
@@ -40,7 +40,7 @@ def client(up: dict[str, Any], tmp_path: Path) -> Iterator[assay.Assay]:
 
 @pytest.fixture
 def owner(up: dict[str, Any], tmp_path: Path) -> Iterator[assay.Assay]:
-    """A client with the session of an owner."""
+    """A client with an owner's session."""
     with assay.Assay(up["owner_session"], up["rest"], cache=tmp_path / "cache") as client:
         yield client
 
@@ -53,11 +53,11 @@ def label() -> str:
 
 @pytest.fixture(scope="session")
 def openapi() -> dict[str, Any]:
-    """The OpenAPI document of the repository."""
+    """The repository's OpenAPI document."""
     default = PACKAGE_FOLDER.parent.parent / "docs" / "openapi.json"
     return json.loads(Path(os.environ.get("ASSAY_OPENAPI", default)).read_text())
 
 
 def habit(question: dict[str, Any]) -> list[str]:
-    """Ranks the options of an item of the lunch suite by their frequency in the past."""
+    """Ranks a lunch item's options by their frequency in the past."""
     return sorted(question["options"], key=lambda dish: -question["past"].count(dish))

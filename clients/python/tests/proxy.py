@@ -1,4 +1,4 @@
-"""A proxy that cuts connections at chosen points of HTTP/1.1 exchanges."""
+"""A proxy that cuts connections at chosen points in HTTP/1.1 exchanges."""
 
 from __future__ import annotations
 

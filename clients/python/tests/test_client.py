@@ -211,7 +211,7 @@ def test_webhooks_of_owner(owner: assay.Assay) -> None:
 
 def test_events_continue_from_position(client: assay.Assay, label: str) -> None:
     job = client.suites.get("suite:lunch").submit(PAIRS, label=label).wait(timeout=WAIT_TIMEOUT)
-    # The feed shows an event when all earlier transactions have ended, also those of other tests.
+    # The feed shows an event when all earlier transactions have ended, also other tests'.
     deadline = time.monotonic() + WAIT_TIMEOUT
     while True:
         events = client.events.list(type="job.succeeded")

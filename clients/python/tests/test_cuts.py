@@ -1,6 +1,6 @@
 """Cut connections: no duplicate jobs, no lost uploads, no double charges.
 
-`ASSAY_TEST_CUTS` is the number of cuts of each kind, by default 10.
+`ASSAY_TEST_CUTS` is the cut count for each kind, by default 10.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def charged(client: assay.Assay) -> int:
 
 
 class CutOnce:
-    """Cuts the first attempt of each matching request. Threads can share it."""
+    """Cuts each matching request's first attempt. Threads can share it."""
 
     def __init__(self, cut: Cut, method: str, ending: str) -> None:
         self._cut, self._method, self._ending = cut, method, ending
@@ -41,7 +41,7 @@ class CutOnce:
     def __call__(self, exchange: Exchange) -> Cut | None:
         if exchange.method != self._method or not exchange.path.endswith(self._ending):
             return None
-        # A request without a key, such as the creation of an upload, is cut every other time.
+        # A request without a key, such as an upload's creation, is cut every other time.
         request = (exchange.path, exchange.headers.get("idempotency-key", ""))
         with self._lock:
             if request in self._seen:

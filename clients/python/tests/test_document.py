@@ -31,7 +31,7 @@ INTERNAL = {
 
 
 def calls_by_operation(module: str) -> dict[str, ast.AST]:
-    """Returns the function of a module that names each operation id."""
+    """Returns a module's function that names each operation id."""
     found: dict[str, ast.AST] = {}
     for name in (module, "_items.py", "_jobs.py", "_upload.py", "_objects.py"):
         for node in ast.walk(ast.parse((SOURCES / name).read_text())):
@@ -100,7 +100,7 @@ def arguments_of(operation: str, functions: dict[str, ast.AST]) -> set[str]:
                 for part in ast.walk(node)
             ):
                 found = {argument.arg for argument in [*node.args.args, *node.args.kwonlyargs]}
-                # compare() takes the jobs of a comparison as its two arguments.
+                # compare() takes a comparison's jobs as its two arguments.
                 return found | ({"job_a", "job_b"} if operation == "createComparison" else set())
     node = functions[operation]
     assert isinstance(node, ast.FunctionDef)

@@ -24,12 +24,12 @@ class CrashError(Exception):
     pass
 
 
-# The state of the model's environment, which is no part of what the model is.
+# The state of the model's environment, which does not belong to the model.
 OUTSIDE: dict[str, int | None] = {}
 
 
 class CountingPredict:
-    """Predicts by habit, and raises an exception after a number of calls."""
+    """Predicts by habit, and raises an exception after some calls."""
 
     def __init__(self, limit: int | None = None) -> None:
         OUTSIDE.update(calls=0, limit=limit)
@@ -110,7 +110,7 @@ def test_batches_run_concurrently(client: assay.Assay, label: str) -> None:
 
 
 def write_predictions(path: Path, n_items: int) -> None:
-    """Writes incompressible predictions for unknown items, with those of one item."""
+    """Writes incompressible predictions for unknown items, with one item's."""
     with path.open("w") as file:
         file.write('{"item_id":"person-00/day-0","prediction":["ramen"]}\n')
         for number in range(n_items):
@@ -157,7 +157,7 @@ def test_interrupted_upload_resumes(
 def test_formats_give_same_job(
     client: assay.Assay, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server compares contents: an upload of rows replays that of the same rows."""
+    """The server compares contents: a row upload replays the same rows' upload."""
     monkeypatch.setattr(_upload, "_INLINE_BYTES_MAX", 1000)
     path = tmp_path / "p.ndjson"
     write_predictions(path, 1000)
@@ -200,7 +200,7 @@ client = assay.Assay(cache=sys.argv[2])
 suite = client.suites.get("suite:lunch")
 rows = ((f"item-{i:08}", ["dish-%d" % (i * 7919 % 100003), "b"]) for i in range(n))
 job = suite.submit(rows, label=sys.argv[3], fresh=True)
-# ru_maxrss of a child includes the memory of its parent before exec.
+# A child's ru_maxrss includes its parent's memory before exec.
 print(int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 1024)
 """
 
@@ -208,7 +208,7 @@ print(int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 
 def test_memory_of_large_submission_is_small(
     up: dict[str, Any], label: str, tmp_path: Path
 ) -> None:
-    """`ASSAY_TEST_ROWS` is the number of predictions, by default 300,000."""
+    """`ASSAY_TEST_ROWS` is the prediction count, by default 300,000."""
     n_rows = os.environ.get("ASSAY_TEST_ROWS", "300000")
     env = {**os.environ, "ASSAY_API_KEY": up["api_key"], "ASSAY_BASE_URL": up["rest"]}
     command = [sys.executable, "-c", MEMORY, n_rows, str(tmp_path), label]

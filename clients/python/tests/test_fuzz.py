@@ -1,6 +1,6 @@
 """Hostile arguments and hostile responses: every exception is an `AssayError` without credentials.
 
-`ASSAY_FUZZ_ROUNDS` is the number of rounds, `ASSAY_FUZZ_SEED` the seed, and `ASSAY_FUZZ_ONLY` one
+`ASSAY_FUZZ_ROUNDS` is the round count, `ASSAY_FUZZ_SEED` the seed, and `ASSAY_FUZZ_ONLY` one
 round to repeat: a failure prints them.
 """
 
@@ -45,7 +45,7 @@ REQUESTS_MAX = 40
 
 
 class UserError(Exception):
-    """What the functions of the user raise."""
+    """What the user's functions raise."""
 
 
 # ------------------------------------------------------------------------------------- responses
@@ -91,7 +91,7 @@ def respond(status: int, body: bytes, headers: list[tuple[str, str]] | None = No
 
 
 def examples_of(openapi: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the example of the successful response of each operation."""
+    """Returns each operation's example for a successful response."""
     found: dict[str, Any] = {}
     for methods in openapi["paths"].values():
         for operation in methods.values():
@@ -168,7 +168,7 @@ def hostile_bytes(chance: random.Random, body: bytes) -> bytes:
 
 
 def hostile_response(chance: random.Random, example: Any) -> bytes:
-    """Returns a response: mostly of the right form with one wrong part, else anything."""
+    """Returns a response: mostly in the right form with one wrong part, else anything."""
     kind = chance.random()
     if kind < 0.03:
         garbage = [b"", b"SSH-2.0-x\r\n", b"HTTP/9.9 abc\r\n\r\n", b"HTTP/1.1 200", b"\0" * 50]
@@ -201,7 +201,7 @@ def hostile_response(chance: random.Random, example: Any) -> bytes:
 
 
 class Raising:
-    """An object all of whose methods raise an exception."""
+    """An object whose methods all raise an exception."""
 
     def _fail(self, *_: Any) -> Any:
         raise ZeroDivisionError("hostile")
@@ -343,7 +343,7 @@ VALUES: list[Callable[[], Any]] = [
 
 
 def write_files(folder: Path) -> list[Path]:
-    """Writes files of every sort, most of them broken."""
+    """Writes all sorts of files, mostly broken."""
     lines = b'{"item_id":"a","prediction":["x"]}\n{"item_id":"b","prediction":"y"}\n'
     table = pa.table({"item_id": ["a", "b"], "prediction": ["x", "y"]})
     parquet.write_table(table, folder / "good.parquet")
@@ -414,7 +414,7 @@ FUNCTIONS: list[Callable[[], Any]] = [
 
 
 class Round:
-    """One call of a public function with chosen arguments and responses."""
+    """One call to a public function with chosen arguments and responses."""
 
     def __init__(self, number: int, server: Server, files: list[Path], examples: dict[str, Any]):
         self.number = number
@@ -439,7 +439,7 @@ class Round:
         return respond(200, json.dumps(example).encode())
 
     def value(self, name: str) -> Any:
-        """Returns an argument: of the usual form or, often, a hostile one."""
+        """Returns an argument: in the usual form or, often, a hostile one."""
         if name in ("predict", "on_update") and self.chance.random() < 0.9:
             return self.chance.choice(FUNCTIONS)()
         if name in PLAUSIBLE and self.chance.random() < 0.5:
@@ -470,7 +470,7 @@ class Round:
         return positional, named
 
     def targets(self, client: Any, connection: Any) -> list[tuple[str, Callable[..., Any]]]:
-        """Returns the public functions, with those of objects of responses."""
+        """Returns the public functions, with response objects' methods."""
         suite = connection.suite(self.examples["getSuite"])
         metric = self.chance.choice(["accuracy", "log_loss", "rmse", "ndcg@10", "exact_match"])
         object.__setattr__(suite, "metric", metric)
@@ -516,7 +516,7 @@ async def use_async(result: Any) -> None:
 
 
 def texts_of(error: BaseException) -> Iterator[str]:
-    """Returns every text of an exception and of those that it names."""
+    """Returns every text in an exception and the ones it names."""
     yield "".join(traceback.format_exception(error))
     seen: list[BaseException] = []
     queue: list[BaseException | None] = [error]
@@ -537,7 +537,7 @@ class Records(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The HTTP library logs the headers of responses, in which this server repeats the key.
+        # The HTTP library logs the response headers, in which this server repeats the key.
         if (
             record.name.startswith(("assay_client", "httpx2"))
             or "receive_response" not in record.msg
@@ -591,7 +591,7 @@ async def call_async(round: Round, folder: Path) -> None:
 
 
 def call_function(round: Round, folder: Path) -> None:
-    """Calls a function of the module, a constructor or a method of a result."""
+    """Calls a module function, a constructor or a result's method."""
     comparison = assay.Comparison.from_dict(round.examples["createComparison"])
     functions: list[Callable[..., Any]] = [
         *(assay.score, assay.score, assay.Assay, assay.AsyncAssay),
@@ -601,7 +601,7 @@ def call_function(round: Round, folder: Path) -> None:
     function = round.chance.choice(functions)
     round.call = function.__name__
     positional, named = round.arguments(function)
-    # A client of the caller is used as it is.
+    # A caller's client is used as it is.
     named.pop("http_client", None)
     if function is assay.score and round.chance.random() < 0.7:
         named["metric"] = "accuracy"

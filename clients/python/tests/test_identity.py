@@ -1,4 +1,4 @@
-"""The identity of functions: another function never has the predictions of this one."""
+"""Function identity: another function never has this one's predictions."""
 
 from __future__ import annotations
 

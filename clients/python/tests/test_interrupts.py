@@ -20,7 +20,7 @@ N_CALLS = 2
 
 @pytest.fixture(autouse=True)
 def _signal() -> Iterator[None]:
-    # A process in the background of a script ignores the signal.
+    # A process in a script's background ignores the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

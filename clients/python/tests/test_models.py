@@ -1,4 +1,4 @@
-"""Decoding of responses."""
+"""Decoding responses."""
 
 from __future__ import annotations
 

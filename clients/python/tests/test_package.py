@@ -89,7 +89,7 @@ def test_only_transport_uses_http_library() -> None:
 
 
 def code_of(source: str) -> list[tuple[str, int | None]]:
-    """Returns the nodes of a module with their lines, without docstrings."""
+    """Returns a module's nodes with their lines, without docstrings."""
     nodes = list(ast.walk(ast.parse(source)))
     texts = [node.value for node in nodes if isinstance(node, ast.Expr)]
     hidden = {id(node) for node in texts if isinstance(node, ast.Constant)}

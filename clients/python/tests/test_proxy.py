@@ -1,4 +1,4 @@
-"""The proxy of the environment, and the addresses that use none."""
+"""The environment's proxy, and the addresses that use none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example of the README runs as it is, in order, as the cells of one notebook.
+"""Every README example runs as it is, in order, as one notebook's cells.
 
 The cells run in one event loop, so `await` works in them as in Jupyter, and the sync client is
 used inside a running loop.
@@ -37,7 +37,7 @@ def examples() -> list[tuple[int, str]]:
 
 
 def names_of_reader(label: str) -> dict[str, Any]:
-    """Returns what the README expects of its reader: models of their own."""
+    """Returns what the README expects from its reader: their own models."""
 
     async def rank(questions: list[dict[str, Any]]) -> list[list[str]]:
         return [habit(question) for question in questions]

@@ -1,4 +1,4 @@
-"""Text, HTML and decisions of results."""
+"""Results' text, HTML and decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The retry decisions, against the table of the specification."""
+"""The retry decisions, against the specification's table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import PACKAGE_FOLDER
 
 CLASSES = ("repeatable", "keyed", "other", "creating")
 
-# The classes of operations that are sent again, by error.
+# The operation classes that are sent again, by error.
 SPECIFIED = {
     "rate_limited": ("repeatable", "keyed", "other", "creating"),
     "unavailable": ("repeatable", "keyed", "other"),

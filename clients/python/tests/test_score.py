@@ -1,7 +1,7 @@
-"""`assay.score`: the figures of a job, computed by the package `assay_scorer`.
+"""`assay.score`: a job's figures, computed by the package `assay_scorer`.
 
 Without the package, the tests that need it are skipped, unless `ASSAY_TEST_REQUIRE_SCORER=1`.
-`ASSAY_TEST_SCORES` names a JSON file of results of jobs, with the files that they scored.
+`ASSAY_TEST_SCORES` names a JSON file with job results, and with the files that they scored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_TESTED = (
 )
 if not IS_INSTALLED and not IS_REQUIRED:
     warnings.warn(NOT_TESTED, stacklevel=1)
-# If it is required but not installed, the tests run, and fail with the error of the client.
+# If it is required but not installed, the tests run, and fail with the client's error.
 needs_scorer = pytest.mark.skipif(not IS_INSTALLED and not IS_REQUIRED, reason=NOT_TESTED)
 
 METRICS = {
@@ -300,7 +300,7 @@ def test_exception_of_iterator_is_raised_as_it_is(raised: BaseException) -> None
 def test_signal_between_chunks_interrupts() -> None:
     import assay_scorer
 
-    # Python ignores the signal if it was started in the background of a script.
+    # Python ignores the signal if it was started in a script's background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     # An iterator in C runs no Python code, in which Python would handle signals.
     chunks = itertools.repeat(b"\n" * 65536, 1_000_000)
@@ -318,7 +318,7 @@ def long_line(number: int, n_ids: int) -> bytes:
 
 
 # Scores predictions for items whose answer is their first id. Prints by how many MB the memory
-# grows above that of the answers.
+# grows above the answers'.
 MEASURE_MEMORY = """
 import resource, sys, assay_client as assay
 source, n_items = sys.argv[1], int(sys.argv[2])
@@ -384,5 +384,5 @@ def test_other_threads_run_while_chunk_is_scored() -> None:
         is_done.set()
         thread.join()
     start, end = window
-    # At the ends of the window, threads alternate in any case.
+    # At the window's ends, threads alternate in any case.
     assert end - start >= 5

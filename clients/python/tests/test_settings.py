@@ -57,7 +57,7 @@ def test_readable_file_is_rejected(config: Path, mode: int) -> None:
     config.chmod(mode)
     with pytest.raises(assay.AssayError, match="other users can read it"):
         load_settings()
-    # Without need of a profile, the file is not read.
+    # Without a needed profile, the file is not read.
     assert load_settings("key", "https://x").api_key == "key"
 
 

@@ -1,4 +1,4 @@
-"""The Python examples of the README and of the guide have no type errors in strict mode.
+"""The Python examples in the README and the guide have no type errors in strict mode.
 
 `.ci/python` runs these tests, which need mypy and pyright (`requirements-types.txt`).
 """
@@ -18,7 +18,7 @@ import pytest
 from .conftest import PACKAGE_FOLDER
 
 GUIDE = PACKAGE_FOLDER.parent.parent / "docs" / "guide.md"
-# What the examples expect of their reader.
+# What the examples expect from their reader.
 NAMES = """
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def typed(definition: re.Match[str]) -> str:
 
 
 def write_module(document: Path, folder: Path) -> Path:
-    """Writes the examples of a document as a module, as the cells of one notebook."""
+    """Writes a document's examples as a module, as one notebook's cells."""
     cells = re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
     body = textwrap.indent(PARAMETERS.sub(typed, "\n".join(cells)), "    ")
     path = folder / f"{document.stem.lower()}_examples.py"
@@ -79,7 +79,7 @@ def test_examples_have_no_errors_of_pyright(module: Path, tmp_path: Path) -> Non
         "typeCheckingMode": "strict",
         "pythonVersion": "3.10",
         "extraPaths": [str(PACKAGE_FOLDER / "src")],
-        # Cells end with a result, and the objects of the reader can be anything.
+        # Cells end with a result, and the reader's objects can be anything.
         **dict.fromkeys(
             ("reportUnknownMemberType", "reportUnusedImport", "reportUnusedVariable"), False
         ),

@@ -1,4 +1,4 @@
-"""Warnings of likely mistakes in submissions, each with its cause."""
+"""Warnings about likely mistakes in submissions, each with its cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ITEMS = {f"person-{n:02}": {"options": ["Ramen", "curry", "crème"]} for n in ra
 
 
 def client_of(openapi: dict[str, Any], tmp_path: Any, **result: Any) -> assay.Assay:
-    """Returns a client of a platform with one suite, whose jobs succeed at once."""
+    """Returns a client for a platform with one suite, whose jobs succeed at once."""
     paths = openapi["paths"]
     suite = example(paths["/v1/suites/{suite_id}"]["get"])
     suite = {**suite, "suite_id": "suite:lunch", "version": "1", "metric": "log_loss"}

@@ -7,13 +7,13 @@
 A suite has one to three relevant ids with gains for each item; a prediction is ten ids. Each program computes ndcg@10, or
 ndcg@10, map@10 and mrr@10, from three sources:
 
-- files: answers and predictions as lines of JSON, on disk
+- files: answers and predictions as JSON lines, on disk
 - dicts: the same in memory as Python dicts, in the form that the program documents
-- native: what its scoring function reads; bytes of NDJSON for Assay, `Qrels` and `Run` for ranx, dicts for the others
+- native: what its scoring function reads; NDJSON bytes for Assay, `Qrels` and `Run` for ranx, dicts for the others
 
-Each measurement is a process of its own. Imports and a run on a few items, in which numba compiles, are not counted. CPU
-time is that of all threads and children. Printed is the smallest of the rounds, which other load on the machine disturbed
-least. The program fails if two programs disagree by more than 1e-9.
+Each measurement is its own process. Imports and a run on a few items, in which numba compiles, are not counted. CPU time
+covers all threads and children. Prints the smallest round, which other load on the machine disturbed least. The program
+fails if two programs disagree by more than 1e-9.
 """
 
 import argparse
@@ -35,7 +35,7 @@ TOLERANCE = 1e-9
 
 
 class Clock:
-    """Measures the CPU time of this process with its children, and wall time."""
+    """Measures this process's CPU time with its children, and wall time."""
 
     def __init__(self):
         self.spent = {}
@@ -122,7 +122,7 @@ class PytrecEval(Peer):
 
 
 class Assay:
-    """Computes all figures of the family in any case."""
+    """Computes all figures in the family in any case."""
 
     def times(self, folder, metrics):
         import assay_client as assay
@@ -167,7 +167,7 @@ def write(folder, items):
 def folder_of(parent, items):
     folder = parent / f"scorer-{items}"
     if not (folder / "predictions.ndjson").exists():
-        # In a process of its own: its memory is not that of the parent.
+        # In its own process: its memory is not the parent's.
         writing = multiprocessing.Process(target=write, args=(folder, items))
         writing.start()
         writing.join()

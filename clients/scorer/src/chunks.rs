@@ -38,7 +38,7 @@ impl Chunks {
         Python::attach(|py| {
             self.chunk = None;
             self.consumed = 0;
-            // An iterator in C, such as that of a file, does not handle Ctrl-C.
+            // An iterator in C, such as a file's, does not handle Ctrl-C.
             py.check_signals()?;
             if let Some(chunk) = self.iterator.bind(py).clone().next() {
                 self.chunk = Some(chunk?.extract()?);

@@ -1,6 +1,6 @@
 //! The extension module `assay_scorer`: `assay-eval` for the Python client.
 //!
-//! It converts arguments and errors. All rules of scoring are those of `assay-eval`.
+//! It converts arguments and errors. All scoring rules are `assay-eval`'s.
 
 mod chunks;
 mod scoring;

@@ -1,4 +1,4 @@
-//! The functions of the module.
+//! The module's functions.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use crate::operations;
 use crate::output::{Format, View, visible, write_line};
 use crate::profiles::{Profile, Profiles};
 
-/// The delay before a poll is repeated after an error of the server or the network.
+/// The delay before a poll is repeated after a server or network error.
 const POLL_AGAIN: Duration = Duration::from_secs(5);
 
 const ORGS: View = View {
@@ -41,9 +41,9 @@ pub fn login(context: &Context, with_key: bool) -> Result<()> {
     };
     let client = context.client_with(base_url.clone(), Some(key.clone()))?;
     let me = match client.request(&operations::GET_ME).send_json() {
-        // A session of several organizations must choose one for this request.
+        // A session with several organizations must choose one for this request.
         Err(failure) if failure.code.as_deref() == Some("conflict") => json!({"orgs": []}),
-        // A credential that does not work must not replace one that does. The key of a device login
+        // A credential that does not work must not replace one that does. A device login's key
         // is new, and nobody could fetch it again.
         Err(failure) if with_key => return Err(failure),
         Err(_) => json!({"orgs": []}),
@@ -113,7 +113,7 @@ fn device_login(context: &Context, base_url: &str) -> Result<String> {
         open_browser(&url);
     }
     let interval = Duration::from_secs(login["interval"].as_u64().unwrap_or(5));
-    // The server decides when the codes expire; this bound only ends a poll of a broken server.
+    // The server decides when the codes expire; this bound only stops polling a broken server.
     let deadline = Instant::now() + Duration::from_secs(900);
     while Instant::now() < deadline {
         thread::sleep(interval);
@@ -137,7 +137,7 @@ fn poll(client: &Client, device_code: &Value) -> Result<Option<String>> {
             return Err(Failure::new(Exit::Credential, message)
                 .with_advice("Sign in again with: assay login"));
         }
-        // Polling continues after errors of the server, of a proxy and of the network.
+        // Polling continues after errors from the server, a proxy or the network.
         Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Other | Exit::Limit) => {
             thread::sleep(POLL_AGAIN);
             return Ok(None);
@@ -154,7 +154,7 @@ fn poll(client: &Client, device_code: &Value) -> Result<Option<String>> {
     }
 }
 
-/// Returns the name that the page of the confirmation shows.
+/// Returns the name that the confirmation page shows.
 fn client_name() -> String {
     let host = env::var("HOSTNAME")
         .ok()
@@ -237,7 +237,7 @@ pub fn profiles(context: &Context) -> Result<()> {
     let rows = profiles.names().into_iter().filter_map(|name| {
         let profile = profiles.get(&name)?;
         let credential = profile.api_key.map(|key| {
-            // Enough to recognize it, as in the list of keys.
+            // Enough to recognize it, as in the key list.
             let start: String = key.chars().take(13).collect();
             format!("{start}…")
         });

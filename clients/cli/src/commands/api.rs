@@ -74,7 +74,7 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             request = request.header(name, value);
         }
         if method == "GET" {
-            // The position of a later page replaces that of the first one.
+            // A later page's position replaces the first one's.
             let own = call.fields.iter();
             let own = own.filter(|(name, _)| next.is_none_or(|(token, _)| token != name));
             for (name, value) in own {
@@ -96,7 +96,7 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
     loop {
         let response = request(next.as_ref()).send()?;
         let page = response.json()?;
-        // A page of events always has a cursor; the last one is empty.
+        // An event page always has a cursor; the last one is empty.
         let is_empty = page["events"].as_array().is_some_and(Vec::is_empty);
         if next.is_some() && is_empty {
             return Ok(());
@@ -130,7 +130,7 @@ fn write_body(context: &Context, body: &[u8]) -> Result<()> {
         .map_err(closed)
 }
 
-/// Converts the text of a field: `true`, `false`, `null` and numbers are values of JSON, the rest is
+/// Converts a field's text: `true`, `false`, `null` and numbers are JSON values, the rest is
 /// a string.
 fn converted(text: &str) -> Value {
     match serde_json::from_str(text) {

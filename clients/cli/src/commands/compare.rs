@@ -1,4 +1,4 @@
-//! The comparison of two jobs.
+//! The comparison between two jobs.
 
 use assay_eval::compare::Verdict;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) 
     }
 }
 
-/// Returns whether the whole interval of the difference is worse than the margin. Fails without an
+/// Returns whether the difference's whole interval is worse than the margin. Fails without an
 /// interval.
 fn is_worse(comparison: &Value, margin: f64) -> Result<bool> {
     let bound = |index: usize| comparison["ci95"][index].as_f64();

@@ -1,4 +1,4 @@
-//! The settings of a run, which commands get.
+//! A run's settings, which commands get.
 
 use std::env;
 
@@ -9,9 +9,9 @@ use crate::messages::Messages;
 use crate::output::Output;
 use crate::profiles::{DEFAULT, Profile, Profiles};
 
-/// The settings of a run.
+/// A run's settings.
 pub struct Context {
-    /// The arguments of all commands.
+    /// All commands' arguments.
     pub global: Global,
     /// The output.
     pub output: Output,
@@ -25,7 +25,7 @@ impl Context {
         self.named_profile().unwrap_or(DEFAULT)
     }
 
-    /// Returns the name of the profile if the user has named one. An empty variable is not set.
+    /// Returns the profile's name if the user has named one. An empty variable is not set.
     fn named_profile(&self) -> Option<&str> {
         let name = self.global.profile.as_deref();
         name.filter(|name| !name.is_empty())
@@ -56,7 +56,7 @@ impl Context {
         .with_advice(format!("Create it with: assay login --profile {name}")))
     }
 
-    /// Returns a client with the credential of the user.
+    /// Returns a client with the user's credential.
     pub fn client(&self) -> Result<Client> {
         let given_key = env::var("ASSAY_API_KEY").ok();
         let given_key = given_key
@@ -98,7 +98,7 @@ impl Context {
         Client::new(base_url, credential, self.global.org.clone(), self.messages)
     }
 
-    /// Returns the address of the installation, without a slash at the end.
+    /// Returns the installation's address, without a slash at the end.
     pub fn base_url(&self, profile: &Profile) -> Result<String> {
         let url = self.given_base_url().or(profile.base_url.as_ref());
         let Some(url) = url else {
@@ -119,7 +119,7 @@ impl Context {
     }
 }
 
-/// Returns the scheme, the host and the port of an address.
+/// Returns the scheme, an address's host and port.
 fn origin(url: &str) -> Option<url::Origin> {
     Some(url::Url::parse(url).ok()?.origin())
 }

@@ -1,4 +1,4 @@
-//! Help, completions, and pages of the dashboard.
+//! Help, completions, and dashboard pages.
 
 use std::io::{self, IsTerminal as _};
 

@@ -41,16 +41,16 @@ const ENTRY: View = View {
     id: "id",
 };
 
-/// The longest wait of one request, in seconds.
+/// One request's longest wait, in seconds.
 const LONG_POLL_SECONDS: u64 = 30;
 
-/// The delay between two reads of `--watch`.
+/// The delay between two `--watch` reads.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// The default number of listed jobs.
+/// The default job count in a list.
 const LISTED: usize = 30;
 
-/// The filters of the list.
+/// The list's filters.
 pub struct Filter {
     pub suite: Option<String>,
     pub label: Option<String>,
@@ -78,7 +78,7 @@ pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
                 .query_if("status", filter.status.as_ref())
         };
         let is_wanted = |job: &Result<Value>| match (job, &oldest) {
-            // Timestamps of the API have one width, so their order is that of their texts.
+            // The API's timestamps have one width, so their order is the text order.
             (Ok(job), Some(oldest)) => job["created_at"]
                 .as_str()
                 .is_some_and(|time| time >= oldest.as_str()),
@@ -155,8 +155,8 @@ pub fn wait_and_show(
     failure_of(&job).map_or(shown, Err)
 }
 
-/// Shows the jobs of which the request succeeded, and the failures of the others. Returns the first
-/// failure, also that of a job.
+/// Shows the jobs whose request succeeded, and the others' failures. Returns the first failure,
+/// also a job's.
 fn show_each(
     context: &Context,
     ids: &[String],
@@ -184,7 +184,7 @@ fn show_each(
     Err(first)
 }
 
-/// Warns of items without a prediction, and of predictions without an item.
+/// Warns about items without a prediction, and predictions without an item.
 pub fn warn_of_unmatched(context: &Context, result: &Value) {
     let number = |field: &str| result[field].as_i64().unwrap_or(0);
     let (n, n_missing, n_unmatched) = (number("n"), number("n_missing"), number("n_unmatched"));
@@ -210,7 +210,7 @@ fn show_job(context: &Context, job: &Value) -> Result<()> {
     context.output.object(JOBS, job)
 }
 
-/// Returns the score of a job in one line.
+/// Returns a job's score in one line.
 fn headline(job: &Value) -> Option<String> {
     let result = &job["result"];
     let value = result["value"].as_f64()?;
@@ -293,7 +293,7 @@ fn wait_for(
     }
 }
 
-/// Returns the failure of a job that failed or was cancelled.
+/// Returns the failure for a job that failed or was cancelled.
 fn failure_of(job: &Value) -> Option<Box<Failure>> {
     let id = job["id"].as_str().unwrap_or_default();
     match job["status"].as_str() {

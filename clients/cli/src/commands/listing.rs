@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::client::Request;
 use crate::failure::Result;
 
-/// Returns the query parameter of the page after this one, with its value. `None` after the last
+/// Returns the page's query parameter after this one, with its value. `None` after the last
 /// page.
 pub fn next_page(page: &Value) -> Option<(&'static str, String)> {
     ["cursor", "before"].into_iter().find_map(|name| {
@@ -14,8 +14,8 @@ pub fn next_page(page: &Value) -> Option<(&'static str, String)> {
     })
 }
 
-/// Returns the entries of a listing. `request` creates the request of a page; `field` is the array
-/// of a page.
+/// Returns a listing's entries. `request` creates a page's request; `field` is a page's
+/// array.
 pub fn entries<'c>(
     request: impl Fn() -> Request<'c>,
     field: &'static str,

@@ -117,7 +117,7 @@ const NEW_WEBHOOK: View = View {
     id: "id",
 };
 
-/// A request of one operation, and the view of its response.
+/// One operation's request, and its response's view.
 struct Action {
     operation: Operation,
     path: Vec<(&'static str, String)>,
@@ -127,7 +127,7 @@ struct Action {
     question: Option<String>,
 }
 
-/// The fields of secrets that are shown once.
+/// The fields for secrets that are shown once.
 const SECRETS: [&str; 2] = ["key", "secret"];
 
 /// Asks a question on a terminal, unless the user wants no questions. Fails unless the response is
@@ -174,7 +174,7 @@ impl Action {
         self
     }
 
-    /// Sends the request, and shows the resource of the response if it has one.
+    /// Sends the request, and shows the response's resource if it has one.
     fn run(self, context: &Context) -> Result<()> {
         let has_secret = self
             .view
@@ -223,7 +223,7 @@ impl Action {
     }
 }
 
-/// Shows all entries of a listing.
+/// Shows all entries in a listing.
 fn list(
     context: &Context,
     operation: Operation,
@@ -246,7 +246,7 @@ fn list(
     context.output.list(view, entries(page, field))
 }
 
-/// Returns an object of the fields that have a value.
+/// Returns an object with the fields that have a value.
 fn present(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
     let present = fields
         .into_iter()

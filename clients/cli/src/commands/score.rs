@@ -1,4 +1,4 @@
-//! The offline scorer: the figures of a job, without a platform.
+//! The offline scorer: a job's figures, without a platform.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The submission of predictions.
+//! Submitting predictions.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::predictions::{self, Predictions, STDIN};
 use crate::retries::TABLE;
 use crate::upload::upload;
 
-/// Number of jobs with the same predictions that were cancelled, or that the platform failed, before
+/// Jobs with the same predictions that were cancelled, or that the platform failed, before
 /// the program gives up.
 const KEYS_MAX: u32 = 50;
 
@@ -104,7 +104,7 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
 }
 
 impl Submission {
-    /// Returns the idempotency key: SHA-256 of the submission, unless the user has given one.
+    /// Returns the idempotency key: The submission's SHA-256, unless the user has given one.
     fn key(&self, suite_version: &Value, digest: &str) -> String {
         if let Some(key) = &self.idempotency_key {
             return key.clone();
@@ -126,7 +126,7 @@ impl Submission {
     }
 }
 
-/// Creates the job. If the job of a key is of no use, the next key is used.
+/// Creates the job. If a key's job is useless, the next key is used.
 fn create(
     client: &Client,
     submission: &Submission,
@@ -180,8 +180,8 @@ fn needs_next_key(job: &Value) -> bool {
             && is_one_of(&job["error"]["code"], &rules.next_key_after_failure))
 }
 
-/// Replaces places such as `line 7.item_id` with those in the file. `lines` has the line for each index
-/// of inline predictions, whose places are such as `predictions[3].item_id`.
+/// Replaces places such as `line 7.item_id` with those in the file. `lines` has the line for each
+/// inline prediction's index, whose places are such as `predictions[3].item_id`.
 fn with_lines(mut failure: Box<Failure>, file: &str, lines: &[usize]) -> Box<Failure> {
     for field in &mut failure.fields {
         let index = field

@@ -1,4 +1,4 @@
-//! Suites, their items, and the check of predictions.
+//! Suites, their items, and checking predictions.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -20,7 +20,7 @@ use crate::operations;
 use crate::output::{Format, View, closed, escape_controls, visible, write_line};
 use crate::predictions::{self, STDIN};
 
-/// The number of items of a page.
+/// A page's item count.
 const PAGE_ITEMS: u32 = 1000;
 
 const SUITES: View = View {
@@ -112,7 +112,7 @@ fn example_prediction(metric: Metric) -> &'static str {
     }
 }
 
-/// Returns the metric of a suite or a comparison. Fails if a newer program is needed for it.
+/// Returns a suite's or a comparison's metric. Fails if a newer program is needed for it.
 pub fn metric_of(resource: &Value) -> Result<Metric> {
     let name = resource["metric"].as_str().unwrap_or_default();
     name.parse().map_err(|_| {
@@ -187,7 +187,7 @@ pub fn items(context: &Context, suite_id: &str, output: Option<&Path>) -> Result
     Ok(())
 }
 
-/// A page of items, which are written as they were published.
+/// An item page, which is written as they were published.
 #[derive(Deserialize)]
 struct ItemsPage<'a> {
     #[serde(borrow)]
@@ -204,7 +204,7 @@ struct PublishedItem<'a> {
     input: &'a RawValue,
 }
 
-/// Returns the text of items that follow `n_before` others.
+/// Returns the text for items that follow `n_before` others.
 fn text_of(items: &[&RawValue], n_before: usize, format: Format) -> Result<Vec<u8>> {
     let unexpected = |error: String| Failure::new(Exit::Other, error);
     let parsed = |item: &&'_ RawValue| -> Result<(String, String)> {
@@ -244,7 +244,7 @@ fn text_of(items: &[&RawValue], n_before: usize, format: Format) -> Result<Vec<u
     Ok(text)
 }
 
-/// Writes all items of the current version. Returns the version and the number of items.
+/// Writes the current version's items. Returns the version and the item count.
 fn write_items(
     client: &Client,
     suite_id: &str,

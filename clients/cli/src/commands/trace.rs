@@ -1,4 +1,4 @@
-//! The trace of a job: a waterfall for people, the OTLP document otherwise.
+//! A job's trace: a waterfall for people, the OTLP document otherwise.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::failure::Result;
 use crate::operations;
 use crate::output::{Format, View};
 
-/// The width of the waterfall, in characters.
+/// The waterfall's width, in characters.
 const WIDTH: usize = 40;
 
 const SPANS: View = View {
@@ -28,7 +28,7 @@ pub fn show(context: &Context, id: &str) -> Result<()> {
         .list(SPANS, waterfall(&trace).into_iter().map(Ok))
 }
 
-/// A span of the trace. Times are in nanoseconds.
+/// A trace span. Times are in nanoseconds.
 struct Span<'t> {
     id: &'t str,
     parent: &'t str,
@@ -84,7 +84,7 @@ fn waterfall(trace: &Value) -> Vec<Value> {
             "start_ms": offset / 1e6,
             "duration_ms": duration / 1e6,
         }));
-        // A document with a cycle of parents must not repeat forever.
+        // A document with a parent cycle must not repeat forever.
         if depth < spans.len() {
             let children = spans.iter().filter(|child| child.parent == span.id);
             let mut children: Vec<_> = children.map(|child| (child, depth + 1)).collect();

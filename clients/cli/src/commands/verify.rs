@@ -14,17 +14,17 @@ use crate::predictions;
 
 /// The evidence for a receipt, as the user names it.
 pub struct Given {
-    /// The file of the receipt.
+    /// The receipt's file.
     pub receipt: PathBuf,
     /// The file with the JWK set.
     pub keys: PathBuf,
-    /// The verifier key of the log.
+    /// The log's verifier key.
     pub log_key: String,
-    /// The file of the predictions.
+    /// The prediction file.
     pub predictions: Option<String>,
-    /// The folder of the opening.
+    /// The opening's folder.
     pub opening: Option<PathBuf>,
-    /// The file of an earlier checkpoint, and the folder of the log's files.
+    /// An earlier checkpoint's file, and the folder with the log's files.
     pub earlier: Option<(PathBuf, PathBuf)>,
     /// Accepts a receipt that is not in the log.
     pub allows_unlogged: bool,
@@ -35,7 +35,7 @@ const REPORT: View = View {
     id: "receipt_id",
 };
 
-/// `assay receipt`: the receipt of a job, as JSON.
+/// `assay receipt`: a job's receipt, as JSON.
 pub fn receipt(context: &Context, job_id: &str, figures: Option<String>) -> Result<()> {
     let client = context.client()?;
     let mut request = client

@@ -1,4 +1,4 @@
-"""Checks of arguments. Each error names the argument and its rule."""
+"""Argument checks. Each error names the argument and its rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message: its `repr`, cut, or the name of its type."""
+    """Returns a value for a message: its `repr`, cut, or its type's name."""
     try:
         text = printable(repr(value))
     except Exception:
@@ -28,12 +28,12 @@ def printable(text: str) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Returns the name of the type of a value."""
+    """Returns a value's type name."""
     return type(value).__name__
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the type and the text of an exception, also if its text cannot be made."""
+    """Returns an exception's type and text, also if its text cannot be made."""
     try:
         text = printable(str(error))
     except Exception:
@@ -51,7 +51,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def path_of(name: str, value: Any) -> str:
-    """Returns the path of a file or folder. Raises `AssayError` for other values."""
+    """Returns a file's or folder's path. Raises `AssayError` for other values."""
     try:
         path = os.fsdecode(value)
         is_path = "\0" not in path
@@ -72,7 +72,7 @@ def is_utf8(text: str) -> bool:
 
 
 def label_of(label: Any) -> str | None:
-    """Returns the label of a job, which is optional. Raises `AssayError` if it is blank."""
+    """Returns a job's label, which is optional. Raises `AssayError` if it is blank."""
     if label is None:
         return None
     if not text_of("label", label).strip():
@@ -81,7 +81,7 @@ def label_of(label: Any) -> str | None:
 
 
 def metadata_of(metadata: Any) -> dict[str, str] | None:
-    """Returns the metadata of a job, which is optional. Raises `AssayError` for other values."""
+    """Returns a job's metadata, which is optional. Raises `AssayError` for other values."""
     if metadata is None:
         return None
     return {
@@ -91,7 +91,7 @@ def metadata_of(metadata: Any) -> dict[str, str] | None:
 
 
 def pairs_of(name: str, values: Any) -> list[tuple[Any, Any]]:
-    """Returns the keys and values of a dict. Raises `AssayError` for other values."""
+    """Returns a dict's keys and values. Raises `AssayError` for other values."""
     if not isinstance(values, Mapping):
         raise AssayError(f"`{name}` must be a dict, not {kind_of(values)}.")
     try:
@@ -101,7 +101,7 @@ def pairs_of(name: str, values: Any) -> list[tuple[Any, Any]]:
 
 
 def header_of(name: str, value: Any) -> str:
-    """Returns the value of a header. The message of an error does not repeat it."""
+    """Returns a header's value. An error's message does not repeat it."""
     if not isinstance(value, str):
         raise AssayError(f"`{name}` must be a string, not {kind_of(value)}.")
     if not all(" " <= letter <= "~" for letter in value) or value.strip() != value:
@@ -125,7 +125,7 @@ def integer_of(name: str, value: Any, least: int) -> int:
 
 
 def slice_of(part: slice) -> tuple[int, int | None, int]:
-    """Returns start, stop and step of a slice that counts from the start of a listing."""
+    """Returns start, stop and step for a slice that counts from a listing's start."""
     try:
         start = 0 if part.start is None else operator.index(part.start)
         stop = None if part.stop is None else operator.index(part.stop)
@@ -162,7 +162,7 @@ def flag_of(name: str, value: Any) -> bool:
 
 
 def list_of(name: str, values: Any) -> list[Any]:
-    """Returns the elements of an argument in their order. Raises `AssayError` if it has none."""
+    """Returns an argument's elements in their order. Raises `AssayError` if it has none."""
     if isinstance(values, (str, bytes, Mapping, Set)):
         raise AssayError(f"`{name}` must be a list, not {kind_of(cast('object', values))}.")
     try:
@@ -176,5 +176,5 @@ def list_of(name: str, values: Any) -> list[Any]:
 
 
 def optional_list(name: str, values: Any) -> list[Any] | None:
-    """Returns the elements of an argument, or None for None."""
+    """Returns an argument's elements, or None for None."""
     return None if values is None else list_of(name, values)

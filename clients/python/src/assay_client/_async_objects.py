@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class AsyncConnection:
-    """The connection of a client, which its objects share."""
+    """A client's connection, which its objects share."""
 
     def __init__(self, core: Core, runner: AsyncRunner, cache: Cache, base_url: str) -> None:
         self.core = core
@@ -55,7 +55,7 @@ class AsyncConnection:
         self.runner = runner
 
     async def run(self, steps: Steps[T]) -> T:
-        """Runs steps of the core."""
+        """Runs the core's steps."""
         return await self.runner.run(steps)
 
     async def call(
@@ -88,13 +88,13 @@ class AsyncConnection:
         await self.run(self.core.call(operation, path=path))
 
     def job(self, data: Mapping[str, Any]) -> AsyncJob:
-        """Returns the job of a response."""
+        """Returns a response's job."""
         job = AsyncJob.from_dict(data)
         object.__setattr__(job, "_connection", self)
         return job
 
     def suite(self, data: Mapping[str, Any]) -> AsyncSuite:
-        """Returns the suite of a response."""
+        """Returns a response's suite."""
         suite = AsyncSuite.from_dict(data)
         object.__setattr__(suite, "_connection", self)
         object.__setattr__(suite, "_items", None)
@@ -117,7 +117,7 @@ class AsyncPages(Generic[T]):
 
     @property
     def position(self) -> str | None:
-        """The cursor after the page that was read last. A listing of events continues from it."""
+        """The cursor after the page that was read last. An event listing continues from it."""
         return self._pager.position if self._pager else None
 
     async def first(self) -> T | None:
@@ -176,7 +176,7 @@ class AsyncPages(Generic[T]):
 
 
 class AsyncOutput:
-    """The output of a prediction job: one dict for each line. It is read range by range."""
+    """A prediction job's output: one dict for each line. It is read range by range."""
 
     def __init__(self, connection: AsyncConnection, job_id: str) -> None:
         self._connection = connection
@@ -197,7 +197,7 @@ class AsyncJob(models.Job):
 
     @property
     def score(self) -> models.EvalResult:
-        """The figures of a succeeded eval. Raises `AssayError` for other jobs."""
+        """A succeeded eval's figures. Raises `AssayError` for other jobs."""
         return score_of(self)
 
     async def wait(
@@ -224,7 +224,7 @@ class AsyncJob(models.Job):
                 yield job
 
     async def refresh(self) -> AsyncJob:
-        """Returns the current state of the job."""
+        """Returns the job's current state."""
         return await self._connection.call(self._connection.job, "getJob", job_id=self.id)
 
     async def cancel(self) -> AsyncJob:
@@ -232,7 +232,7 @@ class AsyncJob(models.Job):
         return await self._connection.call(self._connection.job, "cancelJob", job_id=self.id)
 
     async def finalize(self) -> AsyncJob:
-        """Marks the job as final, for the sealed items of its suite. A mark cannot be removed."""
+        """Marks the job as final, for its suite's sealed items. A mark cannot be removed."""
         return await self._connection.call(self._connection.job, "finalizeJob", job_id=self.id)
 
     async def trace(self) -> models.TraceDocument:
@@ -240,11 +240,11 @@ class AsyncJob(models.Job):
         return await self._connection.call(dict, "getJobTrace", job_id=self.id)
 
     def items(self, *, page_size: int | None = None) -> AsyncPages[models.ItemScore]:
-        """Lists the score of each item. Raises `Forbidden` unless the suite gives feedback."""
+        """Lists each item's score. Raises `Forbidden` unless the suite gives feedback."""
         return item_scores(self._connection, self.id, page_size)
 
     def output(self) -> AsyncOutput:
-        """Reads the output of a prediction job."""
+        """Reads a prediction job's output."""
         return AsyncOutput(self._connection, self.id)
 
     def __str__(self) -> str:
@@ -257,7 +257,7 @@ class AsyncJob(models.Job):
 def item_scores(
     connection: AsyncConnection, job_id: str, page_size: int | None
 ) -> AsyncPages[models.ItemScore]:
-    """Lists the scores of the items of a job."""
+    """Lists a job's item scores."""
     return AsyncPages(
         connection,
         lambda: Pager(
@@ -282,7 +282,7 @@ class AsyncSuite(models.Suite):
     async def items(self) -> Items:
         """Returns the items. They are read once for each version, and cached on disk.
 
-        Submissions of this object are pinned to the version of these items.
+        This object's submissions are pinned to these items' version.
         """
         connection = self._connection
         steps = load_items(connection.core, connection.cache, self.suite_id, self.version)
@@ -293,9 +293,9 @@ class AsyncSuite(models.Suite):
     async def check(
         self, predictions: Predictions, rankings: Any = None, *, labels: Any = None
     ) -> Check:
-        """Checks predictions without sending them, with the verdict of the platform.
+        """Checks predictions without sending them, with the platform's verdict.
 
-        Accepts what `submit` accepts, and names the place of each error. Reads the items, unless
+        Accepts what `submit` accepts, and names each error's place. Reads the items, unless
         they are in the cache.
         """
         source = open_predictions(predictions, rankings, self.metric, labels)
@@ -321,14 +321,14 @@ class AsyncSuite(models.Suite):
           for probabilities, with one column for each label; `labels` can name these columns. An
           index of pandas can have the ids instead of the column `item_id`;
         - a Series of pandas whose index has the ids;
-        - the path of a file: NDJSON, a JSON array or CSV, also with gzip or zstd; or Parquet;
+        - a file's path: NDJSON, a JSON array or CSV, also with gzip or zstd; or Parquet;
         - a dict, or an iterable of (item_id, prediction);
         - ids, with `rankings`: for each id a label, a number or a ranking (shape `(n,)` or
           `(n, k)`), or, with `labels`, its probabilities (shape `(n, len(labels))`). The columns of
           a DataFrame are labels.
 
-        Values can be those of numpy, pandas, polars and pyarrow. A null is an error with the id of
-        its item, except that a null probability is absent.
+        Values can come from numpy, pandas, polars and pyarrow. A null is an error with its item's
+        id, except that a null probability is absent.
 
         More than 5 MiB are sent as an upload, which continues after an interruption if the same
         call is repeated.
@@ -339,7 +339,7 @@ class AsyncSuite(models.Suite):
         function that receives an `UploadProgress`.
 
         Raises `Conflict` if a newer version of the suite exists, `ValidationFailed`,
-        `QuotaExceeded`, and other exceptions of the client.
+        `QuotaExceeded`, and other client exceptions.
         """
         connection = self._connection
         source = open_predictions(predictions, rankings, self.metric, labels)
@@ -360,7 +360,7 @@ class AsyncSuite(models.Suite):
         return AsyncUploadStream(self._connection, submission)
 
     async def submissions_left_today(self) -> int | None:
-        """Returns the number of submissions that are left until midnight UTC. None: no limit."""
+        """Returns how many submissions are left until midnight UTC. None: no limit."""
         if self.max_submissions_per_day is None:
             return None
         usage = await self._connection.call(models.Usage.from_dict, "getUsage")
@@ -412,7 +412,7 @@ class AsyncUploadStream:
         return self
 
     async def add(self, item_id: str, prediction: Any) -> None:
-        """Adds one prediction. Waits while four parts of 16 MiB are being sent."""
+        """Adds one prediction. Waits while four 16 MiB parts are being sent."""
         for part in self._writer.add_row(item_id, prediction):
             await self._send(part)
 
@@ -447,7 +447,7 @@ class AsyncUploadStream:
 
 @dataclass(frozen=True)
 class AsyncEvaluation(EvaluationFigures):
-    """The result of `evaluate`."""
+    """The `evaluate` result."""
 
     job: AsyncJob
     """The succeeded job."""

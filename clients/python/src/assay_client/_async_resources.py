@@ -32,7 +32,7 @@ SequenceLike = models.Sequence | Mapping[str, Any]
 
 
 class AsyncResource:
-    """The base class of the resources."""
+    """The resources' base class."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -68,7 +68,7 @@ class AsyncSuites(AsyncResource):
     """Suites."""
 
     def list(self) -> AsyncPages[AsyncSuite]:
-        """Lists the current version of each suite."""
+        """Lists each suite's current version."""
         return self._pages("listSuites", "suites", self._connection.suite)
 
     async def get(self, suite_id: str) -> AsyncSuite:
@@ -76,7 +76,7 @@ class AsyncSuites(AsyncResource):
         return await self._connection.call(self._connection.suite, "getSuite", suite_id=suite_id)
 
     async def items(self, suite_id: str) -> Items:
-        """Returns the items of the current version of a suite."""
+        """Returns the items of a suite's current version."""
         connection = self._connection
         return await connection.run(load_items(connection.core, connection.cache, suite_id, None))
 
@@ -124,7 +124,7 @@ class AsyncJobs(AsyncResource):
         before: Time | None = None,
         page_size: int | None = None,
     ) -> AsyncPages[AsyncJob]:
-        """Lists jobs, the newest first. `suite` is the id of a suite; `label` matches exactly."""
+        """Lists jobs, the newest first. `suite` is a suite's id; `label` matches exactly."""
         query = {
             "suite_id": suite,
             "label": label,
@@ -146,15 +146,15 @@ class AsyncJobs(AsyncResource):
         return await self._connection.call(self._connection.job, "cancelJob", job_id=job_id)
 
     async def finalize(self, job_id: str) -> AsyncJob:
-        """Marks a job as final, for the sealed items of its suite. A mark cannot be removed."""
+        """Marks a job as final, for its suite's sealed items. A mark cannot be removed."""
         return await self._connection.call(self._connection.job, "finalizeJob", job_id=job_id)
 
     def items(self, job_id: str, *, page_size: int | None = None) -> AsyncPages[models.ItemScore]:
-        """Lists the score of each item. Raises `Forbidden` unless the suite gives feedback."""
+        """Lists each item's score. Raises `Forbidden` unless the suite gives feedback."""
         return item_scores(self._connection, job_id, page_size)
 
     def output(self, job_id: str) -> AsyncOutput:
-        """Reads the output of a prediction job, one dict for each line."""
+        """Reads a prediction job's output, one dict for each line."""
         return AsyncOutput(self._connection, job_id)
 
     async def trace(self, job_id: str) -> models.TraceDocument:
@@ -172,7 +172,7 @@ class AsyncUploads(AsyncResource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> AsyncPages[models.UploadSummary]:
-        """Lists uploads, the newest first. `before` is the id of an upload."""
+        """Lists uploads, the newest first. `before` is an upload's id."""
         return self._pages(
             "listUploads",
             "uploads",
@@ -227,11 +227,11 @@ class AsyncModels(AsyncResource):
     """The catalog of models, and the operations of models on sequences of events."""
 
     def list(self) -> AsyncPages[models.Model]:
-        """Lists the models of the catalog."""
+        """Lists the catalog's models."""
         return self._pages("listModels", "models", models.Model.from_dict)
 
     async def get(self, model_id: str) -> models.ModelCard:
-        """Returns the card of a model."""
+        """Returns a model's card."""
         return await self._connection.call(
             models.ModelCard.from_dict, "getModel", model_id=model_id
         )
@@ -366,7 +366,7 @@ class AsyncBoards(AsyncResource):
     async def get(
         self, suite_id: str, *, version: str | None = None, page_size: int | None = None
     ) -> models.Board:
-        """Returns the board of a suite, with all its entries. All belong to one computation."""
+        """Returns a suite's board, with all its entries. All belong to one computation."""
         entries: list[models.BoardRow] = []
         cursor: str | None = None
         while True:
@@ -384,7 +384,7 @@ class AsyncBoards(AsyncResource):
                 return dataclasses.replace(board, entries=tuple(entries))
 
     async def enter(self, job_id: str, name: str, *, url: str | None = None) -> models.Entry:
-        """Puts a succeeded job on the board of its suite.
+        """Puts a succeeded job on its suite's board.
 
         This publishes the name, the URL, the name of the organization, the figures of the job and
         the number of submissions. At most three jobs can enter, also if entries are withdrawn.
@@ -397,7 +397,7 @@ class AsyncBoards(AsyncResource):
         )
 
     async def withdraw(self, entry_id: str) -> models.Entry:
-        """Withdraws an entry. After the close of the board, its figures stay without its name."""
+        """Withdraws an entry. After the board's close, its figures stay without its name."""
         return await self._connection.call(models.Entry.from_dict, "deleteEntry", entry_id=entry_id)
 
     def entries(
@@ -407,7 +407,7 @@ class AsyncBoards(AsyncResource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> AsyncPages[models.Entry]:
-        """Lists the entries of the organization, the newest first."""
+        """Lists the organization's entries, the newest first."""
         return self._pages(
             "listEntries",
             "entries",
@@ -476,16 +476,16 @@ class AsyncQueueResource(AsyncResource):
 
 
 class AsyncUsageResource(AsyncResource):
-    """The usage of the organization."""
+    """The organization's usage."""
 
     async def get(self) -> models.Usage:
-        """Returns the usage of the current month, and the limits of the plan."""
+        """Returns the current month's usage, and the limits of the plan."""
         return await self._connection.call(models.Usage.from_dict, "getUsage")
 
     async def days(
         self, *, first: Day | None = None, last: Day | None = None
     ) -> tuple[models.UsageDay, ...]:
-        """Returns the usage of each day, UTC: at most 92 days, by default the last 30."""
+        """Returns each day's usage, UTC: at most 92 days, by default the last 30."""
         query = {"from": first, "to": last}
         usage = await self._connection.query(models.UsageDays.from_dict, "listUsageDays", query)
         return usage.days
@@ -495,7 +495,7 @@ class AsyncKeys(AsyncResource):
     """API keys. Needs a session token."""
 
     def list(self, *, page_size: int | None = None) -> AsyncPages[models.ApiKey]:
-        """Lists the keys of the organization, with revoked ones."""
+        """Lists the organization's keys, with revoked ones."""
         return self._pages(
             "listKeys", "keys", models.ApiKey.from_dict, token="cursor", query={"limit": page_size}
         )
@@ -563,7 +563,7 @@ class AsyncMembers(AsyncResource):
         )
 
     async def update(self, user_id: str, role: models.Role) -> models.Member:
-        """Changes the role of a member. Raises `InvalidState` for the last owner."""
+        """Changes a member's role. Raises `InvalidState` for the last owner."""
         return await self._connection.call(
             models.Member.from_dict, "updateMember", body={"role": role}, user_id=user_id
         )
@@ -574,10 +574,10 @@ class AsyncMembers(AsyncResource):
 
 
 class AsyncInvites(AsyncResource):
-    """Invites. Needs the session token of an owner."""
+    """Invites. Needs an owner's session token."""
 
     def list(self, *, page_size: int | None = None) -> AsyncPages[models.Invite]:
-        """Lists the invites of the organization."""
+        """Lists the organization's invites."""
         return self._pages(
             "listInvites",
             "invites",
@@ -658,7 +658,7 @@ class AsyncOrgs(AsyncResource):
 
 
 class AsyncTermsResource(AsyncResource):
-    """The terms of the operator."""
+    """The operator's terms."""
 
     async def get(self) -> models.Terms:
         """Returns the current terms. Raises `NotFound` if the operator has none."""
@@ -705,7 +705,7 @@ class AsyncEvents(AsyncResource):
 
 
 class AsyncAudit(AsyncResource):
-    """The audit log. Needs the session token of an owner."""
+    """The audit log. Needs an owner's session token."""
 
     def list(
         self,
@@ -716,7 +716,7 @@ class AsyncAudit(AsyncResource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> AsyncPages[models.AuditEntry]:
-        """Lists the changes of the organization, the newest first."""
+        """Lists the organization's changes, the newest first."""
         query = {
             "type": type,
             "actor_id": actor_id,
@@ -734,7 +734,7 @@ class AsyncAudit(AsyncResource):
 
 
 class AsyncWebhooks(AsyncResource):
-    """Webhooks. Needs the session token of an owner."""
+    """Webhooks. Needs an owner's session token."""
 
     def list(self) -> AsyncPages[models.Webhook]:
         """Lists the webhooks, the oldest first."""
@@ -848,13 +848,13 @@ class AsyncAuth(AsyncResource):
         )
 
     async def sign_in(self, token: str) -> models.SignedIn:
-        """Returns a session token for the token of a sign-in link."""
+        """Returns a session token for a sign-in link's token."""
         return await self._connection.call(
             models.SignedIn.from_dict, "signIn", body={"token": token}
         )
 
     async def create_device_login(self, client_name: str) -> models.DeviceLogin:
-        """Starts the login of a program: a person allows it on a page."""
+        """Starts a program's login: a person allows it on a page."""
         return await self._connection.call(
             models.DeviceLogin.from_dict, "createDeviceLogin", body={"client_name": client_name}
         )
@@ -876,7 +876,7 @@ class AsyncSessions(AsyncResource):
         return self._pages("listSessions", "sessions", models.Session.from_dict)
 
     async def end(self) -> None:
-        """Ends the session of this client."""
+        """Ends this client's session."""
         await self._connection.discard("endSession")
 
     async def delete(self, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The runner of the async client: it performs the effects of the core in an event loop."""
+"""The async client's runner: it performs the core's effects in an event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AsyncRunner:
         self._transport = transport
 
     async def run(self, steps: Steps[T]) -> T:
-        """Returns the result of the steps."""
+        """Returns the step result."""
         result: Any = None
         error: BaseException | None = None
         while True:

@@ -1,6 +1,6 @@
-"""The cache on disk: items of suites, unfinished predictions and unfinished uploads.
+"""The cache on disk: suite items, unfinished predictions and unfinished uploads.
 
-Layout of the folder: `items/`, `predictions/` and `uploads/`. All of it can be deleted at any time.
+Folder layout: `items/`, `predictions/` and `uploads/`. It can be deleted completely at any time.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _STATE_SECONDS = 8 * 24 * 3600  # Uploads expire after 7 days.
 
 
 def digest_of(*parts: str) -> str:
-    """Returns the SHA-256 of several strings, in hexadecimal digits."""
+    """Returns several strings' SHA-256, in hexadecimal digits."""
     return hashlib.sha256(encode_json(parts)).hexdigest()
 
 
 class Cache:
-    """The cache of one installation. Without a folder it stores nothing."""
+    """One installation's cache. Without a folder it stores nothing."""
 
     def __init__(self, folder: Path | None, base_url: str) -> None:
         self._folder = folder
         self._base_url = base_url
 
     def items_file(self, suite_id: str, version: str) -> Path | None:
-        """Returns the file for the items of one version of a suite."""
+        """Returns the file for one suite version's items."""
         return self._path("items", digest_of(self._base_url, suite_id, version) + ".ndjson")
 
     def predictions(self, *identity: str) -> PredictionLog:
-        """Returns the log of the predictions of an evaluation."""
+        """Returns an evaluation's prediction log."""
         return PredictionLog(self._path("predictions", digest_of(self._base_url, *identity)))
 
     def upload_state(self, *identity: str) -> UploadState:
-        """Returns the state of an upload."""
+        """Returns an upload's state."""
         return UploadState(self._path("uploads", digest_of(self._base_url, *identity)))
 
     def _path(self, kind: str, name: str) -> Path | None:
@@ -80,7 +80,7 @@ class PredictionLog:
         self._lock = threading.Lock()
 
     def load(self) -> int:
-        """Reads the predictions of an earlier run. Returns their number."""
+        """Reads an earlier run's predictions. Returns their number."""
         if self._path is None or not os.path.exists(self._path):
             return 0
         try:
@@ -102,7 +102,7 @@ class PredictionLog:
         warnings.warn(f"Predictions are not kept on disk: {error}.", AssayWarning, stacklevel=2)
 
     def add(self, predictions: Mapping[str, Any]) -> None:
-        """Appends predictions. They survive a crash of the process."""
+        """Appends predictions. They survive a process crash."""
         lines = b"".join(encode_json(pair) + b"\n" for pair in predictions.items())
         with self._lock:
             self._made.update(predictions)
@@ -118,7 +118,7 @@ class PredictionLog:
                 self._forget(error)
 
     def kept(self) -> str:
-        """Returns what a later run of the same evaluation finds, for people."""
+        """Returns what a later run for the same evaluation finds, for people."""
         if self._path is None:
             return "its predictions are not kept"
         return f"{len(self._made):,} predictions are kept, and the same call continues with them"
@@ -127,7 +127,7 @@ class PredictionLog:
         return item_id in self._made
 
     def in_order(self, item_ids: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Returns the predictions in the order of these items, without missing ones."""
+        """Returns the predictions in these items' order, without missing ones."""
         return ((item, self._made[item]) for item in item_ids if item in self._made)
 
     def delete(self) -> None:
@@ -136,13 +136,13 @@ class PredictionLog:
 
 
 class UploadState:
-    """The id of an upload, so that a later process can resume it."""
+    """An upload's id, so that a later process can resume it."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def load(self) -> str | None:
-        """Returns the id of the upload, if there is one."""
+        """Returns the upload's id, if there is one."""
         try:
             return self._path.read_text(encoding="utf-8").strip() if self._path else None
         except (OSError, UnicodeDecodeError):
@@ -150,7 +150,7 @@ class UploadState:
             return None
 
     def save(self, upload_id: str) -> None:
-        """Stores the id, and deletes the states of uploads that have expired."""
+        """Stores the id, and deletes expired uploads' states."""
         if self._path is None:
             return
         try:

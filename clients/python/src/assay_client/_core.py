@@ -1,7 +1,7 @@
-"""The core of the client, without input or output.
+"""The client's core, without input or output.
 
-The core is made of generators, called steps. A step yields *effects*: send a request, sleep, run a
-blocking function, run several steps at once. A runner (`_sync_runner.py`, `_async_runner.py`)
+The core consists of generators, called steps. A step yields *effects*: send a request, sleep, run
+a blocking function, run several steps at once. A runner (`_sync_runner.py`, `_async_runner.py`)
 performs the effects, and sends the result or the exception back into the generator. So all
 decisions exist once, and the sync and the async client only differ in their runner.
 """
@@ -44,7 +44,7 @@ logger = logging.getLogger("assay_client")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request, relative to the address of the installation and without credential."""
+    """An HTTP request, relative to the installation's address and without credential."""
 
     operation: str
     method: str
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP response with its whole body. The names of headers are in lower case."""
+    """An HTTP response with its whole body. The header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,10 +77,10 @@ class Reply:
         raise AssayError(f"{self._name()} is not JSON.")
 
     def decode(self, decode: Callable[[Any], T]) -> T:
-        """Returns what `decode` makes of the decoded body.
+        """Returns what `decode` makes from the decoded body.
 
-        Raises `AssayError` if the response does not have the form that it expects. The message and
-        the cause of the error have no values of the response, which can be credentials.
+        Raises `AssayError` if the response does not have the form that it expects. The error's
+        message and cause have no response values, which can be credentials.
         """
         body = self.json()
         try:
@@ -100,7 +100,7 @@ class Reply:
 
 
 class TransportError(Exception):
-    """The transport received no response. `kind` is the `error` of a `Failure`."""
+    """The transport received no response. `kind` is a `Failure`'s `error`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -116,14 +116,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Effect: read the next bytes of a stream. The result is empty at its end."""
+    """Effect: read a stream's next bytes. The result is empty at its end."""
 
     stream: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Effect: wait for a number of seconds."""
+    """Effect: wait for some seconds."""
 
     seconds: float
 
@@ -137,7 +137,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Effect: call a sync or async function of the user. The result is that of the function."""
+    """Effect: call a user's sync or async function. The result is the function's."""
 
     function: Callable[..., Any]
     argument: Any
@@ -160,7 +160,7 @@ Effect = Send | Read | Sleep | Block | Call | Parallel
 
 @dataclass
 class Core:
-    """The settings and the state of one client that decisions depend on."""
+    """One client's settings and state that decisions depend on."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     org_id: str | None = None
@@ -184,9 +184,9 @@ class Core:
         waits_for_slot: bool = False,
         is_stream: bool = False,
     ) -> Steps[Reply]:
-        """Sends the request of an operation, with retries.
+        """Sends an operation's request, with retries.
 
-        A `body` of bytes is JSON already. Raises `ApiError`, `ConnectionFailed`, and `AssayError`
+        A byte `body` is JSON already. Raises `ApiError`, `ConnectionFailed`, and `AssayError`
         for arguments that cannot be sent.
         """
         method, template = OPERATIONS[operation]
@@ -209,7 +209,7 @@ class Core:
         return (yield from self.send(request, waits_for_slot=waits_for_slot))
 
     def send(self, request: Request, *, waits_for_slot: bool = False) -> Steps[Reply]:
-        """Sends a request, with the retries of the table."""
+        """Sends a request, with the table's retries."""
         key = next((v for k, v in request.headers.items() if k.lower() == "idempotency-key"), None)
         operation_class = self.policy.class_of(request.operation, key is not None)
         retries = 0
@@ -248,7 +248,7 @@ class Core:
 
     def _observe(self, reply: Reply) -> None:
         headers = reply.headers
-        # Without a valid credential, the headers describe the limit of the network address.
+        # Without a valid credential, the headers describe the network address's limit.
         if reply.status != 401 and "x-ratelimit-remaining" in headers:
             # A proxy may repeat or change the headers. A hint that is no number is ignored.
             with suppress(ValueError, OverflowError):
@@ -266,11 +266,11 @@ class Core:
 
 
 def _seconds_to_reset(headers: Mapping[str, str]) -> float:
-    """Returns the time until `X-RateLimit-Reset`, independent of the clock of this machine."""
+    """Returns the time until `X-RateLimit-Reset`, independent of this machine's clock."""
     try:
         now = parsedate_to_datetime(headers["date"]).timestamp()
     except Exception:
-        # The parser of the standard library has no closed set of exceptions.
+        # The standard library's parser has no closed set of exceptions.
         import time
 
         now = time.time()
@@ -298,7 +298,7 @@ def decode_error(reply: Reply) -> ApiError:
 
 
 def _unusable(request: Request, reply: Reply) -> AssayError:
-    """Returns the error for a response that is neither a result nor an error of the API."""
+    """Returns the error for a response that is neither a result nor an API error."""
     text = f"{request.method} {request.path}: the server responded with status {reply.status}"
     try:
         target = urlsplit(reply.headers["location"])
@@ -314,14 +314,14 @@ def _unusable(request: Request, reply: Reply) -> AssayError:
 
 def _path_part(name: str, value: Any) -> str:
     part = text_of(name, value)
-    # An empty part or dots would be the path of another operation.
+    # An empty part or dots would be another operation's path.
     if part.strip(".") == "":
         raise AssayError(f"`{name}` must not be {part!r}.")
     return quote(part, safe=":")
 
 
 def encode_body(body: Json) -> bytes:
-    """Returns a request body. Raises `AssayError` with the name of the field that is not JSON."""
+    """Returns a request body. Raises `AssayError` with the field name that is not JSON."""
     try:
         return encode_json(body)
     except Exception:
@@ -365,7 +365,7 @@ def _json_default(value: Any) -> Any:
 def encode_query(query: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Returns query parameters as strings, without those that are None.
 
-    Raises `AssayError` with the name of a parameter that cannot be sent.
+    Raises `AssayError` with a parameter name that cannot be sent.
     """
     return tuple(
         (text_of("a name of query", name), text_of(name, _query_value(name, value)))
@@ -393,19 +393,19 @@ def new_key() -> str:
 
 
 def is_async_function(function: Any) -> bool:
-    """Returns whether a function of the user, or an object with `__call__`, is async."""
+    """Returns whether a user's function, or an object with `__call__`, is async."""
     call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-# json.dumps would create an encoder for each of ten million predictions.
+# json.dumps would create an encoder for each prediction.
 _encoder = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_json_default
 )
 
 
 class Pager(Generic[T]):
-    """The state of one listing: which page is next."""
+    """One listing's state: which page is next."""
 
     def __init__(
         self,
@@ -419,9 +419,9 @@ class Pager(Generic[T]):
         token: str | None = None,
         follows: bool = False,
     ) -> None:
-        """Creates a listing. `field` is the array of a page.
+        """Creates a listing. `field` is a page's array.
 
-        `token` is the name of the query parameter for the next page, or None for a listing
+        `token` is the query parameter's name for the next page, or None for a listing
         without pages. With `follows`, the listing never ends: it waits for new entries.
         """
         self._core = core
@@ -437,14 +437,14 @@ class Pager(Generic[T]):
 
     @property
     def position(self) -> str | None:
-        """The token of the next page."""
+        """The next page's token."""
         return self._query.get(self._token) if self._token else None
 
     def next_page(self) -> Steps[list[T]]:
         """Reads the next page."""
         reply = yield from self._core.call(self._operation, path=self._path, query=self._query)
         entries, following = reply.decode(self._entries)
-        # The cursor of events is never null; an empty page is the last one.
+        # The event cursor is never null; an empty page is the last one.
         is_last = following is None or (self._operation == "listEvents" and not entries)
         # A token that does not change would never come to an end.
         if not is_last and not self._follows and following == self._read:

@@ -39,7 +39,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 _PLAIN = re.compile(r'[^",\r\n]*')
 _CELL_END = re.compile(r",|\r?\n|\Z")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# What decides where a value of JSON ends.
+# What decides where a JSON value ends.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 _OPEN_QUOTE = "has a line break; is a quote left open?"
 _BARE_RETURN = "there is a carriage return without a line feed; lines must end in LF or CRLF"
@@ -80,7 +80,7 @@ def place_of(index: int, line: int | None) -> str:
 
 
 def describe(name: str | None, problem: Problem) -> str:
-    """Returns an error as `file:line: message`. Without a file, a line is the number of a row."""
+    """Returns an error as `file:line: message`. Without a file, a line is a row's number."""
     place, _, path = problem.field.partition(".")
     path = f"{path}: " if path else ""
     if not place.startswith("line "):
@@ -94,7 +94,7 @@ def compression(first: bytes) -> str:
     """Returns the compression of bytes that begin so: `gzip`, `zstd` or `identity`."""
     if first.startswith(_GZIP):
         return "gzip"
-    # A frame with data, or one that decoders skip, as those of pzstd.
+    # A frame with data, or one that decoders skip, such as pzstd's.
     is_skippable = len(first) >= 4 and first[1:4] == b"\x2a\x4d\x18" and first[0] & 0xF0 == 0x50
     return "zstd" if is_skippable or first.startswith(_ZSTD) else "identity"
 
@@ -111,7 +111,7 @@ def _is_named_csv(name: str) -> bool:
 
 
 def read_file(path: Path) -> bytes:
-    """Returns the text of a file, without compression and byte order mark.
+    """Returns a file's text, without compression and byte order mark.
 
     Raises `AssayError` if it cannot be decompressed.
     """
@@ -159,7 +159,7 @@ def _import_zstd() -> Any:
 def _decompress(path: Path, content: bytes, start: Callable[[], Any]) -> bytes:
     """Decompresses all members. Zeros and white space after a member are no content.
 
-    `start` creates the decompressor of a member.
+    `start` creates a member's decompressor.
     """
     text = BytesIO()
     at = 0
@@ -190,9 +190,9 @@ def _refuse_compression(path: Path) -> NoReturn:
 def read_document(
     text: bytes, name: str, *, column: str = "prediction", numbers: bool
 ) -> Iterator[Entry | Problem]:
-    """Yields the predictions of a document, and its errors.
+    """Yields a document's predictions, and its errors.
 
-    Its beginning decides the form: `[` starts an array, `{` starts lines of JSON, and a first line
+    Its beginning decides the form: `[` starts an array, `{` starts JSON lines, and a first line
     with the cell `item_id` starts CSV. With `numbers`, the cells of CSV are numbers.
     `column` is the name of the value next to `item_id`.
     """
@@ -225,7 +225,7 @@ class _InvalidError(ValueError):
 
 
 class _Object(dict[str, Any]):
-    """An object of JSON."""
+    """An JSON object."""
 
     repeated: str | None = None
     """A name that it has twice."""
@@ -244,7 +244,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _integer(text: str) -> int | float:
-    # Python refuses to read integers of more than 4,300 digits.
+    # Python refuses to read integers with more than 4,300 digits.
     return int(text) if len(text) < 300 else float(text)
 
 
@@ -273,11 +273,11 @@ def _decode(text: str, column: str) -> Any:
 
 
 def _refuse_surrogates(text: str, value: Any, column: str) -> None:
-    # Half of a character, which UTF-8 cannot express, comes from an escape.
+    # Half a character, which UTF-8 cannot express, comes from an escape.
     if "\\u" in text and re.search(r"\\u[dD][89a-fA-F]", text):
         read = value
         if isinstance(value, _Object):
-            # The platform reads no more of the fields that it ignores.
+            # The platform reads no more from fields that it ignores.
             texts = [one for one in value.values() if isinstance(one, str)]
             read = [*value, *texts, value.get(column)]
         try:

@@ -1,4 +1,4 @@
-"""The exceptions of the client. All of them are an `AssayError`."""
+"""The client's exceptions. All of them are an `AssayError`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AssayError(Exception):
-    """The base class of all exceptions of the client."""
+    """The base class for all client exceptions."""
 
     idempotency_key: str | None = None
     """The `Idempotency-Key` of the failed request, if it had one."""
@@ -137,20 +137,20 @@ class Conflict(ApiError):
 
 
 class InvalidState(ApiError):
-    """The state of the resource does not permit the operation (409)."""
+    """The resource's state does not permit the operation (409)."""
 
 
 class QuotaExceeded(ApiError):
-    """A limit of the plan or of the suite is reached (429)."""
+    """A plan or suite limit is reached (429)."""
 
     @property
     def limit(self) -> str:
-        """The name of the limit, such as `eval_items_per_month`."""
+        """The limit's name, such as `eval_items_per_month`."""
         return str(self.details.get("limit", ""))
 
     @property
     def max(self) -> int:
-        """The value of the limit."""
+        """The limit's value."""
         found = self.details.get("max")
         return found if isinstance(found, int) else 0
 

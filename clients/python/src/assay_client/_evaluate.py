@@ -1,4 +1,4 @@
-"""`evaluate`: predict the items of a suite, submit the predictions, and wait for the score."""
+"""`evaluate`: predict a suite's items, submit the predictions, and wait for the score."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ASYNC_CONCURRENCY = 8
 
 
 class EvaluateArguments(TypedDict, total=False):
-    """The options of `evaluate`."""
+    """The `evaluate` options."""
 
     label: str | None
     metadata: Mapping[str, str] | None
@@ -61,7 +61,7 @@ class Predicted:
 
 
 def id_of(name: str, value: Any, kind: type[models.Job | models.Suite]) -> str:
-    """Returns the id of a job or of a suite, which callers can pass as an object."""
+    """Returns a job's or a suite's id, which callers can pass as an object."""
     if isinstance(value, models.Job) and kind is models.Job:
         return value.id
     if isinstance(value, models.Suite) and kind is models.Suite:
@@ -226,7 +226,7 @@ def _predict_batch(
 
 
 def _listed(outputs: Any) -> list[Any]:
-    """Returns the predictions of a batch. Other containers have no order, or another meaning."""
+    """Returns a batch's predictions. Other containers have no order, or another meaning."""
     is_frame = hasattr(outputs, "iloc") or hasattr(outputs, "columns")
     is_list = hasattr(outputs, "__iter__") or hasattr(outputs, "__getitem__")
     if is_frame or not is_list or isinstance(outputs, (Mapping, Set, str, bytes)):

@@ -13,7 +13,7 @@ from ._documents import ERRORS_MAX, Entry, Problem
 from ._frames import metric_problem
 
 _NAMED_MAX = 10
-# No item has a score of its own.
+# No item has its own score.
 _METRICS_OF_ALL_ITEMS = ("spearman", "auc")
 _METRICS_OF_LISTS = ("hit_rate", "recall", "precision", "ndcg", "mrr", "map")
 
@@ -21,7 +21,7 @@ _METRICS_OF_LISTS = ("hit_rate", "recall", "precision", "ndcg", "mrr", "map")
 def compare(
     rows: Iterable[Entry | Problem], item_ids: Iterable[str], metric: str
 ) -> dict[str, Any]:
-    """Returns how predictions fit the items of a suite, in the form of the scorer's `check`."""
+    """Returns how predictions fit a suite's items, in the form of the scorer's `check`."""
     items: dict[str, str | None] = dict.fromkeys(item_ids)
     unknown: dict[str, str] = {}
     errors: list[dict[str, str]] = []
@@ -136,7 +136,7 @@ def label_warnings(rows: Iterable[Entry | Problem], options: Mapping[str, Any]) 
 
 
 def difference_of(label: str, known: Sequence[Any]) -> str:
-    """Returns how a label differs from the known ones, for the end of a message."""
+    """Returns how a label differs from the known ones, for a message's end."""
     for one in known:
         if isinstance(one, str) and _plain(one) == _plain(label):
             return f": {label!r} differs from {one!r} in case, white space or Unicode form only"

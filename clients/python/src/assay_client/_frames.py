@@ -1,6 +1,6 @@
 """Predictions and answers as NDJSON: from DataFrames, arrays, files, dicts and iterators.
 
-Libraries of DataFrames are recognized by their methods, so that none of them is a dependency.
+Libraries of DataFrames are recognized by their methods, so that none is a dependency.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _natural_pairs(
 
 
 class _IteratorError(Exception):
-    """What an iterator of the caller has raised, which the caller gets as it is."""
+    """What a caller's iterator has raised, which the caller gets as it is."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ def _entries(rows: Iterable[Any], column: str) -> Iterator[Pair]:
 
 
 class _Table(NamedTuple):
-    """A frame of pandas, polars or pyarrow, or a matrix, read in ranges of rows."""
+    """A pandas, polars or pyarrow frame, or a matrix, read in row ranges."""
 
     names: list[str] | None
     """The names of the columns. None for a matrix, which `read` reads by rows."""
@@ -241,7 +241,7 @@ def _map_of(pairs: Any) -> Any:
 def _table_pairs(
     table: _Table, column: str, metric: str | None, labels: Any = None
 ) -> Iterator[Pair]:
-    """Yields the pairs of a frame: of its column, or of one column for each label."""
+    """Yields a frame's pairs: from its column, or from one column for each label."""
     names = table.names or []
     has_ids = "item_id" in names or table.ids is not None
     is_wide = labels is not None or (
@@ -301,7 +301,7 @@ def _matrix(values: Any) -> _Table:
 
 
 def _aligned(ids: Any, table: _Table, labels: list[str] | None) -> Iterator[Pair]:
-    """Yields the pairs of ids and the rows of a matrix, which are rankings or probabilities."""
+    """Yields pairs: the ids and a matrix's rows, which are rankings or probabilities."""
     if len(ids) != table.n_rows:
         raise AssayError(f"There are {len(ids)} ids and {table.n_rows} predictions.")
     for start in range(0, len(ids), _ROWS_PER_CHUNK):
@@ -344,10 +344,10 @@ def _listed(values: Any, start: int, end: int) -> list[Any]:
 
 
 def _ndjson(pairs: Iterator[Pair], column: str) -> Iterator[bytes]:
-    """Yields the pairs as NDJSON, in chunks of whole lines.
+    """Yields the pairs as NDJSON, in whole-line chunks.
 
     Raises `AssayError` with the item id, or with the row, for whatever reading them raises, and
-    what an iterator of the caller raises.
+    what a caller's iterator raises.
     """
     lines: list[bytes] = []
     row = 0
@@ -369,7 +369,7 @@ def _ndjson(pairs: Iterator[Pair], column: str) -> Iterator[bytes]:
 
 
 def prediction_line(pair: Pair, column: str = _PREDICTION, row: int | None = None) -> bytes:
-    """Returns one prediction, or another value of an item, as a line of NDJSON.
+    """Returns one prediction, or an item's other value, as an NDJSON line.
 
     Raises `AssayError` with the item id, or with the row if the id is invalid.
     """
@@ -404,9 +404,9 @@ def _problem_of_id(item_id: Any) -> str | None:
 
 
 def plain_value(value: Any) -> Any:
-    """Returns a value of JSON for one of Python, numpy, pandas, polars or pyarrow.
+    """Returns a JSON value for one from Python, numpy, pandas, polars or pyarrow.
 
-    Absent probabilities are left out: columns of structs have a field for every label.
+    Absent probabilities are left out: struct columns have a field for every label.
     """
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     # Most values have these types, and ten million of them are common.
@@ -442,7 +442,7 @@ def _is_null(value: Any) -> bool:
 
 
 def _label_text(label: Any) -> str:
-    """Returns a label as a string. The classes of models are often integers."""
+    """Returns a label as a string. Model classes are often integers."""
     if isinstance(label, str):
         return label
     if not isinstance(label, bool) and isinstance(label, Integral):
@@ -451,7 +451,7 @@ def _label_text(label: Any) -> str:
 
 
 def _problem_of(value: Any) -> str | None:
-    """Returns why a value cannot be a prediction or an answer of any metric, if it cannot."""
+    """Returns why a value cannot be a prediction or an answer for any metric, if it cannot."""
     if value is None:
         return "is missing. Leave out items that have none"
     is_labelled = isinstance(value, dict)
@@ -470,7 +470,7 @@ def _problem_of(value: Any) -> str | None:
 
 
 def failed_line(item_id: str) -> bytes:
-    """Returns a prediction that does not exist, as a line of NDJSON. Its item counts as missing."""
+    """Returns a prediction that does not exist, as an NDJSON line. Its item counts as missing."""
     return encode_json({"item_id": item_id, "error": {}}) + b"\n"
 
 
@@ -557,7 +557,7 @@ def to_arrow(rows: list[dict[str, Any]]) -> Any:
 
 
 def _made(name: str, make: Callable[[], Any]) -> Any:
-    """Returns a frame. Raises `AssayError` if values of one column have different types."""
+    """Returns a frame. Raises `AssayError` if values in one column have different types."""
     try:
         return make()
     except Exception as error:
@@ -565,9 +565,9 @@ def _made(name: str, make: Callable[[], Any]) -> Any:
 
 
 def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
-    """Returns predictions or answers as NDJSON in chunks of whole lines.
+    """Returns predictions or answers as NDJSON in whole-line chunks.
 
-    Raises `AssayError` with the places of the first errors of a file.
+    Raises `AssayError` with a file's first errors and their places.
     """
     if isinstance(source, Rows):
         yield from source.chunks()
@@ -593,7 +593,7 @@ def read_lines(source: Rows | PredictionFile) -> Iterator[bytes]:
 
 
 def chunks(source: Rows | PredictionFile) -> Iterator[bytes]:
-    """Returns the bytes of a source: NDJSON, or those of a file as they are."""
+    """Returns a source's bytes: NDJSON, or a file's as they are."""
     if isinstance(source, Rows):
         yield from source.chunks()
         return
@@ -616,7 +616,7 @@ def find_scorer() -> Any:
 
 
 def metric_problem(value: Any, metric: str) -> str | None:
-    """Returns why a prediction is none of the metric, or None. None for unknown metrics."""
+    """Returns why a prediction is none for the metric, or None. None for unknown metrics."""
     family = metric.split("@", 1)[0]
     if metric in _NUMBER_METRICS:
         if not _is_number(value):

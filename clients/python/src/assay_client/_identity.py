@@ -1,7 +1,7 @@
-"""The identity of a function: which predictions of an interrupted run are those of the same one.
+"""A function's identity: which predictions from an interrupted run belong to the same one.
 
-A prediction of another function would be scored without a word. So everything that can change
-what a function returns is part of its identity, and a function that has something unknown has none.
+Another function's prediction would be scored without a word. So everything that can change
+what a function returns belongs to its identity, and a function that has something unknown has none.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _NATIVE = (BuiltinFunctionType, WrapperDescriptorType)
 
 
 class _UnknownError(Exception):
-    """A value whose content cannot be compared with that of another process."""
+    """A value whose content cannot be compared with another process's."""
 
 
 def identity_of(function: Any) -> tuple[str, str]:
-    """Returns a digest of a function, or an empty text and the type that has no identity.
+    """Returns a function's digest, or an empty text and the type that has no identity.
 
-    It covers code, defaults and closures, the arguments of partials, the functions and plain values
-    that it names, and the attributes of an object.
+    It covers code, defaults and closures, partials' arguments, the functions and plain values that
+    it names, and an object's attributes.
     """
     try:
         return digest_of("".join(_Description().of(function))), ""
     except _UnknownError as unknown:
         return "", str(unknown)
     except Exception:
-        # Attributes of the object raise exceptions, or it is nested too deep.
+        # The object's attributes raise exceptions, or it is nested too deep.
         return "", type(function).__name__
 
 
 class _Description:
-    """The parts of a value, each once."""
+    """A value's parts, each once."""
 
     def __init__(self) -> None:
         self._seen: dict[int, object] = {}
@@ -91,7 +91,7 @@ class _Description:
         elif isinstance(value, (tuple, list)):
             yield from self._all(*cast("list[Any]", value))
         elif isinstance(value, (set, frozenset)):
-            # The order of a set differs from process to process.
+            # A set's order differs from process to process.
             members = cast("set[Any]", value)
             yield from sorted("".join(_Description().of(member)) for member in members)
         elif hasattr(value, "tobytes") and hasattr(value, "dtype"):
@@ -132,7 +132,7 @@ class _Description:
                 yield from self.of(used)
 
     def _class(self, cls: type[Any]) -> Iterator[str]:
-        """Yields the code of a class and of its bases."""
+        """Yields the code in a class and its bases."""
         for base in cls.__mro__:
             yield f"{base.__module__}.{base.__qualname__};"
             if base.__module__ == "builtins":

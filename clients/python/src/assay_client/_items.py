@@ -1,4 +1,4 @@
-"""The items of a suite: read once for each version, then from the cache."""
+"""A suite's items: read once for each version, then from the cache."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PAGE_ITEMS = 1000
 
 
 class Item(models.SuiteItem):
-    """An item of a suite: its `id`, and the `input` for a model."""
+    """A suite's item: its `id`, and the `input` for a model."""
 
     __slots__ = ()
 
     @property
     def id(self) -> str:
-        """The id of the item, as predictions name it."""
+        """The item's id, as predictions name it."""
         return self.item_id
 
 
 class Items(Sequence[Item]):
-    """The items of one version of a suite, in the order of the suite.
+    """One suite version's items, in the suite's order.
 
     They are read from the cache one by one, so that a large suite does not fill the memory.
     """
@@ -88,19 +88,19 @@ class Items(Sequence[Item]):
         return found
 
     def ids(self) -> Iterator[str]:
-        """Returns the ids of the items, in order."""
+        """Returns the item ids, in order."""
         return (item.item_id for item in self)
 
     def to_polars(self) -> Any:
-        """Returns a polars DataFrame: `item_id`, and one column for each field of the input."""
+        """Returns a polars DataFrame: `item_id`, and one column for each input field."""
         return frames.to_polars(self._rows())
 
     def to_pandas(self) -> Any:
-        """Returns a pandas DataFrame: `item_id`, and one column for each field of the input."""
+        """Returns a pandas DataFrame: `item_id`, and one column for each input field."""
         return frames.to_pandas(self._rows())
 
     def to_arrow(self) -> Any:
-        """Returns a pyarrow Table: `item_id`, and one column for each field of the input."""
+        """Returns a pyarrow Table: `item_id`, and one column for each input field."""
         return frames.to_arrow(self._rows())
 
     def to_ndjson(self, path: str | Path) -> None:
@@ -111,7 +111,7 @@ class Items(Sequence[Item]):
             raise AssayError(f"The items cannot be written ({reason_of(error)}).") from error
 
     def _rows(self) -> list[Json]:
-        # An input can have a field of the name `item_id`, too; the id of the item is kept.
+        # An input can have a field of the name `item_id`, too; the item's id is kept.
         return [{**item.input, "item_id": item.item_id} for item in self]
 
     def _lines(self) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ class Items(Sequence[Item]):
 
 
 def load_items(core: Core, cache: Cache, suite_id: str, version: str | None) -> Steps[Items]:
-    """Returns the items of the current version, or of `version` if they are in the cache."""
+    """Returns the current version's items, or `version`'s if they are in the cache."""
     if version is not None and (found := cached_items(cache, suite_id, version)):
         return found
     lines: list[bytes] = []
@@ -169,6 +169,6 @@ def _page(body: Json) -> _Page:
 
 
 def cached_items(cache: Cache, suite_id: str, version: str) -> Items | None:
-    """Returns the items of a version if they are in the cache."""
+    """Returns a version's items if they are in the cache."""
     path = cache.items_file(suite_id, version)
     return Items(suite_id, version, path) if path is not None and os.path.exists(path) else None

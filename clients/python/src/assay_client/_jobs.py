@@ -77,7 +77,7 @@ def succeeded(job: J) -> J:
 
 
 class JobWatcher(Generic[J]):
-    """The state of following a job by server-sent events."""
+    """The state when following a job by server-sent events."""
 
     def __init__(self, core: Core, job_id: str, decode: Callable[[Mapping[str, Any]], J]) -> None:
         self._core = core
@@ -89,7 +89,7 @@ class JobWatcher(Generic[J]):
         self.has_more = True
 
     def next_page(self) -> Steps[list[J]]:
-        """Returns the states of the job that have arrived next.
+        """Returns the job states that have arrived next.
 
         A broken stream is opened again. It begins with the current state, so nothing is lost.
         """
@@ -135,7 +135,7 @@ def _data_of(event: bytes) -> bytes:
 
 
 class OutputReader:
-    """The state of reading the output of a prediction job, range by range.
+    """The state when reading a prediction job's output, range by range.
 
     Ranges can be requested again, so a broken connection loses nothing.
     """
@@ -148,7 +148,7 @@ class OutputReader:
         self.has_more = True
 
     def next_page(self) -> Steps[list[Json]]:
-        """Returns the lines of the next range, decoded."""
+        """Returns the next range's lines, decoded."""
         end = self._position + _OUTPUT_BYTES - 1
         reply = yield from self._core.call(
             "getJobOutput",
@@ -165,6 +165,6 @@ class OutputReader:
 
     def _lines(self, content: bytes) -> Iterator[Json]:
         lines = (self._rest + content).split(b"\n")
-        # The last line of a range can continue in the next one.
+        # A range's last line can continue in the next one.
         self._rest = lines.pop() if self.has_more else b""
         return (Reply(200, {}, line).json() for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""Progress on stderr: of uploads, and of predictions."""
+"""Progress on stderr: for uploads, and for predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REDRAW_SECONDS = 0.2
 
 
 class UploadProgress(NamedTuple):
-    """The progress of an upload."""
+    """An upload's progress."""
 
     parts_done: int
     """The number of parts that the server has, with those of an earlier run."""
@@ -48,7 +48,7 @@ OnProgress = Callable[[UploadProgress], Any]
 
 
 class UploadMeter:
-    """Counts the parts of an upload and reports the progress. Threads can share it."""
+    """Counts the upload parts and reports the progress. Threads can share it."""
 
     def __init__(self, report: bool | OnProgress | None, parts_total: int | None) -> None:
         """Creates the meter. `report` is `True` for a line on stderr, or a function."""
@@ -59,7 +59,7 @@ class UploadMeter:
         self._parts = self._bytes = self._sent_parts = self._sent_bytes = 0
 
     def resumed(self, upload_id: str, n_parts: int) -> None:
-        """Reports that an earlier run has sent some of the parts."""
+        """Reports that an earlier run has sent some parts."""
         if self._report is True:
             total = f" of {self._parts_total}" if self._parts_total else ""
             write_line(f"resuming {upload_id}: {n_parts}{total} parts are already uploaded")
@@ -90,7 +90,7 @@ class UploadMeter:
 
 
 class PredictionMeter:
-    """A progress bar of predictions: tqdm if it is installed, otherwise a line on stderr."""
+    """A prediction progress bar: tqdm if it is installed, otherwise a line on stderr."""
 
     def __init__(self, is_shown: bool, total: int, done: int) -> None:
         """Creates the bar. `done` predictions exist from an earlier run."""

@@ -1,4 +1,4 @@
-"""The proxy of the environment: which one is used for an address, and which addresses use none."""
+"""The environment's proxy: which one is used for an address, and which addresses use none."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _ENTRY = re.compile(r"(?:\[([^\]]+)\]|([^:]+))(?::(\d+))?")
 
 
 class Proxy(NamedTuple):
-    """A proxy, and the parts of its address that no message may have."""
+    """A proxy, and its address parts that no message may have."""
 
     url: str
     secrets: list[str]
 
 
 def proxy_for(address: str) -> Proxy | None:
-    """Returns the proxy of the environment for an address. None: a direct connection.
+    """Returns the environment's proxy for an address. None: a direct connection.
 
-    Raises `AssayError` with the name of the variable if its proxy cannot be used, so that no
+    Raises `AssayError` with the variable's name if its proxy cannot be used, so that no
     request leaves this machine by another way than its user wants.
     """
     parts = urlsplit(address)
@@ -34,7 +34,7 @@ def proxy_for(address: str) -> Proxy | None:
     proxies = getproxies()
     if excludes(proxies.get("no", ""), host, parts.port or _DEFAULT_PORTS[parts.scheme]):
         return None
-    # Windows and macOS have exceptions of their own in the settings of the system.
+    # Windows and macOS have their own exceptions in the system's settings.
     if not getproxies_environment() and proxy_bypass(host):
         return None
     kind = next((kind for kind in (parts.scheme, "all") if proxies.get(kind)), None)

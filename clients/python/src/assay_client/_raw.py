@@ -16,7 +16,7 @@ from ._tables import OPERATIONS
 
 @dataclass(frozen=True)
 class RateLimitHeaders:
-    """The rate limit of the organization, as of one response."""
+    """The organization's rate limit, as of one response."""
 
     limit: int
     """The number of requests in any 60 seconds."""
@@ -68,7 +68,7 @@ def raw_request(
     content: bytes | None,
     headers: Mapping[str, str] | None,
 ) -> Request:
-    """Returns a request that is retried like the operation of the same method and path.
+    """Returns a request that is retried like the operation with the same method and path.
 
     Raises `AssayError` for arguments that cannot be sent.
     """
@@ -100,7 +100,7 @@ def raw_request(
 
 
 def operation_of(method: str, path: str) -> str:
-    """Returns the operation id of a request, or the method if there is no such operation."""
+    """Returns a request's operation id, or the method if there is no such operation."""
     for operation, (its_method, template) in OPERATIONS.items():
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
         if method == its_method and re.fullmatch(pattern, path):

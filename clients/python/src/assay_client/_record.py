@@ -1,4 +1,4 @@
-"""The base class of all models, and the conversion of JSON values."""
+"""All models' base class, and JSON value conversion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBER_MAX = 1.7976931348623157e308
 
 
 class Record:
-    """The base class of the models: immutable, without unknown fields of the response."""
+    """The models' base class: immutable, without unknown response fields."""
 
     __slots__ = ()
     _decoders: ClassVar[Decoders] = {}
@@ -71,7 +71,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Creates the model from the JSON object of a response. Ignores unknown fields.
+        """Creates the model from a response's JSON object. Ignores unknown fields.
 
         Raises `AssayError` if the object lacks a field that is always present.
         """
@@ -110,15 +110,15 @@ class Record:
 def record(cls: type[T]) -> type[T]:
     """Makes a class a frozen dataclass with slots.
 
-    The methods are those of `Record`. A plain `dataclass` compiles five functions for each class,
-    which would take most of the time of `import assay_client`.
+    The methods are `Record`'s. A plain `dataclass` compiles five functions for each class, which
+    would take most of the `import assay_client` time.
     """
     return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
 
 
 @cache
 def _check_of(hint: str) -> Callable[[Any], bool]:
-    """Returns a check of decoded values for a type of `_models.py`. Decoders check the others."""
+    """Returns a check on decoded values for a `_models.py` type. Decoders check the others."""
     checks = [_CHECKS[option] for option in hint.split(" | ") if option in _CHECKS]
     if checks:
         return lambda value: any(check(value) for check in checks)
@@ -183,13 +183,13 @@ def _plain(value: Any) -> Any:
 
 
 def parse_time(text: str) -> datetime:
-    """Returns the time of an RFC 3339 timestamp, in UTC."""
-    # datetime.fromisoformat of Python 3.10 does not accept `Z`.
+    """Returns an RFC 3339 timestamp's time, in UTC."""
+    # datetime.fromisoformat in Python 3.10 does not accept `Z`.
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
 
 
 def format_time(time: datetime | date | str) -> str:
-    """Returns a parameter of the API for a time. A naive `datetime` is in local time."""
+    """Returns an API parameter for a time. A naive `datetime` is in local time."""
     if isinstance(time, str):
         return time
     if isinstance(time, datetime):
@@ -198,7 +198,7 @@ def format_time(time: datetime | date | str) -> str:
 
 
 def parse_date(text: str) -> date:
-    """Returns the date of an RFC 3339 date."""
+    """Returns an RFC 3339 date."""
     return date.fromisoformat(text)
 
 
@@ -211,7 +211,7 @@ def each(value: Any) -> Any:
 
 
 def all_of(decode: Decoder) -> Decoder:
-    """Returns a decoder of arrays whose elements need `decode`."""
+    """Returns an array decoder whose elements need `decode`."""
     return lambda values: tuple(decode(value) for value in values)
 
 

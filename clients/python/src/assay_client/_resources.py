@@ -35,7 +35,7 @@ SequenceLike = models.Sequence | Mapping[str, Any]
 
 
 class Resource:
-    """The base class of the resources."""
+    """The resources' base class."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class Suites(Resource):
     """Suites."""
 
     def list(self) -> Pages[Suite]:
-        """Lists the current version of each suite."""
+        """Lists each suite's current version."""
         return self._pages("listSuites", "suites", self._connection.suite)
 
     def get(self, suite_id: str) -> Suite:
@@ -79,7 +79,7 @@ class Suites(Resource):
         return self._connection.call(self._connection.suite, "getSuite", suite_id=suite_id)
 
     def items(self, suite_id: str) -> Items:
-        """Returns the items of the current version of a suite."""
+        """Returns the items of a suite's current version."""
         connection = self._connection
         return connection.run(load_items(connection.core, connection.cache, suite_id, None))
 
@@ -127,7 +127,7 @@ class Jobs(Resource):
         before: Time | None = None,
         page_size: int | None = None,
     ) -> Pages[Job]:
-        """Lists jobs, the newest first. `suite` is the id of a suite; `label` matches exactly."""
+        """Lists jobs, the newest first. `suite` is a suite's id; `label` matches exactly."""
         query = {
             "suite_id": suite,
             "label": label,
@@ -149,15 +149,15 @@ class Jobs(Resource):
         return self._connection.call(self._connection.job, "cancelJob", job_id=job_id)
 
     def finalize(self, job_id: str) -> Job:
-        """Marks a job as final, for the sealed items of its suite. A mark cannot be removed."""
+        """Marks a job as final, for its suite's sealed items. A mark cannot be removed."""
         return self._connection.call(self._connection.job, "finalizeJob", job_id=job_id)
 
     def items(self, job_id: str, *, page_size: int | None = None) -> Pages[models.ItemScore]:
-        """Lists the score of each item. Raises `Forbidden` unless the suite gives feedback."""
+        """Lists each item's score. Raises `Forbidden` unless the suite gives feedback."""
         return item_scores(self._connection, job_id, page_size)
 
     def output(self, job_id: str) -> Output:
-        """Reads the output of a prediction job, one dict for each line."""
+        """Reads a prediction job's output, one dict for each line."""
         return Output(self._connection, job_id)
 
     def trace(self, job_id: str) -> models.TraceDocument:
@@ -175,7 +175,7 @@ class Uploads(Resource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> Pages[models.UploadSummary]:
-        """Lists uploads, the newest first. `before` is the id of an upload."""
+        """Lists uploads, the newest first. `before` is an upload's id."""
         return self._pages(
             "listUploads",
             "uploads",
@@ -226,11 +226,11 @@ class Models(Resource):
     """The catalog of models, and the operations of models on sequences of events."""
 
     def list(self) -> Pages[models.Model]:
-        """Lists the models of the catalog."""
+        """Lists the catalog's models."""
         return self._pages("listModels", "models", models.Model.from_dict)
 
     def get(self, model_id: str) -> models.ModelCard:
-        """Returns the card of a model."""
+        """Returns a model's card."""
         return self._connection.call(models.ModelCard.from_dict, "getModel", model_id=model_id)
 
     def predict(
@@ -363,7 +363,7 @@ class Boards(Resource):
     def get(
         self, suite_id: str, *, version: str | None = None, page_size: int | None = None
     ) -> models.Board:
-        """Returns the board of a suite, with all its entries. All belong to one computation."""
+        """Returns a suite's board, with all its entries. All belong to one computation."""
         entries: list[models.BoardRow] = []
         cursor: str | None = None
         while True:
@@ -381,7 +381,7 @@ class Boards(Resource):
                 return dataclasses.replace(board, entries=tuple(entries))
 
     def enter(self, job_id: str, name: str, *, url: str | None = None) -> models.Entry:
-        """Puts a succeeded job on the board of its suite.
+        """Puts a succeeded job on its suite's board.
 
         This publishes the name, the URL, the name of the organization, the figures of the job and
         the number of submissions. At most three jobs can enter, also if entries are withdrawn.
@@ -394,7 +394,7 @@ class Boards(Resource):
         )
 
     def withdraw(self, entry_id: str) -> models.Entry:
-        """Withdraws an entry. After the close of the board, its figures stay without its name."""
+        """Withdraws an entry. After the board's close, its figures stay without its name."""
         return self._connection.call(models.Entry.from_dict, "deleteEntry", entry_id=entry_id)
 
     def entries(
@@ -404,7 +404,7 @@ class Boards(Resource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> Pages[models.Entry]:
-        """Lists the entries of the organization, the newest first."""
+        """Lists the organization's entries, the newest first."""
         return self._pages(
             "listEntries",
             "entries",
@@ -471,16 +471,16 @@ class QueueResource(Resource):
 
 
 class UsageResource(Resource):
-    """The usage of the organization."""
+    """The organization's usage."""
 
     def get(self) -> models.Usage:
-        """Returns the usage of the current month, and the limits of the plan."""
+        """Returns the current month's usage, and the limits of the plan."""
         return self._connection.call(models.Usage.from_dict, "getUsage")
 
     def days(
         self, *, first: Day | None = None, last: Day | None = None
     ) -> tuple[models.UsageDay, ...]:
-        """Returns the usage of each day, UTC: at most 92 days, by default the last 30."""
+        """Returns each day's usage, UTC: at most 92 days, by default the last 30."""
         query = {"from": first, "to": last}
         usage = self._connection.query(models.UsageDays.from_dict, "listUsageDays", query)
         return usage.days
@@ -490,7 +490,7 @@ class Keys(Resource):
     """API keys. Needs a session token."""
 
     def list(self, *, page_size: int | None = None) -> Pages[models.ApiKey]:
-        """Lists the keys of the organization, with revoked ones."""
+        """Lists the organization's keys, with revoked ones."""
         return self._pages(
             "listKeys", "keys", models.ApiKey.from_dict, token="cursor", query={"limit": page_size}
         )
@@ -554,7 +554,7 @@ class Members(Resource):
         )
 
     def update(self, user_id: str, role: models.Role) -> models.Member:
-        """Changes the role of a member. Raises `InvalidState` for the last owner."""
+        """Changes a member's role. Raises `InvalidState` for the last owner."""
         return self._connection.call(
             models.Member.from_dict, "updateMember", body={"role": role}, user_id=user_id
         )
@@ -565,10 +565,10 @@ class Members(Resource):
 
 
 class Invites(Resource):
-    """Invites. Needs the session token of an owner."""
+    """Invites. Needs an owner's session token."""
 
     def list(self, *, page_size: int | None = None) -> Pages[models.Invite]:
-        """Lists the invites of the organization."""
+        """Lists the organization's invites."""
         return self._pages(
             "listInvites",
             "invites",
@@ -647,7 +647,7 @@ class Orgs(Resource):
 
 
 class TermsResource(Resource):
-    """The terms of the operator."""
+    """The operator's terms."""
 
     def get(self) -> models.Terms:
         """Returns the current terms. Raises `NotFound` if the operator has none."""
@@ -694,7 +694,7 @@ class Events(Resource):
 
 
 class Audit(Resource):
-    """The audit log. Needs the session token of an owner."""
+    """The audit log. Needs an owner's session token."""
 
     def list(
         self,
@@ -705,7 +705,7 @@ class Audit(Resource):
         before: str | None = None,
         page_size: int | None = None,
     ) -> Pages[models.AuditEntry]:
-        """Lists the changes of the organization, the newest first."""
+        """Lists the organization's changes, the newest first."""
         query = {
             "type": type,
             "actor_id": actor_id,
@@ -723,7 +723,7 @@ class Audit(Resource):
 
 
 class Webhooks(Resource):
-    """Webhooks. Needs the session token of an owner."""
+    """Webhooks. Needs an owner's session token."""
 
     def list(self) -> Pages[models.Webhook]:
         """Lists the webhooks, the oldest first."""
@@ -831,11 +831,11 @@ class Auth(Resource):
         )
 
     def sign_in(self, token: str) -> models.SignedIn:
-        """Returns a session token for the token of a sign-in link."""
+        """Returns a session token for a sign-in link's token."""
         return self._connection.call(models.SignedIn.from_dict, "signIn", body={"token": token})
 
     def create_device_login(self, client_name: str) -> models.DeviceLogin:
-        """Starts the login of a program: a person allows it on a page."""
+        """Starts a program's login: a person allows it on a page."""
         return self._connection.call(
             models.DeviceLogin.from_dict, "createDeviceLogin", body={"client_name": client_name}
         )
@@ -857,7 +857,7 @@ class Sessions(Resource):
         return self._pages("listSessions", "sessions", models.Session.from_dict)
 
     def end(self) -> None:
-        """Ends the session of this client."""
+        """Ends this client's session."""
         self._connection.discard("endSession")
 
     def delete(self, session_id: str) -> None:

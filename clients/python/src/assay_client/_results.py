@@ -49,7 +49,7 @@ def describe_result(result: models.EvalResult) -> str:
 
 
 def describe_job(job: models.Job) -> str:
-    """Returns the score of a job, or its status, in one line."""
+    """Returns a job's score, or its status, in one line."""
     name = f"{job.label}: " if job.label else ""
     if isinstance(job.result, models.EvalResult):
         return f"{name}{describe_result(job.result)}, {job.id}"
@@ -84,7 +84,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class EvaluationFigures:
-    """The figures of an evaluation."""
+    """An evaluation's figures."""
 
     job: models.Job
     n_skipped: int
@@ -92,17 +92,17 @@ class EvaluationFigures:
 
     @property
     def result(self) -> models.EvalResult:
-        """The result of the job."""
+        """The job's result."""
         return score_of(self.job)
 
     @property
     def value(self) -> float:
-        """The value of the metric, as far as the disclosure policy of the suite shows it."""
+        """The metric's value, as far as the suite's disclosure policy shows it."""
         return self.result.value
 
     @property
     def ci95(self) -> tuple[float, float] | None:
-        """The 95 % confidence interval of the value, or None."""
+        """The value's 95 % confidence interval, or None."""
         return self.result.ci95
 
     @property
@@ -121,13 +121,13 @@ class EvaluationFigures:
 
 
 class Comparison(models.Comparison):
-    """The comparison of two jobs, item by item. `difference` is the first minus the second."""
+    """The comparison between two jobs, item by item. `difference` is the first minus the second."""
 
     __slots__ = ()
 
     @property
     def verdict(self) -> str:
-        """Which job is better in the direction of the metric: A is the first job, B the second."""
+        """Which job is better in the metric's direction: A is the first job, B the second."""
         if self.better is None:
             return "Both jobs have the same value."
         job, size = self.better.upper(), f"{abs(self.difference):.4g}"
@@ -194,7 +194,7 @@ class Comparison(models.Comparison):
 
 @dataclass(frozen=True)
 class Check:
-    """The result of `Suite.check`: whether predictions fit the items of a suite."""
+    """The `Suite.check` result: whether predictions fit a suite's items."""
 
     n_items: int
     """The number of items of the suite."""
@@ -239,9 +239,9 @@ class Check:
 
 
 def check_predictions(source: Rows | PredictionFile, item_ids: Iterable[str], metric: str) -> Check:
-    """Returns how predictions fit the items of a suite. Sends nothing.
+    """Returns how predictions fit a suite's items. Sends nothing.
 
-    The scorer reads them if it is installed, with the code of the platform.
+    The scorer reads them if it is installed, with the platform's code.
     """
     name = str(source.path) if isinstance(source, PredictionFile) else None
     scorer = find_scorer()
@@ -274,7 +274,7 @@ def _rows(source: Rows | PredictionFile) -> Iterator[Entry | Problem]:
 
 
 def warn_of_mistakes(lines: list[bytes], items: Items, suite: models.Suite) -> None:
-    """Warns of likely mistakes in predictions that the server accepts, each with its cause."""
+    """Warns about likely mistakes in predictions that the server accepts, each with its cause."""
     source = Rows(lambda: iter(lines), is_replayable=True)
     found = [*check_predictions(source, items.ids(), suite.metric).warnings]
     field = suite.sequence.options if suite.sequence else None
@@ -286,7 +286,7 @@ def warn_of_mistakes(lines: list[bytes], items: Items, suite: models.Suite) -> N
 
 
 def warn_of_counts(job: models.Job) -> None:
-    """Warns if most predictions of a job were for unknown items, or most items had none."""
+    """Warns if most predictions in a job were for unknown items, or most items had none."""
     result = job.result
     if not isinstance(result, models.EvalResult):
         return

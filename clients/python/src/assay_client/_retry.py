@@ -14,7 +14,7 @@ from ._tables import OPERATIONS, RETRIES
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a failed request."""
+    """What is known about a failed request."""
 
     error: str
     """The error code, or `connection_not_established`, `connection_broken` or `timeout`."""
@@ -26,7 +26,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The retry table with the limits of one client."""
+    """The retry table with one client's limits."""
 
     max_retries: int = RETRIES["limits"]["max_retries"]
     max_wait: float = RETRIES["limits"]["max_wait_seconds"]
@@ -38,9 +38,9 @@ class RetryPolicy:
         number_of("max_wait", self.max_wait, 0)
 
     def class_of(self, operation: str, has_key: bool) -> str:
-        """Returns the class of an operation. Without a key, a keyed operation is an ordinary POST.
+        """Returns an operation's class. Without a key, a keyed operation is an ordinary POST.
 
-        An operation id that the table does not know, such as that of a raw request, is the HTTP
+        An operation id that the table does not know, such as a raw request's, is the HTTP
         method.
         """
         method = OPERATIONS[operation][0] if operation in OPERATIONS else operation
@@ -57,9 +57,9 @@ class RetryPolicy:
         retries: int,
         waits_for_slot: bool = False,
     ) -> float | None:
-        """Returns the number of seconds before the next retry, or None for no retry.
+        """Returns the seconds before the next retry, or None for no retry.
 
-        `retries` is the number of retries so far. Waiting for a slot of `concurrent_jobs` is not
+        `retries` is the retry count so far. Waiting for a `concurrent_jobs` slot is not
         limited by `max_retries`.
         """
         rule = self._rule(failure, operation_class, waits_for_slot)
@@ -92,7 +92,7 @@ class RetryPolicy:
         longest = min(
             backoff["initial_seconds"] * backoff["multiplier"] ** retries, backoff["max_seconds"]
         )
-        # Jitter spreads the retries of clients that failed at the same time.
+        # Jitter spreads the retries from clients that failed at the same time.
         return float(longest * (1 - backoff["jitter"] * self.randomness()))
 
 
@@ -105,7 +105,7 @@ class RateLimit:
         self._full_until = 0.0
 
     def observe(self, limit: int, remaining: int, seconds_to_reset: float) -> None:
-        """Records the headers of a response. `seconds_to_reset` is by the clock of the server."""
+        """Records a response's headers. `seconds_to_reset` is by the server's clock."""
         self.limit = limit
         self.remaining = remaining
         if remaining == 0:
@@ -113,7 +113,7 @@ class RateLimit:
             self._full_until = time.monotonic() + min(max(seconds_to_reset, 0.0), window)
 
     def take_delay(self) -> float:
-        """Returns the number of seconds to wait before the next request, and forgets them."""
+        """Returns how many seconds to wait before the next request, and forgets them."""
         if self.remaining != 0:
             return 0.0
         self.remaining = None
@@ -121,7 +121,7 @@ class RateLimit:
 
 
 def timeout_of(operation: str) -> float:
-    """Returns the read timeout of an operation in seconds."""
+    """Returns an operation's read timeout in seconds."""
     timeouts = RETRIES["timeouts"]
     is_long = operation in timeouts["long_operations"]
     return float(timeouts["long_request_seconds" if is_long else "request_seconds"])

@@ -1,4 +1,4 @@
-"""`score`: the figures of a job, computed on this machine by the scorer of the platform."""
+"""`score`: a job's figures, computed on this machine by the platform's scorer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ._frames import (
 from ._record import Decoders, Record, each, record
 from ._results import describe_figures, score_html
 
-# The scorer counts lines of NDJSON, and rows are one line each.
+# The scorer counts NDJSON lines, and rows are one line each.
 _SAMPLE_LINES = 1000
 _LINE_OF_ROWS = re.compile(r"^(?:line |answers:)(\d+)")
 
@@ -73,15 +73,15 @@ def score(
     rankings: Any = None,
     labels: Any = None,
 ) -> Score:
-    """Scores predictions on this machine, with the figures of a job. Sends nothing.
+    """Scores predictions on this machine, with a job's figures. Sends nothing.
 
-    `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the ids
-    of the items; `labels` are those of the columns.
+    `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the item
+    ids; `labels` are those of the columns.
 
-    `answers` has the same forms with the column `answer`, or is the folder of a suite, whose metric
+    `answers` has the same forms with the column `answer`, or is a suite's folder, whose metric
     is the default, with the suite's bounds of the loss.
 
-    `clip` is the bounds of the loss of one item, (low, high), for `rmse`, `mae` and `log_loss`.
+    `clip` is the bounds of one item's loss, (low, high), for `rmse`, `mae` and `log_loss`.
 
     Other threads run meanwhile. Raises `AssayError` if the scorer is not installed, or with the
     location of the first invalid prediction or answer.
@@ -123,7 +123,7 @@ class _Sample:
             yield chunk
 
     def values(self, column: str) -> Iterator[Any]:
-        """Returns the values of the first lines. Of other forms of files there are none."""
+        """Returns the first lines' values. Other file forms have none."""
         for line in self._lines:
             try:
                 yield json.loads(line)[column]

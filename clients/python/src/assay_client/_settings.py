@@ -1,4 +1,4 @@
-"""The settings of a client: arguments, environment variables and profiles."""
+"""A client's settings: arguments, environment variables and profiles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one client."""
+    """One client's settings."""
 
     api_key: str
     """An API key or a session token. Empty for operations that need no credential."""
@@ -125,7 +125,7 @@ def _missing(what: str, argument: str, variable: str, profile: str | None) -> As
 
 
 def config_file() -> Path:
-    """Returns the path of the file with the profiles."""
+    """Returns the profile file's path."""
     home = os.environ.get("XDG_CONFIG_HOME")
     try:
         return (Path(home) if home else Path.home() / ".config") / "assay" / "config.toml"
@@ -134,7 +134,7 @@ def config_file() -> Path:
 
 
 def cache_folder(cache: bool | str | os.PathLike[str] | None) -> Path | None:
-    """Returns the folder of the cache. `False` is no cache, None and `True` are the default."""
+    """Returns the cache folder. `False` is no cache, None and `True` are the default."""
     if cache is False:
         return None
     if cache is None or cache is True:
@@ -167,7 +167,7 @@ def load_profile(name: str | None) -> Profile:
             return {}
         raise AssayError(f"The profile `{name}` does not exist: there is no file {path}.") from None
     except (OSError, ValueError) as error:
-        # The text of a decoding error can have the keys.
+        # A decoding error's text can have the keys.
         reason = "it is not UTF-8" if isinstance(error, UnicodeError) else reason_of(error)
         mode, text = 0, None
     else:
@@ -187,7 +187,7 @@ def load_profile(name: str | None) -> Profile:
 
 
 def parse_profiles(text: str, source: str) -> dict[str, Profile]:
-    """Parses the subset of TOML that profiles use: tables, and pairs with one value on the line.
+    """Parses the TOML subset that profiles use: tables, and pairs with one value on the line.
 
     tomllib exists only from Python 3.11 on; one parser for all versions avoids two behaviours.
     Values that are not strings are returned as their text. Raises `AssayError` with the line.

@@ -1,4 +1,4 @@
-"""The runner of the sync client: it performs the effects of the core."""
+"""The sync client's runner: it performs the core's effects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SyncRunner:
         self._lock = threading.Lock()
 
     def run(self, steps: Steps[T]) -> T:
-        """Returns the result of the steps."""
+        """Returns the step result."""
         result: Any = None
         error: BaseException | None = None
         while True:
@@ -66,7 +66,7 @@ class SyncRunner:
 
     def _parallel(self, effect: Parallel) -> None:
         if effect.limit == 1:
-            # The calling thread: functions of the user may not work in another one.
+            # The calling thread: users' functions may not work in another one.
             for steps in effect.steps:
                 self.run(steps)
             return
@@ -84,7 +84,7 @@ class SyncRunner:
         if not inspect.isawaitable(result):
             return result
         with self._lock:
-            # Threads of the parent process do not exist in a forked child.
+            # The parent process's threads do not exist in a forked child.
             if self._loop_thread is None or not self._loop_thread.is_alive():
                 self._loop_thread = _LoopThread()
         return self._loop_thread.result(result)
@@ -99,7 +99,7 @@ class SyncRunner:
             self._loop_thread.cancel()
 
     def close(self) -> None:
-        """Stops the event loop of async functions, and closes the connections."""
+        """Stops the async functions' event loop, and closes the connections."""
         if self._loop_thread is not None and self._loop_thread.is_alive():
             self._loop_thread.stop()
         self._loop_thread = None
@@ -159,7 +159,7 @@ class SyncPool:
     def cancel(self, error: BaseException | None = None) -> None:
         """Starts no other steps, and waits for those that have started.
 
-        If the error is no `Exception`, such as that of Ctrl-C, it cancels async functions and waits
+        If the error is no `Exception`, such as Ctrl-C's, it cancels async functions and waits
         for nothing.
         """
         for future in self._pending:
@@ -174,7 +174,7 @@ class SyncPool:
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, so that async functions work in a running loop."""
+    """An event loop in its own thread, so that async functions work in a running loop."""
 
     def __init__(self) -> None:
         import asyncio
@@ -184,7 +184,7 @@ class _LoopThread:
         self._thread.start()
 
     def result(self, awaitable: Awaitable[Any]) -> Any:
-        """Returns the result of an awaitable."""
+        """Returns an awaitable's result."""
 
         import asyncio
 

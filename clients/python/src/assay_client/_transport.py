@@ -33,12 +33,12 @@ _HIDDEN = "…"
 _USER_OF_URL = re.compile(r"//[^/@\s]+@")
 
 _transports: weakref.WeakSet[SyncTransport | AsyncTransport] = weakref.WeakSet()
-# Clients of a parent process. Closing them in a child could end the parent's TLS connections.
+# A parent process's clients. Closing them in a child could end the parent's TLS connections.
 _abandoned: list[object] = []
 
 
 class _Common:
-    """What both transports share: addresses, headers and the conversion of exceptions."""
+    """What both transports share: addresses, headers and exception conversion."""
 
     def __init__(self, settings: Settings, org_id: str | None) -> None:
         self._base_url = settings.base_url
@@ -53,7 +53,7 @@ class _Common:
             self._headers["X-Org-Id"] = org_id
 
     def arguments(self, request: Request) -> dict[str, Any]:
-        """Returns the arguments of httpx2 for a request, without its content."""
+        """Returns httpx2's arguments for a request, without its content."""
         import httpx2
 
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -71,7 +71,7 @@ class _Common:
         }
 
     def options(self) -> dict[str, Any]:
-        """Returns the options of a client of httpx2.
+        """Returns an httpx2 client's options.
 
         Raises `AssayError` if the environment names a proxy or certificates that cannot be used.
         """
@@ -88,7 +88,7 @@ class _Common:
         return {
             "limits": httpx2.Limits(keepalive_expiry=_KEEPALIVE_SECONDS),
             "proxy": None if proxy is None else proxy.url,
-            # Its own rules for proxies know fewer forms of NO_PROXY. It finds certificates alike.
+            # Its own rules for proxies know fewer NO_PROXY forms. It finds certificates alike.
             "trust_env": False,
             "verify": httpx2.create_ssl_context(trust_env=True),
         }
@@ -133,7 +133,7 @@ class _Common:
         return TransportError(kind, f"{what} ({self._redact(reason_of(error))})")
 
     def hide(self, content: bytes) -> bytes:
-        """Returns a content without the credential of this client, which a server can repeat."""
+        """Returns a content without this client's credential, which a server can repeat."""
         for secret in self._secrets:
             if len(secret) >= _SECRET_CHARACTERS_MIN:
                 content = content.replace(secret.encode(), _HIDDEN.encode())
@@ -141,7 +141,7 @@ class _Common:
 
     def _redact(self, text: str) -> str:
         for secret in self._secrets:
-            # A short secret is part of ordinary words.
+            # A short secret occurs in ordinary words.
             if len(secret) >= _SECRET_CHARACTERS_MIN:
                 text = text.replace(secret, _HIDDEN)
         return _USER_OF_URL.sub(f"//{_HIDDEN}@", text)
@@ -194,7 +194,7 @@ class SyncTransport(_Common):
         raise failure
 
     def read(self, stream: Iterator[bytes]) -> bytes:
-        """Returns the next bytes of a response, or none at its end."""
+        """Returns a response's next bytes, or none at its end."""
         try:
             return self.hide(next(stream, b""))
         except Exception as error:
@@ -208,7 +208,7 @@ class SyncTransport(_Common):
             self._client = None
 
     def after_fork(self) -> None:
-        """Forgets the connections of the parent process."""
+        """Forgets the parent process's connections."""
         if self._given is None and self._client is not None:
             _abandoned.append(self._client)
             self._client = None
@@ -248,7 +248,7 @@ class AsyncTransport(_Common):
         raise failure
 
     async def read(self, stream: AsyncIterator[bytes]) -> bytes:
-        """Returns the next bytes of a response, or none at its end."""
+        """Returns a response's next bytes, or none at its end."""
         try:
             async for chunk in stream:
                 return self.hide(chunk)
@@ -276,7 +276,7 @@ class AsyncTransport(_Common):
             self._client = None
 
     def after_fork(self) -> None:
-        """Forgets the connections of the parent process."""
+        """Forgets the parent process's connections."""
         if self._given is None and self._client is not None:
             _abandoned.append(self._client)
             self._client = None

@@ -62,7 +62,7 @@ class Submission:
         flag_of("wait_for_slot", self.waits_for_slot)
 
     def fields(self) -> Json:
-        """Returns the fields of the request body, without predictions."""
+        """Returns the request body's fields, without predictions."""
         return without_none(
             suite_id=self.suite_id,
             suite_version=self.suite_version,
@@ -71,7 +71,7 @@ class Submission:
         )
 
     def idempotency_key(self, content_digest: str) -> str:
-        """Returns the SHA-256 of the submission. With `fresh`, it has a random suffix."""
+        """Returns the submission's SHA-256. With `fresh`, it has a random suffix."""
         metadata = sorted(self.metadata.items()) if self.metadata else None
         identity = [self.suite_id, self.suite_version, self.label, metadata, content_digest]
         key = hashlib.sha256(encode_json(identity)).hexdigest()
@@ -86,7 +86,7 @@ def next_keys(key: str) -> Iterator[str]:
 
 
 def needs_next_key(job: Mapping[str, Any]) -> bool:
-    """Returns whether the job of a key is of no use: it was cancelled, or the platform failed."""
+    """Returns whether a key's job is useless: it was cancelled, or the platform failed."""
     rules = RETRIES["idempotency"]
     failure = job["error"]["code"] if job.get("error") else None
     return job["status"] in rules["next_key_after_status"] or (
@@ -102,7 +102,7 @@ def _job_of(body: Json) -> Json:
 def create_job(
     core: Core, submission: Submission, digest: str, content: Iterable[bytes]
 ) -> Steps[Json]:
-    """Submits predictions and returns the job. `content` is the rest of the JSON object."""
+    """Submits predictions and returns the job. `content` is the JSON object's rest."""
     head = encode_json(submission.fields())[:-1]
     body = b"".join(chain((head,), content, (b"}",)))
     for key in next_keys(submission.idempotency_key(digest)):
@@ -128,7 +128,7 @@ def submit(
 ) -> Steps[Json]:
     """Submits predictions inline, or by upload if they are large. Returns the job.
 
-    Raises `ValidationFailed` with the lines of a file, if the predictions are in one.
+    Raises `ValidationFailed` with a file's lines, if the predictions are in one.
     """
     steps = _submit(core, cache, source, submission, progress)
     if isinstance(source, Rows):
@@ -142,11 +142,11 @@ def submit(
 
 
 def _places(source: PredictionFile) -> dict[int, str]:
-    """Returns the place of each prediction of a file by its index; of none if it cannot be read."""
+    """Returns each prediction's place in a file by its index; no places if it cannot be read."""
     try:
         text = read_file(source.path)
     except (AssayError, OSError):
-        # The file was sent as it is, so its places are those of the platform.
+        # The file was sent as it is, so its places are the platform's.
         return {}
     document = read_document(text, source.path.name, numbers=source.numbers)
     return {row.index: row.place for row in document if isinstance(row, Entry)}
@@ -155,7 +155,7 @@ def _places(source: PredictionFile) -> dict[int, str]:
 def _in_file(
     error: ValidationFailed, source: PredictionFile, places: Mapping[int, str]
 ) -> ValidationFailed:
-    """Returns an error with places in a file instead of those in the request."""
+    """Returns an error with places in a file instead of places in the request."""
     of_predictions = ("predictions", "line ")
     if not any(found.field.startswith(of_predictions) for found in error.fields):
         return error
@@ -235,7 +235,7 @@ def _read_head(chunks: Iterator[bytes], n_bytes: int) -> list[bytes]:
 
 
 def inline_digest(lines: Iterable[bytes]) -> str:
-    """Returns the SHA-256 of predictions. White space and escapes do not change it."""
+    """Returns the predictions' SHA-256. White space and escapes do not change it."""
     digest = hashlib.sha256()
     for line in lines:
         try:
@@ -248,7 +248,7 @@ def inline_digest(lines: Iterable[bytes]) -> str:
 
 
 class _Content:
-    """The bytes of an upload as parts, and the digest of what was read so far."""
+    """An upload's bytes as parts, and the digest over what was read so far."""
 
     content_type = "application/x-ndjson"
     content_encoding = "gzip"
@@ -305,7 +305,7 @@ class _RowContent(_Content):
 
 
 class PartWriter:
-    """Compresses NDJSON into parts of equal size. The same rows result in the same parts."""
+    """Compresses NDJSON into equal parts. The same rows result in the same parts."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -355,7 +355,7 @@ def _submit_upload(
     progress: bool | OnProgress | None,
 ) -> Steps[Json]:
     upload_id = yield from upload(core, cache, content, progress)
-    # Another upload of the same content has the same key: the server compares contents.
+    # Another upload with the same content has the same key: the server compares contents.
     reference = (b',"input_ref":', encode_json(upload_id))
     digest = content.digest.hexdigest()
     return (yield from create_job(core, submission, digest, reference))
@@ -364,7 +364,7 @@ def _submit_upload(
 def upload(
     core: Core, cache: Cache, content: _Content, progress: bool | OnProgress | None
 ) -> Steps[str]:
-    """Uploads a content, or continues an earlier upload of it. Returns its id.
+    """Uploads a content, or continues its earlier upload. Returns its id.
 
     Raises `ValidationFailed` if the content is not valid, and `AssayError` if it arrived damaged.
     """
@@ -373,7 +373,7 @@ def upload(
     first: bytes = yield Block(lambda: next(parts, b""))
     if not first:
         raise AssayError("There are no predictions.")
-    # The first part identifies the content; the digests of the others are compared one by one.
+    # The first part identifies the content; the others' digests are compared one by one.
     identity = (content.content_encoding, str(content.n_bytes), hashlib.sha256(first).hexdigest())
     state = cache.upload_state(*identity)
     target = yield from _find_target(core, state)
@@ -424,7 +424,7 @@ class _Counter:
 
 
 def _is_same(content: _Content, received: Mapping[int, str]) -> bool:
-    """Returns whether a content has exactly these parts. Reads all of it."""
+    """Returns whether a content has exactly these parts. Reads it completely."""
     number = 0
     for number, part in enumerate(content.parts(), 1):
         if hashlib.sha256(part).hexdigest() != received.get(number):

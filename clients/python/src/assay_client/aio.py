@@ -133,7 +133,7 @@ class AsyncAssay:
         await self._connection.runner.close()
 
     async def health(self) -> models.Health:
-        """Returns the builds of the installation."""
+        """Returns the installation's builds."""
         return await self._connection.call(models.Health.from_dict, "getHealth")
 
     async def me(self) -> models.Me:

@@ -136,7 +136,7 @@ class Assay:
         self._connection.runner.close()
 
     def health(self) -> models.Health:
-        """Returns the builds of the installation."""
+        """Returns the installation's builds."""
         return self._connection.call(models.Health.from_dict, "getHealth")
 
     def me(self) -> models.Me:
