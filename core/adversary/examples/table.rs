@@ -1,4 +1,4 @@
-//! Prints the table of `docs/threats.md`.
+//! Prints the table for `docs/threats.md`.
 
 use assay_adversary::bench::{TRIALS, render, rows};
 

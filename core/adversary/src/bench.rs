@@ -1,4 +1,4 @@
-//! The table of `docs/threats.md`: the share of answers that the best attack finds in random
+//! The table in `docs/threats.md`: the answer share that the best attack finds in random
 //! suites, by metric, policy and caps.
 
 use std::borrow::Cow;
@@ -10,14 +10,14 @@ use crate::random::Random;
 use crate::suite::{Item, Suite, SuiteError};
 use crate::{Caps, Outcome, attacks};
 
-/// The number of items of each suite of the table.
+/// Each suite's item count in the table.
 pub const N: usize = 500;
 
-/// The number of random suites in each cell of the published table. The table takes about 55 s on
-/// one core, and half of that on two.
+/// The random suite count in each cell of the published table. The table takes about 55 s on one
+/// core, and half that on two.
 pub const TRIALS: u64 = 4;
 
-/// The metrics of the table.
+/// The table's metrics.
 pub const METRICS: [&str; 11] = [
     "accuracy",
     "ndcg@10",
@@ -32,7 +32,7 @@ pub const METRICS: [&str; 11] = [
     "ece@15",
 ];
 
-/// The policies of the table.
+/// The table's policies.
 pub const POLICIES: [&str; 5] = [
     "exact",
     "rounded(2)",
@@ -44,29 +44,29 @@ pub const POLICIES: [&str; 5] = [
 /// The caps of the table's columns: submissions per organization, and organizations.
 pub const CAPS: [(u32, u32); 6] = [(18, 1), (50, 1), (500, 1), (18, 5), (50, 5), (500, 5)];
 
-/// One row of the table.
+/// One table row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The metric.
     pub metric: Metric,
     /// The policy.
     pub policy: DisclosurePolicy,
-    /// One cell for each of [`CAPS`].
+    /// One cell for each cap in [`CAPS`].
     pub cells: Vec<Cell>,
 }
 
-/// The outcome of the strategy that is best on average.
+/// The best strategy's outcome on average.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// The caps.
     pub caps: Caps,
     /// The best strategy.
     pub strategy: &'static str,
-    /// The mean share of open items whose answer it knows.
+    /// The mean open-item share whose answer it knows.
     pub known: f64,
-    /// The mean share of sealed items whose answer it knows.
+    /// The mean sealed-item share whose answer it knows.
     pub known_sealed: Option<f64>,
-    /// Under a ladder, the proven bound: the largest share that any attack can know, if half of the
+    /// Under a ladder, the proven bound: the largest share that any attack can know, if half the
     /// answers are known by chance.
     pub bound: Option<f64>,
 }
@@ -108,7 +108,7 @@ pub fn suite(
     Suite::new(metric, clip, policy, items.collect())
 }
 
-/// Attacks `trials` random suites in each cell, and returns every `step`-th row of the table,
+/// Attacks `trials` random suites in each cell, and returns every `step`-th table row,
 /// starting with the first. Equal `trials` give equal rows. A metric without a grid has no rows for
 /// ladders.
 pub fn rows(trials: u64, step: usize) -> Vec<Row> {
@@ -162,7 +162,7 @@ fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
     })
 }
 
-/// Computes one cell: the outcome of the strategy that is best on average.
+/// Computes one cell: the best strategy's outcome on average.
 fn cell(suites: &[Suite], caps: Caps) -> Cell {
     let mut outcomes: Vec<Vec<Outcome>> = Vec::new();
     for (trial, suite) in suites.iter().enumerate() {
@@ -207,8 +207,8 @@ fn cell(suites: &[Suite], caps: Caps) -> Cell {
     }
 }
 
-/// Renders rows as a Markdown table, in percent. After the share of open items comes that of sealed
-/// items, or the proven bound in parentheses.
+/// Renders rows as a Markdown table, in percent. After the open-item share comes the sealed-item
+/// share, or the proven bound in parentheses.
 pub fn render(rows: &[Row]) -> String {
     let mut text = String::from("| metric | policy |");
     for (submissions, organizations) in CAPS {

@@ -1,6 +1,6 @@
-//! An adversary who computes the hidden answers of a suite from disclosed figures.
+//! An adversary who computes a suite's hidden answers from disclosed figures.
 //!
-//! The real scorer and the real disclosure policies of `assay-eval` score and disclose a suite
+//! The real scorer and `assay-eval`'s real disclosure policies score and disclose a suite
 //! under attack. The strategies see only disclosed figures and public facts: item ids, metric,
 //! policy, grid, the candidate answers and their frequencies. `docs/threats.md` states the results
 //! for each policy; [`mod@bench`] generates its table.
@@ -17,31 +17,31 @@ pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Suite, Suite
 use platform::Platform;
 use random::Random;
 
-/// The result of a strategy.
+/// A strategy's result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The strategy's name.
     pub strategy: &'static str,
-    /// The number of submissions used by all organizations, including comparisons that count.
+    /// The submission count over all organizations, including comparisons that count.
     pub submissions: u32,
-    /// The number of attacked items: those of the suite, or of its sample.
+    /// The attacked item count: the suite's, or its sample's.
     pub n: usize,
-    /// The share of open items whose answer the strategy guessed correctly, from 0 to 1.
+    /// The open-item share whose answer the strategy guessed correctly, from 0 to 1.
     pub known: f64,
-    /// The share of sealed items whose answer the strategy guessed correctly, from 0 to 1. `None`
+    /// The sealed-item share whose answer the strategy guessed correctly, from 0 to 1. `None`
     /// without sealed items.
     pub known_sealed: Option<f64>,
-    /// The share of open items that are known without submissions, by guessing the most frequent
+    /// The open-item share that is known without submissions, by guessing the most frequent
     /// answer.
     pub chance: f64,
-    /// The same share of sealed items.
+    /// The same share among sealed items.
     pub chance_sealed: Option<f64>,
 }
 
-/// Attacks a suite with every applicable strategy, and returns the outcome with the largest share
-/// of known open items.
+/// Attacks a suite with every applicable strategy, and returns the outcome with the largest known
+/// open-item share.
 ///
-/// A suite with more than [`ITEMS_MAX`] items is replaced by a random sample of that size.
+/// A suite with more than [`ITEMS_MAX`] items is replaced by a random sample with that size.
 pub fn attack(suite: &Suite, caps: Caps, seed: u64) -> Outcome {
     let better = |best: Option<Outcome>, next: Outcome| match best {
         Some(best) if best.known >= next.known => Some(best),
@@ -70,8 +70,8 @@ pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
     outcomes
 }
 
-/// Returns the number of submissions from one organization that disclose every answer of a suite of
-/// `n` items like `suite`; under `sealed`, of its open items.
+/// Returns how many submissions from one organization disclose every answer in a suite with `n`
+/// items like `suite`; under `sealed`, every open item's answer.
 ///
 /// Under `rounded`, if no strategy decodes every answer, the number discloses nearly every answer.
 /// Comparisons are free unless `comparisons_count` is set. Returns `None` if no such strategy is

@@ -11,17 +11,17 @@ use assay_eval::score::{Figures, Progress, Scorer};
 
 use crate::suite::{Candidate, Public, Suite};
 
-/// A label that no suite contains. It fills ranks of a ranking, or takes the remaining probability.
+/// A label that no suite contains. It fills ranks in a ranking, or takes the remaining probability.
 const FILLER: &str = "\u{1}filler";
 
-/// The numbers of submissions that the attacker may make.
+/// The submission counts that the attacker may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The number of submissions per organization.
+    /// The submission count per organization.
     pub submissions: u32,
-    /// The number of organizations, each with its own allowance and its own ladder.
+    /// The organization count, each with its own allowance and its own ladder.
     pub organizations: u32,
-    /// `true` if a comparison uses one submission of the allowance.
+    /// `true` if a comparison uses one submission from the allowance.
     pub comparisons_count: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum Predicted {
     Rank(u8, u8),
     /// Candidates, the most probable first.
     Ranking(Vec<u8>),
-    /// The label of a candidate.
+    /// A candidate's label.
     Label(u8),
     /// A number, not necessarily a candidate.
     Number(f64),
@@ -42,19 +42,19 @@ pub enum Predicted {
     Probabilities(Vec<f64>),
 }
 
-/// The disclosed figures of a submission.
+/// A submission's disclosed figures.
 #[derive(Debug, Clone)]
 pub struct Disclosed {
-    /// The index of the job within its organization, from 0.
+    /// The job's index within its organization, from 0.
     pub job: usize,
-    /// The number of open items.
+    /// The open item count.
     pub n: i64,
     /// The figures that the policy discloses.
     pub figures: Figures,
 }
 
 impl Disclosed {
-    /// Returns a figure by its name: the metric's value, or one of the additional metrics.
+    /// Returns a figure by its name: the metric's value, or an additional metric.
     pub fn figure(&self, public: &Public, name: &str) -> Option<f64> {
         if public.metric.to_string() == name {
             Some(self.figures.value)
@@ -64,7 +64,7 @@ impl Disclosed {
     }
 }
 
-/// One organization of the attacker.
+/// One attacker organization.
 #[derive(Debug, Default)]
 struct Account {
     used: u32,
@@ -116,30 +116,30 @@ impl<'s> Platform<'s> {
         &self.suite.public
     }
 
-    /// Returns the caps of the attack.
+    /// Returns the attack's caps.
     pub fn caps(&self) -> Caps {
         self.caps
     }
 
-    /// Returns the candidates of a suite of numbers; 0.0 for each label.
+    /// Returns the candidates in a suite with numbers; 0.0 for each label.
     pub fn numbers(&self) -> &[f64] {
         &self.numbers
     }
 
-    /// Returns the number of submissions used by all organizations, including comparisons that
+    /// Returns the submission count over all organizations, including comparisons that
     /// count.
     pub fn used(&self) -> u32 {
         self.accounts.iter().map(|account| account.used).sum()
     }
 
-    /// Returns the number of submissions that an organization has left.
+    /// Returns how many submissions an organization has left.
     pub fn left(&self, organization: usize) -> u32 {
         self.accounts
             .get(organization)
             .map_or(0, |account| self.caps.submissions - account.used)
     }
 
-    /// Returns the number of submissions that all organizations together have left.
+    /// Returns how many submissions all organizations together have left.
     pub fn total_left(&self) -> u32 {
         (0..self.accounts.len())
             .map(|organization| self.left(organization))
@@ -230,8 +230,8 @@ impl<'s> Platform<'s> {
         })
     }
 
-    /// Compares two jobs of an organization. Returns the disclosed difference of their values and
-    /// the statistics of the items, or `None` if the policy does not allow comparisons, or if
+    /// Compares an organization's two jobs. Returns the disclosed difference between their values
+    /// and the items' statistics, or `None` if the policy does not allow comparisons, or if
     /// comparisons count and the cap is reached.
     pub fn compare(
         &mut self,

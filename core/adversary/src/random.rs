@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, SeedableRng as _};
 
-/// A seeded generator of random numbers.
+/// A seeded random number generator.
 #[derive(Debug, Clone)]
 pub struct Random(Xoshiro256PlusPlus);
 
@@ -35,7 +35,7 @@ impl Random {
         weights.len().saturating_sub(1)
     }
 
-    /// Draws a permutation of the integers from 0 to `n - 1`.
+    /// Draws a permutation over the integers from 0 to `n - 1`.
     pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         for at in (1..n).rev() {

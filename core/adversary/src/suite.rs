@@ -1,4 +1,4 @@
-//! A suite under attack: its hidden answers in the tables of the real scorer, and its public facts.
+//! A suite under attack: its hidden answers in the real scorer's tables, and its public facts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 
 use crate::random::Random;
 
-/// The maximum number of candidate answers that an attacker considers per item.
+/// The most candidate answers that an attacker considers per item.
 pub const CANDIDATES_MAX: usize = 16;
 
-/// The maximum number of items that [`crate::attack`] attacks. It samples a larger suite at random.
+/// The most items that [`crate::attack`] attacks. It samples a larger suite at random.
 pub const ITEMS_MAX: usize = 1000;
 
-/// One item of a suite with its answer.
+/// One suite item with its answer.
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
     /// The item's id.
@@ -32,7 +32,7 @@ pub enum SuiteError {
     Empty,
     /// The policy is a ladder, and the metric has no grid.
     NoGrid,
-    /// The answers are inconsistent. Holds the message of the scorer.
+    /// The answers are inconsistent. Holds the scorer's message.
     Corrupt(String),
 }
 
@@ -59,7 +59,7 @@ impl From<Corrupt> for SuiteError {
 pub enum Candidate {
     /// An id or a label.
     Label(Cow<'static, str>),
-    /// The value of a numeric answer.
+    /// A numeric answer's value.
     Number(f64),
 }
 
@@ -69,21 +69,21 @@ pub enum Candidate {
 pub struct Public {
     /// The suite's primary metric.
     pub metric: Metric,
-    /// The bounds of an item's loss, if the suite clips it.
+    /// The bounds on an item's loss, if the suite clips it.
     pub clip: Option<Clip>,
     /// The disclosure policy.
     pub policy: DisclosurePolicy,
     /// The grid, if the policy is a ladder.
     pub ladder: Option<Ladder>,
-    /// The number of items, open and sealed.
+    /// The item count, open and sealed.
     pub n: usize,
-    /// The number of open items.
+    /// The open item count.
     pub n_open: usize,
     /// The candidate answers, the most frequent first.
     pub candidates: Vec<Candidate>,
-    /// For each candidate, the share of items whose answer it is.
+    /// For each candidate, the item share whose answer it is.
     pub frequencies: Vec<f64>,
-    /// `true` if each item has exactly one answer, which is one of the candidates.
+    /// `true` if each item has exactly one answer, which is a candidate.
     pub is_complete: bool,
 }
 
@@ -100,13 +100,13 @@ pub struct Suite {
     pub(crate) public: Public,
     pub(crate) open: AnswerTable,
     pub(crate) sealed: Option<AnswerTable>,
-    /// For each item, in the order of the predictions: the id, a bit set of the correct candidates,
+    /// For each item, in prediction order: the id, the correct candidates as a bit set,
     /// and `true` if the item is sealed.
     pub(crate) truth: Vec<(String, u32, bool)>,
     items: Vec<Item<'static>>,
 }
 
-/// Builds the answer table of these items.
+/// Builds these items' answer table.
 fn table<'i>(
     items: impl Iterator<Item = &'i Item<'static>> + Clone,
     metric: Metric,
@@ -141,8 +141,8 @@ fn owned(item: Item<'_>) -> Item<'static> {
 
 impl Suite {
     /// Builds a suite. Under [`DisclosurePolicy::Sealed`] the sealed items have their own table,
-    /// like those of a published suite; under any other policy all items are open. The grid of a
-    /// ladder starts at the best trivial submission to the open items.
+    /// like a published suite's; under any other policy all items are open. A ladder's
+    /// grid starts at the best trivial submission to the open items.
     ///
     /// The candidates are the most frequent answers, at most [`CANDIDATES_MAX`]. Numbers with more
     /// distinct values are represented by as many quantiles; a number then counts as known if the
@@ -227,7 +227,7 @@ impl Suite {
         self.public.ladder
     }
 
-    /// Returns the number of items, open and sealed.
+    /// Returns the item count, open and sealed.
     pub fn n(&self) -> usize {
         self.public.n
     }
@@ -237,8 +237,9 @@ impl Suite {
         &self.public
     }
 
-    /// Builds a suite of a random sample of [`ITEMS_MAX`] items, in the suite's order, with its own
-    /// grid. Returns `None` if the suite has no more items than that, or if the sample has no grid.
+    /// Builds a suite from a random sample with [`ITEMS_MAX`] items, in the suite's order, with its
+    /// own grid. Returns `None` if the suite has no more items than that, or if the sample has no
+    /// grid.
     pub fn sample(&self, seed: u64) -> Option<Self> {
         if self.items.len() <= ITEMS_MAX {
             return None;
@@ -260,13 +261,13 @@ impl Suite {
         .ok()
     }
 
-    /// Returns the shares of open and of sealed items whose answer is the most frequent candidate,
+    /// Returns the open- and sealed-item shares whose answer is the most frequent candidate,
     /// and which are therefore known without submissions.
     pub fn chance(&self) -> (f64, Option<f64>) {
         self.grade(&self.public.most_frequent())
     }
 
-    /// Returns the shares of open and of sealed items whose guessed candidate is correct.
+    /// Returns the open- and sealed-item shares whose guessed candidate is correct.
     pub fn grade(&self, guesses: &[u8]) -> (f64, Option<f64>) {
         let share = |of_sealed: bool| {
             let graded = self
@@ -283,7 +284,7 @@ impl Suite {
     }
 }
 
-/// Returns a bit set of the candidates that are correct for an answer; for a number, the nearest
+/// Returns a bit set with the candidates that are correct for an answer; for a number, the nearest
 /// one.
 fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
     match answer {
@@ -315,7 +316,7 @@ fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
     }
 }
 
-/// Returns the candidates of a suite with their frequencies, the most frequent first. Equally
+/// Returns a suite's candidates with their frequencies, the most frequent first. Equally
 /// frequent candidates keep their natural order.
 fn candidates(items: &[Item<'_>]) -> (Vec<Candidate>, Vec<f64>) {
     let mut numbers: Vec<f64> = items

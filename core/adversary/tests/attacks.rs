@@ -22,7 +22,7 @@ fn suite(metric: &str, policy: &str, n: usize, seed: u64) -> Result<Suite, Suite
     bench::suite(metric.parse().unwrap(), policy.parse().unwrap(), n, seed)
 }
 
-/// Returns the mean share of known open items over three random suites.
+/// Returns the mean known open-item share over three random suites.
 fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
     let trials = 3;
     (0..trials)
@@ -31,7 +31,7 @@ fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
         / trials as f64
 }
 
-/// Returns three standard errors of a share of `n` answers that are known with probability `p`.
+/// Returns three standard errors for a share among `n` answers that are known with probability `p`.
 fn three_standard_errors(p: f64, n: usize) -> f64 {
     3.0 * (p * (1.0 - p) / n as f64).sqrt()
 }
@@ -250,7 +250,7 @@ fn attacks_are_deterministic() {
     }
 }
 
-/// Builds a suite with these labels. Half of the items have the first label.
+/// Builds a suite with these labels. Half the items have the first label.
 fn labelled(metric: &str, policy: &str, n: usize, labels: &[&str]) -> Suite {
     let label = |at: usize| {
         if at.is_multiple_of(2) {

@@ -10,21 +10,21 @@ use zstd::stream::read::Decoder as ZstdDecoder;
 
 use crate::prediction::{CellForm, Document, PredictionSink, TextForm};
 
-/// Number of bytes that are decompressed at once, and the largest number between two calls of
-/// `check_stop`.
+/// Bytes that are decompressed at once, and the most between two `check_stop`
+/// calls.
 const DECODED_BYTES: usize = 256 * 1024;
 
-/// The largest window of zstd, as a power of two: the window that RFC 8878 recommends every decoder
+/// The largest zstd window, as a power of two: the window that RFC 8878 recommends every decoder
 /// to support.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Number of bytes from which the compression is detected.
+/// Bytes from which the compression is detected.
 pub const DETECTED_BYTES: usize = 4;
 
-/// The byte order mark of UTF-8, which programs on Windows write before a text (RFC 8259, section 8.1).
+/// The UTF-8 byte order mark, which programs on Windows write before a text (RFC 8259, section 8.1).
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The compression of bytes.
+/// A byte compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// The bytes are not compressed.
@@ -35,18 +35,18 @@ pub enum Compression {
     Zstd,
 }
 
-/// The format of content, and the limit for reading it.
+/// A content's format, and the limit for reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentFormat {
-    /// The form of the text, unless its beginning shows another one.
+    /// The text's form, unless its beginning shows another one.
     pub text: TextForm,
-    /// The compression of the bytes as they are sent.
+    /// The bytes' compression as they are sent.
     pub compression: Compression,
     /// The largest decompressed size, in bytes.
     pub bytes_max: u64,
 }
 
-/// An error of the content as a whole.
+/// An error in the content as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// The content does not have the declared compression, or is truncated.
@@ -69,7 +69,7 @@ pub enum ReadEnd<B> {
 }
 
 impl<B> ReadEnd<B> {
-    /// Returns the end of the reading after the last step, which follows if all bytes were read.
+    /// Ends the reading after the last step, which follows if all bytes were read.
     pub fn then(self, last: impl FnOnce() -> ControlFlow<B>) -> Self {
         match self {
             Self::Complete => match last() {
@@ -82,7 +82,7 @@ impl<B> ReadEnd<B> {
 }
 
 impl Compression {
-    /// Detects the compression of bytes from the first of them.
+    /// Detects how bytes are compressed from the first ones.
     pub fn detect(first: &[u8]) -> Self {
         match first {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -93,7 +93,7 @@ impl Compression {
     }
 }
 
-/// Returns the form of the text in a file with this name, which counts if its beginning does not show
+/// Returns the text's form in a file with this name, which counts if its beginning does not show
 /// it.
 pub fn text_form(name: &str) -> TextForm {
     let name = name.to_ascii_lowercase();
@@ -108,7 +108,7 @@ pub fn text_form(name: &str) -> TextForm {
     }
 }
 
-/// Detects the format of a file with this name from its content. Returns a reader of all bytes, with the
+/// Detects a file's format by this name from its content. Returns a reader over all bytes, with the
 /// format.
 pub fn open<R: Read>(
     mut bytes: R,
@@ -129,8 +129,8 @@ pub fn open<R: Read>(
 }
 
 /// Reads content from its bytes as they were sent, and passes each prediction to the sink, or its
-/// errors. `cells` is the form of the cells, if the text is CSV. Calls `check_stop` before each piece of
-/// at most 256 KiB, and stops when it breaks.
+/// errors. `cells` is the cells' form, if the text is CSV. Calls `check_stop` before each piece, which
+/// has at most 256 KiB, and stops when it breaks.
 pub fn read_content<B>(
     sent: impl BufRead,
     format: ContentFormat,
@@ -146,14 +146,14 @@ pub fn read_content<B>(
     end.then(|| document.finish(sink))
 }
 
-/// Decompresses content, and passes it on in pieces of at most 256 KiB, without a byte order mark at the
+/// Decompresses content, and passes it on in pieces up to 256 KiB, without a byte order mark at the
 /// start.
 pub fn read_pieces<B>(
     sent: impl BufRead,
     format: ContentFormat,
     mut each: impl FnMut(&[u8]) -> ControlFlow<B>,
 ) -> ReadEnd<B> {
-    // The number of bytes that were read, while they are only a part of the mark.
+    // How many bytes were read, while they are only a part of the mark.
     let mut of_mark = Some(0);
     let without_mark = |piece: &[u8]| {
         let Some(n_before) = of_mark else {
@@ -202,9 +202,9 @@ fn read_members<R: BufRead, D: MemberDecoder<R>, B>(
     )
 }
 
-/// The decoder of one member of gzip, or of one frame of zstd.
+/// The decoder for one gzip member, or one zstd frame.
 trait MemberDecoder<R>: Read + Sized {
-    /// Creates the decoder of a member that starts at the next byte.
+    /// Creates the decoder for a member that starts at the next byte.
     fn start(rest: R) -> io::Result<Self>;
 
     /// Returns the bytes after the member, which has ended.
@@ -241,7 +241,7 @@ enum Members<R, D> {
         is_first: bool,
     },
     Member(D),
-    /// The start of a member could not be read.
+    /// A member's start could not be read.
     Failed,
 }
 

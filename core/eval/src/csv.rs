@@ -1,8 +1,8 @@
-//! The reader of CSV (RFC 4180). It is strict, because a table that is read with tolerance loses rows
+//! The CSV reader (RFC 4180). It is strict, because a table that is read with tolerance loses rows
 //! without a word: a quote that is not closed hides all rows up to the next one.
 //!
 //! Records end in LF or CRLF; a file may have both. The first record names the columns, each once, and all
-//! others are as wide. Lines of white space are ignored. One record at a time is in memory.
+//! others are as wide. Blank lines are ignored. One record at a time is in memory.
 
 use std::ops::ControlFlow;
 
@@ -11,29 +11,29 @@ use crate::error::quoted;
 /// The longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 1024 * 1024;
 
-/// The largest number of cells in a record.
+/// The largest cell count in a record.
 const CELLS_MAX: usize = 10_000;
 
-/// A record of a table.
+/// A table record.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// The number of its first line, from 1.
+    /// Its first line number, from 1.
     pub line: usize,
     /// The cells, each followed by a separator byte.
     text: &'a str,
     ends: &'a [CellEnd],
 }
 
-/// The end of a cell.
+/// A cell's end.
 #[derive(Debug, Clone, Copy)]
 struct CellEnd {
-    /// The place of the separator after the cell.
+    /// The separator's place after the cell.
     at: usize,
     is_quoted: bool,
 }
 
 impl<'a> Record<'a> {
-    /// Returns the text of a cell, without its quotes. Empty if the record has fewer cells.
+    /// Returns a cell's text, without its quotes. Empty if the record has fewer cells.
     pub fn cell(&self, column: usize) -> &'a str {
         let start = match column {
             0 => 0,
@@ -62,22 +62,22 @@ impl<'a> Record<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CsvError {
-    /// The number of its first line, from 1; for a quote, of the line with the quote.
+    /// Its first line's number, from 1; for a quote, the line with the quote.
     pub line: usize,
     /// The reason, for people.
     pub message: String,
 }
 
-/// The place of the next byte in its cell.
+/// The next byte's place in its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// At the start of a cell.
+    /// At a cell's start.
     Start,
     /// In a cell without quotes.
     Plain,
-    /// Between the quotes of a cell.
+    /// Between a cell's quotes.
     Quoted,
-    /// After a quote that ends the cell, or is the first of two that stand for one.
+    /// After a quote that ends the cell, or is the first in a pair that stands for one.
     AfterQuote,
     /// After a carriage return, which a line feed must follow.
     AfterReturn,
@@ -89,22 +89,22 @@ enum Place {
 #[derive(Debug)]
 pub struct CsvReader {
     place: Place,
-    /// The cells of the current record, each followed by a separator byte.
+    /// The current record's cells, each followed by a separator byte.
     text: Vec<u8>,
     ends: Vec<CellEnd>,
     /// Set if the current cell began with a quote.
     is_quoted: bool,
     /// Set while the current record is longer than [`RECORD_BYTES_MAX`]. Its bytes are dropped.
     is_too_long: bool,
-    /// The number of the current line.
+    /// The current line number.
     line: usize,
-    /// The number of bytes before the next one in the current line.
+    /// The byte count before the next one in the current line.
     column: usize,
-    /// The number of the first line of the current record.
+    /// The number of the current record's first line.
     first_line: usize,
-    /// The line and column of the last quote that opened a cell.
+    /// The last quote's line and column that opened a cell.
     opened: (usize, usize),
-    /// Number of columns, once the first record has named them.
+    /// Column count, once the first record has named them.
     width: Option<usize>,
 }
 
@@ -127,7 +127,7 @@ impl Default for CsvReader {
 
 impl CsvReader {
     /// Reads the next bytes, and calls `each` with every record that ends in them, or with its error; the
-    /// first record has the names of the columns. Stops when `each` breaks.
+    /// first record has the column names. Stops when `each` breaks.
     pub fn feed<B>(
         &mut self,
         bytes: &[u8],
@@ -238,7 +238,7 @@ impl CsvReader {
 
     fn end_cell(&mut self) {
         let is_quoted = std::mem::take(&mut self.is_quoted);
-        // Cells of a record that is too long are dropped like its bytes.
+        // Cells in a record that is too long are dropped like its bytes.
         if self.ends.len() == CELLS_MAX {
             self.is_too_long = true;
         }
@@ -283,7 +283,7 @@ impl CsvReader {
                 line: self.first_line,
                 message,
             })),
-            // Without the names of the columns, the other records have no meaning.
+            // Without the column names, the other records have no meaning.
             Err(message) => {
                 let line = self.first_line;
                 return self.fail(line, message, each);
@@ -350,7 +350,7 @@ impl CsvReader {
 /// The message for a text in UTF-16.
 pub(crate) const UTF16: &str = "is UTF-16; save the file as UTF-8";
 
-/// Returns `true` for bytes that begin with a byte order mark of UTF-16.
+/// Returns `true` for bytes that begin with a UTF-16 byte order mark.
 pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
 }
@@ -369,7 +369,7 @@ fn repeated(record: Record<'_>) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Reads a table in pieces of this size. Returns `line: cells` of each record, or `line: message`.
+    /// Reads a table in pieces with this size. Returns `line: cells` of each record, or `line: message`.
     fn rows(table: &[u8], size: usize) -> Vec<String> {
         let mut found = Vec::new();
         let mut each = |row: Result<Record<'_>, CsvError>| {

@@ -1,7 +1,7 @@
-//! Disclosure policies: how much of a score is disclosed. A caller who sees exact figures of enough
-//! submissions can compute the answers from them, so the publisher of a suite chooses a policy.
-//! `assay-adversary` measures the protection of each policy against known attacks;
-//! `docs/threats.md` states the results.
+//! Disclosure policies: how much of a score is disclosed. A caller who sees exact figures for
+//! enough submissions can compute the answers from them, so a suite's publisher chooses a policy.
+//! `assay-adversary` measures each policy's protection against known attacks; `docs/threats.md`
+//! states the results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::error::Corrupt;
 use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Figures, best_trivial, trivial_submissions};
 
-/// The disclosure policy of a suite, written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
+/// A suite's disclosure policy, written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum DisclosurePolicy {
     /// Every figure and comparison, for open practice.
     #[default]
     Exact,
-    /// Every figure with this number of decimals. For readability only: rounding does not protect
+    /// Every figure with this many decimals. For readability only: rounding does not protect
     /// the answers.
     Rounded(Decimals),
     /// The best value so far, on a grid with this step, and no other figure.
     Ladder(Step),
-    /// Every figure of the open items. This share of the items is sealed: scored now, and disclosed
+    /// Every open-item figure. This item share is sealed: scored now, and disclosed
     /// after the suite has closed.
     Sealed(Fraction),
 }
@@ -32,11 +32,11 @@ pub enum DisclosurePolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decimals(u8);
 
-/// The step of a ladder as a share of the metric's range: above 0, at most 0.5.
+/// A ladder's step as a share of the metric's range: above 0, at most 0.5.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step(f64);
 
-/// The share of a suite's items that is sealed: above 0, below 1.
+/// The suite's item share that is sealed: above 0, below 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fraction(f64);
 
@@ -55,12 +55,12 @@ impl Decimals {
             .then_some(Self(decimals))
     }
 
-    /// Returns the number of decimals.
+    /// Returns the decimal count.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Rounds a figure to this number of decimals.
+    /// Rounds a figure to this many decimals.
     pub fn round(self, figure: f64) -> f64 {
         to_decimals(figure, usize::from(self.0))
     }
@@ -93,35 +93,35 @@ impl Fraction {
 
     const MIN: f64 = 0.001;
 
-    /// Returns the number of sealed items of `n` items: at least one, and never all of two or more.
+    /// Returns the sealed item count among `n` items: at least one, and never all if there are two or more.
     pub fn of(self, n: usize) -> usize {
         ((self.0 * n as f64).round() as usize).clamp(1, n.saturating_sub(1).max(1))
     }
 }
 
-/// The grid of a ladder: values from `start`, the value of the best trivial submission, towards the
+/// A ladder's grid: values from `start`, the best trivial submission's value, towards the
 /// best possible value.
 ///
 /// After A. Blum and M. Hardt, "The Ladder: A Reliable Leaderboard for Machine Learning
 /// Competitions", ICML 2015, with a fixed step; here a value is always rounded down to the grid, so
-/// that the sequence of responses is a non-decreasing sequence of levels, and the number of such
-/// sequences bounds what they disclose ([`Ladder::bits`]).
+/// that the responses are a non-decreasing level sequence, and the count of such sequences bounds
+/// what they disclose ([`Ladder::bits`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ladder {
-    /// The value of level 0, the least that any submission is shown.
+    /// Level 0's value, the least that any submission is shown.
     pub start: f64,
-    /// The difference of two neighbouring levels, in units of the metric; negative where lower is
+    /// The difference between neighbouring levels, in metric units; negative where lower is
     /// better.
     pub step: f64,
-    /// The number of levels above level 0, at least 1.
+    /// The level count above level 0, at least 1.
     pub levels: u32,
 }
 
 impl Ladder {
-    /// Returns the grid of a suite whose best trivial submission has the value `trivial`. It starts
-    /// there, rounded up by at most a 10,000th of the metric's range, so that the first level is a
-    /// whole step above a value that takes no knowledge. `None` if the metric has no bounds, or no
-    /// level lies between the start and the best value.
+    /// Returns the grid for a suite whose best trivial submission has the value `trivial`. It
+    /// starts there, rounded up by at most a 10,000th of the metric's range, so that the first
+    /// level is a whole step above a value that takes no knowledge. `None` if the metric has no
+    /// bounds, or no level lies between the start and the best value.
     pub fn new(
         step: Step,
         metric: Metric,
@@ -143,7 +143,7 @@ impl Ladder {
         })
     }
 
-    /// Returns the grid of a suite with these open answers; see [`Ladder::new`].
+    /// Returns the grid for a suite with these open answers; see [`Ladder::new`].
     pub fn of_suite(
         step: Step,
         metric: Metric,
@@ -162,7 +162,7 @@ impl Ladder {
         best.max(reached as u32)
     }
 
-    /// Returns the value of a level. A level above the last one counts as the last.
+    /// Returns a level's value. A level above the last one counts as the last.
     pub fn value(self, level: u32) -> f64 {
         to_decimals(
             self.start + f64::from(level.min(self.levels)) * self.step,
@@ -170,8 +170,8 @@ impl Ladder {
         )
     }
 
-    /// Returns the largest number of bits that the scores of `submissions` submissions can carry:
-    /// log2 C(k+M, M), where C(k+M, M) is the number of non-decreasing sequences of k out of M+1
+    /// Returns the most bits that the scores from `submissions` submissions can carry:
+    /// log2 C(k+M, M), where C(k+M, M) counts the non-decreasing sequences with k out of M+1
     /// levels.
     pub fn bits(self, submissions: u32) -> f64 {
         let k = f64::from(submissions);
@@ -182,7 +182,7 @@ impl Ladder {
     }
 }
 
-/// Returns the largest expected share of `n` independent answers that can be known from `bits`
+/// Returns the largest expected share among `n` independent answers that can be known from `bits`
 /// bits, if the share `chance` is known without them: the p ≥ chance with n·D(p‖chance) = bits, by
 /// Fano's inequality in its form for binary divergence (data-processing inequality).
 pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
@@ -208,24 +208,24 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
 }
 
 impl DisclosurePolicy {
-    /// Reads the policy of a published suite, which was checked when it was published.
+    /// Reads a published suite's policy, which was checked when it was published.
     pub fn published(text: &str) -> Result<Self, Corrupt> {
         text.parse()
             .map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
     }
 
-    /// Returns `true` if two jobs may be compared, and so values of their items are stored.
+    /// Returns `true` if two jobs may be compared, and so their items' values are stored.
     pub const fn allows_comparisons(self) -> bool {
         !matches!(self, Self::Ladder(_))
     }
 
-    /// Returns `true` if figures are held back, so that the duration of scoring must not disclose
+    /// Returns `true` if figures are held back, so that the scoring duration must not disclose
     /// them either.
     pub const fn hides_figures(self) -> bool {
         matches!(self, Self::Ladder(_) | Self::Sealed(_))
     }
 
-    /// Discloses the difference of two disclosed values, and its uncertainty `found` from the
+    /// Discloses the difference between two disclosed values, and its uncertainty `found` from the
     /// items. `None` if the policy does not allow comparisons.
     pub fn disclose_difference(
         self,
@@ -245,8 +245,8 @@ impl DisclosurePolicy {
         }
     }
 
-    /// Discloses the figures of a score; under [`DisclosurePolicy::Sealed`], those of its open
-    /// items. `ladder` is the suite's grid and the highest level that the holder of the allowance
+    /// Discloses a score's figures; under [`DisclosurePolicy::Sealed`], its open items'
+    /// figures. `ladder` is the suite's grid and the highest level that the allowance's holder
     /// has reached so far, which is raised. Fails if a ladder has no grid.
     pub fn disclose(
         self,
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn bits_count_non_decreasing_sequences() {
-        // Counts the non-decreasing sequences of k out of m + 1 levels by recursion.
+        // Counts the non-decreasing sequences with k out of m + 1 levels by recursion.
         fn count(k: u32, m: u32) -> u64 {
             if k == 0 {
                 1

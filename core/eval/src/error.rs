@@ -1,14 +1,14 @@
-//! The two errors of this crate: a field error of a submission, and stored data that cannot be
+//! This crate's two errors: a field error in a submission, and stored data that cannot be
 //! read.
 
 use serde::Serialize;
 
-/// One thing that is wrong with one field of a request.
+/// One thing that is wrong with one request field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
-    /// The path of the field, such as `predictions[3].item_id`.
+    /// The field's path, such as `predictions[3].item_id`.
     pub field: String,
-    /// The kind of error, one of a small stable set: `required`, `type`, `range`, `format`,
+    /// The error kind, from a small stable set: `required`, `type`, `range`, `format`,
     /// `unknown_field`, …
     pub reason: &'static str,
     /// An explanation for people: what is wrong and what is expected.
@@ -16,7 +16,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// Creates the error of a field.
+    /// Creates a field's error.
     pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -25,7 +25,7 @@ impl FieldError {
         }
     }
 
-    /// Creates the error of a required field that is missing.
+    /// Creates the error for a required field that is missing.
     pub fn required(field: impl Into<String>) -> Self {
         Self::new(field, "required", "this field is required")
     }

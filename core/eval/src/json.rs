@@ -1,10 +1,10 @@
-//! Limits on JSON documents beyond the grammar, and skipping of values without parsing them.
+//! Limits on JSON documents beyond the grammar, and skips values without parsing them.
 
-/// The deepest nesting of arrays and objects that a request body may have.
+/// The deepest array and object nesting that a request body may have.
 pub const DEPTH_MAX: usize = 127;
 
-/// Returns the depth of the nesting of arrays and objects in well-formed JSON. The parser does not
-/// count the depth of values that it skips, so it is counted here.
+/// Returns the nesting depth for arrays and objects in well-formed JSON. The parser does not count
+/// the depth in values that it skips, so it is counted here.
 pub fn depth(json: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut deepest = 0;
@@ -27,16 +27,16 @@ pub fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-/// The place of a value in a JSON document.
+/// A value's place in a JSON document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skipped {
-    /// The place of the first byte after the value.
+    /// The first byte's place after the value.
     pub end: usize,
-    /// The depth of the nesting of arrays and objects in the value.
+    /// The nesting depth for arrays and objects in the value.
     pub depth: usize,
 }
 
-/// Finds the end of the value that starts at `at`. `None` if the value does not end.
+/// Finds the value's end that starts at `at`. `None` if the value does not end.
 ///
 /// Only brackets are counted and strings skipped: the result is right if the value is well-formed,
 /// which the caller must check.
@@ -73,7 +73,7 @@ pub fn skip_value(text: &str, mut at: usize) -> Option<Skipped> {
     }
 }
 
-/// Returns the place of the first byte after the string that starts at `at`.
+/// Returns the first byte's place after the string that starts at `at`.
 pub fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
     let mut end = plain_end(bytes, at + 1)?;
     while bytes[end] == b'\\' {
@@ -82,18 +82,18 @@ pub fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes[end] == b'"').then_some(end + 1)
 }
 
-/// The lowest bit of each byte.
+/// Each byte's lowest bit.
 const LOW: u64 = 0x0101_0101_0101_0101;
-/// The highest bit of each byte.
+/// Each byte's highest bit.
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Returns the place of the first byte, from `at` on, that does not stand for itself in a string: a
+/// Returns the first byte's place, from `at` on, that does not stand for itself in a string: a
 /// quote, a backslash or a control character.
 #[inline]
 pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*chunk);
-        // The highest bit of a byte is set if the byte matches. A borrow may set bits above the
+        // A byte's highest bit is set if the byte matches. A borrow may set bits above the
         // first match, so only the first one counts.
         let zero = |word: u64| word.wrapping_sub(LOW) & !word;
         let below_space = word.wrapping_sub(LOW * 0x20) & !word;

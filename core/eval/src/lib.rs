@@ -1,5 +1,5 @@
 //! Scoring, comparison and disclosure as pure functions: reading predictions, scoring them against
-//! the hidden answers of a suite, comparing two jobs, and deciding how much of a score is
+//! a suite's hidden answers, comparing two jobs, and deciding how much of a score is
 //! disclosed.
 //!
 //! Nothing here uses a clock, a database or the network. Only `suite::folder` reads files.

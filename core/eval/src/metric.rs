@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use crate::error::Corrupt;
 
-/// The number of ranks of a ranking that a metric looks at: 1 to 10,000.
+/// The rank count that a metric looks at: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct K(u16);
 
 impl K {
     const MAX: u16 = 10_000;
 
-    /// The k of the additional figures of a metric without a k of its own.
+    /// The k for the additional figures in a metric without its own k.
     pub const DEFAULT: Self = Self(10);
 
-    /// Returns k as a number of ranks.
+    /// Returns k as a rank count.
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
@@ -65,14 +65,14 @@ pub enum Metric {
     Brier,
     /// The area under the receiver operating characteristic curve, for suites with two labels.
     Auc,
-    /// The expected calibration error, over 15 bins of equal width.
+    /// The expected calibration error, over 15 bins with equal width.
     Ece,
 }
 
-/// The form of the predictions that a metric scores.
+/// The prediction form that a metric scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// A list of ids, best first, or a single id.
+    /// An id list, best first, or a single id.
     Rankings,
     /// A single label per item.
     Labels,
@@ -82,20 +82,20 @@ pub enum Family {
     Probabilities,
 }
 
-/// A test of the hypothesis that two jobs over the same items are equally good.
+/// A test for the hypothesis that two jobs over the same items are equally good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignificanceTest {
     /// McNemar's exact test, for metrics whose item scores are 0 or 1.
     McNemar,
     /// The paired permutation test, for metrics that are a mean over items or grow with one: if two
-    /// jobs swap their scores of an item, the difference at this item changes its sign.
+    /// jobs swap their scores for an item, the difference at this item changes its sign.
     Permutation,
     /// The difference over its standard error, for metrics over all items together.
     Wald,
 }
 
 impl SignificanceTest {
-    /// Returns the name of the test in responses.
+    /// Returns the test's name in responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::McNemar => "mcnemar",
@@ -105,22 +105,22 @@ impl SignificanceTest {
     }
 }
 
-/// The properties of a metric by which other code decides.
+/// A metric's properties by which other code decides.
 struct Properties {
     family: Family,
     /// A lower value is better: an error or a loss.
     lower_is_better: bool,
-    /// The loss of an item is a distance or a logarithm: it has no largest value, and a suite may
+    /// An item's loss is a distance or a logarithm: it has no largest value, and a suite may
     /// bound it.
     takes_clip: bool,
-    /// An item has a score of its own. A correlation or an area exists for all items together only,
+    /// An item has its own score. A correlation or an area exists for all items together only,
     /// and only with a prediction for every item.
     has_item_scores: bool,
     significance_test: SignificanceTest,
 }
 
 impl Metric {
-    /// Returns the properties. This is the one table of them: a new metric gets a row here.
+    /// Returns the properties. This is the only such table: a new metric gets a row here.
     const fn properties(self) -> Properties {
         use SignificanceTest::{McNemar, Permutation, Wald};
 
@@ -160,7 +160,7 @@ impl Metric {
         }
     }
 
-    /// Returns the form of the predictions that this metric scores.
+    /// Returns the prediction form that this metric scores.
     pub const fn family(self) -> Family {
         self.properties().family
     }
@@ -170,7 +170,7 @@ impl Metric {
         self.properties().lower_is_better
     }
 
-    /// Reads the metric of a published suite, which was checked when it was published.
+    /// Reads a published suite's metric, which was checked when it was published.
     pub fn published(name: &str) -> Result<Self, Corrupt> {
         name.parse()
             .map_err(|_| Corrupt::new("a published suite has an unknown metric"))
@@ -189,7 +189,7 @@ impl Metric {
         }
     }
 
-    /// Returns bounds of the loss of one item. Fails if this metric has bounds of its own, or if they
+    /// Returns bounds of one item's loss. Fails if this metric has bounds of its own, or if they
     /// do not have the form [`Clip::FORM`].
     pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
         if !self.takes_clip() {
@@ -200,14 +200,14 @@ impl Metric {
         Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
     }
 
-    /// Returns `true` if the suite may bound the loss of an item: if the loss is a distance or a
+    /// Returns `true` if the suite may bound an item's loss: if the loss is a distance or a
     /// logarithm.
     pub const fn takes_clip(self) -> bool {
         self.properties().takes_clip
     }
 
     /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_labels` is
-    /// the number of distinct labels among the answers.
+    /// the distinct label count among the answers.
     pub fn bounds(self, clip: Option<Clip>, n_labels: usize) -> Option<[f64; 2]> {
         match self {
             _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
@@ -223,20 +223,20 @@ impl Metric {
         !self.has_item_scores()
     }
 
-    /// Returns the test of the hypothesis that two jobs over the same items are equally good.
+    /// Returns the test for the hypothesis that two jobs over the same items are equally good.
     pub const fn significance_test(self) -> SignificanceTest {
         self.properties().significance_test
     }
 
-    /// Returns `true` if an item has a score of its own. A correlation or an area exists for all
+    /// Returns `true` if an item has its own score. A correlation or an area exists for all
     /// items together only.
     pub const fn has_item_scores(self) -> bool {
         self.properties().has_item_scores
     }
 }
 
-/// Returns the largest Brier score of an item. With at most two labels the sum over the labels is
-/// halved, so that it is the squared error of one label's probability.
+/// Returns an item's largest Brier score. With at most two labels the sum over the labels is
+/// halved, so that it is the squared error in one label's probability.
 pub(crate) const fn brier_max(n_labels: usize) -> f64 {
     if n_labels <= 2 { 1.0 } else { 2.0 }
 }
@@ -259,7 +259,7 @@ impl FromStr for Metric {
                 "auc" => Some(Self::Auc),
                 _ => None,
             },
-            // The number of bins, which is not a k.
+            // The bin count, which is not a k.
             Some(("ece", bins)) => (bins == "15").then_some(Self::Ece),
             Some((name, k)) => K::parse(k).and_then(|k| match name {
                 "hit_rate" => Some(Self::HitRate(k)),
@@ -305,19 +305,19 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The bounds of the loss of one item: a smaller loss counts as `low`, a larger one as `high`. A
-/// ladder needs them, because the losses of `rmse`, `mae` and `log_loss` are otherwise unbounded or
+/// The bounds of one item's loss: a smaller loss counts as `low`, a larger one as `high`. A
+/// ladder needs them, because `rmse`, `mae` and `log_loss` losses are otherwise unbounded or
 /// too widely bounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
     /// The smallest loss, at least 0.
     pub low: f64,
-    /// The largest loss, above `low`. It is also the loss of an item without a prediction.
+    /// The largest loss, above `low`. It is also the loss for an item without a prediction.
     pub high: f64,
 }
 
 impl Clip {
-    /// The form of bounds, for messages.
+    /// The bounds' form, for messages.
     pub const FORM: &str = "must be [low, high] with 0 <= low < high";
 
     /// Returns the bounds, or `None` unless both are finite and 0 ≤ `low` < `high`.

@@ -1,4 +1,4 @@
-//! Scoring without a platform: predictions and answers of one's own, with the figures of a job.
+//! Scoring without a platform: one's own predictions and answers, with a job's figures.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -12,33 +12,33 @@ use crate::prediction::CellForm;
 use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
 use crate::suite::{AnswerLines, BadSuite};
 
-/// The figures of a score, as in the result of a job whose suite discloses exact figures.
+/// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The metric of `value`.
     pub metric: String,
     /// The metric over all items. An item without a prediction counts as the worst possible one.
     pub value: f64,
-    /// The standard error of the value, if there are enough items to estimate it.
+    /// The value's standard error, if there are enough items to estimate it.
     pub stderr: Option<f64>,
-    /// The 95 % confidence interval of the value.
+    /// The value's 95 % confidence interval.
     pub ci95: Option<[f64; 2]>,
-    /// The method of the interval.
+    /// The interval's method.
     pub ci_method: Option<&'static str>,
     /// The other figures of the metric's family, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Number of items with an answer.
+    /// Items with an answer.
     pub n: i64,
-    /// Number of predictions.
+    /// Prediction count.
     pub n_submitted: i64,
-    /// Number of predictions for items without an answer.
+    /// Predictions for items without an answer.
     pub n_unmatched: i64,
-    /// Number of items without a prediction.
+    /// Items without a prediction.
     pub n_missing: i64,
 }
 
 impl Report {
-    /// Creates the report of a score.
+    /// Creates a score's report.
     pub fn new(metric: Metric, score: Score) -> Self {
         let estimate = score.figures.estimate;
         Self {
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-/// Reads all answers for a metric. Fails with the line of the first invalid one, or without answers.
+/// Reads all answers for a metric. Fails with the first invalid one's line, or without answers.
 pub fn read_answers<R: BufRead>(
     mut lines: AnswerLines<R>,
     metric: Metric,
@@ -75,7 +75,7 @@ pub fn read_answers<R: BufRead>(
     Ok(table)
 }
 
-/// Scores predictions. Fails with the place of the first invalid prediction.
+/// Scores predictions. Fails with the first invalid prediction's place.
 pub fn score(
     answers: &AnswerTable,
     metric: Metric,
@@ -86,8 +86,8 @@ pub fn score(
     Ok(Report::new(metric, score))
 }
 
-/// Scores predictions for a suite with sealed items. Fails with the place of the first invalid
-/// prediction.
+/// Scores predictions for a suite with sealed items. Fails with the first invalid prediction's
+/// place.
 pub fn score_all(
     open: &AnswerTable,
     sealed: Option<&AnswerTable>,

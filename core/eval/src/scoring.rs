@@ -1,4 +1,4 @@
-//! The scoring of a suite's version: its metric and its disclosure policy.
+//! A suite version's scoring: its metric and its disclosure policy.
 
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
@@ -8,10 +8,10 @@ use crate::metric::{Clip, Metric};
 pub struct Scoring {
     /// The metric that a score reports as its value.
     pub metric: Metric,
-    /// The bounds of the loss of one item, if the suite has them.
+    /// The bounds of one item's loss, if the suite has them.
     pub clip: Option<Clip>,
-    /// The disclosure policy of the figures.
+    /// The figures' disclosure policy.
     pub policy: DisclosurePolicy,
-    /// The grid of disclosed values; present if and only if the policy is a ladder.
+    /// The disclosed values' grid; present if and only if the policy is a ladder.
     pub ladder: Option<Ladder>,
 }

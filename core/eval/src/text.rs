@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Returns the value of a metric with four significant digits.
+/// Returns a metric's value with four significant digits.
 pub fn figure(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {

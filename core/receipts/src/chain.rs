@@ -1,7 +1,7 @@
-//! The chain of receipt keys. The first entry of the log introduces the first key, which signs itself.
-//! A valid key of the chain introduces each later one, and signs each revocation.
+//! The receipt key chain. The log's first entry introduces the first key, which signs itself.
+//! A valid key in the chain introduces each later one, and signs each revocation.
 //!
-//! So the key of the log, which the reader pins, also pins the receipt keys: a process that writes to
+//! So the log's key, which the reader pins, also pins the receipt keys: a process that writes to
 //! the platform's database without a receipt key can neither add one nor revoke one.
 
 use base64::Engine as _;
@@ -13,8 +13,8 @@ use crate::keys::{Jwk, JwkSet, LoggedChange};
 use crate::logged::Logged;
 use crate::statement::{KEY, KeyAction, KeyChange, STATEMENT_TYPE, Statement};
 
-/// Checks that a key belongs to the chain of the log with this key, and that its revocation, if it has
-/// one, was signed by another key of the chain.
+/// Checks that a key belongs to the log's chain with this key, and that its revocation, if it has
+/// one, was signed by another key in the chain.
 ///
 /// # Errors
 /// The reason why it does not, or was not.
@@ -38,8 +38,8 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Checks the introductions of a key and of those that lead to it. The index of each is smaller
-    /// than that of the next one, `before`, so the chain ends.
+    /// Checks how a key and those that lead to it are introduced. Each index is smaller than the
+    /// next one, `before`, so the chain ends.
     fn check_introduction(&self, kid: &str, before: Option<u64>) -> Result<(), String> {
         let (jwk, _) = self.keys.find(kid)?;
         let introduction = jwk
@@ -83,7 +83,7 @@ impl Chain<'_> {
         self.check_signer(&signer, index)
     }
 
-    /// Checks that a key of the chain was valid when it signed the change at this index.
+    /// Checks that a key in the chain was valid when it signed the change at this index.
     fn check_signer(&self, kid: &str, index: u64) -> Result<(), String> {
         let (signer, _) = self.keys.find(kid)?;
         if signer
@@ -97,7 +97,7 @@ impl Chain<'_> {
         self.check_introduction(kid, Some(index))
     }
 
-    /// Checks the signed statement of a change, and that the log has it. Returns the key that signed it,
+    /// Checks a change's signed statement, and that the log has it. Returns the key that signed it,
     /// and its index.
     fn check_change(
         &self,
@@ -217,7 +217,7 @@ mod tests {
             }
         }
 
-        /// Returns the set of keys that the changes at these indexes introduce and revoke.
+        /// Returns the keys that the changes at these indexes introduce and revoke.
         fn keys(&self, keys: &[(u8, usize, Option<usize>)]) -> JwkSet {
             let jwk = |&(number, added, revoked): &(u8, usize, Option<usize>)| {
                 let from = "2026-01-01T00:00:00.000000Z".into();
@@ -245,7 +245,7 @@ mod tests {
             added(1, 2),
             added(2, 3),
             change(3, 2, KeyAction::Revoked, Some(3)),
-            // From here on, what a stranger could add who has no key of the chain, or a revoked one.
+            // From here on, what a stranger could add who has no key in the chain, or a revoked one.
             added(9, 9),
             added(9, 8),
             added(2, 7),

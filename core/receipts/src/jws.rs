@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::keys::{PublicKey, thumbprint};
 
-/// The media type of a signed statement.
+/// A signed statement's media type.
 const TYPE: &str = "application/vnd.in-toto+json";
 
 /// The only accepted algorithm: EdDSA with the curve Ed25519.
@@ -30,19 +30,19 @@ pub struct ReceiptKey {
 }
 
 impl ReceiptKey {
-    /// Creates the key of these 32 secret bytes.
+    /// Creates the key from these 32 secret bytes.
     pub fn from_secret(secret: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(secret);
         let kid = thumbprint(key.verifying_key().as_bytes());
         Self { key, kid }
     }
 
-    /// Returns the key's id: the thumbprint of RFC 7638.
+    /// Returns the key's id: the RFC 7638 thumbprint.
     pub fn kid(&self) -> &str {
         &self.kid
     }
 
-    /// Returns the 32 bytes of the public key.
+    /// Returns the public key's 32 bytes.
     pub fn public_key(&self) -> [u8; 32] {
         self.key.verifying_key().to_bytes()
     }
@@ -66,20 +66,20 @@ impl ReceiptKey {
 
 /// A signed payload.
 pub struct Signed {
-    /// The Ed25519 signature of the header and the payload.
+    /// The Ed25519 signature over the header and the payload.
     pub signature: [u8; Signature::BYTE_SIZE],
     /// The compact form.
     pub jws: String,
 }
 
-/// Returns the compact form of a payload, its signature and the id of the key that made it.
+/// Returns the compact form for a payload, its signature and the key id that made it.
 pub fn compact(kid: &str, payload: &[u8], signature: &[u8]) -> String {
     let mut jws = signed_part(kid, payload);
     push_signature(&mut jws, signature);
     jws
 }
 
-/// Returns the part of the compact form that is signed. Signatures are stored without it, so the
+/// Returns the compact form's part that is signed. Signatures are stored without it, so the
 /// header that belongs to a key never changes.
 fn signed_part(kid: &str, payload: &[u8]) -> String {
     let header = Header {
@@ -87,7 +87,7 @@ fn signed_part(kid: &str, payload: &[u8]) -> String {
         kid: kid.to_owned(),
         typ: TYPE.into(),
     };
-    // A structure of strings is always valid JSON.
+    // A string structure is always valid JSON.
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let mut signed = URL_SAFE_NO_PAD.encode(header);
     signed.push('.');
@@ -100,7 +100,7 @@ fn push_signature(signed: &mut String, signature: &[u8]) {
     URL_SAFE_NO_PAD.encode_string(signature, signed);
 }
 
-/// Returns the entry of a signed statement in the log: the SHA-256 of the compact form.
+/// Returns a signed statement's entry in the log: the compact form's SHA-256.
 pub fn log_entry(jws: &str) -> [u8; 32] {
     Sha256::digest(jws).into()
 }
@@ -108,7 +108,7 @@ pub fn log_entry(jws: &str) -> [u8; 32] {
 /// A parsed signature, not verified yet.
 #[derive(Debug)]
 pub struct Jws<'a> {
-    /// The id of the key that signed it.
+    /// The key id that signed it.
     pub kid: String,
     /// The signed payload.
     pub payload: Vec<u8>,
@@ -121,7 +121,7 @@ impl<'a> Jws<'a> {
     /// fields, and base64 that is not canonical.
     ///
     /// # Errors
-    /// The reason, for the reader of a receipt.
+    /// The reason, for a receipt's reader.
     pub fn parse(compact: &'a str) -> Result<Self, String> {
         let parts = || -> Option<(&'a str, &'a str)> { compact.rsplit_once('.') };
         let (signed, signature) = parts().ok_or("the signature does not have three parts")?;
@@ -164,7 +164,7 @@ impl<'a> Jws<'a> {
 mod tests {
     use super::*;
 
-    /// The key and the signature of RFC 8037, appendix A, whose thumbprint is in A.3.
+    /// The key and the signature in RFC 8037, appendix A, whose thumbprint is in A.3.
     #[test]
     fn key_has_the_thumbprint_of_rfc_8037() {
         let secret = URL_SAFE_NO_PAD

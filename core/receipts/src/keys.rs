@@ -1,4 +1,4 @@
-//! The public keys of receipts as a JWK set (RFC 7517), with the time and the index until which each
+//! The receipts' public keys as a JWK set (RFC 7517), with the time and the index until which each
 //! is valid.
 
 use base64::Engine as _;
@@ -11,8 +11,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::place::LogPlace;
 
-/// Returns the thumbprint of an Ed25519 key (RFC 7638, RFC 8037): the SHA-256 of its required fields
-/// as canonical JSON, in base64url.
+/// Returns an Ed25519 key's thumbprint (RFC 7638, RFC 8037): the SHA-256 over its required fields as
+/// canonical JSON, in base64url.
 pub fn thumbprint(public_key: &[u8; 32]) -> String {
     let x = URL_SAFE_NO_PAD.encode(public_key);
     URL_SAFE_NO_PAD.encode(Sha256::digest(format!(
@@ -25,7 +25,7 @@ pub fn thumbprint(public_key: &[u8; 32]) -> String {
 pub struct PublicKey(VerifyingKey);
 
 impl PublicKey {
-    /// Creates a key from its 32 bytes. `None` if they are not a point of the curve.
+    /// Creates a key from its 32 bytes. `None` if they are not a point on the curve.
     pub fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
         VerifyingKey::from_bytes(bytes).ok().map(Self)
     }
@@ -35,7 +35,7 @@ impl PublicKey {
     }
 }
 
-/// A signed change of a key, and its place in the log.
+/// A key's signed change, and its place in the log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoggedChange {
@@ -82,7 +82,7 @@ fn algorithm() -> String {
 }
 
 impl Jwk {
-    /// Creates the entry of a key in the set. The times are in RFC 3339.
+    /// Creates a key's entry in the set. The times are in RFC 3339.
     pub fn new(
         public_key: &[u8; 32],
         valid_from: String,
@@ -125,7 +125,7 @@ impl Jwk {
             .ok_or_else(|| format!("x of the key {} is not a point of the curve", self.kid))
     }
 
-    /// Checks that the key was valid at this time (RFC 3339), and at this index of the log; `None`
+    /// Checks that the key was valid at this time (RFC 3339), and at this index in the log; `None`
     /// for a statement that is not in the log.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| format!("{text:?} is not a time"))
 }
 
-/// The set of receipt keys.
+/// The receipt key set.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct JwkSet {
     /// All keys that have signed receipts.
@@ -167,7 +167,7 @@ impl JwkSet {
     /// Reads a set.
     ///
     /// # Errors
-    /// If the text is not a JWK set of receipt keys.
+    /// If the text is not a JWK set with receipt keys.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(json)
             .map_err(|error| format!("the keys are not a JWK set of receipt keys: {error}"))

@@ -1,5 +1,5 @@
-//! Score receipts: signed statements about the disclosed figures of jobs, and the public log of
-//! their hashes.
+//! Score receipts: signed statements about jobs' disclosed figures, and the public log with their
+//! hashes.
 //!
 //! The crate has no runtime and no database. The platform signs and logs with it, and `assay verify`
 //! checks receipts with it, without a network.

@@ -1,5 +1,5 @@
 //! The transparency log for its readers: checkpoints (C2SP tlog-checkpoint and signed-note), and
-//! proofs that an entry is in the tree of a checkpoint (C2SP tlog-proof).
+//! proofs that an entry is in a checkpoint's tree (C2SP tlog-proof).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,18 +8,18 @@ use signed_note::{
 };
 use tlog_tiles::{Checkpoint, Hash, check_record, record_hash};
 
-/// The first line of a proof.
+/// A proof's first line.
 const PROOF_HEADER: &str = "c2sp.org/tlog-proof@v1";
 
-/// The private keys of a log. During a rotation there are two, and both sign.
+/// A log's private keys. During a rotation there are two, and both sign.
 pub struct LogKeys {
     signers: Vec<StandardSigner>,
     verifier_keys: Vec<String>,
 }
 
 impl LogKeys {
-    /// Reads private keys in the format of signed-note (`PRIVATE+KEY+…`), separated by commas. Their
-    /// name is the origin of the log.
+    /// Reads private keys in signed-note's format (`PRIVATE+KEY+…`), separated by commas. Their
+    /// name is the log's origin.
     ///
     /// # Errors
     /// If a key is malformed or has another name. The message does not repeat the key.
@@ -49,7 +49,7 @@ impl LogKeys {
         &self.verifier_keys
     }
 
-    /// Returns the signed checkpoint of a tree.
+    /// Returns a tree's signed checkpoint.
     ///
     /// # Errors
     /// If the origin is not a valid name.
@@ -67,7 +67,7 @@ impl LogKeys {
     }
 }
 
-/// Returns the verifier key of a private key.
+/// Returns a private key's verifier key.
 fn verifier_key(key: &str, signer: &StandardSigner) -> Option<String> {
     // The fifth field has the algorithm and 32 secret bytes. It may contain the separator.
     let encoded = STANDARD.decode(key.splitn(5, '+').nth(4)?).ok()?;
@@ -81,10 +81,10 @@ fn verifier_key(key: &str, signer: &StandardSigner) -> Option<String> {
     ))
 }
 
-/// The number of the algorithm in keys of signed-note.
+/// The algorithm's number in signed-note keys.
 const ED25519: u8 = 1;
 
-/// Creates a private key of this name from 32 random bytes. Returns it with its verifier key.
+/// Creates a private key with this name from 32 random bytes. Returns it with its verifier key.
 ///
 /// # Errors
 /// If the name is empty, or contains a space or a plus sign.
@@ -106,7 +106,7 @@ pub fn new_key(name: &str, secret: &[u8; 32]) -> Result<(String, String), String
 pub struct SignedCheckpoint {
     /// The tree and the signatures.
     text: String,
-    /// The origin, the size and the root of the tree.
+    /// The origin, the tree's size and root.
     pub tree: Checkpoint,
 }
 
@@ -114,7 +114,7 @@ impl SignedCheckpoint {
     /// Parses a signed checkpoint.
     ///
     /// # Errors
-    /// The reason, for the reader of a receipt.
+    /// The reason, for a receipt's reader.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (signed, _) = text
             .rsplit_once("\n\n")
@@ -131,7 +131,7 @@ impl SignedCheckpoint {
         })
     }
 
-    /// Returns the text of the checkpoint with its signatures.
+    /// Returns the checkpoint's text with its signatures.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -161,9 +161,9 @@ impl SignedCheckpoint {
     }
 }
 
-/// A proof that an entry is in the tree of a checkpoint.
+/// A proof that an entry is in a checkpoint's tree.
 pub struct Proof {
-    /// The index of the entry, from 0.
+    /// The entry's index, from 0.
     pub index: u64,
     /// The hashes on the path from the leaf to the root.
     pub path: Vec<Hash>,
@@ -172,10 +172,10 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Parses the text of a proof.
+    /// Parses a proof's text.
     ///
     /// # Errors
-    /// The reason, for the reader of a receipt.
+    /// The reason, for a receipt's reader.
     pub fn parse(text: &str) -> Result<Self, String> {
         let malformed = || String::from("the proof is not a c2sp.org/tlog-proof@v1");
         let (head, checkpoint) = text.split_once("\n\n").ok_or_else(malformed)?;
@@ -201,7 +201,7 @@ impl Proof {
         })
     }
 
-    /// Returns the text of the proof.
+    /// Returns the proof's text.
     pub fn to_text(&self) -> String {
         let mut text = format!("{PROOF_HEADER}\nindex {}\n", self.index);
         for hash in &self.path {
@@ -210,7 +210,7 @@ impl Proof {
         text + "\n" + &self.checkpoint
     }
 
-    /// Checks that the path leads from this entry to the root of a tree.
+    /// Checks that the path leads from this entry to a tree's root.
     ///
     /// # Errors
     /// If it does not.
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn keys_of_another_library_are_read() {
-        // From the documentation of golang.org/x/mod/sumdb/note.
+        // From the documentation for golang.org/x/mod/sumdb/note.
         let private =
             "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
         let keys = LogKeys::parse(private, "PeterNeumann").unwrap();

@@ -31,7 +31,7 @@ impl Logged {
         })
     }
 
-    /// Checks that the pinned key signed the checkpoint, and that it is of the log that the place names.
+    /// Checks that the pinned key signed the checkpoint, and that it comes from the log that the place names.
     ///
     /// # Errors
     /// The reason why not.

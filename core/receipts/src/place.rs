@@ -1,8 +1,8 @@
-//! The place of a signed statement in the log.
+//! A signed statement's place in the log.
 
 use serde::{Deserialize, Serialize};
 
-/// The place of a signed statement in the log.
+/// A signed statement's place in the log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPlace {

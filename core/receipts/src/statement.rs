@@ -1,40 +1,40 @@
 //! The signed statements: in-toto statements (version 1) about a job's figures, a suite's commitment,
 //! and a receipt key.
 //!
-//! The signature covers the exact bytes of a statement, so it has no canonical form. Readers reject
+//! The signature covers a statement's exact bytes, so it has no canonical form. Readers reject
 //! unknown and repeated fields.
 
 use serde::{Deserialize, Serialize};
 
-/// `_type` of every statement.
+/// Every statement's `_type`.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 
-/// `predicateType` of the figures of a job.
+/// `predicateType` for a job's figures.
 pub const EVAL_RESULT: &str = "urn:assay:eval-result:v1";
 
-/// `predicateType` of a suite's commitment.
+/// `predicateType` for a suite's commitment.
 pub const SUITE: &str = "urn:assay:suite:v1";
 
-/// `predicateType` of a change of the receipt keys.
+/// `predicateType` for a receipt key change.
 pub const KEY: &str = "urn:assay:key:v1";
 
-/// A statement with a predicate of this type.
+/// A statement with a predicate in this type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement<P> {
     /// [`STATEMENT_TYPE`].
     #[serde(rename = "_type")]
     pub r#type: String,
-    /// The subject of the statement: exactly one.
+    /// The statement's subject: exactly one.
     pub subject: [Subject; 1],
-    /// The type of the predicate.
+    /// The predicate's type.
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
     /// The claim.
     pub predicate: P,
 }
 
-/// The subject of a statement.
+/// A statement's subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
@@ -44,7 +44,7 @@ pub struct Subject {
     pub digest: Digest,
 }
 
-/// A digest of a subject.
+/// A subject's digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {
@@ -73,7 +73,7 @@ impl<P> Statement<P> {
 pub enum Figures {
     /// Those over all items of the suite.
     All,
-    /// Those over the open items of a sealed suite.
+    /// Those over a sealed suite's open items.
     Open,
     /// Those over the sealed items, after the close.
     Sealed,
@@ -87,11 +87,11 @@ pub enum Figures {
 pub enum ValueScope {
     /// The job's own predictions.
     ThisSubmission,
-    /// The best of all submissions so far, under a ladder.
+    /// The best submission so far, under a ladder.
     BestSoFar,
 }
 
-/// The claim of a receipt: figures of a job that the platform has disclosed.
+/// A receipt's claim: figures of a job that the platform has disclosed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvalResult {
@@ -117,29 +117,29 @@ pub struct EvalResult {
     pub figures: Figures,
     /// The submissions that `value` covers.
     pub value_scope: ValueScope,
-    /// The value, in units of the metric.
+    /// The value, in metric units.
     pub value: f64,
     /// Its 95 % confidence interval, if it is disclosed.
     pub ci95: Option<[f64; 2]>,
-    /// The method of the interval.
+    /// The interval's method.
     pub ci_method: Option<String>,
-    /// Number of items that the value covers.
+    /// Items that the value covers.
     pub n: i64,
-    /// Number of predictions in the submission.
+    /// Predictions in the submission.
     pub n_submitted: i64,
-    /// Number of items without a prediction.
+    /// Items without a prediction.
     pub n_missing: i64,
-    /// The number of this submission, from 1, of those that share its limits.
+    /// This submission's number, from 1, among those that share its limits.
     pub submission_number: i64,
-    /// The end of the job.
+    /// The job's end.
     pub finished_at: String,
-    /// The time of the statement.
+    /// The statement's time.
     pub issued_at: String,
     /// 16 random bytes in base64url.
     pub nonce: String,
 }
 
-/// The claim of a suite's publication.
+/// The claim about a suite's publication.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuitePublication {
@@ -151,7 +151,7 @@ pub struct SuitePublication {
     pub suite_commitment: String,
     /// The metric.
     pub metric: String,
-    /// Number of items, open and sealed.
+    /// Item count, open and sealed.
     pub n_items: i64,
     /// The disclosure policy.
     pub release: String,
@@ -167,13 +167,13 @@ pub struct SuitePublication {
     pub committed_at: String,
 }
 
-/// A change of the receipt keys.
+/// A receipt key change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyAction {
     /// The key signs from now on.
     Added,
-    /// Statements at this index of the log and later that the key signed are invalid.
+    /// Statements at this index in the log and later that the key signed are invalid.
     Revoked,
 }
 

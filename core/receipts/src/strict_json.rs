@@ -1,4 +1,4 @@
-//! Comparison of JSON documents that were parsed strictly before.
+//! Comparing JSON documents that were parsed strictly before.
 
 use serde_json::Value;
 

@@ -10,19 +10,19 @@ use tlog_tiles::{
     stored_hashes_for_record_hash, tree_hash,
 };
 
-/// The height of a tile.
+/// A tile's height.
 const HEIGHT: u8 = 8;
 
-/// Number of hashes of a full tile, and of entries of a full bundle.
+/// Hashes in a full tile, and entries in a full bundle.
 pub const TILE_WIDTH: u64 = 1 << HEIGHT;
 
-/// The file of the current checkpoint.
+/// The current checkpoint's file.
 pub const CHECKPOINT: &str = "checkpoint";
 
-/// An entry of the log: the SHA-256 of a signed statement.
+/// A log entry: a signed statement's SHA-256.
 pub type Entry = [u8; 32];
 
-/// A file of the log.
+/// A log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// The path below the log's address, such as `tile/0/000.p/3`.
@@ -31,14 +31,14 @@ pub struct File {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the path of a tile: the library's own has the height in addition.
+/// Returns a tile's path: the library's own has the height in addition.
 fn tile_path(tile: &Tile) -> String {
     let path = tile.path();
     let prefix = format!("tile/{HEIGHT}/");
     format!("tile/{}", path.strip_prefix(&prefix).unwrap_or(&path))
 }
 
-/// Returns the path of the bundle with the entries from `number * 256`; `width` is their number.
+/// Returns the path to the bundle with the entries from `number * 256`; `width` is their number.
 pub fn bundle_path(number: u64, width: u32) -> String {
     let tile = tile_path(&Tile::new(HEIGHT, 0, number, width, false));
     format!(
@@ -47,7 +47,7 @@ pub fn bundle_path(number: u64, width: u32) -> String {
     )
 }
 
-/// Returns the paths of the bundles of a tree with this number of entries, in order.
+/// Returns the bundle paths for a tree with this many entries, in order.
 pub fn bundle_paths(size: u64) -> impl Iterator<Item = String> {
     (0..size.div_ceil(TILE_WIDTH)).map(move |number| {
         let width = (size - number * TILE_WIDTH).min(TILE_WIDTH);
@@ -55,7 +55,7 @@ pub fn bundle_paths(size: u64) -> impl Iterator<Item = String> {
     })
 }
 
-/// Reads the entries of a bundle: each has its length in two bytes before it.
+/// Reads a bundle's entries: each has its length in two bytes before it.
 ///
 /// # Errors
 /// If an entry does not have 32 bytes.
@@ -76,14 +76,14 @@ pub fn read_bundle(bytes: &[u8]) -> Result<Vec<Entry>, String> {
         .collect()
 }
 
-/// A growing tree. It keeps only the hashes of the unfinished tiles at its right edge, and the
+/// A growing tree. It keeps only the unfinished tiles' hashes at its right edge, and the
 /// entries that are not published yet.
 #[derive(Default)]
 pub struct GrowingTree {
     size: u64,
     /// By storage index.
     hashes: HashMap<u64, Hash>,
-    /// The entries from `first_kept`, the start of a bundle.
+    /// The entries from `first_kept`, a bundle's start.
     entries: Vec<Entry>,
     first_kept: u64,
 }
@@ -103,7 +103,7 @@ impl HashReader for GrowingTree {
 }
 
 impl GrowingTree {
-    /// Returns the number of entries.
+    /// Returns the entry count.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -129,8 +129,8 @@ impl GrowingTree {
         tree_hash(self.size, self)
     }
 
-    /// Returns the files that a tree has in addition to those of its first `published` entries. They
-    /// must not be forgotten.
+    /// Returns the files that a tree has in addition to those for its first `published` entries.
+    /// They must not be forgotten.
     ///
     /// # Errors
     /// Never, unless the tree is inconsistent.
@@ -159,7 +159,7 @@ impl GrowingTree {
         Ok(files)
     }
 
-    /// Forgets what only the files of complete tiles and bundles have.
+    /// Forgets what only complete tiles' and bundles' files have.
     pub fn forget_complete(&mut self) {
         let size = self.size;
         self.hashes.retain(|index, _| {
@@ -181,11 +181,11 @@ pub struct KnownTiles {
     missing: RefCell<Vec<String>>,
 }
 
-/// The answer of a computation that needs tiles.
+/// The answer from a computation that needs tiles.
 pub enum Found<T> {
     /// The result.
     Complete(T),
-    /// The paths of tiles that must be read and [added](KnownTiles::add) first.
+    /// The tile paths that must be read and [added](KnownTiles::add) first.
     Missing(Vec<String>),
 }
 
@@ -216,7 +216,7 @@ impl KnownTiles {
         self.tiles.insert(path, bytes);
     }
 
-    /// Returns the path from an entry to the root of a tree.
+    /// Returns the path from an entry to a tree's root.
     ///
     /// # Errors
     /// If the tiles do not belong to this root, or the entry is not at this index.

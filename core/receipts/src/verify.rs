@@ -1,4 +1,4 @@
-//! Verification of a receipt, without a network and without trust in the platform.
+//! Verifying a receipt, without a network and without trust in the platform.
 
 use std::fmt;
 use std::io::BufRead;
@@ -28,7 +28,7 @@ use crate::statement::{
 use crate::strict_json::is_same;
 use crate::tree::{GrowingTree, bundle_paths, read_bundle};
 
-/// A step of the verification.
+/// A verification step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The signature is by the key that it names.
@@ -37,11 +37,11 @@ pub enum Step {
     Statement,
     /// The log contains the signature.
     Inclusion,
-    /// The log key signed the tree of the proof.
+    /// The log key signed the proof's tree.
     Checkpoint,
-    /// The receipt key was valid, and a chain of keys leads from the first entry of the log to it.
+    /// The receipt key was valid, and a key chain leads from the log's first entry to it.
     Key,
-    /// The tree continues the one of an earlier checkpoint.
+    /// The tree continues an earlier checkpoint's.
     Consistency,
     /// The receipt is about these predictions.
     Predictions,
@@ -67,7 +67,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The result of a step that did not fail.
+/// A step's result that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passed {
     /// The check succeeded.
@@ -78,17 +78,17 @@ pub enum Passed {
 
 /// The evidence for a receipt.
 pub struct Evidence<'a, R> {
-    /// The JWK set of the receipt keys.
+    /// The receipt keys' JWK set.
     pub keys: &'a [u8],
-    /// The pinned key of the log.
+    /// The log's pinned key.
     pub log_key: &'a str,
     /// `true` accepts a receipt that is not in the log yet.
     pub allows_unlogged: bool,
-    /// An earlier checkpoint, and the folder with the files of the log.
+    /// An earlier checkpoint, and the folder with the log's files.
     pub earlier: Option<(&'a str, &'a Path)>,
     /// Opens the predictions; called once for each step that reads them.
     pub predictions: Option<&'a dyn Fn() -> Result<(R, ContentFormat), String>>,
-    /// The folder with the opening of the suite.
+    /// The folder with the suite's opening.
     pub opening: Option<&'a Path>,
 }
 
@@ -102,7 +102,7 @@ struct Receipt {
     log: Option<LogPlace>,
 }
 
-/// `commitment.json` in the folder of an opening: the response of the platform.
+/// `commitment.json` in an opening's folder: the platform's response.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Commitment {
@@ -373,7 +373,7 @@ struct VerifiedSuite {
     seed: Option<SealSeed>,
 }
 
-/// Checks that a folder opens the commitment of a receipt's suite, which is in the log before the
+/// Checks that a folder opens the commitment for a receipt's suite, which is in the log before the
 /// receipt.
 fn open_suite(
     folder: &Path,
@@ -544,7 +544,7 @@ fn compare_figures(claim: &EvalResult, disclosed: &Score) -> Result<Passed, Stri
     }
 }
 
-/// The answers of a suite, open and sealed ones.
+/// A suite's answers, open and sealed ones.
 struct Tables {
     open: AnswerTable,
     sealed: Option<AnswerTable>,

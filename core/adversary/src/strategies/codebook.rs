@@ -1,9 +1,9 @@
-//! Rounded figures as code words. The predictions for a small group of items give every combination
-//! of their answers different rounded figures. The predictions for all other items do not depend on
+//! Rounded figures as code words. The predictions for a small item group give every combination of
+//! their answers different rounded figures. The predictions for all other items do not depend on
 //! their answers. The same predictions serve one group after the other.
 //!
 //! Large losses change a mean by more than its last decimal: a log loss by up to 34.5 per item, an
-//! rmse by up to 1/√n per unit of the answer, for a prediction at any distance. The rounded figures
+//! rmse by up to 1/√n per answer unit, for a prediction at any distance. The rounded figures
 //! `stderr` and `ci95` are additional digits.
 
 use assay_eval::score::Figures;
@@ -15,10 +15,10 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The maximum number of combinations of answers of one group.
+/// The maximum count of answer combinations in one group.
 const COMBINATIONS_MAX: usize = 512;
 
-/// The maximum number of random draws of predictions for each group size.
+/// The most random prediction draws for each group size.
 const DRAWS_MAX: usize = 3000;
 
 /// Returns `true` if the strategy applies.
@@ -34,7 +34,7 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
         && neutral
 }
 
-/// The predictions for a group of items, and the figures of each combination of answers.
+/// The predictions for an item group, and each answer combination's figures.
 struct Code {
     predictions: Vec<Predicted>,
     /// Sorted by the figures. A combination is a number whose digits, the lowest first, are the
@@ -59,8 +59,8 @@ fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
     Predicted::Probabilities(odds.into_iter().map(|odds| odds / sum).collect())
 }
 
-/// Returns the figures that follow from the losses of all items, in a fixed order, in units of the
-/// last decimal.
+/// Returns the figures that follow from all items' losses, in a fixed order, in units of the last
+/// decimal.
 fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i64> {
     let n = public.n as f64;
     let means = sums.map(|sum| sum / n);
@@ -131,7 +131,7 @@ fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i
 }
 
 impl Code {
-    /// Builds the code of these predictions. Returns `None` if two combinations have the same
+    /// Builds these predictions' code. Returns `None` if two combinations have the same
     /// figures.
     fn of(
         public: &Public,
@@ -190,7 +190,7 @@ impl Code {
     }
 }
 
-/// The seed of the search for predictions, which does not depend on the suite.
+/// The seed for the prediction search, which does not depend on the suite.
 const SEED: u64 = 1;
 
 fn code(public: &Public, numbers: &[f64]) -> Option<(Code, f64)> {
@@ -201,7 +201,7 @@ fn code(public: &Public, numbers: &[f64]) -> Option<(Code, f64)> {
     ))
 }
 
-/// Returns the number of submissions that disclose every answer.
+/// Returns how many submissions disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     if !applies(public, numbers) {
         return None;
@@ -210,7 +210,7 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     Some(public.n.div_ceil(code.predictions.len()) as u32)
 }
 
-/// Decodes the answers of one group of items after the other.
+/// Decodes the answers, one item group after the other.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();

@@ -1,11 +1,11 @@
-//! Counts of correct items, by rank of a ranking and by pair of submissions.
+//! Correct-item counts, by rank and by submission pair.
 //!
-//! The submissions of one organization form a block. Some submissions of the block predict the
-//! first candidate for an item, the others leave the item out. If a ranking's figures disclose the
-//! number of correct items at each of up to ten ranks, each rank has its own items, and a detecting
-//! matrix chooses their submissions. At the first rank, and for labels, a comparison discloses the
-//! number of items that are correct in both submissions: k submissions and their pairs cover
-//! k(k+1)/2 items, each alone in its pair.
+//! One organization's submissions form a block. Some submissions in the block predict the first
+//! candidate for an item, the others leave the item out. If a ranking's figures disclose the
+//! correct-item count at each of up to ten ranks, each rank has its own items, and a detecting
+//! matrix chooses their submissions. At the first rank, and for labels, a comparison discloses how
+//! many items are correct in both submissions: k submissions and their pairs cover k(k+1)/2 items,
+//! each alone in its pair.
 
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
@@ -17,11 +17,11 @@ use crate::platform::{Disclosed, Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The maximum number of ranks whose counts a decoder can distinguish.
+/// The most ranks whose counts a decoder can distinguish.
 const RANKS_MAX: usize = 10;
 
-/// Returns `true` if the strategy applies. Under `rounded`, the decimals must suffice to convert a
-/// share of the items to a count.
+/// Returns `true` if the strategy applies. Under `rounded`, the decimals must suffice to convert an
+/// item share to a count.
 pub fn applies(public: &Public) -> bool {
     let is_counted = match public.policy {
         DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => true,
@@ -33,7 +33,7 @@ pub fn applies(public: &Public) -> bool {
         && matches!(public.metric.family(), Family::Rankings | Family::Labels)
 }
 
-/// Returns the number of ranks whose counts a result discloses.
+/// Returns how many ranks' counts a result discloses.
 fn n_ranks(public: &Public) -> usize {
     let ranks = match public.metric.family() {
         Family::Labels => 1,
@@ -44,7 +44,7 @@ fn n_ranks(public: &Public) -> usize {
     ranks.min(public.metric.cut().get())
 }
 
-/// The size of a block of submissions, which determines the number of disclosed items.
+/// The size of a submission block, which determines the disclosed item count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Plan {
     submissions: usize,
@@ -53,7 +53,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Returns the number of items at the first rank, or of a suite of labels.
+    /// Returns the item count at the first rank, or in a suite with labels.
     fn first(self) -> usize {
         let k = self.submissions;
         if self.with_pairs {
@@ -67,7 +67,7 @@ impl Plan {
         self.first() + (self.ranks - 1) * columns_of(self.submissions)
     }
 
-    /// Returns the number of submissions of the allowance that the block uses.
+    /// Returns how many submissions from the allowance the block uses.
     fn cost(self, comparisons_count: bool) -> usize {
         let k = self.submissions;
         if self.with_pairs && comparisons_count {
@@ -102,7 +102,7 @@ impl Plan {
     }
 }
 
-/// Returns the number of submissions that disclose every answer of a suite with two candidates.
+/// Returns how many submissions disclose every answer in a suite with two candidates.
 /// With more candidates it is the maximum.
 pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u32> {
     if !applies(public) {
@@ -113,7 +113,7 @@ pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u3
     Some((cost * (public.candidates.len() - 1)) as u32)
 }
 
-/// Finds the items of one candidate after the other, the most frequent first. The remaining items
+/// Finds the items, one candidate after the other, the most frequent first. The remaining items
 /// have the last candidate.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
@@ -167,12 +167,12 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     guesses
 }
 
-/// The submissions that count an item of a block, and its rank.
+/// The submissions that count an item in a block, and its rank.
 #[derive(Clone, Copy)]
 enum Place {
     /// Two submissions, possibly the same one, at the first rank.
     Pair(usize, usize),
-    /// A rank, from 0, and the submissions of a column.
+    /// A rank, from 0, and a column's submissions.
     Column(usize, usize),
 }
 
@@ -200,7 +200,7 @@ fn places(plan: Plan, n: usize) -> Vec<Place> {
     first.into_iter().chain(others).take(n).collect()
 }
 
-/// Returns for each item of a block `true` if the item is open and this candidate is its answer.
+/// Returns for each item in a block `true` if the item is open and this candidate is its answer.
 fn read_block(
     platform: &mut Platform<'_>,
     organization: usize,
@@ -247,7 +247,7 @@ fn read_block(
     if !plan.with_pairs {
         return right;
     }
-    // The items of one submission alone: its count without the pairs.
+    // One submission's items alone: its count without the pairs.
     let mut alone: Vec<i64> = column_counts(0);
     for (at, place) in places.iter().enumerate() {
         let Place::Pair(one, other) = *place else {
@@ -259,7 +259,7 @@ fn read_block(
         let Some((_, found)) = platform.compare(organization, jobs[one], jobs[other]) else {
             continue;
         };
-        // Items of other ranks also have scores, except with accuracy.
+        // Items at other ranks also have scores, except with accuracy.
         let scores_ranks = is_ranked && public.metric != Metric::Accuracy;
         let differs = |(place, right): (&Place, &bool)| match place {
             Place::Column(..) => {
@@ -300,7 +300,7 @@ fn weights(ranks: usize) -> Vec<Vec<f64>> {
     ]
 }
 
-/// Returns the number of correct items at each rank.
+/// Returns the correct-item count at each rank.
 fn counts_of(
     public: &Public,
     decoder: Option<&Decoder>,

@@ -1,8 +1,8 @@
 //! Assumed density filtering (after P. S. Maybeck 1982 and T. P. Minka 2001). Each item has a
-//! belief over its candidates. Every disclosed value updates the belief by the likelihood of the
-//! value under each candidate. The sum of the scores of all other items is assumed to be normal.
+//! belief over its candidates. Every disclosed value updates the belief by the value's likelihood
+//! under each candidate. All other items' total score is assumed to be normal.
 //!
-//! The strategy needs a metric that is approximately a mean of item scores. It works with every
+//! The strategy needs a metric that is approximately a mean over item scores. It works with every
 //! policy, as each discloses an interval that contains the value. Under a ladder it is the interval
 //! between two levels, or everything below the next level. The strategy therefore mixes likely and
 //! random guesses in a proportion that reaches the next level with a chosen probability.
@@ -17,11 +17,11 @@ use crate::platform::{Disclosed, Platform};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The minimum probability of a candidate in a belief, because the beliefs of items are not
+/// A candidate's minimum probability in a belief, because items' beliefs are not
 /// independent.
 const MIN_DOUBT: f64 = 0.002;
 
-/// The minimum expected number of times that the remaining submissions reach a level. Below it, the
+/// Least expected times that the remaining submissions reach a level. Below it, the
 /// strategy does not try the level.
 pub(super) const MIN_EXPECTED_HITS: f64 = 0.01;
 
@@ -30,7 +30,7 @@ pub(super) const MIN_EXPECTED_HITS: f64 = 0.01;
 pub(super) enum Draw {
     /// Each guess follows the belief with this probability, and is random otherwise.
     Share(f64),
-    /// About this many of the organization's remaining submissions reach the next level.
+    /// About this many remaining submissions by the organization reach the next level.
     Reach(f64),
 }
 
@@ -62,22 +62,22 @@ pub fn random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guess
     run(platform, random, Draw::Share(0.0))
 }
 
-/// Draws half of the guesses by belief, the others at random.
+/// Draws half the guesses by belief, the others at random.
 pub fn half_random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Share(0.5))
 }
 
-/// Draws submissions so that about one of the remaining ones reaches the next level.
+/// Draws submissions so that about one remaining submission reaches the next level.
 pub fn rare_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(1.0))
 }
 
-/// Draws submissions so that about four of the remaining ones reach the next level.
+/// Draws submissions so that about four remaining submissions reach the next level.
 pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(4.0))
 }
 
-/// Returns the score of an item, higher is better, by guess and by answer. Empty if all scores are
+/// Returns an item's score, higher is better, by guess and by answer. Empty if all scores are
 /// equal.
 pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     let n = public.candidates.len();
@@ -134,22 +134,22 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     if is_constant { Vec::new() } else { table }
 }
 
-/// An interval that contains the sum of all item scores, higher is better.
+/// An interval that contains the total item score, higher is better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Interval {
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// The level of one organization, and the conversion of a value to a sum of scores.
+/// One organization's level, and the conversion from a value to a total score.
 pub(super) struct Reading<'p> {
     public: &'p Public,
     level: u32,
-    /// Half the width of the interval for a value that is disclosed exactly.
+    /// The interval's half width for a value that is disclosed exactly.
     exact: f64,
-    /// The score of a correct guess in a suite with two candidates.
+    /// A correct guess's score in a suite with two candidates.
     right: f64,
-    /// The score of a wrong guess in a suite with two candidates.
+    /// A wrong guess's score in a suite with two candidates.
     wrong: f64,
 }
 
@@ -167,7 +167,7 @@ impl<'p> Reading<'p> {
         }
     }
 
-    /// Returns the sum of the item scores for a value of the metric.
+    /// Returns the total item score for a metric value.
     fn sum(&self, value: f64) -> f64 {
         let mean = match self.public.metric {
             Metric::Rmse => -value * value.abs(),
@@ -177,13 +177,13 @@ impl<'p> Reading<'p> {
         mean * self.public.n_open as f64
     }
 
-    /// Returns the sum of scores at which the next level starts. `None` at the last level.
+    /// Returns the total score at which the next level starts. `None` at the last level.
     pub(super) fn next_level(&self) -> Option<f64> {
         let ladder = self.public.ladder?;
         (self.level < ladder.levels).then(|| self.sum(ladder.value(self.level + 1)))
     }
 
-    /// Returns the interval of the sum that a disclosed result implies.
+    /// Returns the sum's interval that a disclosed result implies.
     pub(super) fn observe(&mut self, disclosed: &Disclosed) -> Interval {
         let value = disclosed.figures.value;
         let ordered = |one: f64, other: f64| Interval {
@@ -229,12 +229,12 @@ impl<'p> Reading<'p> {
     }
 }
 
-/// Returns the density of the standard normal distribution.
+/// Returns the standard normal density.
 fn density(z: f64) -> f64 {
     (-z * z / 2.0).exp() / (2.0 * PI).sqrt()
 }
 
-/// Returns the probability of the standard normal distribution above z. (M. Abramowitz and I. A.
+/// Returns the standard normal probability above z. (M. Abramowitz and I. A.
 /// Stegun 1964, 7.1.26; in the far tail the asymptotic series 7.1.23.)
 pub(super) fn above(z: f64) -> f64 {
     if z < 0.0 {
@@ -270,8 +270,8 @@ pub(super) fn quantile_above(probability: f64) -> f64 {
     low
 }
 
-/// Returns the first and the second derivative, with respect to the mean, of the logarithm of the
-/// probability of an interval.
+/// Returns the first and the second derivative, with respect to the mean, of an interval's
+/// log-probability.
 pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64; 2] {
     let low = (interval.low - mean) / deviation;
     let high = (interval.high - mean) / deviation;
@@ -302,12 +302,12 @@ pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64
     [first / deviation, second / (deviation * deviation)]
 }
 
-/// The state of the attack.
+/// The attack's state.
 struct Filter {
     scores: Vec<Vec<f64>>,
     /// The belief for each item and candidate.
     beliefs: Vec<Vec<f64>>,
-    /// The share of items that are open.
+    /// The open-item share.
     open: f64,
 }
 

@@ -1,11 +1,10 @@
-//! Filtering with covariances: the answers of a suite with two candidates are assumed to be jointly
+//! Filtering with covariances: the answers in a suite with two candidates are assumed to be jointly
 //! normal, with the mean and the covariance given all disclosed values. (R. E. Kalman 1960. An
 //! observed interval updates the distribution by the first two moments of the truncated normal
 //! distribution.)
 //!
 //! Unlike independent beliefs, the covariance records that a whole submission was good, and that
-//! the number of items with each answer is public. Submissions are drawn like those of
-//! [`super::filtering`].
+//! each answer's item count is public. Submissions are drawn as in [`super::filtering`].
 
 use assay_eval::Metric;
 
@@ -17,16 +16,16 @@ use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The threshold of an observation. It is ignored if it moves the mean of its sum by less than this
-/// part of the standard deviation, and reduces the variance by less than this part: an unlikely
-/// level was not reached.
+/// An observation's threshold. It is ignored if it moves its sum's mean by less than this part of
+/// the standard deviation, and reduces the variance by less than this part: an unlikely level was
+/// not reached.
 const NEGLIGIBLE: f64 = 0.05;
 
-/// The number of submissions after which the share of guesses by belief is computed again, even
+/// Submissions after which the share guessed by belief is computed again, even
 /// without a new observation.
 const REPLAN_INTERVAL: u32 = 10;
 
-/// The maximum number of observations per item. More add little information.
+/// The most observations per item. More add little information.
 const OBSERVATIONS_PER_ITEM_MAX: f64 = 1.5;
 
 /// Returns `true` if the strategy applies.
@@ -44,11 +43,11 @@ pub fn applies_without_ladder(public: &Public, numbers: &[f64]) -> bool {
     public.ladder.is_none() && applies(public, numbers)
 }
 
-/// The coarsest unit of a rounded figure, in items, with which [`OBSERVATIONS_PER_ITEM_MAX`]
+/// A rounded figure's coarsest unit, in items, with which [`OBSERVATIONS_PER_ITEM_MAX`]
 /// submissions per item disclose nearly every answer.
 const UNIT_MAX: f64 = 10.0;
 
-/// Returns the number of submissions that disclose nearly every answer, as found by experiment.
+/// Returns how many submissions disclose nearly every answer, as found by experiment.
 /// Most answers are known after one submission per item.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let unit = super::rounding::unit(public.policy)?;
@@ -62,23 +61,23 @@ pub fn random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guess
     run(platform, random, Draw::Share(0.0))
 }
 
-/// Draws submissions so that about one of an organization's remaining ones reaches the next level.
+/// Draws submissions so that about one remaining submission per organization reaches the next level.
 pub fn rare_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(1.0))
 }
 
-/// Draws submissions so that about four of an organization's remaining ones reach the next level.
+/// Draws submissions so that about four remaining submissions per organization reach the next level.
 pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(4.0))
 }
 
-/// The joint distribution of the answers: 1 for the second candidate, 0 for the first.
+/// The answers' joint distribution: 1 for the second candidate, 0 for the first.
 pub(super) struct Joint {
     means: Vec<f64>,
-    /// The prior variance of each item.
+    /// Each item's prior variance.
     variances: Vec<f64>,
-    /// The rank-one updates of the covariance: the diagonal of `variances` plus the outer product
-    /// of each vector, times its factor.
+    /// The covariance's rank-one updates: the diagonal `variances` plus each vector's outer
+    /// product, times its factor.
     updates: Vec<(f64, Vec<f64>)>,
 }
 
@@ -100,7 +99,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 }
 
 impl Joint {
-    /// Creates the distribution of independent answers with these probabilities of the second
+    /// Creates the distribution for independent answers with these probabilities for the second
     /// candidate.
     pub(super) fn new(shares: Vec<f64>) -> Self {
         Self {
@@ -110,12 +109,12 @@ impl Joint {
         }
     }
 
-    /// Returns the mean of an item's answer.
+    /// Returns an item's mean answer.
     pub(super) fn mean(&self, item: usize) -> f64 {
         self.means[item]
     }
 
-    /// Conditions the distribution on the value of a weighted sum of the answers.
+    /// Conditions the distribution on a weighted sum of the answers.
     pub(super) fn observe_sum(&mut self, weights: &[f64], sum: f64) {
         let covariance = self.covariance_with(weights);
         let variance = dot(&covariance, weights);
@@ -185,7 +184,7 @@ impl Joint {
     }
 }
 
-/// A submission as a linear function of the answers.
+/// A submission as a linear function over the answers.
 struct Linear {
     base: f64,
     slopes: Vec<f64>,
@@ -204,7 +203,7 @@ impl Linear {
     }
 }
 
-/// Draws a submission in which this share of the guesses follows the beliefs, and all others are
+/// Draws a submission in which this guess share follows the beliefs, and all others are
 /// random.
 fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
     let of = |(item, (roll, other)): (usize, &(f64, u8))| {
@@ -217,7 +216,7 @@ fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
     rolls.iter().enumerate().map(of).collect()
 }
 
-/// Finds the smallest share of guesses by belief with which `hits` of the remaining submissions
+/// Finds the smallest share guessed by belief with which `hits` remaining submissions
 /// reach the next level on average. A larger share increases the mean and reduces the variance.
 /// Returns `None` if every share is too unlikely to succeed.
 fn share_for(
@@ -260,7 +259,7 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
     let numbers = platform.numbers().to_vec();
     let scores = scores(public, &numbers);
     let mut joint = Joint::new(vec![public.frequencies[1]; public.n]);
-    // The number of items with the second candidate is public.
+    // How many items have the second candidate is public.
     joint.observe_sum(
         &vec![1.0; public.n],
         public.frequencies[1] * public.n as f64,

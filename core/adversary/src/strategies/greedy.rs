@@ -1,15 +1,15 @@
-//! Greedy search: changes a block of guesses, and keeps the change if the platform shows a better
+//! Greedy search: changes a guess block, and keeps the change if the platform shows a better
 //! value. (A. Blum and M. Hardt, "The Ladder", 2015, section 4 on boosting attacks, in blocks.)
 
 use super::guesses::{Guesses, draw_guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 
-/// The number of consecutive submissions without a better value after which the next organization
-/// continues.
+/// The consecutive submission count without a better value after which the next
+/// organization continues.
 const FAILURES_MAX: u32 = 100;
 
-/// Runs the attack with blocks of these sizes in turn. Each organization starts from the best
+/// Runs the attack with these block sizes in turn. Each organization starts from the best
 /// guesses so far.
 fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Guesses {
     let public = platform.public();
@@ -69,7 +69,7 @@ pub fn forty(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, &[40])
 }
 
-/// Changes blocks of 40, 20, 10, 5 and 1 items in turn.
+/// Changes blocks with 40, 20, 10, 5 and 1 items in turn.
 pub fn mixed(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, &[40, 20, 10, 5, 1])
 }

@@ -16,8 +16,8 @@ pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
         .collect()
 }
 
-/// Returns a prediction whose losses do not depend on the answer, for a suite of numbers with two
-/// candidates or a suite of probabilities.
+/// Returns a prediction whose losses do not depend on the answer, for a suite with numbers and two
+/// candidates or a suite with probabilities.
 pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
     let n = public.candidates.len();
     match public.metric.family() {
@@ -26,7 +26,7 @@ pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
     }
 }
 
-/// Returns the losses of a prediction if this candidate is the answer, computed like the scorer
+/// Returns a prediction's losses if this candidate is the answer, computed like the scorer
 /// does: `log_loss` and `brier`, or the absolute and the squared error.
 pub fn losses(predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2] {
     match predicted {

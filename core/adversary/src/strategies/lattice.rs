@@ -1,16 +1,16 @@
-//! Decoding of integer counts from a few real sums: the numbers of correct items at each rank that
+//! Decoding integer counts from a few real sums: the correct-item counts at each rank that
 //! agree with a ranking's figures.
 //!
-//! Each vector of the lattice basis holds a count and the amount that one more item adds to each
+//! Each lattice basis vector holds a count and the amount that one more item adds to each
 //! sum, times a large factor. The basis is reduced (A. K. Lenstra, H. W. Lenstra and L. Lovász
 //! 1982), and rounding finds the lattice point nearest to the observed sums (L. Babai 1986). The
-//! figures have 53 bits and the counts of one submission about 40, so the nearest point is the
+//! figures have 53 bits and one submission's counts about 40, so the nearest point is the
 //! solution.
 
-/// The factor of the sums. An error of 2^-44 in a sum becomes one of 2^-4.
+/// The sums' factor. A 2^-44 error in a sum becomes a 2^-4 error.
 const SCALE: f64 = (1_u64 << 40) as f64;
 
-/// A decoder of the counts from linear figures.
+/// A decoder for the counts from linear figures.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     /// For each figure, the amount that one item at each rank adds to its sum.
@@ -18,7 +18,7 @@ pub struct Decoder {
     stages: Vec<Stage>,
 }
 
-/// A basis that is reduced for one scale of the sums.
+/// A basis that is reduced for one scale.
 #[derive(Debug, Clone)]
 struct Stage {
     scale: f64,
@@ -31,7 +31,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// Returns the coordinates of a vector of counts: the counts, then the scaled sums.
+/// Returns a count vector's coordinates: the counts, then the scaled sums.
 fn image(weights: &[Vec<f64>], counts: &[f64], scale: f64) -> Vec<f64> {
     counts
         .iter()
@@ -40,7 +40,7 @@ fn image(weights: &[Vec<f64>], counts: &[f64], scale: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the Gram-Schmidt vectors of a basis with their squared lengths.
+/// Returns a basis's Gram-Schmidt vectors with their squared lengths.
 fn orthogonal(basis: &[Vec<f64>]) -> Vec<(Vec<f64>, f64)> {
     let mut found: Vec<(Vec<f64>, f64)> = Vec::new();
     for vector in basis {
@@ -61,7 +61,7 @@ fn orthogonal(basis: &[Vec<f64>]) -> Vec<(Vec<f64>, f64)> {
 }
 
 impl Decoder {
-    /// Prepares the decoder of figures with these weights by rank.
+    /// Prepares the decoder for figures with these weights by rank.
     pub fn new(weights: Vec<Vec<f64>>) -> Self {
         let n = weights.first().map_or(0, Vec::len);
         let mut basis: Vec<Vec<f64>> = (0..n)
@@ -103,7 +103,7 @@ impl Decoder {
                 .map(|(weights, sum)| sum - dot(weights, counts))
                 .collect()
         };
-        // The remainder of the sums shrinks from stage to stage as the scale grows.
+        // The sums' remainder shrinks from stage to stage as the scale grows.
         for Stage {
             scale,
             basis,
@@ -135,7 +135,7 @@ impl Decoder {
     }
 }
 
-/// Reduces a basis of counts by the lengths of their images.
+/// Reduces a count basis by its image lengths.
 fn reduce(weights: &[Vec<f64>], basis: &mut [Vec<f64>], scale: f64) {
     let mut at = 1;
     let mut steps = 0;
@@ -194,7 +194,7 @@ mod tests {
             let counts: Vec<i64> = (0..10)
                 .map(|_| (0..50).filter(|_| random.below(2) == 1).count() as i64)
                 .collect();
-            // Disclosed figures are divided by the number of items, as doubles.
+            // Disclosed figures are divided by the item count, as doubles.
             let sum = |weights: &Vec<f64>| {
                 weights
                     .iter()

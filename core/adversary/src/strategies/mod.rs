@@ -1,4 +1,4 @@
-//! The strategies of the attacker. They see only the figures that [`Platform`] discloses, and
+//! The attacker's strategies. They see only the figures that [`Platform`] discloses, and
 //! public facts.
 
 pub mod codebook;

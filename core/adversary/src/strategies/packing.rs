@@ -1,10 +1,10 @@
-//! Many answers in one double: the differences of the losses are powers of a base, so the digits of
+//! Many answers in one double: the loss differences are powers of a base, so the digits of
 //! their sum are the answers. One figure carries about 44 bits.
 //!
 //! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` (two
-//! numbers, a prediction between them) carry the answers; `log_loss` without clip carries any
-//! number of candidates. Each of these figures is disclosed together with every other metric of its
-//! family.
+//! numbers, a prediction between them) carry the answers; `log_loss` without clip carries
+//! arbitrarily many candidates. Each of these figures is disclosed together with every other metric
+//! in its family.
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
@@ -18,7 +18,7 @@ use crate::suite::Public;
 enum Carrier {
     LogLoss,
     Brier,
-    /// The lower and the higher of two numbers.
+    /// The lower and the higher number.
     Mae(f64, f64),
 }
 
@@ -62,10 +62,10 @@ impl Carrier {
         }
     }
 
-    /// Returns the number of items whose answers one submission discloses.
+    /// Returns how many items' answers one submission discloses.
     fn group(self, public: &Public) -> usize {
         let n = public.candidates.len() as f64;
-        // A figure is the mean as a double: the larger the sum of all losses, the fewer bits
+        // A figure is the mean as a double: the larger the total loss, the fewer bits
         // remain.
         let bits = match self {
             Self::LogLoss => 45.0 - (public.n_open as f64 * n.ln() / 693.0).log2().max(0.0),
@@ -74,12 +74,12 @@ impl Carrier {
         (bits / n.log2()).floor().max(1.0) as usize
     }
 
-    /// Returns the prediction that encodes digit `at` of the sum.
+    /// Returns the prediction that encodes the sum's digit `at`.
     fn digit(self, public: &Public, at: usize) -> Predicted {
         let n = public.candidates.len();
         match self {
             Self::LogLoss => {
-                // The losses of the candidates differ by `weight`. The first digit uses most of the
+                // The candidates' losses differ by `weight`. The first digit uses most of the
                 // scale up to 34.5.
                 let weight = 16.0 / (n as f64 - 1.0) / (n as f64).powi(at as i32);
                 let odds: Vec<f64> = (0..n)
@@ -98,7 +98,7 @@ impl Carrier {
         }
     }
 
-    /// Returns a prediction and a base. If the item is open, the loss of the prediction exceeds the
+    /// Returns a prediction and a base. If the item is open, the prediction's loss exceeds the
     /// base by about 2^-at on some scale, for every answer.
     fn member(self, public: &Public, at: usize) -> (Predicted, f64) {
         match self {
@@ -114,7 +114,7 @@ impl Carrier {
                 )
             }
             Self::Mae(low, high) => {
-                // So large that the effect of all answers together is less than the smallest power.
+                // So large that all answers together have less effect than the smallest power.
                 let unit = 4.0 * public.n as f64 * (high - low);
                 (
                     Predicted::Number(
@@ -127,10 +127,10 @@ impl Carrier {
         }
     }
 
-    /// The number of items for which one submission discloses if they are open or sealed.
+    /// The item count whose answers one submission discloses if they are open or sealed.
     const MEMBERS: usize = 43;
 
-    /// Returns the loss of a prediction if this candidate is the answer.
+    /// Returns a prediction's loss if this candidate is the answer.
     fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
         let [log_loss_or_error, brier_or_square] = losses(predicted, candidate, numbers);
         if self == Self::Brier {
@@ -146,7 +146,7 @@ pub fn applies(public: &Public, numbers: &[f64]) -> bool {
     Carrier::of(public, numbers).is_some()
 }
 
-/// Returns the number of submissions that disclose every answer.
+/// Returns how many submissions disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let carrier = Carrier::of(public, numbers)?;
     let members = if public.n > public.n_open {
@@ -157,7 +157,7 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     Some((members + public.n_open.div_ceil(carrier.group(public))) as u32)
 }
 
-/// Decodes the answers of one group of items after the other. If items are sealed, it first
+/// Decodes the answers, one item group after the other. If items are sealed, it first
 /// determines the open items.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
@@ -245,7 +245,7 @@ fn read(
     for item in chosen {
         let losses = losses(*item);
         let least = least(&losses);
-        // Take the largest loss that fits: all later digits together are less than one step of this
+        // Take the largest loss that fits: all later digits together are less than one step in this
         // digit.
         let fitting = losses
             .iter()
@@ -260,7 +260,7 @@ fn read(
     answers
 }
 
-/// Returns the smallest difference of two losses.
+/// Returns the smallest difference between two losses.
 fn step_of(losses: &[f64]) -> f64 {
     let mut sorted = losses.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -270,7 +270,7 @@ fn step_of(losses: &[f64]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Submits predictions with which each of these items adds a power of two if it is open. Returns
+/// Submits predictions with which each item adds a power of two if it is open. Returns
 /// the open items.
 fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -> Vec<usize> {
     let public = platform.public();
@@ -298,8 +298,8 @@ fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -
     let mut rest = Sum::default();
     rest.add(value * disclosed.n as f64);
     rest.add(-base * disclosed.n as f64);
-    // Adjacent weights differ by a factor of two, so half of the smallest weight is the margin for
-    // rounding and for the effect of answers.
+    // Adjacent weights differ by a factor of two, so half the smallest weight is the margin for
+    // rounding and for what answers change.
     let margin = weights.last().map_or(0.0, |weight| weight / 2.0);
     let mut open = Vec::new();
     for (item, weight) in chosen.iter().zip(weights) {

@@ -1,10 +1,10 @@
-//! Every pair of a few submissions as a measurement: the number of items that are correct in both.
-//! Even if the measurements are too few to solve for the answers, the joint distribution of the
-//! answers given all measurements determines most of them.
+//! Every pair among a few submissions as a measurement: how many items are correct in both. Even if
+//! the measurements are too few to solve for the answers, the answers' joint distribution given all
+//! measurements determines most answers.
 //!
 //! Each of k submissions leaves an item out, or predicts a random candidate other than the most
-//! frequent one. Their counts of correct items and all pairwise comparisons give k(k+1)/2 sums of
-//! answers over random sets of items and candidates.
+//! frequent one. Their correct-item counts and all pairwise comparisons give k(k+1)/2 answer sums
+//! over random sets of items and candidates.
 
 use assay_eval::{DisclosurePolicy, Family};
 
@@ -14,7 +14,7 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The maximum number of items times candidates other than the most frequent one. More take too
+/// The maximum item count times candidates other than the most frequent one. More take too
 /// long.
 const UNKNOWNS_MAX: usize = 1500;
 
@@ -29,7 +29,7 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
     allowed && public.is_complete && is_small && public.metric.family() == Family::Labels
 }
 
-/// Measures random sets of items and their intersections in each organization.
+/// Measures random item sets and their intersections in each organization.
 pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     let public = platform.public();
     let n = public.n;
@@ -102,7 +102,7 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     }
     let likeliest = |item: usize| {
         let mean = |candidate: usize| joint.mean((candidate - 1) * n + item);
-        // The probability that the item is open, without that of the other candidates.
+        // The probability that the item is open, without the other candidates'.
         let first = open - (1..=others).map(mean).sum::<f64>();
         (1..=others)
             .fold((0, first), |best, candidate| {

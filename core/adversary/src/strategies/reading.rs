@@ -1,5 +1,5 @@
-//! Decoding of numbers from unbounded losses: two submissions differ at some items by so much that
-//! the difference of their losses is a linear function of those items' answers.
+//! Decoding numbers from unbounded losses: two submissions differ at some items by so much that
+//! their losses differ by a linear function of those items' answers.
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
@@ -49,7 +49,7 @@ fn nearest(numbers: &[f64], number: f64) -> u8 {
         .map_or(0, |(at, _)| at as u8)
 }
 
-/// Returns the number of submissions that disclose every answer.
+/// Returns how many submissions disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let by_squares = squares_apply(public, numbers).then(|| {
         public
@@ -64,8 +64,8 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
         .map(|submissions| submissions as u32 + 1)
 }
 
-/// Moves the prediction of one item after the other from far above all answers to far below. The
-/// sum of absolute errors changes by twice the answer plus a constant. If it does not change, the
+/// Moves the predictions, one item after the other, from far above all answers to far below. The
+/// absolute errors' sum changes by twice the answer plus a constant. If it does not change, the
 /// item is sealed.
 pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
@@ -101,7 +101,7 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     guesses
 }
 
-/// The distances by which the items of a group are moved.
+/// The distances by which a group's items are moved.
 struct Squares {
     /// The distances, the largest first.
     distances: Vec<f64>,
@@ -113,10 +113,10 @@ impl Squares {
         let gap = smallest_gap(numbers);
         let range = high - low;
         let n = public.n as f64;
-        // The gap of a digit exceeds all later digits together.
+        // A digit's gap exceeds all later digits together.
         let base = range / gap + 1.0;
-        // The largest distance makes the loss of the moved items equal to that of all others. The
-        // last digit must exceed the rounding error of the sum.
+        // The largest distance makes the moved items' loss equal to all others'. The
+        // last digit must exceed the sum's rounding error.
         let digits = (gap / range * 2_f64.powi(48) / n.sqrt())
             .log(base)
             .floor()
@@ -129,8 +129,8 @@ impl Squares {
     }
 }
 
-/// Moves the predictions of a group of items by distances that are powers of a base. The sum of
-/// squared errors changes by twice the sum of the answers, each times its distance.
+/// Moves an item group's predictions by distances that are powers of a base. The squared errors'
+/// sum changes by twice the answers' sum, each times its distance.
 pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
@@ -168,7 +168,7 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         rest.add(-sum);
         for (item, distance) in group.zip(&distances) {
             let share = rest.total() / (2.0 * distance);
-            // Half of the last digit's gap, scaled by the ratio of this digit to the last one.
+            // Half of the last digit's gap, scaled by this digit's ratio to the last one.
             let slack = smallest_gap(&numbers) / 2.0 * gap / distance;
             let fitting = numbers
                 .iter()

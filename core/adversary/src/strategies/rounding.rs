@@ -1,4 +1,4 @@
-//! The tightest bounds of the number of correct guesses from all rounded figures of a result. Each
+//! The tightest bounds on the correct-guess count from all rounded figures in a result. Each
 //! figure changes its last decimal at different numbers.
 
 use assay_eval::stats::confidence::wilson;
@@ -7,7 +7,7 @@ use assay_eval::{DisclosurePolicy, Metric};
 use crate::platform::Disclosed;
 use crate::suite::Public;
 
-/// Returns the unit of the last decimal of a policy's figures, if it rounds.
+/// Returns the last decimal's unit in a policy's figures, if it rounds.
 pub fn unit(policy: DisclosurePolicy) -> Option<f64> {
     let DisclosurePolicy::Rounded(decimals) = policy else {
         return None;
@@ -15,8 +15,8 @@ pub fn unit(policy: DisclosurePolicy) -> Option<f64> {
     Some(0.1_f64.powi(i32::from(decimals.get())))
 }
 
-/// Returns the figures that are a mean over items, each with the scores of a correct and of a wrong
-/// guess, for a suite with two candidates and the predictions of [`super::predict`].
+/// Returns the figures that are a mean over items, each with the scores for a correct and a wrong
+/// guess, for a suite with two candidates and [`super::predict`]'s predictions.
 fn means(public: &Public) -> Vec<(String, f64, f64)> {
     let second = |name: &str, k: usize, score: f64| {
         (format!("{name}@{k}"), 1.0, if k > 1 { score } else { 0.0 })
@@ -46,7 +46,7 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
     }
 }
 
-/// Returns the smallest and the largest number of correct guesses with these figures, or `None` if
+/// Returns the smallest and the largest correct-guess count with these figures, or `None` if
 /// no figure is a mean over items.
 pub fn right_guesses(public: &Public, disclosed: &Disclosed) -> Option<(f64, f64)> {
     let unit = unit(public.policy)?;

@@ -1,12 +1,12 @@
 //! Detecting matrices: they assign items to submissions so that few counts determine every item.
 //!
 //! After B. Lindström, "On a combinatorial problem in number theory", Canadian Mathematical
-//! Bulletin 8 (1965). Row A is a non-empty set of bits, written as the integer A. Set S has |S|
-//! columns; column j of S holds a 1 in row A if A ∩ S is one of 2^j chosen subsets of S of odd
-//! size. In the alternating sum over all rows A ⊆ T only the columns of sets S ⊇ T remain, so the
+//! Bulletin 8 (1965). Row A is a non-empty bit set, written as the integer A. Set S has |S|
+//! columns; column j of S holds a 1 in row A if A ∩ S is among 2^j chosen odd-sized subsets of
+//! S. In the alternating sum over all rows A ⊆ T only the columns for sets S ⊇ T remain, so the
 //! sets are decoded from the largest integer to the smallest.
 
-/// A matrix of zeros and ones with distinct images of all 0/1 vectors.
+/// A zero-one matrix with distinct images for all 0/1 vectors.
 #[derive(Debug, Clone)]
 pub struct Detecting {
     rows: usize,
@@ -15,8 +15,8 @@ pub struct Detecting {
     columns: Vec<(usize, usize, Vec<usize>)>,
 }
 
-/// Returns the number of columns of the detecting matrix with this many rows: the number of ones in
-/// the integers 1 to `rows`.
+/// Returns how many columns the detecting matrix has with this many rows: the one bits in the
+/// integers 1 to `rows`.
 pub fn columns_of(rows: usize) -> usize {
     (1..=rows).map(|set| set.count_ones() as usize).sum()
 }
@@ -43,7 +43,7 @@ impl Detecting {
         chosen.binary_search(&((row + 1) & set)).is_ok()
     }
 
-    /// Decodes the counts of all rows. The result is arbitrary for inconsistent counts.
+    /// Decodes all rows' counts. The result is arbitrary for inconsistent counts.
     pub fn decode(&self, counts: &[i64]) -> Vec<bool> {
         let mut rest: Vec<i64> = counts.to_vec();
         let mut found = vec![false; self.columns.len()];
@@ -52,7 +52,7 @@ impl Detecting {
             let size = set.count_ones() as usize;
             let start = end - size;
             let subsets = (1..=set).filter(|subset| subset & set == *subset);
-            // Subsets of odd size have a positive sign: the chosen ones are odd.
+            // Odd-sized subsets have a positive sign: the chosen ones are odd.
             let sum: i64 = subsets
                 .map(|subset| {
                     if subset.count_ones() % 2 == 1 {

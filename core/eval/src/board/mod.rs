@@ -1,5 +1,5 @@
-//! Leaderboards that rank only what the data separate: a test of each pair of entries, a correction
-//! for all tests together, and the tiers and rank intervals that follow.
+//! Leaderboards that rank only what the data separate: a test for each pair of entries, a
+//! correction for all tests together, and the tiers and rank intervals that follow.
 //!
 //! `docs/metrics.md` defines every number.
 

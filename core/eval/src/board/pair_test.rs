@@ -1,4 +1,4 @@
-//! The test of two entries of a board.
+//! The test between two board entries.
 
 use super::sign_flip;
 use crate::compare::{Aggregate, Contribution, Pairs, StoredItems};
@@ -8,7 +8,7 @@ use crate::metric::{Metric, SignificanceTest};
 /// The largest evidence. No threshold is near it, and its p-value is still above 0.
 const EVIDENCE_MAX: f64 = 700.0;
 
-/// The contributions of the items of an entry to its value.
+/// An entry's item contributions to its value.
 pub struct EntryItems {
     items: StoredItems,
     contribution: Contribution,
@@ -17,7 +17,7 @@ pub struct EntryItems {
 }
 
 impl EntryItems {
-    /// Creates the contributions from the values of the items. `value` is the metric over these
+    /// Creates the contributions from the item values. `value` is the metric over these
     /// items, and `has_estimate` says whether its standard error can be estimated.
     pub fn new(metric: Metric, items: &ItemScores, value: f64, has_estimate: bool) -> Self {
         let stored = StoredItems {
@@ -44,7 +44,7 @@ impl EntryItems {
     }
 }
 
-/// The result of the test of two entries: the negative natural logarithm of the p-value, at most
+/// The result of the test between two entries: the p-value's negative natural logarithm, at most
 /// 700. It is negative if the second entry is the better one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence(pub f32);
@@ -58,7 +58,7 @@ impl Evidence {
 
 /// Tests the hypothesis that two entries are equally good, by their values for the same items.
 /// Metrics that are a mean over items, and RMSE by its squared errors, get the sign-flip test,
-/// which is McNemar's for contributions that are 0 or 1. Others get the test of comparisons.
+/// which is McNemar's for contributions that are 0 or 1. Others get the comparison test.
 pub fn test_pair(metric: Metric, first: &EntryItems, second: &EntryItems) -> Evidence {
     if metric.significance_test() == SignificanceTest::Wald {
         let mut pairs = Pairs::new(metric);
@@ -78,7 +78,7 @@ pub fn test_pair(metric: Metric, first: &EntryItems, second: &EntryItems) -> Evi
     let mut differences: Vec<f64> = items
         .filter(|(one, other)| one != other)
         .map(|(one, other)| match metric {
-            // Larger for the larger error, and independent of all other items.
+            // Larger for the larger error, and independent from all other items.
             Metric::Rmse => one * one - other * other,
             _ => one - other,
         })

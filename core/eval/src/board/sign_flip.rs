@@ -1,4 +1,4 @@
-//! The test of paired differences whose signs are random under the hypothesis (R. A. Fisher 1935),
+//! The test for paired differences whose signs are random under the hypothesis (R. A. Fisher 1935),
 //! without random draws: p-values far below 1/10,000 are needed for many pairs.
 
 use std::f64::consts::{LN_2, PI};
@@ -7,21 +7,21 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::compare::mcnemar;
 
-/// The largest number of differences for which the distribution is enumerated.
+/// The most differences for which the distribution is enumerated.
 const ENUMERATED_MAX: usize = 26;
 
-/// The largest number of assignments of signs that are counted one by one.
+/// The most sign assignments that are counted one by one.
 const COUNTED_MAX: u64 = 1 << 20;
 
-/// No p-value of more differences is below this many assignments of signs.
+/// No p-value over more differences is below this many sign assignments.
 const ASSIGNMENTS_MIN: f64 = 1_000.0;
 
-/// Sums that differ by less than this share of the largest possible sum are equal but for rounding.
+/// Sums that differ by less than this part of the largest possible sum are equal but for rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// Returns the two-sided p-value of the sum of these differences, none of which is 0, if each sign
-/// is as likely as the other. It is exact for at most `ENUMERATED_MAX` differences, for differences
-/// of one size, and if few assignments of signs reach the sum. Otherwise it is the saddlepoint
+/// Returns the two-sided p-value for the sum over these differences, none 0, if each sign is as
+/// likely as the other. It is exact for at most `ENUMERATED_MAX` differences, for differences with
+/// one size, and if few sign assignments reach the sum. Otherwise it is the saddlepoint
 /// approximation. Sorts the differences by size, so that their order does not matter.
 pub fn p_value(differences: &mut [f64]) -> f64 {
     differences.sort_unstable_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b)));
@@ -49,10 +49,10 @@ pub fn p_value(differences: &mut [f64]) -> f64 {
         .clamp(ASSIGNMENTS_MIN / assignments, 1.0)
 }
 
-/// Returns the number of assignments of signs whose sum is at least `observed`, which is positive.
+/// Returns how many sign assignments have a sum that is at least `observed`, which is positive.
 /// `None` if there are more than `COUNTED_MAX`.
 fn count_extreme(differences: &[f64], observed: f64) -> Option<u64> {
-    /// Counts the sets of at least one of the sizes, which ascend, whose sum is at most `slack`.
+    /// Counts the non-empty sets with these sizes, which ascend, whose sum is at most `slack`.
     fn count(sizes: &[f64], slack: f64, counted: &mut u64) {
         let n_single = sizes.partition_point(|size| size.abs() <= slack);
         *counted += n_single as u64;
@@ -75,8 +75,8 @@ fn count_extreme(differences: &[f64], observed: f64) -> Option<u64> {
     (counted <= COUNTED_MAX).then_some(counted)
 }
 
-/// Returns the share of all assignments of signs whose absolute sum is at least `observed`: the
-/// number of pairs of a sum of the one half and a sum of the other.
+/// Returns the share among all sign assignments whose absolute sum is at least `observed`: how many
+/// pairs of sums, one from each half, there are.
 fn enumerated(differences: &[f64], observed: f64) -> f64 {
     let total: f64 = differences.iter().map(|d| d.abs()).sum();
     let threshold = observed - ROUNDING * total;
@@ -85,7 +85,7 @@ fn enumerated(differences: &[f64], observed: f64) -> f64 {
     }
     let (one, other) = differences.split_at(differences.len() / 2);
     let (one, other) = (sorted_sums(one), sorted_sums(other));
-    // Each larger sum of the one half reaches the threshold with more sums of the other.
+    // Each larger sum in the one half reaches the threshold with more sums in the other.
     let mut smallest = other.len();
     let mut reached = 0_u64;
     for sum in &one {
@@ -98,7 +98,7 @@ fn enumerated(differences: &[f64], observed: f64) -> f64 {
     2.0 * reached as f64 * (-LN_2 * differences.len() as f64).exp()
 }
 
-/// Returns the sums of all assignments of signs, in ascending order.
+/// Returns all sign assignments' sums, in ascending order.
 fn sorted_sums(differences: &[f64]) -> Vec<f64> {
     let mut sums = vec![0.0];
     for difference in differences {
@@ -106,7 +106,7 @@ fn sorted_sums(differences: &[f64]) -> Vec<f64> {
         let (mut low, mut high) = (0, 0);
         let mut merged = Vec::with_capacity(2 * sums.len());
         while low < sums.len() || high < sums.len() {
-            // The lower copy of the list is never ahead of the higher one.
+            // The list's lower copy is never ahead of the higher one.
             if low < sums.len() && sums[low] - size <= sums[high] + size {
                 merged.push(sums[low] - size);
                 low += 1;
@@ -120,7 +120,7 @@ fn sorted_sums(differences: &[f64]) -> Vec<f64> {
     sums
 }
 
-/// Returns the largest number of which all sizes are multiples, relative to the largest size; 0 if
+/// Returns the greatest common divisor of all sizes, relative to the largest size; 0 if
 /// there is none above a ten-thousandth.
 fn step(differences: &[f64], largest: f64) -> f64 {
     const SMALLEST: f64 = 1e-4;
@@ -147,12 +147,12 @@ fn step(differences: &[f64], largest: f64) -> f64 {
     step
 }
 
-/// Returns the approximate probability that the absolute sum of the sizes with random signs is at
-/// least `observed` (R. Lugannani and S. Rice 1980), with the first continuity correction of
+/// Returns the approximate probability that the sizes' absolute sum with random signs is at
+/// least `observed` (R. Lugannani and S. Rice 1980), with the first continuity correction by
 /// H. E. Daniels (1987) if sums are multiples of `span` apart.
 fn saddlepoint<I: Iterator<Item = f64>>(sizes: impl Fn() -> I, observed: f64, span: f64) -> f64 {
     let variance: f64 = sizes().map(|size| size * size).sum();
-    // The derivative of the cumulant generating function is concave, and its tangent at 0 is above
+    // The cumulant generating function's derivative is concave, and its tangent at 0 is above
     // it. So Newton's method starts below the solution and stays there.
     let mut at = observed / variance;
     for _ in 0..100 {
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the exact p-value of differences that are integers, by convolution.
+    /// Returns the exact p-value for differences that are integers, by convolution.
     fn convolved(differences: &[i32]) -> f64 {
         let total: i32 = differences.iter().map(|d| d.abs()).sum();
         let mut shares = vec![0.0; 2 * total as usize + 1];
@@ -254,7 +254,7 @@ mod tests {
         let mut worst: f64 = 1.0;
         for round in 0..4_000 {
             let n = random.random_range(27..=80);
-            // Few sizes, sizes of one magnitude, and a few sizes that are larger than all others.
+            // Few sizes, sizes in one magnitude, and a few sizes that are larger than all others.
             let size = |random: &mut Xoshiro256PlusPlus| match round % 5 {
                 0 => random.random_range(1..=2),
                 1 => random.random_range(1..=5),

@@ -1,14 +1,14 @@
-//! Tiers and rank intervals from the tests of all pairs.
+//! Tiers and rank intervals from all pairs' tests.
 
 use super::pair_test::Evidence;
 
-/// The level of all tests together: the probability of at least one wrong decision, at most.
+/// The level for all tests together: the probability that at least one decision is wrong, at most.
 const LEVEL: f64 = 0.05;
 
-/// The place of an entry on a board.
+/// An entry's place on a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// The tier, from 1. The entries of a tier are not significantly worse than its best one.
+    /// The tier, from 1. A tier's entries are not significantly worse than its best one.
     pub tier: u32,
     /// The best rank that the tests do not exclude, from 1.
     pub rank_low: u32,
@@ -16,11 +16,11 @@ pub struct Standing {
     pub rank_high: u32,
 }
 
-/// Returns the standings of `m` entries in the given order, which must be by value, the best first.
-/// `evidence(i, j)` is the result of the test of entry `i` against the later entry `j`.
+/// Returns the standings for `m` entries in the given order, which must be by value, the best
+/// first. `evidence(i, j)` is the test result for entry `i` against the later entry `j`.
 ///
-/// The tests are corrected together (S. Holm 1979) at a level of 5 %, so with a probability of 95 %
-/// all rank intervals contain the true ranks (M. Mogstad et al. 2023).
+/// The tests are corrected together (S. Holm 1979) at a 5 % level, so with 95 % probability all
+/// rank intervals contain the true ranks (M. Mogstad et al. 2023).
 pub fn standings(m: usize, evidence: impl Fn(usize, usize) -> Evidence) -> Vec<Standing> {
     let pairs = || (0..m).flat_map(|i| (i + 1..m).map(move |j| (i, j)));
     let threshold = significant_from(m, pairs().map(|(i, j)| evidence(i, j).0.abs()));

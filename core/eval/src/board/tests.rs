@@ -7,7 +7,7 @@ use super::*;
 use crate::item_scores::{ItemScores, ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 
-/// Number of simulated boards of each kind: `TEST_BOARDS`, or 100.
+/// Simulated boards for each kind: `TEST_BOARDS`, or 100.
 fn n_boards() -> u64 {
     std::env::var("TEST_BOARDS").map_or(100, |number| number.parse().unwrap())
 }
@@ -26,7 +26,7 @@ fn assert_on_most(property: &str, count: u64) {
     assert!(count as f64 >= 0.95 * n - error, "{property}: {count}");
 }
 
-/// The contributions of simulated entries.
+/// Simulated entries' contributions.
 #[derive(Debug, Clone, Copy)]
 enum Contributions {
     RightOrWrong,
@@ -45,13 +45,13 @@ impl Contributions {
         .unwrap()
     }
 
-    /// Draws the contribution of an item that the entry gets right with the given probability. Easy
+    /// Draws an item's contribution that the entry gets right with the given probability. Easy
     /// items are easy for all entries.
     fn draw(self, random: &mut Xoshiro256PlusPlus, right: f64) -> f64 {
         let is_right = random.random_bool(right);
         match self {
             Self::RightOrWrong => f64::from(is_right),
-            // The gain of the one right item by its place.
+            // The one right item's gain by its place.
             Self::Graded if is_right => 1.0 / f64::from(random.random_range(2..=11_u32)).log2(),
             Self::Graded => 0.0,
             // A loss with a heavy tail, bounded to 0 to 2.
@@ -71,7 +71,7 @@ fn items(metric: Metric, values: &[f64]) -> EntryItems {
     EntryItems::new(metric, &scores, mean, true)
 }
 
-/// Simulates a board of entries that get each item right with these probabilities on average.
+/// Simulates a board with entries that get each item right with these probabilities on average.
 /// Returns the entries by value, the best first, each with its number and standing.
 fn simulate(
     contributions: Contributions,

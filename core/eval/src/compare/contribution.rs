@@ -1,10 +1,10 @@
-//! The contributions of the items to a job's figure.
+//! The items' contributions to a job's figure.
 
 use crate::metric::Metric;
 use crate::stats::calibration::{self, BINS};
 use crate::stats::compensated_sum::Sum;
 
-/// The stored values of some items of a job.
+/// The stored values for some items in a job.
 pub struct StoredItems {
     /// One value per item: a score, contribution or confidence.
     pub values: Vec<f64>,
@@ -12,7 +12,7 @@ pub struct StoredItems {
     pub rights: Vec<bool>,
 }
 
-/// The figure of a job, accumulated over all of its items.
+/// A job's figure, accumulated over all its items.
 pub struct Aggregate {
     metric: Metric,
     n: usize,
@@ -21,7 +21,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Creates the aggregate of no items.
+    /// Creates the empty aggregate.
     pub fn new(metric: Metric) -> Self {
         Self {
             metric,
@@ -31,7 +31,7 @@ impl Aggregate {
         }
     }
 
-    /// Returns `true` if the contributions of the items depend on the aggregate. Otherwise no items
+    /// Returns `true` if the items' contributions depend on the aggregate. Otherwise no items
     /// need to be added.
     pub const fn is_needed(metric: Metric) -> bool {
         matches!(metric, Metric::Rmse | Metric::Ece)
@@ -52,7 +52,7 @@ impl Aggregate {
         }
     }
 
-    /// Returns the rule for the contribution of each item to the figure.
+    /// Returns the rule for each item's contribution to the figure.
     pub fn contribution(self) -> Contribution {
         match self.metric {
             Metric::Rmse => Contribution::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
@@ -66,7 +66,7 @@ impl Aggregate {
     }
 }
 
-/// The contribution of each item to a job's figure. The mean of the contributions is the figure.
+/// Each item's contribution to a job's figure. The mean of the contributions is the figure.
 pub enum Contribution {
     /// The stored value itself.
     Stored,

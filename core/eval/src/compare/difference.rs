@@ -5,30 +5,30 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::metric::SignificanceTest;
 use crate::stats::confidence::around;
 
-/// The uncertainty of the difference of two jobs' values.
+/// The uncertainty of the difference between two jobs' values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// The standard error, in units of the metric; `None` if it cannot be estimated.
+    /// The standard error, in metric units; `None` if it cannot be estimated.
     pub stderr: Option<f64>,
     /// The 95 % confidence interval; `None` without a standard error.
     pub ci95: Option<[f64; 2]>,
-    /// The name of the method of the interval: `bonett_price`, `normal` or `delta`.
+    /// The name of the interval's method: `bonett_price`, `normal` or `delta`.
     pub ci_method: &'static str,
-    /// The p-value of the hypothesis that the two jobs are equally good.
+    /// The p-value for the hypothesis that the two jobs are equally good.
     pub p_value: f64,
-    /// The name of the test: `mcnemar`, `permutation` or `wald`.
+    /// The test's name: `mcnemar`, `permutation` or `wald`.
     pub p_method: &'static str,
-    /// Number of items whose scores differ; `None` if the items have no scores.
+    /// Items whose scores differ; `None` if the items have no scores.
     pub n_differ: Option<u64>,
-    /// Number of items with which a difference of one [`point`](super::point) would be found in
-    /// four of five comparisons; `None` if it cannot be estimated.
+    /// The item count with which a one-[`point`](super::point) difference would be found in four
+    /// out of five comparisons; `None` if it cannot be estimated.
     pub n_needed: Option<u64>,
 }
 
 impl Difference {
     /// Returns the uncertainty for a suite that discloses rounded figures. It depends on the
-    /// difference of the rounded values and the rounded standard error only, so that it discloses
-    /// nothing else.
+    /// rounded values' difference and the rounded standard error only, so that it discloses nothing
+    /// else.
     pub fn rounded(self, difference: f64, round: impl Fn(f64) -> f64) -> Self {
         Self {
             stderr: self.stderr.map(&round),
@@ -44,7 +44,7 @@ impl Difference {
     }
 }
 
-/// Returns the two-sided p-value of a normal difference with this standard error (A. Wald 1943).
+/// Returns the two-sided p-value for a normal difference with this standard error (A. Wald 1943).
 pub(super) fn wald(difference: f64, stderr: Option<f64>) -> f64 {
     match stderr {
         Some(stderr) if difference != 0.0 => 2.0 * Normal::standard().sf(difference.abs() / stderr),

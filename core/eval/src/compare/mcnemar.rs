@@ -6,10 +6,10 @@ use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use crate::stats::confidence::Z;
 
-/// Returns the 95 % confidence interval of the difference of two shares of the same `n` items.
-/// `more` and `less` are the numbers of items at which the first job and the second job is better.
-/// (D. G. Bonett and R. M. Price, Adjusted Wald confidence interval for a difference of binomial
-/// proportions based on paired data, 2012.)
+/// Returns the 95 % confidence interval for the difference between two shares over the same `n`
+/// items. `more` and `less` count the items at which the first job and the second job is better.
+/// (D. G. Bonett and R. M. Price, Adjusted Wald confidence interval for a difference between
+/// binomial proportions based on paired data, 2012.)
 pub(super) fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
     let share = |count: u64| (count as f64 + 1.0) / (n as f64 + 2.0);
     let more = share(more);
@@ -19,13 +19,13 @@ pub(super) fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
     [(middle - half).max(-1.0), (middle + half).min(1.0)]
 }
 
-/// Returns the p-value of the exact test of Q. McNemar (1947): at each item where the jobs differ,
+/// Returns the p-value for the exact test by Q. McNemar (1947): at each item where the jobs differ,
 /// each is as likely to be the better one.
 pub fn mcnemar(more: u64, less: u64) -> f64 {
     (2.0 * heads_at_most(more.min(less), more + less)).min(1.0)
 }
 
-/// Returns the probability of at most `k` heads in `n` coin flips, where `k` is at most `n` / 2.
+/// Returns the probability for at most `k` heads in `n` coin flips, where `k` is at most `n` / 2.
 fn heads_at_most(k: u64, n: u64) -> f64 {
     // With more flips, the library's distribution function gives up before it converges.
     const FEW: u64 = 1000;
@@ -46,8 +46,8 @@ fn heads_at_most(k: u64, n: u64) -> f64 {
     sum
 }
 
-/// Returns the probability of exactly `k` heads in more than a thousand coin flips, by the
-/// expansion of C. Loader (2000), which does not cancel digits of large numbers.
+/// Returns the probability for exactly `k` heads in more than a thousand coin flips, by the
+/// expansion due to C. Loader (2000), which does not cancel digits in large numbers.
 fn heads_exactly(k: u64, n: u64) -> f64 {
     // The probability is below any p-value that matters.
     if k < 16 {

@@ -1,6 +1,6 @@
-//! The comparison of two jobs over the same items, item by item.
+//! The comparison between two jobs over the same items, item by item.
 //!
-//! A comparison reads the stored values of both jobs twice, some items at a time: first each job
+//! A comparison reads both jobs' stored values twice, some items at a time: first each job
 //! for its [`Aggregate`], then both together for their [`Pairs`]. `docs/metrics.md` defines every
 //! number.
 

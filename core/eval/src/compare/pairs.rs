@@ -1,4 +1,4 @@
-//! The pairs of two jobs' items, and what follows from them.
+//! Two jobs' item pairs, and what follows from them.
 
 use super::contribution::{Contribution, StoredItems};
 use super::difference::{Difference, wald};
@@ -8,22 +8,22 @@ use crate::metric::{Family, Metric, SignificanceTest};
 use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{Z, around};
 
-/// The 80 % quantile of the normal distribution, for a power of 80 %.
+/// The normal distribution's 80 % quantile, for 80 % power.
 const Z_POWER: f64 = 0.841_621_233_572_914_3;
 
-/// The items of two jobs, pair by pair.
+/// Two jobs' items, pair by pair.
 pub struct Pairs {
     metric: Metric,
     test: SignificanceTest,
     n: u64,
-    /// Numbers of items at which the first job and the second job is better, for McNemar's test.
+    /// Item counts at which the first job and the second job is better, for McNemar's test.
     more: u64,
     less: u64,
     n_differ: u64,
-    /// The sum of the differences of the contributions, and of their squares.
+    /// The sum over the contributions' differences, and over their squares.
     sum: Sum,
     squares: Sum,
-    /// The sum of the differences of the permutation test.
+    /// The sum over the permutation test's differences.
     permuted_sum: Sum,
     permutation_test: PermutationTest,
 }
@@ -45,7 +45,7 @@ impl Pairs {
         }
     }
 
-    /// Adds the next items of both jobs, each with the contributions to its job's figure.
+    /// Adds both jobs' next items, each with the contributions to its job's figure.
     pub fn add(
         &mut self,
         (one, of_one): (&StoredItems, &Contribution),
@@ -74,7 +74,7 @@ impl Pairs {
                 SignificanceTest::Permutation => {
                     let permuted = match self.metric {
                         // The contribution depends on all items. The squared error does not, and
-                        // RMSE grows with the sum of the squared errors.
+                        // RMSE grows with the squared errors' sum.
                         Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
                         _ => difference,
                     };
@@ -86,8 +86,8 @@ impl Pairs {
         }
     }
 
-    /// Returns the uncertainty of the difference of the two values. `point` is the difference that
-    /// the suite should be able to find. If one of the values has no estimate, `has_estimates` is
+    /// Returns the uncertainty of the difference between the two values. `point` is the difference
+    /// that the suite should be able to find. If a value has no estimate, `has_estimates` is
     /// `false`, and the difference has no standard error either.
     pub fn finish(self, difference: f64, point: f64, has_estimates: bool) -> Difference {
         let Self {
@@ -145,8 +145,8 @@ impl Pairs {
     }
 }
 
-/// Returns the size of one point: 0.01 for metrics with a largest value, otherwise a hundredth of
-/// the larger of the two values.
+/// Returns one point's size: 0.01 for metrics with a largest value, otherwise a hundredth of the
+/// larger value.
 pub fn point(metric: Metric, value_a: f64, value_b: f64) -> f64 {
     if metric.takes_clip() {
         value_a.max(value_b) / 100.0

@@ -1,4 +1,4 @@
-//! The permutation test of paired differences: if two jobs are equally good, each difference has
+//! The permutation test for paired differences: if two jobs are equally good, each difference has
 //! either sign with the same probability (R. A. Fisher 1935).
 
 use std::collections::HashMap;
@@ -7,34 +7,34 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_distr::{Binomial, Distribution as _, StandardNormal};
 
-/// Number of random assignments of signs. The p-value is a multiple of 1/10,000.
+/// Random sign assignments. The p-value is a multiple of 1/10,000.
 const DRAWS: u64 = 9_999;
 
-/// The largest number of differences for which all assignments are enumerated.
+/// The most differences for which all assignments are enumerated.
 const ENUMERATED_MAX: u64 = 13;
 
-/// Number of distinct sizes that are stored, the largest ones. The sum of the smaller differences
-/// is approximated by a normal distribution: no square of them exceeds 1/512 of the variance, so
-/// the approximation changes no probability by more than 5e-5 (W. Feller, on the expansion of F. Y.
+/// Distinct sizes that are stored, the largest ones. The smaller differences' sum is
+/// approximated by a normal distribution: no square exceeds 1/512 of the variance, so
+/// the approximation changes no probability by more than 5e-5 (W. Feller, on the expansion by F. Y.
 /// Edgeworth, whose odd terms vanish here).
 const SIZES_MAX: usize = 512;
 
-/// The seed of the random assignments: fixed, so that a comparison is reproducible.
+/// The seed for the random assignments: fixed, so that a comparison is reproducible.
 const SEED: u64 = 1;
 
-/// The sizes of the differences that are not 0, and the test over them.
+/// The difference sizes that are not 0, and the test over them.
 #[derive(Default)]
 pub struct PermutationTest {
-    /// Number of differences by size. The key is the bits of the size.
+    /// Difference counts by size. The key is the size's bits.
     sizes: HashMap<u64, u64>,
     /// The smallest size that is stored.
     least: f64,
-    /// The sum of the squares of the differences that are not stored.
+    /// The squares' sum over the differences that are not stored.
     rest_variance: f64,
 }
 
 impl PermutationTest {
-    /// Adds a difference of this size.
+    /// Adds a difference with this size.
     pub fn add(&mut self, size: f64) {
         if size < self.least {
             self.rest_variance += size * size;
@@ -66,10 +66,10 @@ impl PermutationTest {
         sizes
     }
 
-    /// Returns the probability that the absolute sum of the differences is at least `observed`.
+    /// Returns the probability that the differences' absolute sum is at least `observed`.
     pub fn p_value(&self, observed: f64) -> f64 {
         let sizes = self.by_size();
-        // Tolerates the rounding of an equal sum.
+        // Tolerates an equal sum's rounding.
         let threshold = observed
             - 1e-12
                 * sizes
@@ -89,7 +89,7 @@ impl PermutationTest {
     }
 }
 
-/// Returns the share of all assignments of signs whose absolute sum is at least `threshold`.
+/// Returns the share among all sign assignments whose absolute sum is at least `threshold`.
 fn enumerate(sizes: &[(f64, u64)], threshold: f64) -> f64 {
     let sizes: Vec<f64> = sizes
         .iter()
@@ -115,15 +115,15 @@ fn enumerate(sizes: &[(f64, u64)], threshold: f64) -> f64 {
 
 /// An iterator over sums with random signs.
 struct RandomSums {
-    /// Sizes of one difference each.
+    /// Sizes with one difference each.
     single: Vec<f64>,
-    /// Sizes of 2 to 64 differences: the number of positive ones is the number of ones among as
-    /// many random bits.
+    /// Sizes with 2 to 64 differences: the positive count is the one-bit count among as many
+    /// random bits.
     few: Vec<(f64, u64)>,
-    /// Sizes of more differences: the number of positive ones is one draw from a binomial
+    /// Sizes with more differences: the positive count is one draw from a binomial
     /// distribution.
     many: Vec<(f64, u64, Binomial)>,
-    /// The standard deviation of the sum of the differences that are not stored.
+    /// The standard deviation of the sum over the differences that are not stored.
     rest_stddev: f64,
     random: Xoshiro256PlusPlus,
 }
@@ -165,7 +165,7 @@ impl Iterator for RandomSums {
         let mut sum = 0.0;
         for sizes in self.single.chunks(64) {
             let signs = self.random.next_u64();
-            // The sign is the highest bit of the float, which avoids branches that cannot be
+            // The sign is the float's highest bit, which avoids branches that cannot be
             // predicted.
             sum += sizes
                 .iter()

@@ -16,7 +16,7 @@ fn stored(values: Vec<f64>) -> StoredItems {
     }
 }
 
-/// Compares two jobs with these stored values, in pieces of seven items.
+/// Compares two jobs with these stored values, in pieces with seven items.
 fn compare(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
     let mut pairs = Pairs::new(metric);
     let contribution = |values: &[f64]| {
@@ -122,7 +122,7 @@ fn job_does_not_differ_from_itself() {
     }
 }
 
-/// Measures the coverage: the share of random samples whose interval contains the true difference.
+/// Measures the coverage: the random-sample share whose interval contains the true difference.
 #[test]
 fn interval_of_shares_keeps_its_coverage() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
@@ -149,7 +149,7 @@ fn interval_of_shares_keeps_its_coverage() {
     }
 }
 
-/// Returns the two-sided p-value of a standard normal sum.
+/// Returns the two-sided p-value for a standard normal sum.
 fn normal_p_value(z: f64) -> f64 {
     use statrs::distribution::{ContinuousCDF as _, Normal};
     2.0 * Normal::standard().sf(z)
@@ -208,7 +208,7 @@ fn mcnemar_is_exact_for_any_n() {
     assert!(mcnemar(3, 5_000) < 1e-300);
 }
 
-/// A larger error at one item of many is no evidence, however large it is.
+/// A larger error at one item among many is no evidence, however large it is.
 #[test]
 fn one_differing_item_is_no_evidence() {
     let mut a = vec![1.0; 1000];
@@ -265,7 +265,7 @@ fn no_interval_without_estimates() {
 
 #[test]
 fn equal_sizes_agree_with_mcnemar() {
-    // 10,000 differences of the same size: the permutation test is McNemar's test.
+    // 10,000 differences with the same size: the permutation test is McNemar's test.
     let mut test = PermutationTest::default();
     let more = 5_090_u64;
     let less = 4_910;

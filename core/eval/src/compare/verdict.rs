@@ -1,4 +1,4 @@
-//! The verdict of a comparison: which job is better, and whether chance explains it.
+//! A comparison's verdict: which job is better, and whether chance explains it.
 
 use crate::text;
 
@@ -14,10 +14,10 @@ pub enum Side {
     B,
 }
 
-/// Which of two jobs is better, and whether chance explains it.
+/// Which job is better, and whether chance explains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
-    /// Set if a smaller value of the metric is better.
+    /// Set if a smaller metric value is better.
     pub lower_is_better: bool,
     /// The job with the better value; `None` if the values are equal.
     pub better: Option<Side>,
@@ -28,7 +28,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict for the value of the first job minus that of the second, and the p-value.
+    /// Returns the verdict for the first job's value minus the second's, and the p-value.
     pub fn new(lower_is_better: bool, difference: f64, p_value: f64) -> Self {
         let better = match difference {
             0.0 => None,
@@ -44,7 +44,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict in words. `metric` is the name of the metric.
+    /// Returns the verdict in words. `metric` is the metric's name.
     pub fn sentence(self, metric: &str) -> String {
         let letter = match self.better {
             None => return String::from("Both jobs have the same value."),
@@ -65,7 +65,7 @@ impl Verdict {
     }
 }
 
-/// Returns the direction of a metric in words.
+/// Returns a metric's direction in words.
 pub const fn direction(lower_is_better: bool) -> &'static str {
     if lower_is_better {
         "smaller is better"

@@ -4,15 +4,15 @@ use std::fmt;
 
 use super::format::{Bits, Codes, ItemScores, Kind};
 
-/// The largest number of distinct values in a dictionary. With more, the codes are the values
+/// The most distinct values in a dictionary. With more, the codes are the values
 /// themselves.
 const DICTIONARY_MAX: usize = 1 << 14;
 
-/// The largest number of items whose values outside a dictionary are stored with 64 bits. With more
+/// The most items whose values outside a dictionary are stored with 64 bits. With more
 /// items, values of [`Kind::Scores`] and [`Kind::Hits`] are rounded to 32 bits.
 pub(super) const EXACT_MAX: usize = 1 << 22;
 
-/// The values of all items of a job, while they are set.
+/// All item values of a job, while they are set.
 #[derive(Debug)]
 pub struct ItemScoresBuilder {
     scores: ItemScores,
@@ -31,10 +31,10 @@ impl fmt::Debug for Lookup {
 }
 
 impl Lookup {
-    /// Number of slots: at least twice [`DICTIONARY_MAX`], so that a free slot is near.
+    /// Slot count: at least twice [`DICTIONARY_MAX`], so that a free slot is near.
     const SLOTS: usize = 1 << 15;
 
-    /// Code of a free slot.
+    /// A free slot's code.
     const FREE: u16 = u16::MAX;
 
     fn of(dictionary: &[f64]) -> Self {
@@ -46,7 +46,7 @@ impl Lookup {
         lookup
     }
 
-    /// Returns the slot of a value, or the free slot where it belongs.
+    /// Returns a value's slot, or the free slot where it belongs.
     fn slot(&self, bits: u64) -> usize {
         let mut at = (bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize;
         while self.0[at].1 != Self::FREE && self.0[at].0 != bits {
@@ -88,12 +88,12 @@ impl ItemScoresBuilder {
         }
     }
 
-    /// Returns the meaning of the values.
+    /// Returns the values' meaning.
     pub fn kind(&self) -> Kind {
         self.scores.kind
     }
 
-    /// Returns the number of items.
+    /// Returns the item count.
     pub fn len(&self) -> usize {
         self.scores.n
     }
@@ -219,7 +219,7 @@ impl ItemScoresBuilder {
             .enumerate()
             .for_each(|(new, old)| new_codes[*old] = new as u16);
         match &mut scores.codes {
-            // The dictionary of bits is 0, 1: it is sorted. The others have none.
+            // The bit dictionary is 0, 1: it is sorted. The others have none.
             Codes::Bit(_) | Codes::U32(_) | Codes::F32(_) | Codes::F64(_) => return scores,
             Codes::U8(_) | Codes::U16(_) if order.is_empty() => return scores,
             Codes::U8(codes) => codes

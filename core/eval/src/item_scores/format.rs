@@ -1,4 +1,4 @@
-//! The object that stores the values of all items of a job.
+//! The object that stores all item values of a job.
 //!
 //! All numbers are little-endian. An object is, in this order:
 //!
@@ -10,23 +10,23 @@
 //! | predicted | one bit per item: the item has a prediction |
 //! | right | one bit per item, only with [`Kind::Hits`] and [`Kind::Confidences`]: the predicted label is right |
 //!
-//! The first item of a byte is its lowest bit. As all codes have one width, the values of
-//! consecutive items are one range of the object.
+//! A byte's first item is its lowest bit. As all codes have one width, consecutive items' values
+//! are one range in the object.
 
 use std::ops::Range;
 
 use crate::error::Corrupt;
 
-/// Length of the header, in bytes.
+/// Header length, in bytes.
 pub const HEADER_BYTES: u64 = 64;
 
 const MAGIC: [u8; 8] = *b"ASSAYIS1";
 
-/// Place of the checksum in the header. The checksum is computed with these bytes as 0; the bytes
+/// The checksum's place in the header. The checksum is computed with these bytes as 0; the bytes
 /// after it are 0.
 const CHECKSUM: Range<usize> = 24..28;
 
-/// The meaning of an item's stored value. The discriminants are written to disk and never change.
+/// The meaning that an item's stored value has. The discriminants are written to disk and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -35,9 +35,9 @@ pub enum Kind {
     /// The item's contribution to a metric over all items, and whether the predicted label is
     /// right.
     Hits = 1,
-    /// The item's contribution to a metric over all items. The mean of the contributions is the
-    /// metric, and their spread is that of the metric: each is the metric plus the item's influence
-    /// on it (F. R. Hampel 1974).
+    /// The item's contribution to a metric over all items. The contributions' mean is the metric,
+    /// and their spread is the metric's: each is the metric plus the item's influence on it (F. R.
+    /// Hampel 1974).
     Parts = 2,
     /// The largest probability, or −1 without a prediction, and whether the most probable label is
     /// right.
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// The width of the codes. The discriminants are written to disk and never change.
+/// The codes' width. The discriminants are written to disk and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Width {
@@ -105,7 +105,7 @@ impl Width {
 pub(super) struct Bits(pub(super) Vec<u8>);
 
 impl Bits {
-    /// Returns bits for `n` items, none of them set.
+    /// Returns bits for `n` items, none set.
     pub(super) fn new(n: usize) -> Self {
         Self(vec![0; n.div_ceil(8)])
     }
@@ -150,7 +150,7 @@ impl Codes {
     }
 }
 
-/// The stored values of all items of a job. They never change.
+/// All stored item values of a job. They never change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemScores {
     pub(super) kind: Kind,
@@ -163,12 +163,12 @@ pub struct ItemScores {
 }
 
 impl ItemScores {
-    /// Returns the meaning of the values.
+    /// Returns the values' meaning.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the number of items.
+    /// Returns the item count.
     pub fn len(&self) -> usize {
         self.n
     }
@@ -203,7 +203,7 @@ impl ItemScores {
         }
     }
 
-    /// Returns the length of the object that [`ItemScores::write`] writes, in bytes.
+    /// Returns the object's length that [`ItemScores::write`] writes, in bytes.
     pub fn encoded_len(&self) -> u64 {
         let codes = (self.n as u64 * self.codes.width().bits()).div_ceil(8);
         let bits = self.predicted.0.len() + self.right.0.len();
@@ -258,17 +258,17 @@ impl ItemScores {
     }
 }
 
-/// The error of every object that cannot be read.
+/// The error for every object that cannot be read.
 pub(super) fn corrupt() -> Corrupt {
     Corrupt::new("the stored item scores of a job are corrupt")
 }
 
-/// The header of an object, which gives the place of every section.
+/// An object's header, which gives every section's place.
 #[derive(Debug, Clone)]
 pub struct Header {
-    /// The meaning of the values.
+    /// The values' meaning.
     pub kind: Kind,
-    /// Number of items, at most 2,147,483,647.
+    /// Item count, at most 2,147,483,647.
     pub n: u64,
     pub(super) width: Width,
     dictionary_entries: u64,
@@ -299,7 +299,7 @@ impl Header {
         })
     }
 
-    /// Checks the checksum of a whole object. Bytes after its end are ignored.
+    /// Checks a whole object's checksum. Bytes after its end are ignored.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Corrupt> {
         let body = bytes
             .get(HEADER_BYTES as usize..self.end() as usize)
@@ -315,12 +315,12 @@ impl Header {
         }
     }
 
-    /// Returns the byte range of the dictionary.
+    /// Returns the dictionary's byte range.
     pub fn dictionary_range(&self) -> Range<u64> {
         HEADER_BYTES..HEADER_BYTES + 8 * self.dictionary_entries
     }
 
-    /// Returns the byte ranges of the codes of these items, and of their "right" bits if the kind
+    /// Returns the byte ranges for these items' codes, and for their "right" bits if the kind
     /// has them.
     pub fn ranges(&self, items: Range<u64>) -> (Range<u64>, Option<Range<u64>>) {
         (self.codes_range(items.clone()), self.right_range(items))
@@ -345,7 +345,7 @@ impl Header {
     }
 }
 
-/// Returns the byte range of these items in a section that starts at `start` and has `bits` bits
+/// Returns these items' byte range in a section that starts at `start` and has `bits` bits
 /// per item.
 fn section(start: u64, bits: u64, items: Range<u64>) -> Range<u64> {
     start + items.start * bits / 8..start + (items.end * bits).div_ceil(8)

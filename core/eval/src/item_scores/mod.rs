@@ -1,4 +1,4 @@
-//! The stored values of the items of a succeeded job: as little as a comparison of two jobs over
+//! The stored values of a succeeded job's items: as little as a comparison between two jobs over
 //! the same items needs.
 //!
 //! A job builds them with [`ItemScoresBuilder`]. The finished [`ItemScores`] are written as one

@@ -1,4 +1,4 @@
-//! Reading a stored object: as a whole, or the values of some items from ranges of it.
+//! Reading a stored object: as a whole, or some items' values from its ranges.
 
 use std::ops::Range;
 
@@ -50,8 +50,8 @@ impl Header {
         Ok(numbers(entries).map(f64::from_le_bytes).collect())
     }
 
-    /// Returns the values of these items, whose meaning is [`Header::kind`]. `first` is the object
-    /// from its start to the end of the dictionary; `codes` is the content of the first of
+    /// Returns these items' values, whose meaning is [`Header::kind`]. `first` is the object
+    /// from its start to the dictionary's end; `codes` is the content of the first range in
     /// [`Header::ranges`].
     pub fn values(
         &self,
@@ -90,8 +90,8 @@ impl Header {
         }
     }
 
-    /// Returns for each of these items whether its label is right. `right` is the content of the
-    /// second of [`Header::ranges`].
+    /// Returns for each item whether its label is right. `right` is the content of the second range
+    /// in [`Header::ranges`].
     pub fn rights(&self, items: Range<u64>, right: &[u8]) -> Result<Vec<bool>, Corrupt> {
         bits(items, right).collect()
     }
@@ -112,12 +112,12 @@ impl Header {
     }
 }
 
-/// Splits bytes into numbers of `N` bytes. An incomplete last number is left out.
+/// Splits bytes into `N`-byte numbers. An incomplete last number is left out.
 fn numbers<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
     bytes.as_chunks().0.iter().copied()
 }
 
-/// Returns the bits of these items. The bit of the first item is in the first byte.
+/// Returns these items' bits. The first item's bit is in the first byte.
 fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool, Corrupt>> {
     let first = items.start / 8;
     items.map(move |item| {

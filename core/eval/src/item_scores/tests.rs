@@ -17,7 +17,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads the scores of a page of items from ranges, as the API does.
+/// Reads the scores for an item page from ranges, as the API does.
 fn page(bytes: &[u8], items: Range<u64>) -> Vec<f64> {
     let header = Header::read(bytes).unwrap();
     let (codes, right) = header.ranges(items.clone());
@@ -35,7 +35,7 @@ fn page(bytes: &[u8], items: Range<u64>) -> Vec<f64> {
     header.scores(values, &rights)
 }
 
-/// Scores of which every seventh has no prediction, set from the last item to the first.
+/// Scores, where every seventh has no prediction, set from the last item to the first.
 fn scores(n: usize, few_values: bool, worst: f64, value: &dyn Fn(usize) -> f64) -> ItemScores {
     let mut scores = ItemScoresBuilder::new(Kind::Scores, n, worst, few_values);
     for item in (0..n).rev().filter(|item| item % 7 != 3) {
@@ -193,7 +193,7 @@ fn hits(n: usize) -> ItemScores {
     scores.finish()
 }
 
-/// Nine items, of which three are predicted.
+/// Nine items; three are predicted.
 fn nine(kind: Kind, worst: f64) -> ItemScores {
     let mut scores = ItemScoresBuilder::new(kind, 9, worst, false);
     for item in [8, 1, 4] {
@@ -264,7 +264,7 @@ fn small_objects_are_written_byte_for_byte() {
     }
 }
 
-/// SHA-256 of objects whose width depends on the number of items and of distinct values, as above.
+/// SHA-256 for objects whose width depends on the item count and the distinct values, as above.
 #[test]
 fn large_objects_are_written_byte_for_byte() {
     let reciprocal = |item: usize| 1.0 / (item + 1) as f64;

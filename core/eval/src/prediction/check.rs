@@ -1,4 +1,4 @@
-//! The check of an inline submission.
+//! Checks an inline submission.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,19 +27,19 @@ impl From<Malformed> for Rejected {
     }
 }
 
-/// The result of checking a valid submission.
+/// The result for a valid submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// Number of elements. Those with a prediction have distinct items.
+    /// Element count. Those with a prediction have distinct items.
     pub n_items: i64,
-    /// SHA-256 of the sequence of item ids and values. White space, escapes and ignored fields of
-    /// the JSON do not change it; the order and the content of the predictions do.
+    /// SHA-256 over the item ids and values, in order. White space, escapes and ignored fields in
+    /// the JSON do not change it; the predictions' order and content do.
     pub digest: [u8; 32],
 }
 
 /// Checks a whole submission for a suite with this metric.
 ///
-/// Returns the first [`FIELD_ERRORS_MAX`] errors of the predictions together, with paths such as
+/// Returns the predictions' first [`FIELD_ERRORS_MAX`] errors together, with paths such as
 /// `predictions[3].item_id`.
 pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
     let (n_items, digest) = check_with(json, metric, Some(SubmissionDigest::default()))?;
@@ -47,7 +47,7 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
     Ok(Checked { n_items, digest })
 }
 
-/// Checks a whole submission as [`check`] does, without a digest. Returns the number of predictions.
+/// Checks a whole submission as [`check`] does, without a digest. Returns the prediction count.
 pub fn check_and_count(json: &[u8], metric: &Metric) -> Result<i64, Rejected> {
     let (n_items, _) = check_with(json, metric, None)?;
     Ok(n_items)
@@ -85,12 +85,12 @@ fn check_with(
     }
 }
 
-/// Collects errors, the first prediction of each item, and the digest.
+/// Collects errors, each item's first prediction, and the digest.
 struct Checker<'a> {
     metric: Metric,
     errors: Vec<FieldError>,
     first_index: HashMap<Cow<'a, str>, usize>,
-    /// Number of elements with an error instead of a prediction.
+    /// Elements with an error instead of a prediction.
     n_failed: i64,
     digest: Option<SubmissionDigest>,
 }
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Returns the errors of one prediction for a metric, as `path reason`.
+    /// Returns one prediction's errors for a metric, as `path reason`.
     fn value_errors(metric: &str, prediction: &str) -> Vec<String> {
         let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
         match check(json.as_bytes(), &metric.parse().unwrap()) {

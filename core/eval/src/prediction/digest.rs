@@ -1,10 +1,10 @@
-//! The digest of a submission.
+//! A submission's digest.
 
 use sha2::{Digest as _, Sha256};
 
 use super::value::{Prediction, Value};
 
-/// The SHA-256 of a sequence of predictions. Every string and list is preceded by its length, so
+/// The SHA-256 over a prediction sequence. Every string and list is preceded by its length, so
 /// that no two sequences have the same encoding.
 #[derive(Default)]
 pub struct SubmissionDigest {
@@ -13,7 +13,7 @@ pub struct SubmissionDigest {
 }
 
 impl SubmissionDigest {
-    /// Returns the digest of the predictions that were added.
+    /// Returns the digest over the predictions that were added.
     pub fn finish(self) -> [u8; 32] {
         self.hash.finalize().into()
     }

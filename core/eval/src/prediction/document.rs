@@ -7,10 +7,10 @@ use super::stream::{Layout, Stream, is_white};
 use super::table::{CellForm, Table};
 use crate::csv::CsvReader;
 
-/// Number of bytes after which the form is decided at the latest.
+/// Bytes after which the form is decided at the latest.
 const DECIDED_AFTER: usize = 64 * 1024;
 
-/// The form of a document, for one whose beginning does not show it.
+/// A document's form, for one whose beginning does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextForm {
     /// JSON: one object a line, or one array.
@@ -20,7 +20,7 @@ pub enum TextForm {
 }
 
 /// Reads predictions from bytes as they arrive, and passes each one to a [`PredictionSink`], or its
-/// errors. The beginning decides the form: `[` starts an array, `{` starts lines of JSON, and a first
+/// errors. The beginning decides the form: `[` starts an array, `{` starts JSON lines, and a first
 /// line with the cell `item_id` starts CSV.
 pub struct Document {
     declared: TextForm,
@@ -36,7 +36,7 @@ enum State {
 }
 
 impl Document {
-    /// Creates the reader of an empty document.
+    /// Creates an empty document's reader.
     pub fn new(declared: TextForm, cells: CellForm) -> Self {
         Self {
             declared,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::error::FieldError;
 
-    /// Returns the number of predictions in a document, or the first error.
+    /// Returns the prediction count in a document, or the first error.
     fn read(declared: TextForm, document: &[u8], size: usize) -> Result<usize, String> {
         let (mut n, mut errors) = (0, Vec::new());
         let mut sink = sink_fn(|row: Result<Prediction<'_, '_>, FieldError>| {

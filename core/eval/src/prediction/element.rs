@@ -1,4 +1,4 @@
-//! One element of a submission while it is read. The fast path and the slow path both fill it.
+//! One element in a submission while it is read. The fast path and the slow path both fill it.
 
 use std::borrow::Cow;
 use std::mem;
@@ -8,7 +8,7 @@ use super::sink::PredictionSink;
 use super::value::{FIELD_ERRORS_MAX, ITEM_ID_BYTES_MAX, Prediction, Value, location};
 use crate::error::FieldError;
 
-/// The form of the predicted value.
+/// The predicted value's form.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Form {
     #[default]
@@ -25,7 +25,7 @@ pub(super) enum Form {
 #[derive(Default)]
 pub(super) struct Element<'a> {
     pub(super) index: usize,
-    /// The line number, from 1, in a document of lines.
+    /// The line number, from 1, in a line document.
     pub(super) line: Option<usize>,
     pub(super) item_id: Cow<'a, str>,
     pub(super) form: Form,
@@ -59,7 +59,7 @@ impl<'a> Element<'a> {
         !self.errors.is_empty()
     }
 
-    /// Adds an error of the field at `path`, relative to the element.
+    /// Adds an error for the field at `path`, relative to the element.
     pub(super) fn add_error(&mut self, path: &str, reason: &'static str, message: &str) {
         if self.errors.len() < FIELD_ERRORS_MAX {
             self.errors.push(FieldError::new(
@@ -85,7 +85,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Passes the prediction to the sink, or all errors of the element.
+    /// Passes the prediction to the sink, or all errors in the element.
     pub(super) fn emit<B>(
         &mut self,
         sink: &mut impl PredictionSink<'a, Stop = B>,
@@ -112,7 +112,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The empty buffers of an element, for reuse with strings of another lifetime.
+/// An element's empty buffers, for reuse with strings in another lifetime.
 #[derive(Default)]
 pub(super) struct ElementBuffers {
     ids: Vec<Cow<'static, str>>,
@@ -123,7 +123,7 @@ impl ElementBuffers {
     /// The largest capacity that is kept for reuse. A stream keeps several buffers.
     const CAPACITY_MAX: usize = 4096;
 
-    /// Takes the buffers of an element that was emitted. Collecting in place keeps the allocation.
+    /// Takes an emitted element's buffers. Collecting in place keeps the allocation.
     pub(super) fn of(element: Element<'_>) -> Self {
         let Element {
             mut ids,

@@ -1,4 +1,4 @@
-//! The comparison of predictions with the items and the metric of a suite, without answers.
+//! Compares predictions with a suite's items and metric, without answers.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,54 +12,54 @@ use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value, location};
 use crate::error::{FieldError, quoted};
 use crate::metric::{Family, Metric};
 
-/// Largest number of unmatched predictions and of missing items that a [`Fit`] names.
+/// The most unmatched predictions and missing items that a [`Fit`] names.
 const NAMED_MAX: usize = 10;
 
-/// The comparison of predictions with the items and the metric of a suite.
+/// A comparison between predictions and a suite's items and metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fit {
-    /// Number of items of the suite.
+    /// The suite's item count.
     pub n_items: i64,
-    /// Number of items of the suite with a prediction.
+    /// Suite items with a prediction.
     pub n_matched: i64,
-    /// Number of predictions for items that are not in the suite.
+    /// Predictions for items that are not in the suite.
     pub n_unmatched: i64,
-    /// The first of these items, at most 10, each with the place of its prediction.
+    /// The first such items, at most 10, each with its prediction's place.
     pub first_unmatched: Vec<(String, String)>,
-    /// The first items without a prediction, in the order of the suite, at most 10.
+    /// The first items without a prediction, in suite order, at most 10.
     pub first_missing: Vec<String>,
     /// The first errors for which a job would fail, at most [`FIELD_ERRORS_MAX`].
     pub errors: Vec<FieldError>,
-    /// Set if reading stopped at the last of these errors: the numbers do not cover the rest.
+    /// Set if reading stopped at the last such error: the numbers do not cover the rest.
     pub is_partial: bool,
     /// Likely mistakes for which a job would not fail, each with its cause, for people.
     pub warnings: Vec<String>,
 }
 
 impl Fit {
-    /// Returns the number of items without a prediction.
+    /// Returns how many items lack a prediction.
     pub fn n_missing(&self) -> i64 {
         self.n_items - self.n_matched
     }
 }
 
-/// Compares predictions with the items of a suite as a [`PredictionSink`].
+/// Compares predictions with a suite's items as a [`PredictionSink`].
 pub struct FitCheck {
     metric: Metric,
-    /// The place of the prediction of each item once there is one, with the number of the item.
+    /// The place of each item's prediction once there is one, with the item number.
     places: HashMap<String, (usize, Option<String>)>,
     unmatched: Unmatched,
-    /// Number of predictions with a value.
+    /// Predictions with a value.
     n_values: i64,
-    /// The first text with a separator in a place for one id, and the number of such texts.
+    /// The first text with a separator in a place for one id, and the count of such texts.
     separated: (Option<String>, i64),
-    /// The first id or label with white space around it, and the number of predictions with one.
+    /// The first id or label with white space around it, and how many predictions have one.
     padded: (Option<String>, i64),
     fit: Fit,
 }
 
 impl FitCheck {
-    /// Creates a comparison with the items of a suite, in its order.
+    /// Creates a comparison with a suite's items, in its order.
     pub fn new(metric: Metric, item_ids: impl IntoIterator<Item = String>) -> Self {
         let places: HashMap<_, _> = item_ids
             .into_iter()
@@ -167,7 +167,7 @@ impl FitCheck {
         warnings
     }
 
-    /// Returns the first unmatched id that equals one of the suite except for its writing, and that id.
+    /// Returns the first unmatched id that equals a suite id except for its writing, and that id.
     fn similar_id(&self) -> Option<(&str, &str)> {
         let items: HashMap<String, &str> = self
             .places
@@ -183,7 +183,7 @@ impl FitCheck {
         let is_padded = |text: &&str| text.trim() != *text;
         let padded = match value {
             Value::Label(label) => {
-                // The one answer of `accuracy` may well be several words.
+                // `accuracy`'s one answer may well be several words.
                 let is_id =
                     self.metric.family() == Family::Rankings && self.metric != Metric::Accuracy;
                 if is_id && label.trim().contains([' ', '|', ',', ';', '\t']) {

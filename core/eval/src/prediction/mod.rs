@@ -1,5 +1,5 @@
 //! Predictions as they are submitted: a JSON array that is read in one pass and copies only strings
-//! with escapes, or a stream of bytes of which one element at a time is in memory: JSON or CSV.
+//! with escapes, or a byte stream, where one element at a time is in memory: JSON or CSV.
 //!
 //! The API reads predictions to check them, the worker to score them. Both implement
 //! [`PredictionSink`].

@@ -1,7 +1,7 @@
-//! The normal form of predictions, by whose digest a receipt names a submission.
+//! The predictions' normal form, by whose digest a receipt names a submission.
 //!
-//! Every prediction is one line: the canonical JSON of RFC 8785 of `{"item_id", "prediction"}`, and
-//! a line feed. The lines are in the order of the submission. The form depends neither on white
+//! Every prediction is one line: the canonical JSON (RFC 8785) for `{"item_id", "prediction"}`, and
+//! a line feed. The lines are in submission order. The form depends neither on white
 //! space, escapes or further fields, nor on whether the predictions were sent in a request, as an
 //! upload or by gRPC.
 
@@ -13,7 +13,7 @@ use super::sink::PredictionSink;
 use super::value::{Prediction, Value};
 use crate::error::FieldError;
 
-/// A [`PredictionSink`] that hashes the normal form of the predictions, and passes them on to
+/// A [`PredictionSink`] that hashes the predictions' normal form, and passes them on to
 /// another sink.
 pub struct HashedPredictions<S> {
     sink: S,
@@ -31,7 +31,7 @@ impl<S> HashedPredictions<S> {
         }
     }
 
-    /// Returns the other sink, and the SHA-256 of the normal form of the predictions that it took.
+    /// Returns the other sink, and the SHA-256 over the normal form of predictions that it took.
     pub fn finish(self) -> (S, [u8; 32]) {
         (self.sink, self.hash.finalize().into())
     }
@@ -57,7 +57,7 @@ impl<'a, S: PredictionSink<'a>> PredictionSink<'a> for HashedPredictions<S> {
     }
 }
 
-/// Appends the line of a prediction. A prediction that failed has the value `null`.
+/// Appends a prediction's line. A prediction that failed has the value `null`.
 fn write_line(prediction: &Prediction<'_, '_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"item_id\":");
     write_string(&prediction.item_id, out);
@@ -95,7 +95,7 @@ fn write_line(prediction: &Prediction<'_, '_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Appends a string with the escapes of RFC 8785, section 3.2.2.2: those that JSON requires, the
+/// Appends a string with the escapes in RFC 8785, section 3.2.2.2: those that JSON requires, the
 /// short ones where they exist.
 fn write_string(string: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -159,7 +159,7 @@ mod tests {
         );
     }
 
-    /// The examples of RFC 8785, sections 3.2.2, 3.2.3 and appendix B.
+    /// The examples in RFC 8785, sections 3.2.2, 3.2.3 and appendix B.
     #[test]
     fn form_is_that_of_rfc_8785() {
         let numbers = [

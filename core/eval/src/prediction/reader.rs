@@ -1,4 +1,4 @@
-//! The reader of a whole document: one pass, one prediction or error at a time.
+//! A whole document's reader: one pass, one prediction or error at a time.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ impl Malformed {
     }
 }
 
-/// Reads a JSON array of predictions, and passes each one to the sink, or its errors: an element
+/// Reads a JSON array with predictions, and passes each one to the sink, or its errors: an element
 /// can have several, at most [`FIELD_ERRORS_MAX`](super::FIELD_ERRORS_MAX). Stops when the sink
 /// breaks, and returns its reason. Repeated items are the sink's to detect.
 ///
@@ -77,7 +77,7 @@ pub fn read<'a, B>(
 }
 
 /// Reads an array with the fast path. `None` if it cannot read an element, whose index is
-/// `element.index`, or the end of the array.
+/// `element.index`, or the array's end.
 fn read_fast_path<'a, B>(
     text: &'a str,
     element: &mut Element<'a>,
@@ -106,7 +106,7 @@ fn read_fast_path<'a, B>(
         .then_some(ControlFlow::Continue(()))
 }
 
-/// Returns the indices of the elements of a well-formed array that are longer than [`ELEMENT_BYTES_MAX`].
+/// Returns the indices of elements in a well-formed array that are longer than [`ELEMENT_BYTES_MAX`].
 fn too_long_elements(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     if text.len() <= ELEMENT_BYTES_MAX {
@@ -142,7 +142,7 @@ pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_js
         .and_then(|()| parser.end())
 }
 
-/// Reads the value of a prediction in `json` into a new element. Fails if `json` is not JSON.
+/// Reads a prediction's value in `json` into a new element. Fails if `json` is not JSON.
 pub(super) fn read_value<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_str(json);
     Seed(PredictionVisitor(element))
@@ -150,8 +150,8 @@ pub(super) fn read_value<'a>(json: &'a str, element: &mut Element<'a>) -> serde_
         .and_then(|()| parser.end())
 }
 
-/// A visitor of one value of the document. A value of the wrong type is skipped and reported by its
-/// path instead of ending the parse.
+/// A visitor for one value in the document. A value with the wrong type is skipped and reported by
+/// its path instead of ending the parse.
 trait ValueVisitor<'a>: Sized {
     type Output;
 
@@ -161,7 +161,7 @@ trait ValueVisitor<'a>: Sized {
         self.other()
     }
 
-    /// Visits a value of the wrong type, after it was skipped.
+    /// Visits a value with the wrong type, after it was skipped.
     fn other(self) -> Self::Output;
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Output, A::Error> {
@@ -175,7 +175,7 @@ trait ValueVisitor<'a>: Sized {
     }
 }
 
-/// Deserializes a value of any type with a [`ValueVisitor`].
+/// Deserializes a value with any type with a [`ValueVisitor`].
 struct Seed<V>(V);
 
 impl<'a, V: ValueVisitor<'a>> DeserializeSeed<'a> for Seed<V> {
@@ -284,7 +284,7 @@ impl<'a> ValueVisitor<'a> for IsObject {
     }
 }
 
-/// Reads the value of `prediction` into the element.
+/// Reads `prediction`'s value into the element.
 struct PredictionVisitor<'r, 'a>(&'r mut Element<'a>);
 
 impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
@@ -353,7 +353,7 @@ impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
     }
 }
 
-/// Reads one element of the array.
+/// Reads one array element.
 struct ElementVisitor<'r, 'a>(&'r mut Element<'a>);
 
 impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
@@ -429,9 +429,9 @@ struct Document<'r, 'a, B, S> {
     element: &'r mut Element<'a>,
     /// The reason why the sink stopped.
     stop: &'r mut Option<B>,
-    /// Number of elements that the fast path has emitted.
+    /// Elements that the fast path has emitted.
     emitted: usize,
-    /// The indices of the elements that are longer than [`ELEMENT_BYTES_MAX`].
+    /// The indices for elements that are longer than [`ELEMENT_BYTES_MAX`].
     too_long: &'r [usize],
 }
 

@@ -1,7 +1,7 @@
-//! The fast path: a scanner for elements that are objects of a known form without errors, as nearly
+//! The fast path: a scanner for elements that are objects in a known form without errors, as nearly
 //! all are.
 //!
-//! It accepts a subset of what the reader (the slow path) accepts, with the same result. Every
+//! It accepts less than what the reader (the slow path) accepts, with the same result. Every
 //! function returns `None` on anything unusual; the slow path then reads the element again and
 //! reports its errors. So nothing here has a message.
 
@@ -11,20 +11,20 @@ use super::element::{Element, Form};
 use super::value::ITEM_ID_BYTES_MAX;
 use crate::json::plain_end;
 
-/// The value of a prediction or an answer, by its form in JSON.
+/// A prediction's or an answer's value, by its form in JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written<'a> {
     /// A string: one id or label.
     Label(Cow<'a, str>),
-    /// An array of strings: ids.
+    /// A string array: ids.
     Ranking(Vec<Cow<'a, str>>),
     /// A finite number.
     Number(f64),
-    /// An object of string → number: probabilities or gains.
+    /// A string → number object: probabilities or gains.
     Weights(Vec<(Cow<'a, str>, f64)>),
 }
 
-/// Reads the one value in `json`. `None` if it has none of the four forms, or the fast path cannot
+/// Reads the one value in `json`. `None` if it does not have such a form, or the fast path cannot
 /// read it.
 pub fn written(json: &str) -> Option<Written<'_>> {
     let mut scan = Scan {
@@ -49,8 +49,8 @@ pub fn written(json: &str) -> Option<Written<'_>> {
     (scan.at == json.len()).then_some(written)
 }
 
-/// Reads the element at `from` into `element`. Returns the place of the byte that ends it: a comma
-/// or the closing bracket of the array, or a newline with `in_lines`.
+/// Reads the element at `from` into `element`. Returns where the byte that ends it is: a comma or
+/// the array's closing bracket, or a newline with `in_lines`.
 pub(super) fn element<'a>(
     text: &'a str,
     from: usize,
@@ -73,7 +73,7 @@ pub(super) fn element<'a>(
 }
 
 /// Reads a line `{"item_id": …, "<key>": …}`, with the two fields in either order and no others.
-/// Returns the item id and the JSON of the other field. `None` if the fast path cannot read the
+/// Returns the item id and the other field's JSON. `None` if the fast path cannot read the
 /// line.
 pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> {
     let mut scan = Scan {

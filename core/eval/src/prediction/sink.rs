@@ -7,19 +7,19 @@ use crate::error::FieldError;
 
 /// Receives predictions one by one while they are read.
 ///
-/// `'a` is the lifetime of the document: a sink for one lifetime may keep slices of the document.
-/// The reader of a stream requires a sink for every lifetime, as the bytes are gone after the call.
+/// `'a` is the document's lifetime: a sink for one lifetime may keep slices of the document.
+/// A stream reader requires a sink for every lifetime, as the bytes are gone after the call.
 pub trait PredictionSink<'a> {
     /// The reason to stop reading before the end.
     type Stop;
 
-    /// Announces the item ids of the next predictions, in this order, so that their memory can be
+    /// Announces the next predictions' item ids, in this order, so that their memory can be
     /// prefetched together. Readers may call this or not; the predictions that follow are the same.
     fn prefetch(&mut self, item_ids: &[&str]) {
         let _ = item_ids;
     }
 
-    /// Receives the next prediction, or an error of it; an element can have several errors. On
+    /// Receives the next prediction, or its error; an element can have several errors. On
     /// [`ControlFlow::Break`] the reader stops and returns the reason.
     fn take(
         &mut self,

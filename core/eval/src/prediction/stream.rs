@@ -1,6 +1,6 @@
-//! The reader of a stream of bytes, which may be cut anywhere. One element at a time is in memory.
+//! The reader for a byte stream, which may be cut anywhere. One element at a time is in memory.
 //!
-//! The stream finds where elements start and end. The reader of the whole document defines what
+//! The stream finds where elements start and end. The whole document's reader defines what
 //! they must be.
 
 use std::array;
@@ -16,36 +16,36 @@ use crate::csv::{UTF16, is_utf16};
 use crate::error::FieldError;
 use crate::json::{DEPTH_MAX, depth};
 
-/// Number of elements that the fast path reads before it emits the first of them, so that the sink
+/// Elements that the fast path reads before it emits the first one, so that the sink
 /// can prefetch.
 const BATCH: usize = 32;
 
-/// The deepest nesting of an element. In an inline submission two more levels are around it.
+/// An element's deepest nesting. In an inline submission two more levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
 
-/// The layout of a document of predictions.
+/// A prediction document's layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One JSON object per line; blank lines are allowed.
     Lines,
-    /// One JSON array of objects.
+    /// One JSON array with objects.
     Array,
 }
 
-/// The position of the stream in the document.
+/// The stream's position in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// Before the opening bracket of the array.
+    /// Before the array's opening bracket.
     BeforeArray,
     /// In an element, or between two elements.
     InElements,
-    /// After the closing bracket of the array.
+    /// After the array's closing bracket.
     AfterArray,
     /// After an error that hides where the next element starts. The rest is ignored.
     Failed,
 }
 
-/// Returns `true` for white space of JSON, which is less than that of ASCII.
+/// Returns `true` for JSON's white space, which is less than ASCII's.
 pub(super) const fn is_white(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
@@ -56,11 +56,11 @@ pub(super) const fn is_white(byte: &u8) -> bool {
 pub struct Stream {
     layout: Layout,
     position: Position,
-    /// The bytes of an element that has not ended.
+    /// An element's bytes that has not ended.
     partial: Vec<u8>,
     /// Set while the current element is longer than [`ELEMENT_BYTES_MAX`]. Its bytes are dropped.
     is_too_long: bool,
-    /// Number of open brackets and braces in the current element.
+    /// Open brackets and braces in the current element.
     open: usize,
     in_string: bool,
     is_escaped: bool,
@@ -68,12 +68,12 @@ pub struct Stream {
     line: usize,
     /// Set once an error was emitted.
     has_errors: bool,
-    /// Buffers of the elements of a batch, for reuse.
+    /// Buffers of a batch's elements, for reuse.
     buffers: [ElementBuffers; BATCH],
 }
 
 impl Stream {
-    /// Creates the reader of an empty stream.
+    /// Creates an empty stream's reader.
     pub fn new(layout: Layout) -> Self {
         let position = match layout {
             Layout::Array => Position::BeforeArray,
@@ -100,7 +100,7 @@ impl Stream {
         bytes: &[u8],
         sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        // The bytes may start and end within a character of UTF-8. No element starts or ends within
+        // The bytes may start and end within a UTF-8 character. No element starts or ends within
         // one.
         let start = bytes
             .iter()
@@ -165,7 +165,7 @@ impl Stream {
         ControlFlow::Continue(())
     }
 
-    /// Returns `true` if the next byte is the first of an element.
+    /// Returns `true` if the next byte is an element's first.
     fn is_between_elements(&self) -> bool {
         self.position == Position::InElements
             && self.partial.is_empty()
@@ -265,8 +265,8 @@ impl Stream {
         ControlFlow::Continue(())
     }
 
-    /// Returns the place of the byte that ends the current element: a newline, or a comma or
-    /// closing bracket of the array.
+    /// Returns where the byte that ends the current element: a newline, or a comma or the array's
+    /// closing bracket.
     fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.layout == Layout::Lines {
             return memchr::memchr(b'\n', bytes);
@@ -383,7 +383,7 @@ impl Stream {
     }
 
     /// Emits the error that the current element is not JSON. Lines continue with the next line; in
-    /// an array the start of the next element is unknown.
+    /// an array the next element's start is unknown.
     fn emit_syntax_error<B>(
         &mut self,
         message: &str,
@@ -395,7 +395,7 @@ impl Stream {
         self.emit_error("format", message, sink)
     }
 
-    /// Emits an error of the document, and ignores its rest.
+    /// Emits a document error, and ignores its rest.
     fn fail<B>(
         &mut self,
         field: &str,
@@ -408,7 +408,7 @@ impl Stream {
         sink.take(Err(FieldError::new(field, reason, message)))
     }
 
-    /// Emits an error of the current element.
+    /// Emits an error in the current element.
     fn emit_error<B>(
         &mut self,
         reason: &'static str,
@@ -425,15 +425,15 @@ impl Stream {
     }
 }
 
-/// Returns the message for a text of one line that is not JSON.
+/// Returns the message for a one-line text that is not JSON.
 pub(crate) fn not_json(text: &str, error: &serde_json::Error) -> String {
     let reason = syntax_reason(text, error);
     format!("is not valid JSON (column {}){reason}", error.column())
 }
 
-/// Returns the reason of a syntax error, after a colon, if it is one that people often meet.
+/// Returns a syntax error's reason, after a colon, if it is one that people often meet.
 fn syntax_reason(text: &str, error: &serde_json::Error) -> &'static str {
-    // The column is that of the last byte that was read.
+    // The column is the last byte's that was read.
     let rest = match error.line() {
         1 => text.get(error.column().saturating_sub(1)..),
         _ => None,
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
     use crate::prediction::{Prediction, SubmissionDigest, read, sink_fn};
 
-    /// Records the digest of the predictions, and per call a line: the location of a prediction, or
+    /// Records the prediction digest, and per call a line: a prediction's location, or
     /// an error.
     #[derive(Default)]
     struct Recorder {
@@ -489,7 +489,7 @@ mod tests {
         }
     }
 
-    /// Reads a document in these pieces. Returns the digest and the lines of a [`Recorder`].
+    /// Reads a document in these pieces. Returns a [`Recorder`]'s digest and lines.
     fn record<'b>(
         layout: Layout,
         pieces: impl IntoIterator<Item = &'b [u8]>,
@@ -526,7 +526,7 @@ mod tests {
         }
     }
 
-    /// Elements of a document, among them some that are hard to cut and some with errors.
+    /// Elements in a document, among them some that are hard to cut and some with errors.
     const ELEMENTS: [&str; 27] = [
         // The first three are not JSON.
         r#"{"item_id":"e","prediction":["x",]}"#,

@@ -1,6 +1,6 @@
-//! The reader of predictions in a table: CSV with the columns `item_id` and `prediction`.
+//! The reader for predictions in a table: CSV with the columns `item_id` and `prediction`.
 //!
-//! The table finds the cells. The reader of the whole document defines what their values must be.
+//! The table finds the cells. The whole document's reader defines what their values must be.
 
 use std::borrow::Cow;
 use std::mem;
@@ -16,7 +16,7 @@ use crate::csv::{CsvError, CsvReader, Record};
 use crate::error::{FieldError, quoted};
 use crate::metric::{Family, Metric};
 
-/// The value of a cell that is neither an array nor an object in JSON.
+/// A cell's value that is neither an array nor an object in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellForm {
     /// An id or a label.
@@ -35,7 +35,7 @@ impl CellForm {
     }
 }
 
-/// Reads predictions from the bytes of a table as they arrive, as
+/// Reads predictions from a table's bytes as they arrive, as
 /// [`Stream`](super::Stream) does from JSON. Columns with other names are ignored. An empty cell without
 /// quotes is no prediction: its item counts as one without.
 pub(crate) struct Table {
@@ -82,10 +82,10 @@ impl Table {
     }
 }
 
-/// The rows of a table, without its bytes.
+/// A table's rows, without its bytes.
 struct Rows {
     cells: CellForm,
-    /// The columns of the item id and the prediction, once the first row has named them.
+    /// The columns for the item id and the prediction, once the first row has named them.
     columns: Option<(usize, usize)>,
     index: usize,
     /// Set once the columns are known to be missing, or the table is not CSV.
@@ -153,10 +153,10 @@ impl Rows {
         sink.take(Err(FieldError::new(place, "required", message)))
     }
 
-    /// Reads the cell of the prediction into the element.
+    /// Reads the prediction's cell into the element.
     fn read_cell<'a>(&self, cell: &'a str, element: &mut Element<'a>) {
         if cell.starts_with(['[', '{']) {
-            // Only a value that is JSON has errors of its own.
+            // Only a value that is JSON has its own errors.
             let syntax = serde_json::from_str::<IgnoredAny>(cell);
             if let Err(error) = syntax.and_then(|_| read_value(cell, element)) {
                 let column = error.column();

@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 use super::value::{Prediction, location};
 
 /// The predictions for unknown items. There may be millions, so each takes only 16 bytes: 96 bits
-/// of a hash of the item id, and 32 bits of the line or index. Among ten million items, two share a
-/// hash with a probability of 1e-15.
+/// from the item id's hash, and 32 bits from the line or index. Among ten million items, two share
+/// a hash with probability 1e-15.
 #[derive(Default)]
 pub(crate) struct Unmatched {
     seen: Vec<u128>,
@@ -31,7 +31,7 @@ impl Unmatched {
         self.seen.len()
     }
 
-    /// Returns the location of the first prediction whose item was predicted before.
+    /// Returns the first prediction's location whose item was predicted before.
     pub(crate) fn first_repeated(&mut self) -> Option<String> {
         self.seen.sort_unstable();
         let repeated = self

@@ -6,34 +6,34 @@ use std::collections::HashSet;
 use crate::error::quoted;
 use crate::metric::{Family, Metric};
 
-/// The largest number of field errors that are collected before reading stops.
+/// The most field errors that are collected before reading stops.
 pub const FIELD_ERRORS_MAX: usize = 20;
 
-/// The longest element of a document, in bytes.
+/// A document's longest element, in bytes.
 pub const ELEMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The message for a longer element.
 pub(super) const TOO_LONG: &str = "is longer than 1 MiB";
 
-/// The longest item id, in bytes of UTF-8.
+/// The longest item id, in UTF-8 bytes.
 pub(super) const ITEM_ID_BYTES_MAX: usize = 512;
 
-/// The largest absolute value of a number. It lies beyond the range of a 32-bit float, and so far
-/// below that of a 64-bit float that no sum of fourth powers becomes infinite.
+/// A number's largest absolute value. It lies beyond a 32-bit float's range, and so far below a
+/// 64-bit float's that no sum of fourth powers becomes infinite.
 pub const NUMBER_MAX: f64 = 1e50;
 
 /// The largest distance from 1 of a sum of probabilities: 1e-6, and a margin for the rounding of
 /// the sum.
 const SUM_TOLERANCE: f64 = 1e-6 + 1e-12;
 
-/// One prediction. Its strings are slices of the document (`'a`) if they have no escapes.
+/// One prediction. Its strings are document slices (`'a`) if they have no escapes.
 #[derive(Debug)]
 pub struct Prediction<'r, 'a> {
     /// The index among the predictions, from 0.
     pub index: usize,
     /// The line number, from 1, if each prediction has its own line.
     pub line: Option<usize>,
-    /// The id of the predicted item: not empty, at most 512 bytes, without NUL.
+    /// The predicted item's id: not empty, at most 512 bytes, without NUL.
     pub item_id: Cow<'a, str>,
     /// The value that is predicted for the item.
     pub value: Value<'r, 'a>,
@@ -48,7 +48,7 @@ pub enum Value<'r, 'a> {
     Ranking(&'r [Cow<'a, str>]),
     /// A finite number; [`check_value`] checks its range.
     Number(f64),
-    /// Labels with finite numbers, in the order of the document. [`check_value`] checks that they
+    /// Labels with finite numbers, in document order. [`check_value`] checks that they
     /// are probabilities.
     Probabilities(&'r [(Cow<'a, str>, f64)]),
     /// No value, because the prediction failed: the object has `error` instead of `prediction`. The
@@ -56,7 +56,7 @@ pub enum Value<'r, 'a> {
     Failed,
 }
 
-/// Returns the location of a prediction for error messages: `line 7`, or `predictions[6]` without a
+/// Returns a prediction's location for error messages: `line 7`, or `predictions[6]` without a
 /// line.
 pub fn location(index: usize, line: Option<usize>) -> String {
     line.map_or_else(
@@ -65,8 +65,8 @@ pub fn location(index: usize, line: Option<usize>) -> String {
     )
 }
 
-/// Checks that the metric scores such a value. The error is the `reason` and the message of a field
-/// error.
+/// Checks that the metric scores such a value. The error is a field error's `reason` and
+/// message.
 pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
     let expected = match (metric.family(), value) {
         (Family::Rankings, Value::Label(_) | Value::Ranking(_))

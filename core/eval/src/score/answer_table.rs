@@ -1,4 +1,4 @@
-//! The hidden answers of a suite in memory. A table is built once and shared by every job that
+//! A suite's hidden answers in memory. A table is built once and shared by every job that
 //! needs it.
 
 use std::hash::BuildHasher as _;
@@ -11,17 +11,17 @@ use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
 use crate::suite::answers::Answer;
 
-/// The answers of a set of items, in the suite's order.
+/// An item set's answers, in the suite's order.
 ///
-/// Each item is one record in a byte vector: its ordinal, the code of its answer, the length of its
-/// id, and the id. For rankings with one right id, that id follows, so that one look-up reads
-/// adjacent memory. Other labels are stored once per table.
+/// Each item is one record in a byte vector: its ordinal, its answer's code, its id's length, and
+/// the id. For rankings with one right id, that id follows, so that one look-up reads adjacent
+/// memory. Other labels are stored once per table.
 ///
-/// Items are found by open addressing over slots. A slot holds the offset of a record and 32 bits
-/// of the id's hash, so a look-up reads memory twice. An item that follows the one of the previous
-/// look-up is found without its slot: its record is the next one. The slots are built when they are
-/// first needed, which is never if all predictions are in the suite's order. An item whose ids have
-/// ten characters takes 42 bytes.
+/// Items are found by open addressing over slots. A slot holds a record's offset and 32 bits from
+/// the id's hash, so a look-up reads memory twice. An item that follows the previous look-up's is
+/// found without its slot: its record is the next one. The slots are built when they are first
+/// needed, which is never if all predictions are in the suite's order. An item whose ids have ten
+/// characters takes 42 bytes.
 #[derive(Debug)]
 pub struct AnswerTable {
     records: Vec<u8>,
@@ -29,11 +29,11 @@ pub struct AnswerTable {
     slots: OnceLock<Slots>,
     n: usize,
     labels: Labels,
-    /// The ends in `listed` of the answers with several ids.
+    /// The ends in `listed` for answers with several ids.
     lists: Vec<u32>,
-    /// The labels of these answers, each answer by descending gain.
+    /// These answers' labels, each answer by descending gain.
     listed: Vec<u32>,
-    /// The gains of `listed`; empty if all gains are 1.
+    /// `listed`'s gains; empty if all gains are 1.
     gains: Vec<f64>,
     /// The answers by ordinal, if they are numbers.
     numbers: Vec<f64>,
@@ -42,17 +42,17 @@ pub struct AnswerTable {
     hash: DefaultHashBuilder,
 }
 
-/// Length of a record before its id, in bytes: ordinal, code and length of the id.
+/// A record's length before its id, in bytes: ordinal, code and id length.
 const RECORD_HEADER_BYTES: usize = 10;
 
-/// Marks the code of an answer with several ids. The other bits are the index of its list.
+/// Marks an answer's code with several ids. The other bits are its list's index.
 const LIST: u32 = 1 << 31;
 
-/// Marks the code of an answer that is stored in the record. The other bits are its length. A code
+/// Marks an answer's code that is stored in the record. The other bits are its length. A code
 /// without a mark is a label.
 const TEXT: u32 = 1 << 30;
 
-/// The distinct labels of a table, numbered in the order of their first use.
+/// A table's distinct labels, numbered by their first use.
 #[derive(Debug, Default)]
 struct Labels {
     text: Vec<u8>,
@@ -94,15 +94,15 @@ impl Labels {
     }
 }
 
-/// The slots of the hash table: the offset of a record in the upper, 32 bits of the hash of its id
-/// in the lower half.
+/// The hash table's slots: a record's offset in the upper, 32 bits from its id's hash in the
+/// lower half.
 #[derive(Debug, Default)]
 struct Slots(Vec<u64>);
 
 impl Slots {
     const FREE: u64 = u64::MAX;
 
-    /// Returns free slots for `n` items, of which at most 70 % will be used.
+    /// Returns free slots for `n` items; at most 70 % will be used.
     fn for_items(n: usize) -> Self {
         Self(vec![Self::FREE; Self::count(n)])
     }
@@ -128,31 +128,31 @@ impl Slots {
     }
 }
 
-/// One item of a table.
+/// One table item.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'t> {
     table: &'t AnswerTable,
     /// The place in the table, from 0.
     pub(super) ordinal: usize,
     code: u32,
-    /// The offset of the next record.
+    /// The next record's offset.
     next: usize,
 }
 
-/// The offset of the record where the next look-up searches first: many submissions keep the
+/// The record offset where the next look-up searches first: many submissions keep the
 /// suite's order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct NextRecord(usize);
 
-/// The prefetch buffer: the offsets of the records of the next items. While the predictions are not
-/// in the suite's order, the memory of up to 32 items is requested together instead of one by one.
+/// The prefetch buffer: the next items' record offsets. While the predictions are not
+/// in the suite's order, up to 32 items' memory is requested together instead of one by one.
 #[derive(Debug)]
 pub(super) struct Prefetch {
     /// Set while the predictions are not in the suite's order.
     is_scattered: bool,
-    /// Offsets of records, filled from the end.
+    /// Record offsets, filled from the end.
     offsets: [u32; Self::CAPACITY],
-    /// The index of the next offset; `CAPACITY` if none is left.
+    /// The next offset's index; `CAPACITY` if none is left.
     next: usize,
 }
 
@@ -169,7 +169,7 @@ impl Default for Prefetch {
 impl Prefetch {
     const CAPACITY: usize = 32;
 
-    /// Prefetches the items of the next look-ups, in this order. Does nothing while the look-ups
+    /// Prefetches the next look-ups' items, in this order. Does nothing while the look-ups
     /// are in the suite's order. Items after the 32nd are ignored.
     pub(super) fn load(&mut self, table: &AnswerTable, item_ids: &[&str]) {
         if self.is_scattered {
@@ -200,7 +200,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates a table without items for a metric. `n` is the expected number of items; more are
+    /// Creates a table without items for a metric. `n` is the expected item count; more are
     /// possible, but reallocate.
     pub fn new(metric: Metric, n: usize) -> Self {
         let table = AnswerTable {
@@ -227,7 +227,7 @@ impl Builder {
         }
     }
 
-    /// Sets the bounds of the loss of each item.
+    /// Sets the bounds of each item's loss.
     #[must_use]
     pub fn clip(mut self, clip: Option<Clip>) -> Self {
         self.table.clip = clip;
@@ -332,8 +332,8 @@ impl AnswerTable {
         }
     }
 
-    /// Returns the slots, and the offset of a repeated item if there is one. Items are inserted in
-    /// batches: the slots of a batch are read first, so that their cache misses overlap.
+    /// Returns the slots, and a repeated item's offset if there is one. Items are inserted in
+    /// batches: a batch's slots are read first, so that their cache misses overlap.
     fn build_slots(&self) -> (Slots, Option<usize>) {
         const BATCH: usize = 16;
 
@@ -373,12 +373,12 @@ impl AnswerTable {
         (slots, repeated)
     }
 
-    /// Returns the number of items.
+    /// Returns the item count.
     pub fn len(&self) -> usize {
         self.n
     }
 
-    /// Returns the bounds of the loss of an item.
+    /// Returns the bounds of an item's loss.
     pub(super) fn clip(&self) -> Option<Clip> {
         self.clip
     }
@@ -446,7 +446,7 @@ impl AnswerTable {
         Some(item)
     }
 
-    /// Writes the probable offsets of the records of these items, found by 32 bits of their hashes,
+    /// Writes these items' probable record offsets, found by 32 bits from their hashes,
     /// and reads the records into the cache. Each step is done for all items before the next one,
     /// so that their cache misses overlap.
     fn prefetch(&self, item_ids: &[&str], offsets: &mut [u32]) {
@@ -472,7 +472,7 @@ impl AnswerTable {
                 slot = slots.next(slot);
                 content = slots.0[slot];
             }
-            // For an unknown item this is `u32::MAX`, after the end of all records.
+            // For an unknown item this is `u32::MAX`, after all records' end.
             *offset = (content >> 32) as u32;
             // A record may cross a cache line.
             let byte = |at: usize| self.records.get(at).copied().unwrap_or(0);
@@ -482,7 +482,7 @@ impl AnswerTable {
         std::hint::black_box(read);
     }
 
-    /// Returns the offset of the record with this id.
+    /// Returns the record's offset with this id.
     fn look_up(&self, item_id: &[u8], hash: u64) -> Option<usize> {
         let slots = self.slots.get_or_init(|| self.build_slots().0);
         let mut slot = slots.first(hash);
@@ -542,23 +542,23 @@ impl AnswerTable {
         })
     }
 
-    /// Returns the number of distinct labels of the answers.
+    /// Returns how many distinct labels the answers have.
     pub fn n_labels(&self) -> usize {
         self.labels.ends.len()
     }
 
-    /// Returns the bytes of a label.
+    /// Returns a label's bytes.
     pub(super) fn label(&self, label: u32) -> &[u8] {
         self.labels.get(label)
     }
 
-    /// Returns the number of a label. Only for labels and probabilities: tables of rankings have no
+    /// Returns a label's number. Only for labels and probabilities: ranking tables have no
     /// index.
     pub(super) fn find_label(&self, label: &str) -> Option<u32> {
         self.labels.find(&self.hash, label.as_bytes())
     }
 
-    /// Returns the ids of the items, in the suite's order.
+    /// Returns the item ids, in the suite's order.
     pub(super) fn item_ids(&self) -> impl Iterator<Item = &[u8]> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -579,11 +579,11 @@ impl AnswerTable {
     }
 }
 
-/// The right ids of an item.
+/// An item's right ids.
 pub(super) enum Right<'t> {
-    /// One label of the table, with a gain of 1.
+    /// One label in the table, with gain 1.
     Label(u32),
-    /// One id stored in the record, with a gain of 1.
+    /// One id stored in the record, with gain 1.
     Text(&'t [u8]),
     /// Several ids with gains.
     List(List<'t>),
@@ -624,12 +624,12 @@ impl<'t> Item<'t> {
         })
     }
 
-    /// Returns the right label. Only for tables of labels and probabilities.
+    /// Returns the right label. Only for label and probability tables.
     pub(super) fn label(self) -> u32 {
         self.code
     }
 
-    /// Returns the right number. Only for tables of numbers.
+    /// Returns the right number. Only for number tables.
     pub(super) fn number(self) -> f64 {
         self.table.numbers[self.ordinal]
     }

@@ -1,4 +1,4 @@
-//! The figures of labels. They agree with scikit-learn's `accuracy_score` and `f1_score`.
+//! Label figures. They agree with scikit-learn's `accuracy_score` and `f1_score`.
 
 use std::hash::BuildHasher as _;
 
@@ -13,34 +13,34 @@ use super::answer_table::{AnswerTable, Item, Right};
 use super::packed_u32::PackedU32;
 use super::result::Figures;
 
-/// Accumulates the counts of labels.
+/// Accumulates the label counts.
 pub(super) struct Labels<'t> {
     table: &'t AnswerTable,
     metric: Metric,
     classes: Vec<Class>,
-    /// The codes of labels that the suite does not have, by a 64-bit hash. Only the number of
-    /// distinct ones matters.
+    /// The codes for labels that the suite does not have, by a 64-bit hash. Only the distinct count
+    /// matters.
     unknown: HashMap<u64, u32>,
     hash: DefaultHashBuilder,
     n_right: usize,
-    /// For `f1_macro`, the code of the predicted label by ordinal: the label plus 1, or 0 without a
+    /// For `f1_macro`, the predicted label's code by ordinal: the label plus 1, or 0 without a
     /// prediction.
     predicted: PackedU32,
 }
 
-/// The counts of one label of the suite.
+/// One suite label's counts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
-    /// Number of items with this label.
+    /// Items with this label.
     support: u32,
-    /// Number of items that were predicted to have it.
+    /// Items that were predicted to have it.
     predicted: u32,
-    /// Number of items with this label that were predicted to have it.
+    /// Items with this label that were predicted to have it.
     hits: u32,
 }
 
 impl Class {
-    /// Returns the denominator of F1.
+    /// Returns F1's denominator.
     fn total(self) -> f64 {
         f64::from(self.support) + f64::from(self.predicted)
     }
@@ -175,7 +175,7 @@ impl<'t> Labels<'t> {
         2.0 * self.n_right as f64 / (2 * self.table.len() - n_missing).max(1) as f64
     }
 
-    /// Returns the influence of an item on the mean F1, times n. The influences sum to 0.
+    /// Returns an item's influence on the mean F1, times n. The influences sum to 0.
     fn influence_on_macro(&self, item: Item<'t>, items: &ItemScoresBuilder) -> f64 {
         let right = self.classes[item.label() as usize];
         let hit = if items.is_right(item.ordinal) {
@@ -193,7 +193,7 @@ impl<'t> Labels<'t> {
         self.table.len() as f64 * influence / self.n_classes()
     }
 
-    /// Returns the influence of an item on F1 over all classes, a ratio of two sums, times n. The
+    /// Returns an item's influence on F1 over all classes, a ratio between two sums, times n. The
     /// influences sum to 0.
     fn influence_on_micro(
         &self,

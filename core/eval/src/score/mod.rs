@@ -1,7 +1,7 @@
-//! Scoring: predictions against the hidden answers of a suite.
+//! Scoring: predictions against a suite's hidden answers.
 //!
-//! `docs/metrics.md` defines each metric. One file computes the figures of one family of metrics;
-//! the uncertainty of a figure comes from [`stats::confidence`](crate::stats::confidence).
+//! `docs/metrics.md` defines each metric. One file computes the figures for one metric family;
+//! a figure's uncertainty comes from [`stats::confidence`](crate::stats::confidence).
 
 mod answer_table;
 mod labels;

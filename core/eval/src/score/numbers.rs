@@ -1,4 +1,4 @@
-//! The figures of numbers. They agree with scikit-learn's `root_mean_squared_error` and
+//! Number figures. They agree with scikit-learn's `root_mean_squared_error` and
 //! `mean_absolute_error`, and with SciPy's `spearmanr`.
 
 use crate::item_scores::{ItemScoresBuilder, Kind};
@@ -10,7 +10,7 @@ use super::answer_table::{AnswerTable, Item};
 use super::ranks::{RANKED_ITEMS_MAX, RankCorrelation};
 use super::result::{Failure, Figures};
 
-/// Accumulates the errors of numbers.
+/// Accumulates number errors.
 pub(super) struct Numbers<'t> {
     table: &'t AnswerTable,
     metric: Metric,
@@ -18,8 +18,8 @@ pub(super) struct Numbers<'t> {
     squared: Sum,
     /// The predictions by ordinal, for `spearman` as an additional figure; empty for large suites.
     predictions: Vec<f64>,
-    /// The error of an item without a prediction: the upper bound of the loss, or the range of the
-    /// answers.
+    /// The error for an item without a prediction: the loss's upper bound, or the answers'
+    /// range.
     largest_error: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A compact vector of numbers.
+//! A compact number vector.
 
 /// One number per item, 0 at first, stored in as few bytes each as the largest needs.
 pub(super) enum PackedU32 {
@@ -22,7 +22,7 @@ impl PackedU32 {
         }
     }
 
-    /// Sets the number of an item, and widens all numbers if it does not fit.
+    /// Sets an item's number, and widens all numbers if it does not fit.
     #[inline]
     pub(super) fn set(&mut self, item: usize, number: u32) {
         loop {

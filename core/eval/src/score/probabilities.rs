@@ -1,4 +1,4 @@
-//! The figures of probabilities. They agree with scikit-learn's `log_loss`, `brier_score_loss`,
+//! Probability figures. They agree with scikit-learn's `log_loss`, `brier_score_loss`,
 //! `roc_auc_score` and `calibration_curve`.
 
 use std::borrow::Cow;
@@ -14,20 +14,20 @@ use super::answer_table::{AnswerTable, Item};
 use super::ranks::{RANKED_ITEMS_MAX, ranks};
 use super::result::{Failure, Figures};
 
-/// The smallest probability of the right label in `log_loss`, so that no loss is infinite.
+/// The right label's smallest probability in `log_loss`, so that no loss is infinite.
 const PROBABILITY_MIN: f64 = 1e-15;
 
-/// Accumulates the losses of probabilities.
+/// Accumulates probability losses.
 pub(super) struct Probabilities<'t> {
     table: &'t AnswerTable,
     metric: Metric,
     log_loss: Sum,
     brier: Sum,
-    /// Per calibration bin, the sum of the gaps between confidence and outcome.
+    /// Per calibration bin, the summed gaps between confidence and outcome.
     bins: [Sum; BINS],
-    /// The later one in byte order of the two labels of a suite; `None` if it has more or fewer.
+    /// The later one, in byte order, among a suite's two labels; `None` if it has more or fewer.
     positive: Option<u32>,
-    /// The probability of the positive label by ordinal, for `auc` as an additional figure; empty
+    /// The positive label's probability by ordinal, for `auc` as an additional figure; empty
     /// for large suites.
     positives: Vec<f64>,
     brier_max: f64,
@@ -126,8 +126,8 @@ impl<'t> Probabilities<'t> {
         let n_items = n.max(1) as f64;
         let log_loss = self.log_loss.total() / n_items;
         let brier = self.brier.total() / n_items;
-        // A missing item has the largest gap, and no bin: in one it could cancel the gaps of
-        // others.
+        // A missing item has the largest gap, and no bin: in one it could cancel others'
+        // gaps.
         let ece = (self.bins.iter().map(|bin| bin.total().abs()).sum::<f64>() + missing) / n_items;
         let mut figures = vec![("log_loss", log_loss), ("brier", brier), ("ece@15", ece)];
         let mut area = None;
@@ -182,7 +182,7 @@ impl<'t> Probabilities<'t> {
     }
 }
 
-/// Returns the standard error of the calibration error by the bootstrap, as there is no formula for
+/// Returns the calibration error's standard error by the bootstrap, as there is no formula for
 /// it.
 fn stderr_of_ece(items: &ItemScoresBuilder) -> Option<f64> {
     let mut bootstrap = Bootstrap::<{ BINS + 1 }>::default();
@@ -197,7 +197,7 @@ fn stderr_of_ece(items: &ItemScoresBuilder) -> Option<f64> {
 struct Area {
     value: f64,
     estimate: Option<Estimate>,
-    /// The contribution of each item to the area.
+    /// Each item's contribution to the area.
     contributions: Vec<f64>,
 }
 
@@ -223,7 +223,7 @@ fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> 
     }
     let sum = positive.iter().copied().collect::<Sum>().total();
     let value = (sum - n_positive * (n_positive + 1.0) / 2.0) / (n_positive * n_negative);
-    // For each item, the share of the items of the other side that it is ordered correctly with.
+    // For each item, the share among the other side's items that it is ordered correctly with.
     let above: Vec<f64> = positive
         .iter()
         .zip(ranks(&side(true, scores)))

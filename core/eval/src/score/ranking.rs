@@ -1,4 +1,4 @@
-//! The figures of rankings.
+//! Ranking figures.
 //!
 //! They agree with `trec_eval`: `success_1`, `success_k`, `recall_k`, `P_k`, `ndcg_cut_k`,
 //! `recip_rank` (of a ranking cut at k), `map_cut_k`.
@@ -14,31 +14,31 @@ use crate::stats::confidence::{estimate_within, stderr_of_mean, wilson};
 use super::answer_table::{AnswerTable, Item, List, Right};
 use super::result::Figures;
 
-/// The names of the figures that are cut at k, in the order of the figures of an item.
+/// The figures' names that are cut at k, in the order of an item's figures.
 const NAMES_AT_K: [&str; 6] = ["hit_rate", "recall", "precision", "ndcg", "mrr", "map"];
 
-/// Number of figures of an item: accuracy, and those cut at k.
+/// An item's figure count: accuracy, and those cut at k.
 const N: usize = 1 + NAMES_AT_K.len();
 
 /// With at most so many ids, or answers, each id is compared with each answer. With more, answers
 /// are looked up in a map.
 const FEW: usize = 32;
 
-/// Accumulates the figures of rankings. Its buffers are reused for every item.
+/// Accumulates ranking figures. Its buffers are reused for every item.
 pub(super) struct Rankings<'t> {
     table: &'t AnswerTable,
     metric: Metric,
-    /// The index of the metric among the figures.
+    /// The metric's index among the figures.
     metric_index: usize,
     k: usize,
     /// log2(rank + 1) for the ranks 1 to k.
     discounts: Vec<f64>,
-    /// The figures of an item with one answer, by the rank of the answer; index 0: it was not
+    /// An item's figures with one answer, by the answer's rank; index 0: it was not
     /// found.
     by_rank: Vec<[f64; N]>,
-    /// Number of items with one answer, by the rank of the answer; index 0: it was not found.
+    /// Items with one answer, by the answer's rank; index 0: it was not found.
     ranks: Vec<u64>,
-    /// The sums of the figures of items with several answers.
+    /// The summed figures for items with several answers.
     sums: [Sum; N],
     unfound: Unfound<'t>,
 }
@@ -89,7 +89,7 @@ impl<'t> Rankings<'t> {
         )
     }
 
-    /// Adds the ranking of an item, cut at k. A repeated id counts at its first rank only; the
+    /// Adds an item's ranking, cut at k. A repeated id counts at its first rank only; the
     /// repeat still occupies a rank.
     #[inline]
     pub(super) fn add(
@@ -194,7 +194,7 @@ impl<'t> Rankings<'t> {
     }
 }
 
-/// Returns the rank of an id in a ranking, or 0. Looks at every rank, so that the time does not
+/// Returns an id's rank in a ranking, or 0. Looks at every rank, so that the time does not
 /// depend on the result: callers see how long a job took.
 #[inline]
 fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
@@ -219,7 +219,7 @@ fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
     rank
 }
 
-/// The relevant ids of one item that were not found yet. A found id is removed, so that a repeat
+/// One item's relevant ids that were not found yet. A found id is removed, so that a repeat
 /// has no gain.
 #[derive(Default)]
 struct Unfound<'t> {

@@ -1,12 +1,12 @@
-//! Ranks of values, and Spearman's correlation between them.
+//! Value ranks, and Spearman's correlation between them.
 
 use crate::stats::compensated_sum::Sum;
 
-/// The largest suite for which `spearman` and `auc` are computed as additional figures of another
+/// The largest suite for which `spearman` and `auc` are computed as additional figures for another
 /// metric: they need all predictions in memory.
 pub(super) const RANKED_ITEMS_MAX: usize = 1 << 20;
 
-/// Returns the ranks of the values, from 1. Equal values share the mean of their ranks.
+/// Returns the values' ranks, from 1. Equal values share their mean rank.
 pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     order.sort_unstable_by(|one, other| values[*one as usize].total_cmp(&values[*other as usize]));
@@ -28,11 +28,11 @@ pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The ranks of predictions and answers, minus the mean rank.
+/// The predictions' and answers' ranks, minus the mean rank.
 pub(super) struct RankCorrelation {
     predictions: Vec<f64>,
     answers: Vec<f64>,
-    /// The sums of the squares of both.
+    /// Both sums of squares.
     squares: [f64; 2],
 }
 
@@ -46,7 +46,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 }
 
 impl RankCorrelation {
-    /// Ranks both sides. `None` if the lengths differ, or all values of one side are equal.
+    /// Ranks both sides. `None` if the lengths differ, or all values on one side are equal.
     pub(super) fn of(predictions: &[f64], answers: &[f64]) -> Option<Self> {
         if predictions.len() != answers.len() {
             return None;
@@ -71,13 +71,13 @@ impl RankCorrelation {
     /// Returns Spearman's rho, from −1 to 1.
     pub(super) fn rho(&self) -> f64 {
         let [of_predictions, of_answers] = self.squares;
-        // The product of both sums may overflow, so each has its own root.
+        // Both sums' product may overflow, so each has its own root.
         (dot(&self.predictions, &self.answers) / of_predictions.sqrt() / of_answers.sqrt())
             .clamp(-1.0, 1.0)
     }
 
-    /// Returns the influence of each item on the correlation, times n; they sum to 0. The delta
-    /// method includes the change that an item makes to the ranks of the others (C. Croux and C.
+    /// Returns each item's influence on the correlation, times n; they sum to 0. The delta
+    /// method includes the change that an item makes to the others' ranks (C. Croux and C.
     /// Dehon 2010).
     pub(super) fn influences(&self) -> Vec<f64> {
         let n = self.predictions.len();
@@ -99,8 +99,8 @@ impl RankCorrelation {
     }
 }
 
-/// Returns for each item the sum of the values of the items with a higher rank, plus half of those
-/// with the same rank.
+/// Returns for each item the summed values of items with a higher rank, plus half the values with
+/// the same rank.
 fn sums_above(ranks: &[f64], values: &[f64]) -> Vec<f64> {
     let mut order: Vec<u32> = (0..ranks.len() as u32).collect();
     order.sort_unstable_by(|one, other| ranks[*other as usize].total_cmp(&ranks[*one as usize]));

@@ -1,35 +1,35 @@
-//! The result of scoring.
+//! The scoring result.
 
 use std::collections::BTreeMap;
 
 use crate::item_scores::ItemScores;
 use crate::stats::confidence::Estimate;
 
-/// The score of one submission.
+/// One submission's score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// Number of items that `figures` cover: those of the open table.
+    /// Items that `figures` cover: the open table's.
     pub n: i64,
-    /// Number of predictions in the submission.
+    /// Predictions in the submission.
     pub n_submitted: i64,
-    /// Number of predictions for items that the suite does not have, neither open nor sealed.
+    /// Predictions for items that the suite does not have, neither open nor sealed.
     pub n_unmatched: i64,
-    /// Number of open items without a prediction.
+    /// Open items without a prediction.
     pub n_missing: i64,
-    /// The figures of the open items.
+    /// The open items' figures.
     pub figures: Figures,
-    /// The values of the open items, for comparisons.
+    /// The open items' values, for comparisons.
     pub items: ItemScores,
-    /// The figures of the sealed items, if there are any.
+    /// The sealed items' figures, if there are any.
     pub sealed: Option<Sealed>,
 }
 
-/// The figures of one set of items.
+/// One item set's figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
     /// The metric over all items. An item without a prediction counts as the worst possible one.
     pub value: f64,
-    /// The uncertainty of the value; `None` if there are too few items to estimate it.
+    /// The value's uncertainty; `None` if there are too few items to estimate it.
     pub estimate: Option<Estimate>,
     /// The other figures of the metric's family, by name.
     pub metrics: BTreeMap<String, f64>,
@@ -38,13 +38,13 @@ pub struct Figures {
 /// The figures of the sealed items of a suite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sealed {
-    /// Number of sealed items.
+    /// Sealed item count.
     pub n: i64,
-    /// Number of sealed items without a prediction.
+    /// Sealed items without a prediction.
     pub n_missing: i64,
-    /// The figures of the sealed items alone.
+    /// The sealed items' figures alone.
     pub figures: Figures,
-    /// The values of the sealed items, for the board.
+    /// The sealed items' values, for the board.
     pub items: ItemScores,
 }
 

@@ -16,20 +16,20 @@ use crate::prediction::{
     HashedPredictions, Prediction, PredictionSink, Unmatched, Value, check_value, location, read,
 };
 
-/// Number of predictions between two updates of the progress, which also check whether to stop.
+/// Predictions between two progress updates, which also check whether to stop.
 const PROGRESS_INTERVAL: u64 = 1024;
 
-/// The progress of scoring, shared between the thread that scores and the task that waits for it.
+/// Scoring progress, shared between the thread that scores and the task that waits for it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Cancels scoring when it is set.
     pub stop: AtomicBool,
-    /// Number of predictions that have been scored, updated every 1,024 predictions.
+    /// Predictions that have been scored, updated every 1,024 predictions.
     pub done: AtomicU64,
 }
 
-/// Scores a JSON array of predictions. The result depends on the arguments only, and not on the
-/// order of the predictions.
+/// Scores a JSON array with predictions. The result depends on the arguments only, and not on the
+/// prediction order.
 pub fn score(
     open: &AnswerTable,
     sealed: Option<&AnswerTable>,
@@ -40,7 +40,7 @@ pub fn score(
     score_and_hash(open, sealed, metric, predictions, progress).map(|(score, _)| score)
 }
 
-/// Scores a JSON array of predictions, and returns the SHA-256 of their normal form with the score.
+/// Scores a JSON array with predictions, and returns the SHA-256 of their normal form with the score.
 pub fn score_and_hash(
     open: &AnswerTable,
     sealed: Option<&AnswerTable>,
@@ -66,14 +66,14 @@ pub fn score_and_hash(
 pub struct Scorer<'t> {
     metric: Metric,
     open: ItemSet<'t>,
-    /// Scored separately, so that no figure of the open items can depend on a sealed answer.
+    /// Scored separately, so that no open-item figure can depend on a sealed answer.
     sealed: Option<ItemSet<'t>>,
     unmatched: Unmatched,
     progress: &'t Progress,
     n_taken: u64,
 }
 
-/// The items of one table, and their accumulated figures.
+/// One table's items, and their accumulated figures.
 struct ItemSet<'t> {
     table: &'t AnswerTable,
     next_record: NextRecord,
@@ -84,7 +84,7 @@ struct ItemSet<'t> {
     n_matched: usize,
 }
 
-/// The accumulator of the metric's family.
+/// The accumulator for the metric's family.
 enum Accumulator<'t> {
     Rankings(Rankings<'t>),
     Labels(Labels<'t>),
@@ -135,7 +135,7 @@ impl<'t> Accumulator<'t> {
         }
     }
 
-    /// Returns the figures, and sets the final values of the items: their mean is the metric.
+    /// Returns the figures, and sets the items' final values: their mean is the metric.
     fn finish(self, items: &mut ItemScoresBuilder, n_missing: usize) -> Result<Figures, Failure> {
         match self {
             Self::Rankings(rankings) => Ok(rankings.finish(items)),
@@ -192,7 +192,7 @@ impl<'t> ItemSet<'t> {
 }
 
 impl<'t> Scorer<'t> {
-    /// Creates a scorer without predictions for the open items of a suite.
+    /// Creates a scorer without predictions for a suite's open items.
     pub fn new(open: &'t AnswerTable, metric: Metric, progress: &'t Progress) -> Self {
         Self {
             metric,
@@ -204,14 +204,14 @@ impl<'t> Scorer<'t> {
         }
     }
 
-    /// Also scores the sealed items of the suite, separately.
+    /// Also scores the suite's sealed items, separately.
     #[must_use]
     pub fn with_sealed(mut self, sealed: Option<&'t AnswerTable>) -> Self {
         self.sealed = sealed.map(|table| ItemSet::new(table, self.metric));
         self
     }
 
-    /// Returns the score of the predictions that were taken. Fails if an item was predicted twice,
+    /// Returns the score for the predictions that were taken. Fails if an item was predicted twice,
     /// or if the metric needs predictions that are missing, or is not defined for them.
     pub fn finish(mut self) -> Result<Score, Failure> {
         if let Some(location) = self.unmatched.first_repeated() {
@@ -302,7 +302,7 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
     }
 }
 
-/// Returns the failure of a second prediction for the same item.
+/// Returns the failure for a second prediction for the same item.
 fn repeated(location: &str) -> Failure {
     Failure::InvalidPredictions(format!(
         "{location}.item_id: this item is already predicted"

@@ -41,7 +41,7 @@ fn item_values(score: &Score) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the value of one prediction in a suite of one item.
+/// Returns one prediction's value in a suite with one item.
 fn value_of(metric: &str, answer: Value, prediction: Value) -> f64 {
     score_json(
         &json!([["a", answer]]),
@@ -306,7 +306,7 @@ fn figures_agree_with_scikit_learn_and_scipy() {
                 );
                 compared += 1;
             }
-            // As an additional figure of another metric the value is the same.
+            // As an additional figure for another metric the value is the same.
             for (name, figure) in &score.figures.metrics {
                 if let Some(expected) = case["values"][name].as_f64() {
                     let far = (figure - expected).abs() / expected.abs().max(1.0);
@@ -345,7 +345,7 @@ fn missing_item_cancels_no_gap() {
     assert_eq!(without.items.value(20), -1.0);
 }
 
-/// Returns the standard error of the mean of these terms.
+/// Returns the standard error of these terms' mean.
 fn stderr_of(terms: &[f64]) -> f64 {
     let n = terms.len() as f64;
     let mean = terms.iter().sum::<f64>() / n;
@@ -358,7 +358,7 @@ fn stderr_of(terms: &[f64]) -> f64 {
         .sqrt()
 }
 
-/// In J. W. Tukey's jackknife, the contribution of an item is the change of the figure when the
+/// In J. W. Tukey's jackknife, an item's contribution is the figure's change when the
 /// item is left out.
 #[test]
 fn contributions_agree_with_jackknife() {
@@ -521,8 +521,8 @@ fn value_of_wrong_type_is_located() {
 
 #[test]
 fn delta_interval_agrees_with_bootstrap() {
-    // Compares the delta method with 2,000 resamples of 400 items of three classes, some without a
-    // prediction.
+    // Compares the delta method with 2,000 resamples from 400 items in three classes, some without
+    // a prediction.
     let mut state = 7_u64;
     let mut below = |bound: u64| {
         state = state
@@ -653,7 +653,7 @@ fn losses_are_clipped_to_bounds() {
     );
 }
 
-/// Scores predictions for items of which every third is sealed.
+/// Scores predictions for items; every third is sealed.
 fn sealed_score(metric: &str, answers: &[Value], predictions: &Value) -> Result<Score, Failure> {
     let metric: Metric = metric.parse().unwrap();
     let table = |sealed: bool| {

@@ -1,5 +1,5 @@
-//! Trivial submissions: they use the distribution of the answers, and no knowledge of single items.
-//! A ladder starts at the value of the best one, because only a better value says something about a
+//! Trivial submissions: they use the answer distribution, and no knowledge about single items.
+//! A ladder starts at the best one's value, because only a better value says something about a
 //! model.
 
 use std::borrow::Cow;
@@ -12,26 +12,26 @@ use super::scorer::{Progress, Scorer};
 use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, PredictionSink as _, Value};
 
-/// Number of ids in the constant ranking.
+/// Ids in the constant ranking.
 const RANKING_LENGTH_MAX: usize = 100;
 
-/// A submission that uses no knowledge of single items.
+/// A submission that uses no knowledge about single items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trivial {
-    /// A description of the predictions, such as `most frequent label`.
+    /// Describes the predictions, such as `most frequent label`.
     pub name: &'static str,
     /// The value of the metric.
     pub value: f64,
 }
 
-/// Returns the trivial submissions of a suite with these answers:
+/// Returns the trivial submissions for a suite with these answers:
 ///
 /// - rankings: the most frequent answers, for every item;
 /// - labels: the most frequent label, for every item; for f1_macro also labels at random, each with
 ///   its frequency among the answers, by their expected value;
 /// - numbers: the mean, and the median, for every item; for spearman, numbers at random, by their
 ///   expected value 0;
-/// - probabilities: the frequency of each label, for every item.
+/// - probabilities: each label's frequency, for every item.
 ///
 /// A submission for which the metric is not defined is left out.
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
@@ -119,7 +119,7 @@ fn value_of<'v>(
     Ok(scorer.finish()?.figures.value)
 }
 
-/// Returns each answer with the sum of its gains over all items, the most frequent first; ties are
+/// Returns each answer with its total gain over all items, the most frequent first; ties are
 /// in byte order.
 fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
     let mut counts: HashMap<&[u8], f64> = HashMap::new();

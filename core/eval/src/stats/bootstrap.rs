@@ -1,16 +1,16 @@
-//! The bootstrap in one pass: the weight of an item in a replicate is drawn from a Poisson
+//! The bootstrap in one pass: an item's weight in a replicate is drawn from a Poisson
 //! distribution with mean 1 (B. Efron 1979; for streams, N. Chamandy et al. 2012).
 //!
 //! The weights depend on the item's place in the suite only, so the same predictions have the same
 //! standard error in any order.
 
-/// Number of replicates: enough to know the standard error to about 5 %.
+/// Replicates: enough to know the standard error to about 5 %.
 const REPLICATES: usize = 200;
 
 /// Cumulative probabilities of 0, 1, 2 … in a Poisson distribution with mean 1, in units of 2^-16.
 const CUMULATIVE: [u16; 8] = [24109, 48219, 60273, 64292, 65296, 65497, 65531, 65535];
 
-/// The sums of the terms of each bin, in each replicate.
+/// Each bin's term sum, in each replicate.
 pub(crate) struct Bootstrap<const BINS: usize> {
     sums: Vec<[f64; REPLICATES]>,
     weights: [f64; REPLICATES],
@@ -28,7 +28,7 @@ impl<const BINS: usize> Default for Bootstrap<BINS> {
 }
 
 impl<const BINS: usize> Bootstrap<BINS> {
-    /// Adds the term of an item to a bin. `item` is the item's place in the suite.
+    /// Adds an item's term to a bin. `item` is the item's place in the suite.
     pub(crate) fn add(&mut self, item: usize, bin: usize, term: f64) {
         self.n += 1;
         let mut drawn = [0_u16; REPLICATES];
@@ -52,7 +52,7 @@ impl<const BINS: usize> Bootstrap<BINS> {
     }
 
     /// Returns the standard deviation over the replicates of a figure that is computed from the
-    /// bins' sums and the number of items. `None` with fewer than two items.
+    /// bins' sums and the item count. `None` with fewer than two items.
     pub(crate) fn stderr(&self, figure: impl Fn(&[f64; BINS], f64) -> f64) -> Option<f64> {
         if self.n < 2 {
             return None;
@@ -73,7 +73,7 @@ impl<const BINS: usize> Bootstrap<BINS> {
     }
 }
 
-/// Returns the pseudo-random number at this place of the sequence (S. Vigna's splitmix64).
+/// Returns the pseudo-random number at this place in the sequence (S. Vigna's splitmix64).
 fn splitmix64(at: u64) -> u64 {
     let mut bits = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

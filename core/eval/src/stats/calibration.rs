@@ -1,10 +1,10 @@
-//! The bins of the expected calibration error: in each, the mean confidence is compared with the
-//! share of right predictions.
+//! The expected calibration error's bins: in each, the mean confidence is compared with the
+//! right-prediction share.
 
-/// Number of bins of equal width for items with a prediction.
+/// Equal-width bins for items with a prediction.
 pub const BINS: usize = 15;
 
-/// Returns the bin of a confidence from 0 to 1. A bin includes its upper end; the first one
+/// Returns the bin for a confidence from 0 to 1. A bin includes its upper end; the first one
 /// includes 0 as well.
 pub fn bin(confidence: f64) -> usize {
     let upper = |bin: usize| (bin + 1) as f64 / BINS as f64;
@@ -19,9 +19,9 @@ pub fn bin(confidence: f64) -> usize {
     bin
 }
 
-/// Returns the bin of an item and its gap: the confidence minus 1 if the prediction is right, minus
+/// Returns an item's bin and its gap: the confidence minus 1 if the prediction is right, minus
 /// 0 otherwise. An item without a prediction has a confidence below 0. Its gap is 1, in bin
-/// [`BINS`], where it cannot cancel the gap of another item.
+/// [`BINS`], where it cannot cancel another item's gap.
 pub fn gap(confidence: f64, is_right: bool) -> (usize, f64) {
     if confidence < 0.0 {
         (BINS, 1.0)

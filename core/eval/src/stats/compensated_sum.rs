@@ -1,8 +1,8 @@
-//! Sums that do not depend on the order of their terms.
+//! Sums that do not depend on their terms' order.
 
-/// A sum in twice the precision of `f64`: the total has the error of one rounding, and the order of
-/// the terms changes it by no more (T. J. Dekker, A floating-point technique for extending the
-/// available precision, 1971).
+/// A sum in twice `f64`'s precision: the total has one rounding's error, and the terms' order
+/// changes it by no more (T. J. Dekker, A floating-point technique for extending the available
+/// precision, 1971).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Sum {
     high: f64,
@@ -14,14 +14,14 @@ impl Sum {
     #[inline]
     pub fn add(&mut self, term: f64) {
         let sum = self.high + term;
-        // The rounding error of this addition, exactly.
+        // This addition's rounding error, exactly.
         let part = sum - self.high;
         let lost = (self.high - (sum - part)) + (term - part) + self.low;
         self.high = sum + lost;
         self.low = lost - (self.high - sum);
     }
 
-    /// Returns the sum of the terms, rounded once.
+    /// Returns the terms' sum, rounded once.
     pub fn total(self) -> f64 {
         self.high + self.low
     }

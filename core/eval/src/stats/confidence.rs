@@ -2,18 +2,18 @@
 
 use crate::stats::compensated_sum::Sum;
 
-/// Half the width of a 95 % confidence interval, in standard errors: the 97.5 % quantile of the
-/// normal distribution.
+/// A 95 % confidence interval's half width, in standard errors: the normal distribution's 97.5 %
+/// quantile.
 pub const Z: f64 = 1.959_963_984_540_054;
 
-/// The uncertainty of a value.
+/// A value's uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// The standard error, in units of the value.
+    /// The standard error, in value units.
     pub stderr: f64,
     /// The 95 % confidence interval: lower and upper end.
     pub ci95: [f64; 2],
-    /// The name of the method: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
+    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
     pub method: &'static str,
 }
 
@@ -29,7 +29,7 @@ impl Estimate {
     }
 }
 
-/// Returns Wilson's interval of a share of `n` items, which keeps its coverage near 0 and 1 and
+/// Returns Wilson's interval for a share among `n` items, which keeps its coverage near 0 and 1 and
 /// with few items. `None` without items.
 pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     if n == 0 {
@@ -57,13 +57,13 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     })
 }
 
-/// Returns the normal 95 % confidence interval of a value with this standard error.
+/// Returns the normal 95 % confidence interval for a value with this standard error.
 pub(crate) fn around(value: f64, stderr: f64) -> [f64; 2] {
     [value - Z * stderr, value + Z * stderr]
 }
 
-/// Returns the estimate of a value with this standard error: a normal interval, cut to the metric's
-/// range.
+/// Returns the estimate for a value with this standard error: a normal interval, cut to the
+/// metric's range.
 pub(crate) fn estimate_within(
     range: [f64; 2],
     value: f64,
@@ -79,8 +79,8 @@ pub(crate) fn estimate_within(
     }
 }
 
-/// Returns the standard error of the mean of `n` terms. The terms come in the suite's order. `None`
-/// with fewer than two terms.
+/// Returns the standard error for a mean over `n` terms. The terms come in the suite's order.
+/// `None` with fewer than two terms.
 pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f64>) -> Option<f64> {
     if n < 2 {
         return None;
@@ -89,15 +89,15 @@ pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f6
     Some((squares.total() / (n as f64 - 1.0) / n as f64).sqrt())
 }
 
-/// Returns the standard error of a figure of `n` items by the delta method. `squares` is the sum of
-/// the squares of the items' influences on the figure, which sum to 0. `None` with fewer than two
-/// items.
+/// Returns the standard error for a figure over `n` items by the delta method. `squares` is the
+/// summed squares of the items' influences on the figure, which sum to 0. `None` with fewer than
+/// two items.
 pub(crate) fn stderr_of_influences(squares: f64, n: usize) -> Option<f64> {
     (n >= 2).then(|| (squares * n as f64 / (n as f64 - 1.0)).sqrt())
 }
 
-/// Returns the estimate of a rank correlation of `n` pairs: Fisher's transformation with the
-/// standard error of Bonett and Wright (2000). `None` with fewer than four pairs.
+/// Returns the estimate for a rank correlation over `n` pairs: Fisher's transformation with the
+/// standard error by Bonett and Wright (2000). `None` with fewer than four pairs.
 pub(crate) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
     if n < 4 {
         return None;

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use crate::metric::{Family, Metric};
 use crate::prediction::{NUMBER_MAX, Written, first_duplicate, written};
 
-/// The answer to one item. Its strings are slices of the JSON (`'a`) if they have no escapes.
+/// The answer to one item. Its strings are JSON slices (`'a`) if they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<'a> {
     /// A single right id or label.
@@ -26,9 +26,9 @@ pub enum Answer<'a> {
 const GAIN_MAX: f64 = 1e100;
 
 impl<'a> Answer<'a> {
-    /// Reads an answer from JSON: a string, a non-empty array of distinct strings, an object of
-    /// string → gain, or a number, whichever the metric takes. The error message is for the
-    /// operator who wrote the suite.
+    /// Reads an answer from JSON: a string, a non-empty array with distinct strings, a string →
+    /// gain object, or a number, whichever the metric takes. The error message is for the operator
+    /// who wrote the suite.
     pub fn parse(json: &'a str, metric: &Metric) -> Result<Self, String> {
         let json = json.trim_ascii();
         let answer = match written(json) {
@@ -65,7 +65,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Checks that the metric takes an answer of this form.
+    /// Checks that the metric takes an answer in this form.
     fn check_form(&self, metric: &Metric) -> Result<(), String> {
         let (is_accepted, expected) = match (metric.family(), metric) {
             (Family::Rankings, _) => (
@@ -93,7 +93,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Checks the range of numbers and gains, and that ids are distinct and have no NUL.
+    /// Checks number and gain ranges, and that ids are distinct and have no NUL.
     fn check_content(&self) -> Result<(), String> {
         let ids: Vec<&str> = match self {
             Self::Label(label) => return check_no_nul(label),
@@ -127,8 +127,8 @@ impl<'a> Answer<'a> {
             .map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
     }
 
-    /// Returns the ids with a gain above 0, in the order of the JSON. The ids of a string or an
-    /// array have a gain of 1. A number has none.
+    /// Returns the ids with a gain above 0, in JSON order. A string's or an array's ids have gain
+    /// 1. A number has none.
     pub fn relevant(&self) -> Vec<(&str, f64)> {
         match self {
             Self::Label(label) => vec![(label, 1.0)],
@@ -170,7 +170,7 @@ fn read<'a, T: Deserialize<'a>>(json: &'a str, message: &str) -> Result<T, Strin
     serde_json::from_str(json).map_err(|_| String::from(message))
 }
 
-/// The entries of an object in the order of the JSON. A map would lose a repeated id.
+/// An object's entries in JSON order. A map would lose a repeated id.
 struct Gains<'a>(Vec<(Cow<'a, str>, f64)>);
 
 impl<'de> Deserialize<'de> for Gains<'_> {
@@ -197,12 +197,12 @@ impl<'de> Deserialize<'de> for Gains<'_> {
     }
 }
 
-/// The check of all answers of a suite together: the metric must be defined, and leaving items out
+/// Checks all answers in a suite together: the metric must be defined, and leaving items out
 /// must not pay.
 #[derive(Debug)]
 pub struct AnswersCheck {
     metric: Metric,
-    /// The distinct labels of a suite with `auc`, at most two.
+    /// The distinct labels in a suite with `auc`, at most two.
     labels: Vec<String>,
     least: f64,
     most: f64,

@@ -1,4 +1,4 @@
-//! The error of a suite's folder.
+//! A suite folder's error.
 
 /// An error in a suite's folder: the file, the line and the reason.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ pub struct BadSuite {
 }
 
 impl BadSuite {
-    /// Creates the error of a line, from 1, or of the whole file with line 0.
+    /// Creates a line's error, from 1, or of the whole file with line 0.
     pub(super) fn new(file: &str, line: usize, reason: impl Into<String>) -> Self {
         Self {
             file: file.into(),
@@ -19,7 +19,7 @@ impl BadSuite {
         }
     }
 
-    /// Creates the error of a file that cannot be read.
+    /// Creates the error for a file that cannot be read.
     pub(super) fn unreadable(file: &str, line: usize, error: &std::io::Error) -> Self {
         Self::new(file, line, format!("cannot be read: {error}"))
     }

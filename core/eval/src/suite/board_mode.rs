@@ -1,17 +1,17 @@
-//! The board of a suite.
+//! A suite's board.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The times at which the board of a suite shows figures.
+/// The times at which a suite's board shows figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BoardMode {
     /// The suite has no board; the default.
     #[default]
     Off,
-    /// Figures of entries appear while the board is open.
+    /// Entries' figures appear while the board is open.
     Live,
     /// Figures appear once, after the board has closed.
     AtClose,

@@ -1,17 +1,17 @@
-//! The commitment of a suite: a salted hash of its items and answers, and of the seed that draws its
-//! sealed items. Published with the suite, it makes a later change of the answers detectable, and
+//! A suite's commitment: a salted hash over its items and answers, and over the seed that draws its
+//! sealed items. Published with the suite, it makes a later answer change detectable, and
 //! discloses nothing before the salt is published.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-/// The seed of a suite that draws its sealed items.
+/// The seed for a suite that draws its sealed items.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SealSeed([u8; 32]);
 
 impl SealSeed {
-    /// Returns the seed of `seal_seed` in `suite.toml`: the SHA-256 of the text.
+    /// Returns the seed for `seal_seed` in `suite.toml`: the text's SHA-256.
     pub fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
@@ -21,13 +21,13 @@ impl SealSeed {
         Self(bytes)
     }
 
-    /// Returns the bytes of the seed.
+    /// Returns the seed's bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Returns the indexes of the sealed items: the `n_sealed` items with the smallest HMAC-SHA-256
-    /// of their ids under the seed.
+    /// Returns the sealed items' indexes: the `n_sealed` items with the smallest HMAC-SHA-256 for
+    /// their ids under the seed.
     pub fn draw<'a>(
         &self,
         item_ids: impl IntoIterator<Item = &'a str>,
@@ -44,14 +44,14 @@ impl SealSeed {
     }
 
     fn place(&self, item_id: &str) -> [u8; 32] {
-        // A key of 32 bytes has a valid length for every hash function.
+        // A 32-byte key has a valid length for every hash function.
         Hmac::<Sha256>::new_from_slice(&self.0)
             .map(|mac| mac.chain_update(item_id).finalize().into_bytes().into())
             .unwrap_or_default()
     }
 }
 
-/// The SHA-256 of the lines of `items.ndjson` or `answers.ndjson` as they are published.
+/// The SHA-256 over the lines in `items.ndjson` or `answers.ndjson` as they are published.
 #[derive(Default)]
 pub struct LinesDigest {
     hash: Sha256,
@@ -64,20 +64,20 @@ struct ItemId<'a> {
 }
 
 impl LinesDigest {
-    /// Adds the line of an item: `field` is `input` or `answer`, and `json` its value.
+    /// Adds an item's line: `field` is `input` or `answer`, and `json` its value.
     pub fn add(&mut self, item_id: &str, field: &str, json: &str) {
         self.line.clear();
         write_line(item_id, field, json, &mut self.line);
         self.hash.update(&self.line);
     }
 
-    /// Returns the digest of all lines.
+    /// Returns the digest over all lines.
     pub fn finish(self) -> [u8; 32] {
         self.hash.finalize().into()
     }
 }
 
-/// Appends the line of an item in `items.ndjson` (`field` is `input`) or `answers.ndjson` (`answer`)
+/// Appends an item's line in `items.ndjson` (`field` is `input`) or `answers.ndjson` (`answer`)
 /// as it is published: `{"item_id":…,"input":…}` and a line feed. `json` is the value byte for byte.
 pub fn write_line(item_id: &str, field: &str, json: &str, out: &mut Vec<u8>) {
     // Writing a string to a vector cannot fail.
@@ -95,9 +95,9 @@ pub fn write_line(item_id: &str, field: &str, json: &str, out: &mut Vec<u8>) {
 pub struct Opening {
     /// 32 random bytes.
     pub salt: [u8; 32],
-    /// The SHA-256 of the published `items.ndjson`.
+    /// The published `items.ndjson`'s SHA-256.
     pub items_sha256: [u8; 32],
-    /// The SHA-256 of the published `answers.ndjson`.
+    /// The published `answers.ndjson`'s SHA-256.
     pub answers_sha256: [u8; 32],
     /// The seed of the sealed items. `None` without sealed items.
     pub seed: Option<SealSeed>,

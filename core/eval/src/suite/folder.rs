@@ -1,4 +1,4 @@
-//! The folder that an operator publishes as a version of a suite: `suite.toml`, `items.ndjson` and
+//! The folder that an operator publishes as a suite's version: `suite.toml`, `items.ndjson` and
 //! `answers.ndjson`. It is accepted or rejected as a whole.
 
 use std::fs;
@@ -19,24 +19,24 @@ use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
 
 /// A checked suite, ready to be published.
 pub struct SuiteFolder {
-    /// The id of the suite: `suite:<name>`.
+    /// The suite's id: `suite:<name>`.
     pub suite_id: String,
     /// The version to publish.
     pub version: String,
     /// The metric that a score reports as its value.
     pub metric: Metric,
-    /// Set if callers may read the scores of single items.
+    /// Set if callers may read single items' scores.
     pub per_item_feedback: bool,
     /// A description for people.
     pub description: String,
     /// The fields that keep the answers from being computed from scores.
     pub protection: Protection,
-    /// The places of the sequence in the input of each item, if the suite is about sequences. The
+    /// The sequence's places in each item's input, if the suite is about sequences. The
     /// content is not checked; see [`SuiteFolder::check_items`].
     pub sequence: Option<SequencePaths>,
-    /// The items, in the order of the file.
+    /// The items, in file order.
     pub items: Vec<FolderItem>,
-    /// The SHA-256 of all other fields.
+    /// The SHA-256 over all other fields.
     pub content_sha256: [u8; 32],
 }
 
@@ -50,7 +50,7 @@ impl SuiteFolder {
         Self::parse(&text(SUITE)?, &text(ITEMS)?, &text(ANSWERS)?)
     }
 
-    /// Reads and checks the contents of the three files.
+    /// Reads and checks the three files' contents.
     pub fn parse(suite_toml: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
         let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
         let suite = SuiteToml::parse(suite_toml)?;
@@ -137,7 +137,7 @@ impl SuiteFolder {
         })
     }
 
-    /// Returns the answers of the open items; without sealed items, of all.
+    /// Returns the open items' answers; without sealed items, all answers.
     pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
         let bad = |reason: String| BadSuite::new(ANSWERS, 0, reason);
         let open = || self.items.iter().filter(|item| !item.is_sealed);
@@ -151,7 +151,7 @@ impl SuiteFolder {
         builder.finish().map_err(|corrupt| bad(corrupt.to_string()))
     }
 
-    /// Returns the grid of the suite's ladder, or `None` if its policy is not a ladder. Fails if no
+    /// Returns the suite's ladder grid, or `None` if its policy is not a ladder. Fails if no
     /// level lies above the start.
     pub fn ladder(&self, open: &AnswerTable) -> Result<Option<Ladder>, BadSuite> {
         let DisclosurePolicy::Ladder(step) = self.protection.policy else {
@@ -226,7 +226,7 @@ impl SuiteFolder {
     }
 }
 
-/// Seals this many items, which the seed draws. The choice depends neither on the order of the file nor on any answer. Fails if the metric is not defined
+/// Seals this many items, which the seed draws. The choice depends neither on the file's order nor on any answer. Fails if the metric is not defined
 /// for the open items alone, or for the sealed ones.
 fn seal_items(
     items: &mut [FolderItem],

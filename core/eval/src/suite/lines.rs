@@ -14,17 +14,17 @@ use super::bad_suite::BadSuite;
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
 
-/// The names of the files.
+/// The file names.
 pub(super) const ITEMS: &str = "items.ndjson";
 pub(super) const ANSWERS: &str = "answers.ndjson";
 
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;
 
-/// Maximum size of an item's input, in bytes: a page has at least one item.
+/// An item's maximum input size, in bytes: a page has at least one item.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// Number of bytes that [`AnswerLines`] reads at once.
+/// Bytes that [`AnswerLines`] reads at once.
 const READ_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize)]
@@ -41,34 +41,34 @@ struct AnswerLine {
     answer: Box<RawValue>,
 }
 
-/// The answers by item id, each with the number of its line.
+/// The answers by item id, each with its line number.
 pub(super) type Answers = HashMap<String, (usize, Box<RawValue>)>;
 
 /// An item with its answer.
 pub struct FolderItem {
     /// The id with which callers submit predictions: not empty, at most 512 bytes, without NUL.
     pub item_id: String,
-    /// The input of a model: a JSON object, byte for byte as in the file.
+    /// A model's input: a JSON object, byte for byte as in the file.
     pub input: Box<RawValue>,
     /// The hidden answer: JSON that fits the suite's metric, byte for byte as in the file.
     pub answer: Box<RawValue>,
     /// Set if the item is scored without disclosing its figures before the suite has closed.
     pub is_sealed: bool,
-    /// The number of its line in the file, from 1.
+    /// Its line number in the file, from 1.
     pub line: usize,
 }
 
-/// A reader of answers, line by line. It keeps one line in memory.
+/// An answer reader, line by line. It keeps one line in memory.
 pub struct AnswerLines<R> {
     lines: R,
-    /// The name of the file in errors.
+    /// The file's name in errors.
     name: String,
     n_bytes: u64,
     metric: Metric,
 }
 
 impl AnswerLines<BufReader<fs::File>> {
-    /// Opens a file of answers, or the one of a suite's folder, without reading it.
+    /// Opens an answer file, or a suite folder's, without reading it.
     pub fn open(path: &Path, metric: Metric) -> Result<Self, BadSuite> {
         let (path, name) = if path.is_dir() {
             (path.join(ANSWERS), ANSWERS.to_owned())
@@ -84,7 +84,7 @@ impl AnswerLines<BufReader<fs::File>> {
 }
 
 impl<R: BufRead> AnswerLines<R> {
-    /// Creates a reader of `lines`, which have `n_bytes` bytes. Errors name them `name`.
+    /// Creates a reader over `lines`, which have `n_bytes` bytes. Errors name them `name`.
     pub fn new(lines: R, name: String, n_bytes: u64, metric: Metric) -> Self {
         Self {
             lines,
@@ -94,7 +94,7 @@ impl<R: BufRead> AnswerLines<R> {
         }
     }
 
-    /// Returns the estimated number of answers, from the length of the first ones.
+    /// Returns the estimated answer count, from the first ones' length.
     pub fn estimate(&mut self) -> usize {
         let Ok(first) = self.lines.fill_buf() else {
             return 0;
@@ -105,13 +105,13 @@ impl<R: BufRead> AnswerLines<R> {
             .unwrap_or(0)
     }
 
-    /// Returns an error of all answers together.
+    /// Returns an error about all answers together.
     pub(crate) fn bad(&self, reason: String) -> BadSuite {
         BadSuite::new(&self.name, 0, reason)
     }
 
-    /// Calls `add` with each item id and answer, in the order of the file. An error of `add` is
-    /// returned with its line.
+    /// Calls `add` with each item id and answer, in file order. `add`'s error is returned
+    /// with its line.
     pub fn for_each(
         &mut self,
         mut add: impl FnMut(&str, &Answer<'_>) -> Result<(), String>,
@@ -243,8 +243,8 @@ fn check_size(field: &str, json: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the items in the order of the file, none of them sealed, and moves the answer of each
-/// out of `answers`.
+/// Returns the items in file order, none sealed, and moves each one's answer out of
+/// `answers`.
 pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<FolderItem>, BadSuite> {
     let mut items = Vec::with_capacity(answers.len());
     let mut seen = HashMap::new();

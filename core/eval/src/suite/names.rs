@@ -1,9 +1,9 @@
-//! The syntax of suite ids and versions.
+//! Suite id and version syntax.
 
 /// Longest version string, in bytes.
 pub const VERSION_MAX: usize = 64;
 
-/// Longest name of a suite after the prefix `suite:`, in bytes.
+/// Longest suite name after the prefix `suite:`, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns `true` if a string is a suite id: `suite:` and 1 to 64 lower-case letters, digits, `.`,

@@ -1,4 +1,4 @@
-//! The table `[sequence]` of `suite.toml`: where the input of an item has the history to predict
+//! The table `[sequence]` of `suite.toml`: where an item's input has the history to predict
 //! from. A suite without it is not about sequences.
 
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use serde_json::value::RawValue;
 /// The longest path, in bytes.
 const PATH_BYTES_MAX: usize = 200;
 
-/// The places of the events and the options in the input of an item. A path is the name of a field,
+/// The events' and the options' places in an item's input. A path is a field's name,
 /// or names separated by dots for a field within others.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequencePaths {
     /// The path of the events, the oldest first.
     pub events: String,
-    /// The path of the items to rank. `None`: all items of the model's catalog are ranked.
+    /// The path to the items to rank. `None`: all items in the model's catalog are ranked.
     pub options: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl SequencePaths {
     }
 }
 
-/// Returns the JSON at a path of an item's input, or `None` if the input has no such field.
+/// Returns the JSON at a path in an item's input, or `None` if the input has no such field.
 pub fn value_at<'a>(input: &'a str, path: &str) -> Option<&'a str> {
     path.split('.').try_fold(input, |json, name| {
         let mut fields: BTreeMap<String, &'a RawValue> = serde_json::from_str(json).ok()?;

@@ -1,4 +1,4 @@
-//! `suite.toml`: the description of a suite.
+//! `suite.toml`: a suite's description.
 
 use std::fs;
 use std::path::Path;
@@ -15,13 +15,13 @@ use super::sequence_paths::SequencePaths;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
 
-/// The name of the file.
+/// The file's name.
 pub(super) const SUITE: &str = "suite.toml";
 
 /// The longest `seal_seed`, in bytes.
 const SEED_BYTES_MAX: usize = 200;
 
-/// The content of the file.
+/// The file's content.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SuiteToml {
@@ -43,17 +43,17 @@ pub(super) struct SuiteToml {
     sequence: Option<SequencePaths>,
 }
 
-/// The fields of a suite that keep its answers from being computed from scores.
+/// The suite fields that keep its answers from being computed from scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Protection {
     /// The disclosure policy; `exact` if `release` is missing.
     pub policy: DisclosurePolicy,
-    /// The bounds of the loss of one item, if the suite has them.
+    /// The bounds of one item's loss, if the suite has them.
     pub clip: Option<Clip>,
-    /// Number of submissions that an organization may make per day, at least 1; `None` without a
+    /// Submissions that an organization may make per day, at least 1; `None` without a
     /// limit.
     pub max_submissions_per_day: Option<i32>,
-    /// Number of submissions that an organization may make for this version in total, at least 1;
+    /// Submissions that an organization may make for this version in total, at least 1;
     /// `None` without a limit.
     pub max_submissions: Option<i32>,
     /// The organizations that may submit.
@@ -88,7 +88,7 @@ impl SuiteToml {
         )
     }
 
-    /// Checks the fields of the protection. `text` is the file, to name the lines of errors.
+    /// Checks the protection fields. `text` is the file, to name errors' lines.
     pub(super) fn protection(&self, metric: Metric, text: &str) -> Result<Protection, BadSuite> {
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
         self.checked_protection(metric)
@@ -153,7 +153,7 @@ impl SuiteToml {
         let mode = mode.map_err(|error: &str| bad(error.to_owned()))?;
         let is_live = mode == BoardMode::Live;
         if is_live && policy.hides_figures() {
-            // Changes of ranks would measure the hidden answers.
+            // Rank changes would measure the hidden answers.
             return Err(bad(format!(
                 "a live board would disclose what release = \"{policy}\" hides; use \"at_close\""
             )));
@@ -218,7 +218,7 @@ impl SuiteToml {
 
 /// The reason why a field is rejected.
 struct BadField {
-    /// The place of the field's value in the file, in bytes; `None` if the field is missing or the
+    /// The field value's place in the file, in bytes; `None` if the field is missing or the
     /// message names it.
     offset: Option<usize>,
     reason: String,
@@ -270,8 +270,8 @@ fn canonical_utc(text: &str) -> Option<String> {
     ))
 }
 
-/// Returns the metric for the answers in a folder, and the bounds of the loss of an item. `named`
-/// replaces the metric of the suite. The bounds of the suite are for its own metric only. Without
+/// Returns the metric for the answers in a folder, and the bounds of an item's loss. `named`
+/// replaces the suite's metric. The suite's bounds are for its own metric only. Without
 /// `suite.toml`, `named` is required.
 pub fn metric_and_clip(
     folder: &Path,
