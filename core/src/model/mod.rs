@@ -1,4 +1,4 @@
-//! The resources of the platform: ids, the error and its codes, permissions, and one file per
+//! The platform's resources: ids, the error and its codes, permissions, and one file per
 //! resource, whose structs are the JSON bodies. Pure rules only: no SQL and no I/O.
 //!
 //! Folders group the modules by subject, without import cycles. Callers name a module without its

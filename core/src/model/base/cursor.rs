@@ -12,13 +12,13 @@ use crate::model::error::{Error, Errors, Result};
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// Default and maximum size of a page.
+/// Default and maximum page size.
 pub const PAGE: (u32, u32) = (100, 200);
 
-/// Maximum length of a cursor, in characters. The cursor of a domain of 253 characters fits.
+/// Maximum length of a cursor, in characters. The cursor for a 253-character domain fits.
 const CURSOR_MAX: usize = 400;
 
-/// A listing that is paged. Its name is part of its cursors, so that a cursor of one listing is not
+/// A listing that is paged. Its name is part of its cursors, so that one listing's cursor is not
 /// valid for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
@@ -43,7 +43,7 @@ impl Listing {
     }
 }
 
-/// The position of a row in a listing. The next page begins after it, even if the row no longer
+/// A row's position in a listing. The next page begins after it, even if the row no longer
 /// exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
@@ -112,9 +112,9 @@ impl ToSchema for Cursor {}
 /// The page that a caller requests, not yet validated.
 #[derive(Debug, Default)]
 pub struct PageQuery {
-    /// The requested size of the page.
+    /// The page's requested size.
     pub limit: Option<i64>,
-    /// The `next_cursor` of the previous page. `None` requests the first page.
+    /// The previous page's `next_cursor`. `None` requests the first page.
     pub cursor: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl PageQuery {
     /// Validates the fields.
     ///
     /// # Errors
-    /// `validation_failed` if the limit is out of range or the cursor is not one of this listing.
+    /// `validation_failed` if the limit is out of range or the cursor is not this listing's.
     pub fn read(self, listing: Listing) -> Result<Page> {
         let mut errors = Errors::default();
         let limit = errors.take(validation::limit(self.limit, PAGE.0, PAGE.1));
@@ -141,27 +141,27 @@ impl PageQuery {
     }
 }
 
-/// A valid page of a listing.
+/// A listing's valid page.
 #[derive(Debug)]
 pub struct Page {
     listing: Listing,
     limit: u32,
-    /// The time of the row after which the page begins. `None` for the first page.
+    /// The row's time after which the page begins. `None` for the first page.
     pub at: Option<Timestamp>,
-    /// The id of the row after which the page begins. `None` for the first page.
+    /// The row's id after which the page begins. `None` for the first page.
     pub id: Option<String>,
 }
 
 impl Page {
-    /// Returns the number of rows to read: one more than the page has, which shows if there is a
+    /// Returns how many rows to read: one more than the page has, which shows if there is a
     /// next page.
     pub fn rows(&self) -> i64 {
         i64::from(self.limit) + 1
     }
 
-    /// Truncates the rows to the page, and returns the cursor of the next page, if there is one.
+    /// Truncates the rows to the page, and returns the next page's cursor, if there is one.
     ///
-    /// `position` returns the time and the id of a row.
+    /// `position` returns a row's time and id.
     pub fn cut<T>(
         &self,
         rows: &mut Vec<T>,
@@ -178,7 +178,7 @@ impl Page {
     }
 }
 
-/// Returns the field error of a cursor that does not belong to the listing.
+/// Returns the field error for a cursor that does not belong to the listing.
 pub fn bad_cursor() -> Error {
     Error::field(
         "cursor",

@@ -1,4 +1,4 @@
-//! Days of the calendar in UTC.
+//! Calendar days in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,8 +21,8 @@ impl Date {
         Self(earlier)
     }
 
-    /// Returns the number of days from this day to `last`, both included. It is not positive if
-    /// `last` is earlier.
+    /// Returns how many days there are from this day to `last`, both included. It is not positive
+    /// if `last` is earlier.
     pub fn days_through(self, last: Self) -> i64 {
         (last.0 - self.0).whole_days() + 1
     }

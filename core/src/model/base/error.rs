@@ -1,4 +1,4 @@
-//! The error type of the platform and its closed set of codes.
+//! The platform's error type and its closed code set.
 //!
 //! The table in [`Code`] maps a code to its HTTP and gRPC status. The API renders errors, in one
 //! place.
@@ -13,7 +13,7 @@ pub use assay_eval::FieldError;
 use crate::model::error_details::{Details, Resource};
 use crate::model::random::RandomError;
 
-/// The result of every fallible operation of the platform.
+/// The result of every fallible platform operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error code from a closed set. Clients may branch on it.
@@ -41,7 +41,7 @@ pub enum Code {
     NotFound,
     /// The resource exists already, or the request names a stale version.
     Conflict,
-    /// The state of the resource does not allow the action.
+    /// The resource's state does not allow the action.
     InvalidState,
     /// A limit of the plan or of the suite is reached.
     QuotaExceeded,
@@ -54,7 +54,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Every code, in the order of the documented table.
+    /// Every code, in the documented table's order.
     pub const ALL: [Self; 16] = [
         Self::InvalidRequest,
         Self::ValidationFailed,
@@ -96,17 +96,17 @@ impl Code {
         }
     }
 
-    /// Returns the name of the code, as in the JSON field `code`.
+    /// Returns the code's name, as in the JSON field `code`.
     pub const fn as_str(self) -> &'static str {
         self.row().0
     }
 
-    /// Returns the HTTP status of the code.
+    /// Returns the code's HTTP status.
     pub const fn http_status(self) -> u16 {
         self.row().1
     }
 
-    /// Returns the canonical gRPC status of the code, as a number.
+    /// Returns the code's canonical gRPC status, as a number.
     pub const fn grpc_status(self) -> i32 {
         self.row().2
     }
@@ -120,14 +120,14 @@ impl Code {
 pub struct Error {
     /// The code, from a closed set.
     pub code: Code,
-    /// A message for people that says how to correct the request. It never contains SQL, messages
-    /// of libraries or secrets.
+    /// A message for people that says how to correct the request. It never contains SQL, library
+    /// messages or secrets.
     pub message: Cow<'static, str>,
     /// Details that a client can act on.
     pub details: Option<Details>,
-    /// The number of seconds after which a retry can succeed.
+    /// The seconds after which a retry can succeed.
     pub retry_after: Option<u32>,
-    /// The kind of resource that the error is about. Set for `not_found` and `invalid_state`.
+    /// The resource kind that the error is about. Set for `not_found` and `invalid_state`.
     pub resource: Option<Resource>,
     /// The private cause, for logs and for the operator.
     pub cause: Option<Box<dyn StdError + Send + Sync>>,
@@ -146,7 +146,7 @@ impl Error {
         }
     }
 
-    /// Creates an error for a failure of the server. The caller does not see the cause.
+    /// Creates an error for a server failure. The caller does not see the cause.
     pub fn internal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let message = "Something went wrong on our side. Retry with the same idempotency key and \
                        quote the request id.";
@@ -184,7 +184,7 @@ impl Error {
         Self::new(Code::InvalidState, message).with_resource(resource)
     }
 
-    /// Creates an error for field errors, of which there must be at least one.
+    /// Creates an error for field errors; there must be at least one.
     pub fn fields(fields: Vec<FieldError>) -> Self {
         let message = match fields.as_slice() {
             [only] => format!("{}: {}", only.field, only.message),
@@ -215,14 +215,14 @@ impl Error {
         self
     }
 
-    /// Adds the number of seconds after which a retry can succeed.
+    /// Adds the seconds after which a retry can succeed.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// Adds the kind of resource that the error is about.
+    /// Adds the resource kind that the error is about.
     #[must_use]
     pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
@@ -236,7 +236,7 @@ impl Error {
         self
     }
 
-    /// Returns the error for one of several requests that share a statement. It has no details.
+    /// Returns the error for one among several requests that share a statement. It has no details.
     #[must_use]
     pub fn shared(&self) -> Self {
         let mut copy = Self::new(self.code, self.message.clone()).with_cause(self.log_text());

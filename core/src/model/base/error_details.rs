@@ -1,4 +1,4 @@
-//! The machine-readable parts of an error: the kind of resource, and details that a client can act
+//! An error's machine-readable parts: the resource kind, and details that a client can act
 //! on.
 
 use assay_eval::FieldError;
@@ -10,14 +10,14 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::Access;
 
-/// The kind of resource that an error is about.
+/// The resource kind that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// The leaderboard of a version of a suite.
+    /// The leaderboard of a suite's version.
     Board,
     /// A delivery of an event to a webhook.
     Delivery,
-    /// The login of a program, which a user approves.
+    /// A program's login, which a user approves.
     DeviceLogin,
     /// A domain that an organization has claimed, verified or not.
     Domain,
@@ -25,7 +25,7 @@ pub enum Resource {
     Entry,
     /// An invite to an organization.
     Invite,
-    /// A job of an organization.
+    /// An organization's job.
     Job,
     /// An API key of an organization.
     Key,
@@ -35,11 +35,11 @@ pub enum Resource {
     Model,
     /// An organization that the caller belongs to.
     Organization,
-    /// The output of a prediction job.
+    /// A prediction job's output.
     Output,
-    /// The opened file of a retired version of a suite.
+    /// The opened file in a suite's retired version.
     Opening,
-    /// The receipt of a job.
+    /// A job's receipt.
     Receipt,
     /// A session of the caller.
     Session,
@@ -47,16 +47,16 @@ pub enum Resource {
     Suite,
     /// The terms of the installation.
     Terms,
-    /// The trace of a job that has run.
+    /// A trace, once its job has run.
     Trace,
-    /// An upload of an organization.
+    /// An organization's upload.
     Upload,
-    /// A webhook of an organization.
+    /// An organization's webhook.
     Webhook,
 }
 
 impl Resource {
-    /// Returns the name of the resource in messages, and its type in gRPC error details.
+    /// Returns the resource's name in messages, and its type in gRPC error details.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Board => "board",
@@ -83,7 +83,7 @@ impl Resource {
     }
 }
 
-/// The details of an error that a client can act on.
+/// The error details that a client can act on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Details {
@@ -94,7 +94,7 @@ pub enum Details {
         /// The URL of the terms.
         url: String,
     },
-    /// The API key does not have the scope of the operation.
+    /// The API key does not have the operation's scope.
     Scope {
         /// The scope that the operation requires.
         required: Scope,
@@ -110,7 +110,7 @@ pub enum Details {
     ChooseOrganization {
         /// The request header that names the chosen organization.
         header: &'static str,
-        /// The organizations of the caller, at most 20.
+        /// The caller's organizations, at most 20.
         orgs: Vec<OrgChoice>,
     },
     /// The organization may not submit to the suite.
@@ -167,9 +167,9 @@ pub enum Details {
     /// A limit of the plan or of the suite is reached.
     #[serde(untagged)]
     Quota {
-        /// The name of the limit, such as `eval_items_per_month`.
+        /// The limit's name, such as `eval_items_per_month`.
         limit: &'static str,
-        /// The value of the limit.
+        /// The limit's value.
         max: i64,
         /// The current number. Absent if the limit counts per period.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,7 +211,7 @@ impl From<Access> for SuiteAccess {
 }
 
 text_enum! {
-    /// An operation of a model.
+    /// A model's operation.
     pub enum Endpoint {
         /// Generates sequences to come.
         Generate = "generate",
@@ -230,7 +230,7 @@ pub enum EntryRefusal {
     NoBoard,
     /// The job has not succeeded.
     NotSucceeded {
-        /// The status of the job.
+        /// The job's status.
         status: String,
     },
     /// The suite has sealed items, and the job is not final.
@@ -247,7 +247,7 @@ pub enum EntryRefusal {
     },
     /// The job is on the board.
     Entered {
-        /// The id of its entry.
+        /// Its entry's id.
         entry_id: EntryId,
     },
     /// Another entry of the board has the name.
@@ -262,7 +262,7 @@ pub enum ReceiptRefusal {
     NotAnEval,
     /// The job has not succeeded.
     NotSucceeded {
-        /// The status of the job.
+        /// The job's status.
         status: String,
     },
     /// The figures are sealed.

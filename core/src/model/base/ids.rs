@@ -1,4 +1,4 @@
-//! Identifiers: a prefix that names the kind of resource, and 22 characters, or the name of a suite.
+//! Identifiers: a prefix that names the resource kind, and 22 characters, or the name of a suite.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use assay_eval::suite::is_suite_id;
 
 pub use assay_eval::suite::is_version;
 
-/// The string is not an identifier of the expected kind.
+/// The string is not an identifier with the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an identifier of this kind")]
 pub struct MalformedId;
@@ -107,23 +107,23 @@ fn time_and_random<const TIME: usize>(time: i64) -> Result<String, RandomError> 
 }
 
 ids! {
-    /// The id of an organization.
+    /// An organization's id.
     OrgId = "org_", random_characters;
-    /// The id of an API key. It is not the secret.
+    /// An API key's id. It is not the secret.
     KeyId = "key_", random_characters;
-    /// The id of a user.
+    /// A user's id.
     UserId = "usr_", random_characters;
-    /// The id of a session. It is not the token.
+    /// A session's id. It is not the token.
     SessionId = "ses_", random_characters;
-    /// The id of a device login. It is none of its codes.
+    /// A device login's id. It is no code.
     DeviceLoginId = "dev_", random_characters;
-    /// The id of an invite.
+    /// An invite's id.
     InviteId = "inv_", random_characters;
-    /// The id of a job. It begins with the time: jobs of the same time are neighbours in the indexes
-    /// on their ids. With random ids, each job would change pages of its own in the indexes of
-    /// millions of jobs.
+    /// A job's id. It begins with the time: simultaneous jobs are neighbours in the indexes on
+    /// their ids. With random ids, each job would change its own pages in the indexes over millions
+    /// of jobs.
     JobId = "job_", ordered_characters;
-    /// The id of an entry of the audit log. It begins with the time, which orders the log.
+    /// An audit log entry's id. It begins with the time, which orders the log.
     AuditId = "aud_", precisely_ordered_characters;
     /// The id of an entry of a board.
     EntryId = "ent_", ordered_characters;
@@ -131,8 +131,8 @@ ids! {
     EventId = "evt_", ordered_characters;
     /// The id of a webhook.
     WebhookId = "whk_", random_characters;
-    /// The id of a delivery of an event to a webhook. It begins with the time, which orders the list
-    /// of deliveries.
+    /// The id for an event's delivery to a webhook. It begins with the time, which orders the
+    /// delivery list.
     DeliveryId = "dlv_", precisely_ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", ordered_characters;
@@ -140,11 +140,11 @@ ids! {
     ReceiptId = "rcp_", ordered_characters;
     /// The id of a worker process, from its start to its exit.
     WorkerId = "wrk_", random_characters;
-    /// The id of a request, as in the header `X-Request-Id`.
+    /// A request's id, as in the header `X-Request-Id`.
     RequestId = "req_", random_characters;
 }
 
-/// The id of a suite: `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.
+/// A suite's id: `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, sqlx::Type)]
 #[serde(transparent)]
 #[sqlx(transparent)]

@@ -1,4 +1,4 @@
-//! The pairs of texts that a caller attaches to a job.
+//! The text pairs that a caller attaches to a job.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Maximum number of pairs.
+/// Maximum pair count.
 const PAIRS_MAX: usize = 16;
 
 /// Maximum length of a key, in characters.
@@ -26,10 +26,10 @@ const VALUE_MAX: usize = 512;
 pub struct Metadata(BTreeMap<String, String>);
 
 impl Metadata {
-    /// Validates the pairs of the field `metadata`.
+    /// Validates the pairs in the field `metadata`.
     ///
     /// # Errors
-    /// The errors of all pairs.
+    /// All pairs' errors.
     pub fn validate(pairs: Map<String, Value>) -> Result<Self, Vec<FieldError>> {
         if pairs.len() > PAIRS_MAX {
             let message = format!("at most {PAIRS_MAX} pairs");
@@ -70,7 +70,7 @@ impl Metadata {
         }
     }
 
-    /// Returns the pairs in the order of their keys.
+    /// Returns the pairs in key order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

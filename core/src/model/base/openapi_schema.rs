@@ -1,10 +1,10 @@
-//! OpenAPI schemas of strings: ids, timestamps, and words of closed sets. Structs derive their
+//! OpenAPI schemas for strings: ids, timestamps, and words in closed sets. Structs derive their
 //! schemas (`utoipa::ToSchema`), and the API assembles the document.
 
 use utoipa::openapi::schema::{KnownFormat, Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 
-/// Returns the schema of a string with a pattern.
+/// Returns the schema for a string with a pattern.
 pub fn text(description: &str, pattern: &str, max: usize, example: &str) -> RefOr<Schema> {
     string()
         .description(Some(description))
@@ -14,7 +14,7 @@ pub fn text(description: &str, pattern: &str, max: usize, example: &str) -> RefO
         .into()
 }
 
-/// Returns the schema of an id: its prefix, then letters and digits.
+/// Returns the schema for an id: its prefix, then letters and digits.
 pub fn id(prefix: &str) -> RefOr<Schema> {
     let pattern = format!("^{prefix}[0-9A-Za-z]{{1,40}}$");
     let example = format!("{prefix}5gGkwnuU0Kqhcfk8Wsnx3Z");
@@ -26,7 +26,7 @@ pub fn id(prefix: &str) -> RefOr<Schema> {
     )
 }
 
-/// Returns the schema of a word of a closed set, with the meaning of each word.
+/// Returns the schema for a word in a closed set, with each word's meaning.
 pub fn word(meanings: &[(&'static str, &str)]) -> RefOr<Schema> {
     let lines: Vec<_> = meanings
         .iter()
@@ -38,7 +38,7 @@ pub fn word(meanings: &[(&'static str, &str)]) -> RefOr<Schema> {
         .into()
 }
 
-/// Returns the schema of a string with a named format.
+/// Returns the schema for a string with a named format.
 pub fn format(format: KnownFormat, description: &str, max: usize, example: &str) -> RefOr<Schema> {
     let schema = string()
         .description(Some(description))
@@ -46,7 +46,7 @@ pub fn format(format: KnownFormat, description: &str, max: usize, example: &str)
     schema.max_length(Some(max)).examples([example]).into()
 }
 
-/// Returns the schema of a timestamp.
+/// Returns a timestamp's schema.
 pub fn timestamp() -> RefOr<Schema> {
     let schema = string().description(Some("A timestamp in RFC 3339, in UTC with microseconds."));
     schema
@@ -55,7 +55,7 @@ pub fn timestamp() -> RefOr<Schema> {
         .into()
 }
 
-/// Returns the schema of a day.
+/// Returns a day's schema.
 pub fn date() -> RefOr<Schema> {
     let schema = string().description(Some("A day in UTC, as in RFC 3339."));
     schema

@@ -1,5 +1,5 @@
-//! Names that strangers see: those of organizations, of entries on boards, and of programs on the
-//! page of a device login.
+//! Names that strangers see: for organizations, board entries, and programs on a device login's
+//! page.
 //!
 //! A name must show what it is. It has no invisible characters, and two names on one board must not
 //! look the same.
@@ -14,13 +14,13 @@ use unicode_security::skeleton;
 
 use crate::model::validation::{TEXT_MAX, text_up_to};
 
-/// Validates a name that strangers see. Returns it in Unicode's normalization form C, with each run
-/// of white space as one space, and none at its ends.
+/// Validates a name that strangers see. Returns it in Unicode's normalization form C, with each
+/// white-space run as one space, and none at its ends.
 ///
 /// # Errors
 /// A field error if it has more than `max` characters, has no letter or digit, or contains control
-/// characters, characters that are invisible or change the direction of text, or characters without
-/// a meaning of their own: private ones and noncharacters.
+/// characters, characters that are invisible or change the text direction, or characters without
+/// their own meaning: private ones and noncharacters.
 pub fn public_name(field: &str, value: &str, max: usize) -> Result<String, FieldError> {
     let text = text_up_to(field, value, max)?;
     let normalized = ComposingNormalizerBorrowed::new_nfc().normalize(&text);
@@ -40,7 +40,7 @@ pub fn public_name(field: &str, value: &str, max: usize) -> Result<String, Field
 }
 
 /// Validates a [`public_name`] of at most 200 characters without links. The emails of invites show
-/// the name of their organization, and the page of a device login that of the program.
+/// their organization's name, and a device login's page shows the program's name.
 ///
 /// # Errors
 /// A field error, also if email programs would show a part of the name as a link.
@@ -66,7 +66,7 @@ fn is_hidden(letter: char) -> bool {
         || GeneralCategory::for_char(letter) == GeneralCategory::PrivateUse
 }
 
-/// The keys of a name. Two names that people may take for each other have a key in common.
+/// A name's keys. Two names that people may take for each other have a key in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameKeys {
     /// The key by which names that differ only in upper and lower case are the same.
@@ -76,7 +76,7 @@ pub struct NameKeys {
 }
 
 impl NameKeys {
-    /// Computes the keys of a name: its compatibility form (NFKC), whose skeleton is that of Unicode
+    /// Computes a name's keys: its compatibility form (NFKC), whose skeleton follows Unicode
     /// Technical Standard 39, section 4. In addition, `i`, `I`, `l` and `1` are one letter: the
     /// standard takes `I` for `l`, and upper case makes `i` an `I`.
     pub fn of(name: &str) -> Self {
@@ -88,7 +88,7 @@ impl NameKeys {
     }
 }
 
-/// Returns the skeleton of a text in lower case.
+/// Returns a text's skeleton in lower case.
 fn look(text: &str) -> String {
     let lower = skeleton(text).collect::<String>().to_lowercase();
     let again = skeleton(&lower).collect::<String>();
@@ -100,7 +100,7 @@ pub fn has_link(text: &str) -> bool {
     link(text).is_some()
 }
 
-/// Returns the part of a text that email programs show as a link: an address with a scheme, `www.`,
+/// Returns the text part that email programs show as a link: an address with a scheme, `www.`,
 /// a host with a path or a port, or a host below a known top-level domain.
 fn link(text: &str) -> Option<&str> {
     text.split_whitespace().find(|word| is_link(word))
@@ -137,7 +137,7 @@ fn is_link(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Pairs of names that people take for each other.
+    /// Name pairs that people take for each other.
     const LOOK_ALIKE: &str = "
         Acme Lab|acme lab
         Acme Lab|ACME LAB
@@ -208,7 +208,7 @@ mod tests {
         Ⅳ lab|IV lab
     ";
 
-    /// Honest names, none of which people take for another one.
+    /// Honest names, which people take for no other one.
     const HONEST: &str = "
         Acme Lab|Acme Labs|Acme Lab 2|Ada Lovelace Institute|Max-Planck-Institut für Psychologie
         Université de Montréal|Facultad de Ciencias Económicas|Kraków AI|São Paulo Lab|Đà Nẵng AI

@@ -8,7 +8,7 @@ use rand::rngs::SysRng;
 #[error("no random bytes from the operating system: {0}")]
 pub struct RandomError(<SysRng as rand::TryRng>::Error);
 
-/// The 62 characters of ids and secrets.
+/// The 62 characters in ids and secrets.
 pub(crate) const BASE62: &[u8; 62] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -17,7 +17,7 @@ pub fn base62(length: usize) -> Result<String, RandomError> {
     characters(BASE62, length)
 }
 
-/// Returns `length` characters of an alphabet from the operating system's generator, each equally
+/// Returns `length` characters in an alphabet from the operating system's generator, each equally
 /// likely.
 pub(crate) fn characters(alphabet: &[u8], length: usize) -> Result<String, RandomError> {
     let mut text = String::with_capacity(length);
@@ -29,7 +29,7 @@ pub(crate) fn characters(alphabet: &[u8], length: usize) -> Result<String, Rando
     Ok(text)
 }
 
-/// Returns a character of an alphabet for each random byte, except for the largest bytes: they would
+/// Returns an alphabet character for each random byte, except for the largest bytes: they would
 /// favour the first characters. Of base62, these are 248 = 4 · 62 and above.
 pub(crate) fn spell(alphabet: &[u8], bytes: &[u8]) -> impl Iterator<Item = char> {
     let size = alphabet.len();
@@ -49,7 +49,7 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
 
 /// Returns random 64-bit numbers for values that must differ but need not be secret.
 ///
-/// They come from a generator of the thread, which the operating system seeds. No system call is
+/// They come from a thread's generator, which the operating system seeds. No system call is
 /// made for each number.
 pub fn words<const N: usize>() -> [u64; N] {
     rand::random()
@@ -64,7 +64,7 @@ mod tests {
         let text = base62(62_000).unwrap();
         let mut counts = [0_u32; 128];
         text.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
-        // The expected count is 1,000 with a standard deviation of 31. The bounds are seven
+        // The expected count is 1,000 with standard deviation 31. The bounds are seven
         // standard deviations away, which is never chance.
         assert!(
             BASE62

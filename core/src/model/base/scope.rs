@@ -1,4 +1,4 @@
-//! The roles of members, and the scopes of API keys: the operations that a key may be used for.
+//! Members' roles, and API keys' scopes: the operations that a key may be used for.
 
 use assay_eval::FieldError;
 use serde::{Serialize, Serializer};
@@ -10,7 +10,7 @@ use crate::model::text_enum::text_enum;
 use crate::model::validation;
 
 text_enum! {
-    /// The role of a member, in ascending order of rights.
+    /// A member's role, in ascending order by rights.
     #[derive(PartialOrd, Ord)]
     pub enum Role {
         /// A viewer can read.
@@ -23,7 +23,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// A scope of an API key: the operations that the key may be used for.
+    /// An API key's scope: the operations that the key may be used for.
     pub enum Scope {
         /// Suites and their items.
         SuitesRead = "suites:read",
@@ -44,20 +44,20 @@ text_enum! {
     }
 }
 
-/// The scopes of an API key. In JSON they are an array that is never empty.
+/// An API key's scopes. In JSON they are an array that is never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scopes {
     /// All scopes, also those that a later release adds. Null in the database.
     All,
-    /// Some scopes, in the order of [`Scope::ALL`].
+    /// Some scopes, in [`Scope::ALL`]'s order.
     Only(Vec<Scope>),
 }
 
 impl Scopes {
-    /// Validates scopes of a request. `None` stands for all.
+    /// Validates a request's scopes. `None` stands for all.
     ///
     /// # Errors
-    /// The errors of the field `scopes`: it is empty, or an element is unknown or repeated.
+    /// The errors for the field `scopes`: it is empty, or an element is unknown or repeated.
     pub fn parse(names: Option<Vec<String>>) -> Result<Self, Vec<FieldError>> {
         let Some(names) = names else {
             return Ok(Self::All);
@@ -99,7 +99,7 @@ impl Scopes {
         }
     }
 
-    /// Returns the value of the column: null for all scopes.
+    /// Returns the column's value: null for all scopes.
     pub fn column(&self) -> Option<&[Scope]> {
         match self {
             Self::All => None,
@@ -112,7 +112,7 @@ impl Scopes {
         self.list().contains(&scope)
     }
 
-    /// Returns `true` if all scopes of `narrower` are scopes of `self`.
+    /// Returns `true` if `self` has all `narrower` scopes.
     pub fn include(&self, narrower: &Self) -> bool {
         match (self, narrower) {
             (Self::All, _) => true,

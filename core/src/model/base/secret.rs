@@ -1,9 +1,9 @@
-//! Secrets: API keys, session tokens, the tokens of sign-in links, and the codes of device logins.
+//! Secrets: API keys, session tokens, sign-in link tokens, and device login codes.
 //!
-//! A secret is a prefix, 32 random base62 characters (190 bits), and the CRC-32 of all characters
+//! A secret is a prefix, 32 random base62 characters (190 bits), and the CRC-32 over all characters
 //! before it as 6 base62 characters. The checksum rejects typos without a database query; it is not
-//! a protection. Only the SHA-256 of a secret is stored: 190 random bits cannot be guessed, so a
-//! slow hash would add cost but no security.
+//! a protection. Only a secret's SHA-256 is stored: 190 random bits cannot be guessed, so a slow
+//! hash would add cost but no security.
 
 use hkdf::Hkdf;
 use sha2::{Digest as _, Sha256};
@@ -18,14 +18,14 @@ const DEVICE_PREFIX: &str = "svc_devc_";
 const RANDOM_LENGTH: usize = 32;
 const CHECKSUM_LENGTH: usize = 6;
 
-/// The kind of a secret, which its prefix shows.
+/// A secret's kind, which its prefix shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretKind {
-    /// The secret of an API key, `svc_live_…`.
+    /// An API key's secret, `svc_live_…`.
     ApiKey,
-    /// The token of a session, `svc_sess_…`.
+    /// A session's token, `svc_sess_…`.
     Session,
-    /// The token of a sign-in link, `svc_link_…`. It is not a credential.
+    /// A sign-in link's token, `svc_link_…`. It is not a credential.
     Link,
     /// The code with which a program polls its device login, `svc_devc_…`. It is not a credential.
     Device,
@@ -42,7 +42,7 @@ impl SecretKind {
     }
 }
 
-/// Number of bytes from which the characters of a derived secret are spelled: four times as many as
+/// Bytes from which a derived secret's characters are spelled: four times as many as
 /// it has characters.
 const DERIVED_BYTES: usize = 4 * RANDOM_LENGTH;
 
@@ -57,7 +57,7 @@ impl Secret {
 
     /// Derives a secret of this kind from another one: the same for the same `info`.
     ///
-    /// Its characters are those of HKDF-SHA256 (RFC 5869) of the other secret's text, without salt:
+    /// Its characters come from HKDF-SHA256 (RFC 5869) over the other secret's text, without salt:
     /// each byte below 248, modulo 62.
     pub fn derived(kind: SecretKind, from: &str, info: &str) -> Result<Self> {
         let mut bytes = [0; DERIVED_BYTES];
@@ -94,17 +94,17 @@ impl Secret {
     }
 }
 
-/// The SHA-256 of a secret, by which it is stored and looked up.
+/// A secret's SHA-256, by which it is stored and looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
-    /// Returns the hash of a text.
+    /// Returns a text's hash.
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Returns the 32 bytes of the hash.
+    /// Returns the hash's 32 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -134,7 +134,7 @@ pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
     (checksum(body) == given).then(|| (kind, SecretHash::of(token)))
 }
 
-/// Returns the CRC-32 (IEEE) of a string as 6 base62 digits, the highest first. They always
+/// Returns a string's CRC-32 (IEEE) as 6 base62 digits, the highest first. They always
 /// suffice, because 62⁶ > 2³².
 fn checksum(text: &str) -> String {
     let mut rest = crc32fast::hash(text.as_bytes());
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    // Computed with Python's `hmac`, `hashlib` and `zlib`, by the formulas of RFC 5869.
+    // Computed with Python's `hmac`, `hashlib` and `zlib`, by the RFC 5869 formulas.
     #[test]
     fn derived_secret_has_its_golden_value() {
         let from = "svc_devc_000000000000000000000000000000002ptkue";

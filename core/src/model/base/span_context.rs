@@ -1,20 +1,20 @@
-//! The identity of a span, as W3C Trace Context defines it.
+//! A span's identity, as W3C Trace Context defines it.
 
 pub use opentelemetry::trace::{SpanId, TraceId};
 
 use crate::model::random;
 
-/// The identity of a span, which can be the parent of spans in any process.
+/// A span's identity, which can be the parent for spans in any process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The id of the trace.
+    /// The trace's id.
     pub trace_id: TraceId,
-    /// The id of the span.
+    /// The span's id.
     pub span_id: SpanId,
 }
 
 impl SpanContext {
-    /// Creates the context of the root span of a new trace.
+    /// Creates the context for a new trace's root span.
     #[expect(
         clippy::new_without_default,
         reason = "each call returns another trace"
@@ -30,7 +30,7 @@ impl SpanContext {
         .child()
     }
 
-    /// Creates the context of another span in the same trace.
+    /// Creates the context for another span in the same trace.
     #[must_use]
     pub fn child(self) -> Self {
         let [span_id] = random::words::<1>();
@@ -40,7 +40,7 @@ impl SpanContext {
         }
     }
 
-    /// Parses a trace id of 32 and a span id of 16 hex digits.
+    /// Parses a trace id with 32 and a span id with 16 hex digits.
     pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
         Some(Self {
             trace_id: TraceId::from_hex(trace_id).ok()?,

@@ -1,8 +1,8 @@
 //! Enums that are one word in JSON, in SQL and in requests.
 
 /// Declares an enum whose variants have one spelling, which `as_str`, `FromStr`, `Display`,
-/// `String::from`, serde and sqlx (as `text`) share. The doc comments of the variants are part of
-/// the OpenAPI document.
+/// `String::from`, serde and sqlx (as `text`) share. The OpenAPI document contains the variants'
+/// doc comments.
 macro_rules! text_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -10,10 +10,10 @@ macro_rules! text_enum {
         pub enum $name { $($(#[doc = $doc])* $variant,)+ }
 
         impl $name {
-            /// Every value, in order of declaration.
+            /// Every value, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns the spelling of the value in JSON, SQL and requests.
+            /// Returns the value's spelling in JSON, SQL and requests.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }

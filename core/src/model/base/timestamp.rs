@@ -1,4 +1,4 @@
-//! Timestamps: their format, and the only place that reads the clock of the process.
+//! Timestamps: their format, and the only place that reads the process's clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ use time::{Duration, OffsetDateTime, UtcOffset};
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
-    /// Midnight UTC at the start of 1970.
+    /// Midnight UTC when 1970 began.
     pub const UNIX_EPOCH: Self = Self(OffsetDateTime::UNIX_EPOCH);
 
-    /// Returns the time of the process's own clock.
+    /// Returns the process's own clock time.
     ///
     /// Times that are stored or compared come from the database's clock instead. This clock is for
-    /// times that no database can provide, such as those of the fallback counters while Redis is
+    /// times that no database can provide, such as the fallback counters' while Redis is
     /// unavailable.
     #[expect(
         clippy::disallowed_methods,
@@ -39,7 +39,7 @@ impl Timestamp {
         i64::try_from(self.0.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
     }
 
-    /// Returns the timestamp this many microseconds after the start of 1970, or `None` if its year
+    /// Returns the timestamp this many microseconds after 1970 began, or `None` if its year
     /// is not between 1 and 9999.
     pub fn from_unix_micros(micros: i64) -> Option<Self> {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
@@ -48,12 +48,12 @@ impl Timestamp {
             .map(Self)
     }
 
-    /// Returns the nanoseconds since the start of 1970.
+    /// Returns the nanoseconds since 1970 began.
     pub fn unix_nanos(self) -> i128 {
         self.0.unix_timestamp_nanos()
     }
 
-    /// Returns the fraction of the second, in nanoseconds.
+    /// Returns the second's fraction, in nanoseconds.
     pub fn subsecond_nanos(self) -> u32 {
         self.0.nanosecond()
     }

@@ -1,4 +1,4 @@
-//! Validation of single request fields, shared by REST and gRPC.
+//! Validates single request fields, shared by REST and gRPC.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use crate::model::ids::SuiteId;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
-/// Maximum length of a name or label, in characters.
+/// Maximum name or label length, in characters.
 pub const TEXT_MAX: usize = 200;
 
 /// Maximum length of an email address, in bytes: the longest that an SMTP envelope can contain.
@@ -22,10 +22,10 @@ const EMAIL_MAX: usize = 254;
 /// Maximum length of a domain, in bytes.
 pub const DOMAIN_MAX: usize = 253;
 
-/// Maximum length of an email address before the `@`, in bytes.
+/// Maximum email address length before the `@`, in bytes.
 const LOCAL_MAX: usize = 64;
 
-/// The schema of a [`text`].
+/// A [`text`]'s schema.
 pub struct Text;
 
 impl PartialSchema for Text {
@@ -46,7 +46,7 @@ impl PartialSchema for Text {
 
 impl ToSchema for Text {}
 
-/// The schema of an [`email`].
+/// An [`email`]'s schema.
 pub struct Email;
 
 impl PartialSchema for Email {
@@ -62,7 +62,7 @@ impl PartialSchema for Email {
 
 impl ToSchema for Email {}
 
-/// The schema of a [`domain`].
+/// A [`domain`]'s schema.
 pub struct Domain;
 
 impl PartialSchema for Domain {
@@ -78,7 +78,7 @@ impl PartialSchema for Domain {
 
 impl ToSchema for Domain {}
 
-/// The schema of a page size, as [`limit`] accepts it.
+/// A page size's schema, as [`limit`] accepts it.
 pub struct PageSize<const DEFAULT: u32, const MAX: u32>;
 
 impl<const DEFAULT: u32, const MAX: u32> PartialSchema for PageSize<DEFAULT, MAX> {
@@ -250,14 +250,14 @@ pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldErr
         })
 }
 
-/// Parses a value of a closed set. The error lists the allowed values.
+/// Parses a value in a closed set. The error lists the allowed values.
 pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, FieldError> {
     value
         .parse()
         .map_err(|message| FieldError::new(field, "unknown_value", message))
 }
 
-/// Parses the id of a suite, which need not exist.
+/// Parses a suite's id, which need not exist.
 pub fn suite_id(field: &str, value: &str) -> Result<SuiteId, FieldError> {
     value.parse().map_err(|_| {
         let message = "must be `suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`";

@@ -1,4 +1,4 @@
-//! Leaderboards: entries, and the computed board of a suite's version.
+//! Leaderboards: entries, and a suite version's computed board.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,24 +19,24 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
-/// Maximum number of entries of a board that each holder of an allowance can have, with those that
+/// The most entries on a board that each allowance holder can have, with those that
 /// were withdrawn or removed.
 pub const ENTRIES_MAX: i64 = 3;
 
-/// Default and maximum size of a page of the organization's entries.
+/// Default and maximum page size for the organization's entries.
 pub const ENTRIES_PAGE: (u32, u32) = (50, 200);
 
-/// Default and maximum size of a page of a board.
+/// Default and maximum page size for a board.
 pub const BOARD_PAGE: (u32, u32) = (500, 1000);
 
-/// Maximum length of the name of an entry, in characters.
+/// An entry name's maximum length, in characters.
 const NAME_MAX: usize = 100;
 
-/// Maximum length of the URL of an entry, in characters.
+/// An entry URL's maximum length, in characters.
 const URL_MAX: usize = 512;
 
 text_enum! {
-    /// The state of a board.
+    /// A board's state.
     pub enum BoardStatus {
         /// The board accepts entries.
         Open = "open",
@@ -210,7 +210,7 @@ pub struct BoardRow {
     pub receipt_id: Option<ReceiptId>,
 }
 
-/// Validates the name of an entry, and returns it as [`public_name`] does.
+/// Validates an entry's name, and returns it as [`public_name`] does.
 ///
 /// # Errors
 /// A field error if it has more than 100 characters, or is no name that strangers may see.
@@ -218,7 +218,7 @@ pub fn entry_name(value: &str) -> Result<String, FieldError> {
     public_name("name", value, NAME_MAX)
 }
 
-/// Validates the URL of an entry, and returns it in its normal form.
+/// Validates an entry's URL, and returns it in its normal form.
 ///
 /// # Errors
 /// A field error unless it is a URL with `https`, a host, no user and at most 512 characters.
@@ -237,7 +237,7 @@ pub fn entry_url(value: &str) -> Result<String, FieldError> {
     is_good.then(|| url.to_string()).ok_or_else(bad)
 }
 
-/// The position at which a page of a board begins. It names the computation, so that all pages show
+/// The position at which a board page begins. It names the computation, so that all pages show
 /// the same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoardCursor {
@@ -245,14 +245,14 @@ pub struct BoardCursor {
     suite: u32,
     /// The version of the suite.
     pub version: String,
-    /// The number of the computation.
+    /// The computation's number.
     pub computation: i32,
-    /// The number of rows before the page.
+    /// The row count before the page.
     pub place: i32,
 }
 
 impl BoardCursor {
-    /// Returns the cursor of a page that begins after this many rows of a computation.
+    /// Returns the cursor for a page that begins after this many rows in a computation.
     pub fn new(suite_id: &SuiteId, version: String, computation: i32, place: i32) -> Self {
         Self {
             suite: crc32fast::hash(suite_id.as_str().as_bytes()),

@@ -1,4 +1,4 @@
-//! Score receipts: signed statements about the disclosed figures of jobs.
+//! Score receipts: signed statements about jobs' disclosed figures.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,18 +12,18 @@ use crate::model::random;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
-/// The parts of a job's receipt that the database does not have when the job ends.
+/// The parts in a job's receipt that the database does not have when the job ends.
 #[derive(Debug, Clone)]
 pub struct NewReceipt {
     /// The receipt's id.
     pub id: ReceiptId,
-    /// The SHA-256 of the normal form of the predictions that were scored.
+    /// The SHA-256 over the scored predictions' normal form.
     pub predictions_sha256: [u8; 32],
-    /// The [`nonce`] of the statement.
+    /// The statement's [`nonce`].
     pub nonce: String,
-    /// The salt of the organization on the suite's version, if it has none yet.
+    /// The organization's salt on the suite's version, if it has none yet.
     pub salt: [u8; 32],
-    /// The holders of the allowances that the submission uses.
+    /// The holders whose allowances the submission uses.
     pub holders: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The audit log of an organization: what was changed, by whom, and from where.
+//! An organization's audit log: what was changed, by whom, and from where.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
 text_enum! {
-    /// The kind of a change.
+    /// The change kind.
     pub enum AuditType {
         /// A key was created.
         KeyCreated = "key.created",
@@ -72,7 +72,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The kind of an actor.
+    /// An actor's kind.
     pub enum ActorType {
         /// A user, with a session.
         Session = "session",
@@ -86,7 +86,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The kind of a changed resource.
+    /// The changed resource's kind.
     pub enum TargetType {
         /// An API key.
         Key = "key",
@@ -113,7 +113,7 @@ text_enum! {
     }
 }
 
-/// The source of a change, with the request that made it.
+/// A change's source, with the request that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
     /// The kind of the actor.
@@ -178,7 +178,7 @@ pub struct Change {
     pub r#type: AuditType,
     /// The kind of the changed resource.
     pub target_type: TargetType,
-    /// The id of the changed resource.
+    /// The changed resource's id.
     pub target_id: String,
     /// The changed fields: `{"field": {"before": …, "after": …}}`.
     pub fields: Map<String, Value>,
@@ -195,37 +195,37 @@ impl Change {
         }
     }
 
-    /// Creates a change of a key.
+    /// Creates a key change.
     pub fn key(r#type: AuditType, key_id: &KeyId) -> Self {
         Self::new(r#type, TargetType::Key, key_id.as_str())
     }
 
-    /// Creates a change of a session.
+    /// Creates a session change.
     pub fn session(r#type: AuditType, session_id: &SessionId) -> Self {
         Self::new(r#type, TargetType::Session, session_id.as_str())
     }
 
-    /// Creates a change of a domain.
+    /// Creates a domain change.
     pub fn domain(r#type: AuditType, domain: &str) -> Self {
         Self::new(r#type, TargetType::Domain, domain)
     }
 
-    /// Creates a change of a webhook.
+    /// Creates a webhook change.
     pub fn webhook(r#type: AuditType, webhook_id: &WebhookId) -> Self {
         Self::new(r#type, TargetType::Webhook, webhook_id.as_str())
     }
 
-    /// Creates a change of an entry of a board.
+    /// Creates a board entry change.
     pub fn entry(r#type: AuditType, entry_id: &EntryId) -> Self {
         Self::new(r#type, TargetType::Entry, entry_id.as_str())
     }
 
-    /// Creates the change of the setting whether users of a domain become members.
+    /// Creates the setting's change whether a domain's users become members.
     pub fn auto_join(domain: &str, before: bool, after: bool) -> Self {
         Self::domain(AuditType::OrgUpdated, domain).field("auto_join", before, after)
     }
 
-    /// Creates the change of a user who becomes a member.
+    /// Creates the change for a user who becomes a member.
     pub fn member_added(user_id: &UserId, role: Role) -> Self {
         Self::new(AuditType::MemberAdded, TargetType::Member, user_id.as_str()).field(
             "role",

@@ -15,7 +15,7 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
 text_enum! {
-    /// The type of an event.
+    /// An event's type.
     pub enum EventType {
         /// A job has succeeded. The data is the job.
         JobSucceeded = "job.succeeded",
@@ -48,7 +48,7 @@ text_enum! {
 }
 
 impl EventType {
-    /// Returns the scope with which a key can read the data of the event by other operations.
+    /// Returns the scope with which a key can read the event's data by other operations.
     /// `None` if only a key with all scopes may see the event, because the data is for sessions.
     pub const fn scope(self) -> Option<Scope> {
         match self {
@@ -94,29 +94,29 @@ pub struct Events {
     pub next_cursor: EventCursor,
 }
 
-/// The data of an event about the usage of a month.
+/// An event's data about a month's usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageThreshold {
-    /// The name of the limit, such as `eval_items_per_month`.
+    /// The limit's name, such as `eval_items_per_month`.
     pub limit: String,
     /// The percentage that was reached: 80 or 100.
     pub percent: i32,
     /// The usage.
     pub used: i64,
-    /// The value of the limit.
+    /// The limit's value.
     pub max: i64,
-    /// The start of the month, UTC.
+    /// The month's start, UTC.
     pub period_start: Timestamp,
-    /// The start of the next month, UTC.
+    /// The next month's start, UTC.
     pub period_end: Timestamp,
 }
 
-/// A position in the events of an organization.
+/// A position in an organization's events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventCursor {
     /// The transaction that stored the event before.
     pub xid: i64,
-    /// The place of the event before.
+    /// The previous event's place.
     pub position: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Webhooks: URLs to which the events of an organization are sent, and their deliveries.
+//! Webhooks: URLs to which an organization's events are sent, and their deliveries.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// Maximum number of webhooks of an organization.
+/// Maximum webhook count per organization.
 pub const WEBHOOKS_MAX: i64 = 10;
 
 /// Time after which a webhook is disabled if all deliveries have failed since.
 pub const FAILING_MAX: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 
-/// Delays before each further attempt of a delivery. A random share of up to [`DELAY_JITTER`] is added
+/// Delays before each further delivery attempt. A random share up to [`DELAY_JITTER`] is added
 /// or subtracted.
 pub const RETRY_DELAYS: [Duration; 9] = [
     Duration::from_secs(5),
@@ -34,7 +34,7 @@ pub const RETRY_DELAYS: [Duration; 9] = [
     Duration::from_secs(24 * 60 * 60),
 ];
 
-/// Largest change of a delay, as a share of it.
+/// Largest change in a delay, as its share.
 pub const DELAY_JITTER: f64 = 0.2;
 
 text_enum! {
@@ -50,7 +50,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The status of a delivery.
+    /// A delivery's status.
     pub enum DeliveryStatus {
         /// The next attempt is due at `next_attempt_at`, or in progress.
         Pending = "pending",
@@ -62,7 +62,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The reason why an attempt of a delivery failed.
+    /// The reason why a delivery attempt failed.
     pub enum DeliveryError {
         /// The name of the host has no address, or no name server responded.
         Dns = "dns",
@@ -188,13 +188,13 @@ pub struct NewWebhook {
     pub events: Vec<EventType>,
     /// The description.
     pub description: Option<String>,
-    /// The last characters of the first secret.
+    /// The first secret's last characters.
     pub secret_hint: String,
     /// The user who creates the webhook.
     pub created_by: UserId,
 }
 
-/// A change of a webhook. Absent fields remain unchanged.
+/// A webhook change. Absent fields remain unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WebhookChange {
     /// The new URL.
@@ -223,13 +223,13 @@ impl Webhook {
     }
 }
 
-/// Returns the error of an installation without a key for webhooks.
+/// Returns the error for an installation without a key for webhooks.
 pub fn no_key() -> Error {
     let message = "This installation sends no webhooks: its operator has not set ASSAY_WEBHOOK_KEY. Read events with GET /v1/events.";
     Error::invalid_state(Resource::Webhook, message)
 }
 
-/// Returns an error unless an organization with this number of webhooks may create another one.
+/// Returns an error unless an organization with this many webhooks may create another one.
 ///
 /// # Errors
 /// 409 with the maximum.
@@ -243,10 +243,10 @@ pub fn ensure_room(webhooks: i64) -> Result<()> {
     Err(Error::new(Code::Conflict, message))
 }
 
-/// Validates the types of events that a webhook sends, and returns each once.
+/// Validates the event types that a webhook sends, and returns each once.
 ///
 /// # Errors
-/// The errors of the field `events`: it is empty, or an element is unknown or repeated.
+/// The errors for the field `events`: it is empty, or an element is unknown or repeated.
 pub fn event_types(names: &[String]) -> Result<Vec<EventType>, Vec<FieldError>> {
     if names.is_empty() {
         let message = "must name at least one type of events";
@@ -271,9 +271,9 @@ pub fn event_types(names: &[String]) -> Result<Vec<EventType>, Vec<FieldError>> 
     }
 }
 
-/// Returns the delay before the next attempt of a delivery, or `None` if none is left.
+/// Returns the delay before a delivery's next attempt, or `None` if none is left.
 ///
-/// `failures` is the number of failed attempts, at least 1. `random` is from 0 to 1. A receiver can ask
+/// `failures` is the failed attempt count, at least 1. `random` is from 0 to 1. A receiver can ask
 /// for a longer delay, up to a day.
 pub fn retry_delay(
     failures: usize,

@@ -1,4 +1,4 @@
-//! The signing secrets of webhooks. They are derived from one key of the installation, so that the
+//! Webhooks' signing secrets. They are derived from one installation key, so that the
 //! database holds none, and sign deliveries as Standard Webhooks describes.
 
 use std::str::FromStr;
@@ -13,24 +13,24 @@ use sha2::Sha256;
 use crate::model::error::{Error, Result};
 use crate::model::ids::{EventId, WebhookId};
 
-/// Smallest length of the key, in bytes.
+/// The key's smallest length, in bytes.
 const KEY_MIN: usize = 32;
 
-/// Length of a secret, in bytes.
+/// Secret length, in bytes.
 const SECRET_LENGTH: usize = 32;
 
-/// Number of the last characters of a secret that the webhook shows.
+/// The last characters of a secret that the webhook shows.
 const HINT_LENGTH: usize = 4;
 
-/// The key of the installation from which the secrets of all webhooks are derived. It is never
+/// The installation's key from which all webhooks' secrets are derived. It is never
 /// logged, so it has no `Debug`.
 #[derive(Clone)]
 pub struct WebhookKey(Arc<[u8]>);
 
 impl WebhookKey {
-    /// Returns the secret of a webhook. Each rotation increases the generation.
+    /// Returns a webhook's secret. Each rotation increases the generation.
     ///
-    /// It is HKDF-SHA256 (RFC 5869) of the key, without salt; the info is the id followed by the
+    /// It is HKDF-SHA256 (RFC 5869) over the key, without salt; the info is the id followed by the
     /// generation as 4 bytes, the highest first.
     pub fn secret(&self, webhook_id: &WebhookId, generation: i32) -> Result<WebhookSecret> {
         let mut secret = [0; SECRET_LENGTH];
@@ -56,23 +56,23 @@ impl FromStr for WebhookKey {
     }
 }
 
-/// The secret of a webhook, which signs its deliveries. It has no `Debug`.
+/// A webhook's secret, which signs its deliveries. It has no `Debug`.
 pub struct WebhookSecret([u8; SECRET_LENGTH]);
 
 impl WebhookSecret {
-    /// Returns the secret as its receiver stores it: `whsec_` and 44 characters of base64.
+    /// Returns the secret as its receiver stores it: `whsec_` and 44 base64 characters.
     pub fn text(&self) -> String {
         format!("whsec_{}", STANDARD.encode(self.0))
     }
 
-    /// Returns the last characters of the secret, for recognition.
+    /// Returns the secret's last characters, for recognition.
     pub fn hint(&self) -> String {
         let text = self.text();
         text[text.len() - HINT_LENGTH..].to_owned()
     }
 
-    /// Returns the signature of a delivery at a time in seconds since 1970: `v1,` and the HMAC-SHA256
-    /// of id, time and body in base64.
+    /// Returns a delivery's signature at a time in seconds since 1970: `v1,` and the HMAC-SHA256 over
+    /// id, time and body in base64.
     pub fn sign(&self, event_id: &EventId, seconds: i64, body: &[u8]) -> Result<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0)
             .map_err(|error| Error::internal(error.to_string()))?;
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(texts[0], key().secret(&id, 1).unwrap().text());
     }
 
-    // Computed with Python's `hmac` and `hashlib`, by the formulas of RFC 5869 and of Standard
-    // Webhooks.
+    // Computed with Python's `hmac` and `hashlib`, by the RFC 5869 and Standard Webhooks
+    // formulas.
     #[test]
     fn secret_and_signature_have_their_golden_values() {
         let secret = key().secret(&"whk_1".parse().unwrap(), 1).unwrap();

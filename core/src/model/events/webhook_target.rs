@@ -1,7 +1,7 @@
 //! The addresses to which webhooks may be delivered.
 //!
-//! Organizations choose the URLs, and a process inside of the installation's network connects to
-//! them. So only addresses of the public internet are allowed, and each connection goes to the
+//! Organizations choose the URLs, and a process inside the installation's network connects to
+//! them. So only public internet addresses are allowed, and each connection goes to the
 //! address that was checked.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,14 +13,14 @@ use url::{Host, Url};
 /// Maximum length of a URL, in bytes.
 pub const URL_MAX: usize = 2_000;
 
-/// The IPv4 networks that are not on the public internet, and the relays of 6to4, from the registries
-/// of special-purpose addresses of IANA (RFC 6890) and of multicast addresses (RFC 5771).
+/// The IPv4 networks that are not on the public internet, and 6to4 relays, from IANA's registries for
+/// special-purpose addresses (RFC 6890) and multicast addresses (RFC 5771).
 const REFUSED_V4: [&str; 17] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
-    // A public address by the registry, but the server of a virtual machine's metadata on Azure.
+    // A public address by the registry, but a virtual machine's metadata server on Azure.
     "168.63.129.16/32",
     "169.254.0.0/16",
     "172.16.0.0/12",
@@ -36,15 +36,15 @@ const REFUSED_V4: [&str; 17] = [
     "255.255.255.255/32",
 ];
 
-/// The only IPv6 network with public addresses (RFC 4291). The addresses that contain one of IPv4
-/// (mapped, compatible and NAT64) are outside of it.
+/// The only IPv6 network with public addresses (RFC 4291). The addresses that contain an IPv4
+/// address (mapped, compatible and NAT64) are outside it.
 const PUBLIC_V6: &str = "2000::/3";
 
-/// The networks in [`PUBLIC_V6`] that are not on the public internet, or lead to an address of IPv4
-/// (Teredo and 6to4), from the registry of special-purpose addresses of IANA.
+/// The networks in [`PUBLIC_V6`] that are not on the public internet, or lead to an IPv4 address
+/// (Teredo and 6to4), from IANA's registry for special-purpose addresses.
 const REFUSED_V6: [&str; 4] = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"];
 
-/// The rules for the targets of webhooks.
+/// The rules for webhook targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetRules {
     /// `true` if URLs may have the scheme `http`.
@@ -63,11 +63,11 @@ impl TargetRules {
                 .any(|network| network.contains(&address))
     }
 
-    /// Validates the URL of a webhook, and returns it as it is stored. A host name is resolved and
+    /// Validates a webhook's URL, and returns it as it is stored. A host name is resolved and
     /// checked at each attempt.
     ///
     /// # Errors
-    /// The error of the field `url`.
+    /// The error for the field `url`.
     pub fn check_url(&self, text: &str) -> Result<String, FieldError> {
         let format = |message: &str| FieldError::new("url", "format", message);
         if text.is_empty() {
@@ -119,7 +119,7 @@ fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => !REFUSED_V4.iter().any(|network| is_in(network)),
         IpAddr::V6(v6) => {
-            // Otherwise the parser of networks could be the reason for a permission.
+            // Otherwise the network parser could be the reason for a permission.
             v6 != Ipv6Addr::UNSPECIFIED
                 && is_in(PUBLIC_V6)
                 && !REFUSED_V6.iter().any(|network| is_in(network))

@@ -1,4 +1,4 @@
-//! The schemas of submissions. `assay_eval::prediction` parses and validates them.
+//! The submission schemas. `assay_eval::prediction` parses and validates them.
 
 use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -21,7 +21,7 @@ pub struct SubmittedPrediction {
     pub prediction: PredictionValue,
 }
 
-/// The schema of a predicted value. [`Value`] is the parsed one.
+/// A predicted value's schema. [`Value`] is the parsed one.
 pub struct PredictionValue;
 
 impl PartialSchema for PredictionValue {

@@ -17,11 +17,11 @@ use crate::model::timestamp::Timestamp;
 use assay_eval::DisclosurePolicy;
 use assay_eval::score::Figures;
 
-/// Maximum number of attempts of a job: the first one and three retries.
+/// Maximum attempt count of a job: the first one and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
 
 text_enum! {
-    /// The type of a job.
+    /// A job's type.
     pub enum JobType {
         /// The job scores predictions for a suite.
         Eval = "eval",
@@ -31,7 +31,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The state of a job.
+    /// A job's state.
     pub enum JobStatus {
         /// The job waits for a worker.
         Queued = "queued",
@@ -46,7 +46,7 @@ text_enum! {
     }
 }
 
-/// An event that changes the state of a job.
+/// An event that changes a job's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// A worker starts an attempt.
@@ -72,8 +72,8 @@ pub struct IllegalTransition {
 }
 
 impl JobStatus {
-    /// Returns the state after the event: the one table of transitions. The guards of the
-    /// statements in `store::{job, leases, work}` are equivalent.
+    /// Returns the state after the event: the only transition table. The statement guards in
+    /// `store::{job, leases, work}` are equivalent.
     ///
     /// # Errors
     /// If the state does not allow the event.
@@ -95,7 +95,7 @@ impl JobStatus {
 }
 
 text_enum! {
-    /// The code of the error of a failed job.
+    /// A failed job's error code.
     pub enum FailureCode {
         /// No attempt succeeded, and the last one failed on the server's side or lost its worker. The
         /// charge is refunded.
@@ -264,30 +264,30 @@ pub struct SealedFigures {
     pub n: i64,
 }
 
-/// Maximum number of jobs of a suite's version that each holder of an allowance can mark as final.
+/// The most jobs on a suite version that each allowance holder can mark as final.
 pub const FINAL_JOBS_MAX: i64 = 3;
 
-/// Number of suite items per charged item. Scoring costs time in proportion to the suite, even for
+/// Suite items per charged item. Scoring costs time in proportion to the suite, even for
 /// a small submission, so a job is charged for at least one item in this many. A submission with
 /// fewer predictions has no stored item scores.
 const ITEMS_PER_PREDICTION_MAX: i64 = 1000;
 
-/// Returns the number of items that a submission is charged for: its predictions, but at least a
+/// Returns how many items a submission is charged for: its predictions, but at least a
 /// thousandth of the suite's items.
 pub fn charged_items(n_submitted: i64, n_items: i64) -> i64 {
     n_submitted.max(n_items / ITEMS_PER_PREDICTION_MAX)
 }
 
-/// Returns `true` if the item scores of a job with this number of predicted items are stored. A
+/// Returns `true` if a job's item scores are stored, given its predicted item count. A
 /// smaller submission would occupy more storage than it is charged for.
 pub fn stores_item_scores(n_predicted: i64, n_items: i64) -> bool {
     n_predicted.saturating_mul(ITEMS_PER_PREDICTION_MAX) >= n_items
 }
 
-/// Number of days for which item scores are stored.
+/// Days for which item scores are stored.
 pub const ITEM_SCORES_DAYS: i32 = 30;
 
-/// Returns the disclosure policy of results that were stored before the field existed.
+/// Returns the disclosure policy for results that were stored before the field existed.
 fn exact() -> String {
     DisclosurePolicy::Exact.to_string()
 }
@@ -354,7 +354,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns the label, or the id of a job that has none.
+    /// Returns the label, or the job's id if it has none.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(self.id.as_str())
     }
@@ -411,10 +411,10 @@ pub struct JobItems {
     pub next_cursor: Option<ItemCursor>,
 }
 
-/// Default and maximum size of a page of jobs.
+/// Default and maximum page size for jobs.
 pub const JOBS_PAGE: (u32, u32) = (50, 200);
 
-/// The columns of a job's row that its callers may see. The fields are those of [`Job`], flat.
+/// The columns in a job's row that its callers may see. The fields are [`Job`]'s, flat.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of Job, flat")]
 pub struct JobRow {
@@ -425,7 +425,7 @@ pub struct JobRow {
     pub request_id: String,
     pub label: Option<String>,
     pub metadata: Option<Json<Metadata>>,
-    /// The build of the scoring library when the job was accepted. The result names the build that
+    /// The scoring library's build when the job was accepted. The result names the build that
     /// scored the job.
     pub hfm_sha: String,
     pub suite_id: Option<SuiteId>,
@@ -446,7 +446,7 @@ pub struct JobRow {
     pub progress: Option<f64>,
     pub error_code: Option<FailureCode>,
     pub error_message: Option<String>,
-    /// The cost of the job in the queue, in items.
+    /// The job's cost in the queue, in items.
     pub cost: i64,
     /// `true` if workers were notified of the queued job.
     pub is_notified: bool,
@@ -455,8 +455,8 @@ pub struct JobRow {
 }
 
 impl JobRow {
-    /// Returns the job as callers see it. `public_url` is the public address of the API, and `queue`
-    /// the place of the job.
+    /// Returns the job as callers see it. `public_url` is the API's public address, and `queue` the
+    /// job's place.
     pub fn into_job(self, public_url: &str, queue: Option<JobQueue>) -> Job {
         let Self {
             id,

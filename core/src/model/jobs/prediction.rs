@@ -1,4 +1,4 @@
-//! Prediction jobs: the request, the result, and the lines of the output.
+//! Prediction jobs: the request, the result, and the output lines.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::model::sequence::Sequence;
 use crate::model::serving::{OnLong, OnUnknown, Ranking};
 use crate::model::timestamp::Timestamp;
 
-/// The longest time of one call of an engine for a job, with the wait for a permit.
+/// The longest time for one engine call for a job, with the wait for a permit.
 pub const CHUNK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Number of days after which the output of a job is deleted.
+/// Days after which a job's output is deleted.
 pub const OUTPUT_DAYS: i32 = 7;
 
 /// Returns the schema of the operations that jobs have.
@@ -101,7 +101,7 @@ pub struct PredictionUsage {
     pub predict_items: i64,
 }
 
-/// The id of a line of the output: of an item if the job predicts a suite, otherwise of a sequence.
+/// An output line's id: an item's if the job predicts a suite, otherwise a sequence's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputId {
     /// The line has `item_id`.
@@ -110,7 +110,7 @@ pub enum OutputId {
     Sequence,
 }
 
-/// A line of the output, with its id under the name of the job's [`OutputId`].
+/// An output line, with its id under the job's [`OutputId`] name.
 #[derive(Serialize)]
 struct OutputLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ struct OutputError<'a> {
 }
 
 impl OutputId {
-    /// Appends the line of a sequence to `output`: its ranking, or the reason why it has none.
+    /// Appends a sequence's line to `output`: its ranking, or the reason why it has none.
     ///
     /// # Errors
     /// Never for valid rankings: their scores are finite.

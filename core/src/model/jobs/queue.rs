@@ -1,17 +1,17 @@
-//! The queue of jobs: its totals, the place of a job in it, and the speed of the workers, by which the
-//! run time of a job is estimated.
+//! The job queue: its totals, a job's place in it, and the workers' speed, by which a job's run time
+//! is estimated.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::timestamp::Timestamp;
 
-/// The time that the items of a job may take, in seconds; above it the job is long. Jobs are not
-/// preempted, so long jobs may occupy only a part of the slots.
+/// The time that a job's items may take, in seconds; above it the job is long. Jobs are not
+/// preempted, so long jobs may occupy only some slots.
 const LONG_SECONDS: f64 = 5.0;
 
-/// At most one of this many choices takes the job that has waited longest. Jobs that are chosen only for
-/// their age get at most this share of the run time.
+/// At most one among this many choices takes the job that has waited longest. Jobs that are chosen only
+/// for their age get at most this share of the run time.
 pub const CHOICES_PER_OLDEST: u32 = 8;
 
 /// The place of a job in the queue, and the estimate of its end.
@@ -31,12 +31,12 @@ pub struct JobQueue {
     pub estimated_end_by: Option<Timestamp>,
 }
 
-/// The time from the submission of a job to its end, as it is estimated before the job is stored.
+/// The time from a job's submission to its end, as it is estimated before the job is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FirstEstimate {
     /// The median, in seconds.
     pub end_seconds: Option<f64>,
-    /// The time that nine of ten such jobs do not exceed, in seconds.
+    /// The time that nine in ten such jobs do not exceed, in seconds.
     pub end_by_seconds: Option<f64>,
 }
 
@@ -75,7 +75,7 @@ pub struct WaitSeconds {
 /// The speed of the workers: a job takes the overhead, and the time of the items that it costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
-    /// The number of items that one slot processes in a second.
+    /// The item count that one slot processes in a second.
     pub items_per_second: f64,
     /// The time that a job takes in addition to its items, in seconds.
     pub overhead_seconds: f64,
@@ -88,18 +88,18 @@ impl Speed {
         overhead_seconds: 0.002,
     };
 
-    /// Returns the estimated run time of jobs that cost this many items together, in seconds.
+    /// Returns the estimated run time for jobs that cost this many items together, in seconds.
     pub fn seconds(self, jobs: usize, cost: i64) -> f64 {
         self.overhead_seconds * jobs as f64 + cost as f64 / self.items_per_second
     }
 
-    /// Returns the largest cost of a job that is not long, in items. The overhead does not count:
-    /// otherwise every job would be long while the platform is slow, and half of the slots idle.
+    /// Returns the largest cost for a job that is not long, in items. The overhead does not count:
+    /// otherwise every job would be long while the platform is slow, and half the slots idle.
     pub fn cost_of_short_jobs_max(self) -> i64 {
         (LONG_SECONDS * self.items_per_second) as i64
     }
 
-    /// Returns the cost of sequences that take this many microseconds each, in items: at least one
+    /// Returns the cost for sequences that take this many microseconds each, in items: at least one
     /// item for each.
     pub fn cost_of_sequences(self, sequences: i64, micros_each: i64) -> i64 {
         let items = (micros_each as f64 / 1e6 * self.items_per_second).max(1.0);

@@ -1,4 +1,4 @@
-//! The usage of an organization, and the limits of its plan.
+//! An organization's usage, and the limits of its plan.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -87,10 +87,10 @@ pub struct UsageDay {
     pub requests: i64,
 }
 
-/// Maximum number of days of a range.
+/// A range's maximum day count.
 pub const DAYS_MAX: i64 = 92;
 
-/// Number of days of a range whose first day is not given.
+/// Days in a range whose first day is not given.
 pub const DAYS_DEFAULT: i64 = 30;
 
 /// The usage of an organization in a month.

@@ -1,4 +1,4 @@
-//! The catalog of models and their cards.
+//! The model catalog, with its cards.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
 text_enum! {
-    /// The layout of the levels of a codebook.
+    /// A codebook's level layout.
     pub enum Resolution {
         /// Every level has `base_size` codes.
         Uniform = "uniform",
@@ -34,7 +34,7 @@ pub struct Codebook {
 }
 
 impl Codebook {
-    /// Returns the number of codes of each level, or `None` if a level would have a fraction of a
+    /// Returns each level's code count, or `None` if a level would have a fraction of a
     /// code.
     pub fn level_sizes(&self) -> Option<Vec<usize>> {
         let size = |level: i64| {
@@ -103,7 +103,7 @@ pub struct ModelCard {
     pub pretrain_domains: Vec<String>,
 }
 
-/// The file that the operator publishes: the catalog entry and the card of a model.
+/// The file that the operator publishes: the catalog entry and a model's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Model and ModelCard")]
@@ -125,14 +125,14 @@ pub struct ModelFile {
     pub pretrain_domains: Vec<String>,
 }
 
-/// Returns `true` for 1 to 64 characters that the id of a model may have.
+/// Returns `true` for 1 to 64 characters that a model's id may have.
 pub fn is_id(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 impl ModelFile {
-    /// Validates the file and returns its field errors, of which there may be none.
+    /// Validates the file and returns its field errors, possibly none.
     pub fn field_errors(&self) -> Vec<FieldError> {
         let checks = [
             (
@@ -184,7 +184,7 @@ impl ModelFile {
             .collect()
     }
 
-    /// Returns the catalog entry of the model.
+    /// Returns the model's catalog entry.
     pub fn into_model(self) -> Model {
         let Self {
             id,
@@ -205,7 +205,7 @@ impl ModelFile {
         }
     }
 
-    /// Returns the card of the model.
+    /// Returns the model's card.
     pub fn into_card(self) -> ModelCard {
         let Self {
             id,

@@ -1,4 +1,4 @@
-//! The catalog of models, their packages, and the calls of models.
+//! The model catalog, packages, and model calls.
 
 pub mod catalog;
 pub mod engine_address;

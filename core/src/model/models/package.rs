@@ -1,7 +1,7 @@
-//! The names and manifests of packages in the artifact store.
+//! Package names and manifests in the artifact store.
 //!
-//! A package is a folder of objects under one prefix, its name. The name contains a digest of the
-//! manifest, and the manifest has the digests of all files, so a name identifies the content.
+//! A package is an object folder under one prefix, its name. The name contains the manifest's
+//! digest, and the manifest has all files' digests, so a name identifies the content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,16 +24,16 @@ pub const ITEMS_FILE: &str = "items.ndjson";
 /// Requests and their responses.
 pub const GOLDEN_FILE: &str = "golden.json";
 
-/// The list of the other files.
+/// The other files, as a list.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
 /// Maximum size of a manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 4096;
 
-/// Number of hexadecimal digits of a manifest's digest in a package's name.
+/// Hexadecimal digits of a manifest's digest in a package's name.
 const DIGEST_DIGITS: usize = 16;
 
-/// The name of a package: the prefix of its objects in the artifact store, as in
+/// A package's name: its objects' prefix in the artifact store, as in
 /// `models/next-1/3/0123456789abcdef`. It is safe as a path: it has no `..` and no empty segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PackageName {
@@ -43,13 +43,13 @@ pub struct PackageName {
     digest: String,
 }
 
-/// The string is not the name of a package.
+/// The string is not a package's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a package")]
 pub struct MalformedPackageName;
 
 impl PackageName {
-    /// Creates the name of a package with this manifest: of the platform, or of an organization.
+    /// Creates the name for a package with this manifest: the platform's, or an organization's.
     pub fn new(
         org_id: Option<OrgId>,
         model_id: &str,
@@ -68,12 +68,12 @@ impl PackageName {
         }
     }
 
-    /// Returns the version of the model.
+    /// Returns the model's version.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Returns the name of the object with a file of the package.
+    /// Returns the name of the object with a package file.
     pub fn object(&self, file: &str) -> String {
         format!("{self}/{file}")
     }
@@ -133,18 +133,18 @@ impl FromStr for PackageName {
     }
 }
 
-/// Returns the prefix of all packages of an organization.
+/// Returns the prefix for all packages of an organization.
 pub fn org_prefix(org_id: &OrgId) -> String {
     format!("orgs/{org_id}")
 }
 
-/// Returns `true` if an object of the artifact store is a file of a package.
+/// Returns `true` if an object in the artifact store is a package file.
 pub fn is_file(key: &str) -> bool {
     key.rsplit_once('/')
         .is_some_and(|(name, _)| name.parse::<PackageName>().is_ok())
 }
 
-/// Returns `true` if the string is the id of a model and no special path segment.
+/// Returns `true` if the string is a model's id and no special path segment.
 fn is_model_id(text: &str) -> bool {
     is_id(text) && !is_dots(text)
 }
@@ -164,31 +164,31 @@ fn manifest_digest(manifest: &[u8]) -> String {
     digest
 }
 
-/// Returns the SHA-256 of these bytes, in lower-case hexadecimal digits.
+/// Returns these bytes' SHA-256, in lower-case hexadecimal digits.
 pub fn hex_sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// The files of a package except the manifest itself, by name.
+/// A package's files except the manifest itself, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The files.
     pub files: Vec<ManifestFile>,
 }
 
-/// A file of a package.
+/// A package file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
-    /// The name of the file.
+    /// The file's name.
     pub name: String,
-    /// The size of the file in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// The SHA-256 of the file, in lower-case hexadecimal digits.
+    /// The file's SHA-256, in lower-case hexadecimal digits.
     pub sha256: String,
 }
 
 impl Manifest {
-    /// Creates the manifest of these files, each with its name and its content.
+    /// Creates these files' manifest, each with its name and its content.
     pub fn of<'f>(files: impl IntoIterator<Item = (&'f str, &'f [u8])>) -> Self {
         let mut files: Vec<ManifestFile> = files
             .into_iter()
@@ -227,14 +227,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Returns the entry of a file.
+    /// Returns a file's entry.
     pub fn file(&self, name: &str) -> Option<&ManifestFile> {
         self.files.iter().find(|file| file.name == name)
     }
 }
 
 impl ManifestFile {
-    /// Checks the content of the file. Returns a sentence if it is not the content in the manifest.
+    /// Checks the file's content. Returns a sentence if it is not the content in the manifest.
     ///
     /// # Errors
     /// If the size or the SHA-256 is another.

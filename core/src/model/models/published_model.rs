@@ -1,4 +1,4 @@
-//! Published versions of models: the card, and how its package is served.
+//! Published model versions: the card, and how its package is served.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,21 +11,21 @@ use crate::model::text_enum::text_enum;
 /// A published package, as it is stored with its model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// The name of the package in the artifact store.
+    /// The package's name in the artifact store.
     pub name: String,
     /// The files, by name.
     pub files: Vec<ManifestFile>,
     /// The engine that serves the model, and how it is called.
     pub serving: Serving,
-    /// The number of catalog items. `None`: the package has no item table, because no tokenizer is
+    /// The catalog item count. `None`: the package has no item table, because no tokenizer is
     /// fitted.
     pub n_items: Option<i64>,
-    /// The time that the engine takes to rank items for one sequence of the context's full length,
-    /// in microseconds, as measured at publication.
+    /// The time that the engine takes to rank items for one sequence with the context's full
+    /// length, in microseconds, as measured at publication.
     pub sequence_us: i64,
 }
 
-/// The version of a model that an organization sees.
+/// The model version that an organization sees.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VisibleVersion {
     /// The version.
@@ -39,53 +39,53 @@ text_enum! {
     pub enum Tensors {
         /// Item ids. The engine has the item table.
         Ids = "ids",
-        /// Codes of items. The client has the item table.
+        /// Item codes. The client has the item table.
         Codes = "codes",
     }
 }
 
-/// The object `serving` of `model.json`: the engine, and how it is called.
+/// The object `serving` in `model.json`: the engine, and how it is called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Serving {
-    /// An external engine, which has the model under a name of its own.
+    /// An external engine, which has the model under its own name.
     External {
-        /// The name of the engine in `ASSAY_ENGINES`.
+        /// The engine's name in `ASSAY_ENGINES`.
         engine: String,
-        /// The name of the model in the engine.
+        /// The model's name in the engine.
         name: String,
         /// The tensors that the engine reads.
         tensors: Tensors,
-        /// The output of each operation that the engine computes, such as `logits`.
+        /// Each operation's output that the engine computes, such as `logits`.
         operations: Operations,
     },
     /// The embedded engine, which loads the package from the artifact store.
     Embedded {
-        /// The name of the engine in `ASSAY_ENGINES`.
+        /// The engine's name in `ASSAY_ENGINES`.
         engine: String,
-        /// The architecture of the network.
+        /// The network's architecture.
         architecture: String,
     },
 }
 
-/// The outputs of an external engine, by operation. An operation without an output is not computed
+/// An external engine's outputs, by operation. An operation without an output is not computed
 /// by the engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Operations {
-    /// The output of `predict`.
+    /// `predict`'s output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predict: Option<PredictOutput>,
-    /// The output of `generate`.
+    /// `generate`'s output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate: Option<GenerateOutput>,
-    /// The output of `embed`.
+    /// `embed`'s output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embed: Option<EmbedOutput>,
 }
 
 text_enum! {
-    /// The output of `generate` of an external engine.
+    /// `generate`'s output at an external engine.
     pub enum GenerateOutput {
         /// `continuations` and `scores`.
         Continuations = "continuations",
@@ -93,7 +93,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The output of `embed` of an external engine.
+    /// `embed`'s output at an external engine.
     pub enum EmbedOutput {
         /// `embedding`.
         Embedding = "embedding",
@@ -101,7 +101,7 @@ text_enum! {
 }
 
 impl Serving {
-    /// Returns the name of the engine in `ASSAY_ENGINES`.
+    /// Returns the engine's name in `ASSAY_ENGINES`.
     pub fn engine(&self) -> &str {
         match self {
             Self::External { engine, .. } | Self::Embedded { engine, .. } => engine,
@@ -109,10 +109,10 @@ impl Serving {
     }
 }
 
-/// A version of a model that an organization can use.
+/// A model version that an organization can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedVersion {
-    /// The card of the version.
+    /// The version's card.
     pub file: ModelFile,
     /// The package. `None`: the version was published as a card alone.
     pub package: Option<Package>,
@@ -151,7 +151,7 @@ impl Package {
                 },
             },
         };
-        // An external engine that reads item ids can have a catalog of its own.
+        // An external engine that reads item ids can have its own catalog.
         let knows_items = matches!(profile, Profile::Ids { .. });
         Ok(ServedModel {
             id: file.id.clone(),

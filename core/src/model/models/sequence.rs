@@ -1,4 +1,4 @@
-//! Sequences of events, which the serving operations read: their JSON, and their limits.
+//! Event sequences, which the serving operations read: their JSON, and their limits.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,25 +12,25 @@ use serde_json::Value;
 
 use crate::model::timestamp::Timestamp;
 
-/// Maximum number of events of a sequence.
+/// A sequence's maximum event count.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// Maximum number of options of a sequence.
+/// A sequence's maximum option count.
 pub const OPTIONS_MAX: usize = 1_000;
 
-/// Maximum length of a sequence's id, in characters.
+/// A sequence id's maximum length, in characters.
 pub const SEQUENCE_ID_MAX: usize = 256;
 
-/// Maximum length of the id of an item and of the type of an event, in bytes.
+/// The maximum length for an item's id and an event's type, in bytes.
 pub const ITEM_ID_MAX: usize = 512;
 
-/// Maximum number of field errors that a response lists. A request can have thousands.
+/// The most field errors that a response lists. A request can have thousands.
 const ERRORS_MAX: usize = 20;
 
 /// The history of one user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sequence<'a> {
-    /// The caller's id of the sequence, which the service does not interpret.
+    /// The caller's id for the sequence, which the service does not interpret.
     pub sequence_id: Cow<'a, str>,
     /// The events, the oldest first.
     pub events: Vec<Event<'a>>,
@@ -68,10 +68,10 @@ pub struct Event<'a> {
     pub ts: Option<Timestamp>,
 }
 
-/// Parses the JSON array of the field `sequences`.
+/// Parses the JSON array in the field `sequences`.
 ///
 /// # Errors
-/// Field errors, at least one and at most 20, if the JSON is not an array of sequences.
+/// Field errors, at least one and at most 20, if the JSON is not a sequence array.
 pub fn read_sequences(json: &str) -> Result<Vec<Sequence<'_>>, Vec<FieldError>> {
     serde_json::from_str(json).map_err(|error| {
         diagnose(
@@ -92,7 +92,7 @@ pub fn read_sequences(json: &str) -> Result<Vec<Sequence<'_>>, Vec<FieldError>> 
     })
 }
 
-/// Parses the JSON of one sequence, such as a line of an upload.
+/// Parses one sequence's JSON, such as an upload line.
 ///
 /// # Errors
 /// Field errors, at least one and at most 20, if the JSON is not a sequence.
@@ -111,8 +111,8 @@ pub fn read_sequence(json: &str) -> Result<Sequence<'_>, Vec<FieldError>> {
     })
 }
 
-/// Adds the errors of a request's sequences: those of each sequence, and repeated ids. Sorts the
-/// events of each sequence by their timestamps, if they have some.
+/// Adds the errors in a request's sequences: each sequence's, and repeated ids. Sorts each
+/// sequence's events by their timestamps, if they have some.
 pub fn check_sequences(sequences: &mut [Sequence<'_>], errors: &mut Vec<FieldError>) {
     for (index, sequence) in sequences.iter_mut().enumerate() {
         sequence.check(&format!("sequences[{index}]."), errors);
@@ -130,7 +130,7 @@ pub fn check_sequences(sequences: &mut [Sequence<'_>], errors: &mut Vec<FieldErr
 }
 
 impl Sequence<'_> {
-    /// Adds the errors of the sequence, whose fields begin with `path`. Sorts the events by their
+    /// Adds the sequence's errors, whose fields begin with `path`. Sorts the events by their
     /// timestamps, if they have some; events with equal timestamps keep their order.
     pub fn check(&mut self, path: &str, errors: &mut Vec<FieldError>) {
         let mut add = |field: String, reason: &'static str, message: String| {
@@ -221,7 +221,7 @@ trait FromFields<'de>: Sized {
     type Partial: Default;
     const EXPECTING: &'static str;
 
-    /// Deserializes the value of a field. `false` if there is no such field.
+    /// Deserializes a field's value. `false` if there is no such field.
     fn field<A: MapAccess<'de>>(
         partial: &mut Self::Partial,
         name: &str,
@@ -249,7 +249,7 @@ impl<'de, T: FromFields<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Deserializes the value of a field that was not given before.
+/// Deserializes a field's value that was not given before.
 fn set<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     field: &mut Option<T>,
     name: &'static str,
@@ -379,7 +379,7 @@ impl<'de> Deserialize<'de> for Event<'de> {
     }
 }
 
-/// Returns the field errors of JSON that cannot be deserialized. serde's error does not say which
+/// Returns the field errors for JSON that cannot be deserialized. serde's error does not say which
 /// field it is about, and there can be several.
 fn diagnose(
     json: &str,
@@ -648,7 +648,7 @@ mod tests {
             error(&sequence(&too_many)),
             ("sequences[0].events".to_owned(), "range")
         );
-        // A request of the largest size with an error in each event.
+        // A request with the largest size and an error in each event.
         let many = vec![event(0); EVENTS_MAX].join(",");
         assert_eq!(errors(&sequence(&many)).len(), ERRORS_MAX);
     }

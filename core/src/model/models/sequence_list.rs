@@ -1,5 +1,5 @@
-//! The sequences of a prediction job: an inline array, or the lines of an upload. They are checked
-//! one by one, so that only one of them is in memory.
+//! A prediction job's sequences: an inline array, or an upload's lines. They are checked
+//! one by one, so that only one is in memory.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,18 +12,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::sequence::{Sequence, read_sequence};
 
-/// The properties of valid sequences.
+/// Valid sequences' properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckedSequences {
     /// The number of sequences.
     pub n: i64,
-    /// The number of sequences with options.
+    /// Sequences with options.
     pub n_with_options: i64,
-    /// The SHA-256 of the content. The formatting of the JSON does not change it.
+    /// The content's SHA-256. The JSON's formatting does not change it.
     pub digest: [u8; 32],
 }
 
-/// The digest and the numbers of sequences that were added so far.
+/// The digest and the counts over sequences that were added so far.
 #[derive(Default)]
 pub struct SequenceSurvey {
     hash: Sha256,
@@ -45,7 +45,7 @@ impl SequenceSurvey {
             options,
         } = sequence;
         text(sequence_id);
-        // Lists are preceded by their lengths, and absent values have an encoding of their own, so
+        // Lists are preceded by their lengths, and absent values have their own encoding, so
         // that no two contents have the same encoding.
         text(&events.len().to_string());
         for event in events {
@@ -66,7 +66,7 @@ impl SequenceSurvey {
         self.n_with_options += i64::from(options.is_some());
     }
 
-    /// Returns the properties of the sequences.
+    /// Returns the sequences' properties.
     pub fn finish(self) -> CheckedSequences {
         CheckedSequences {
             n: self.n,
@@ -101,11 +101,11 @@ pub fn read_checked<'a>(json: &'a str, location: &str) -> Result<Sequence<'a>, V
     Err(errors)
 }
 
-/// Checks the JSON array of the field `sequences`.
+/// Checks the JSON array in the field `sequences`.
 ///
 /// # Errors
-/// If it is not JSON, or field errors, at least one and at most 20, if it is not an array of at least
-/// one sequence with distinct ids.
+/// If it is not JSON, or field errors, at least one and at most 20, if it is not an array with at
+/// least one sequence with distinct ids.
 pub fn check_array(json: &str) -> Result<CheckedSequences, Rejected> {
     let mut errors = Vec::new();
     let mut ids = HashSet::new();
@@ -154,7 +154,7 @@ pub fn check_array(json: &str) -> Result<CheckedSequences, Rejected> {
     }
 }
 
-/// Calls `each` with the JSON of each element of an array, until it returns `false`.
+/// Calls `each` with each array element's JSON, until it returns `false`.
 ///
 /// # Errors
 /// If the JSON is not an array, as far as it was read.
@@ -171,7 +171,7 @@ fn for_each<'a>(json: &'a str, each: impl FnMut(&'a str) -> bool) -> Result<(), 
     }
 }
 
-/// A visitor that passes each element of an array on.
+/// A visitor that passes each array element on.
 struct Elements<'r, F> {
     each: F,
     is_stopped: &'r mut bool,

@@ -1,4 +1,4 @@
-//! A published version of a model, as the engine client needs it.
+//! A model's published version, as the engine client needs it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,26 +6,26 @@ use crate::model::catalog::Codebook;
 use crate::model::text_enum::text_enum;
 
 text_enum! {
-    /// The output of `predict` of a model that reads codes.
+    /// `predict`'s output for a model that reads codes.
     pub enum PredictOutput {
         /// `items` and `scores`: the most probable items, as many as the model returns.
         TopK = "topk",
-        /// `logits`: one number for each code of the only level.
+        /// `logits`: one number for each code on the only level.
         Logits = "logits",
     }
 }
 
-/// A published version of a model: its engine, and its properties that decide about calls. Jobs store
+/// A model's published version: its engine, and its properties that decide about calls. Jobs store
 /// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedModel {
     /// The id of the model.
     pub id: String,
-    /// The version of the model, which is part of every call.
+    /// The model's version, which every call contains.
     pub version: String,
-    /// The name of the engine in `ASSAY_ENGINES`.
+    /// The engine's name in `ASSAY_ENGINES`.
     pub engine: String,
-    /// The name of the package in the artifact store: the prefix of its objects.
+    /// The package's name in the artifact store: its object prefix.
     pub package: String,
     /// The tensors that the engine reads and returns.
     pub profile: Profile,
@@ -41,32 +41,32 @@ pub struct ServedModel {
     pub returns_items: bool,
 }
 
-/// The tensors that the engine of a model reads and returns.
+/// The tensors that a model's engine reads and returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
-    /// Item ids; the engine knows the model by the name of its package. For the embedded engine.
+    /// Item ids; the engine knows the model by its package's name. For the embedded engine.
     Embedded,
     /// Item ids, for external engines.
     Ids {
-        /// The name of the model in the engine.
+        /// The model's name in the engine.
         name: String,
         /// `true` if the engine continues sequences. Otherwise the client continues them with one
         /// prediction for each event.
         generates: bool,
     },
-    /// Codes of items, for external engines. The client encodes items by the package's item table.
+    /// Item codes, for external engines. The client encodes items by the package's item table.
     Codes {
-        /// The name of the model in the engine.
+        /// The model's name in the engine.
         name: String,
         /// The tensors that the model returns.
         outputs: CodeOutputs,
     },
 }
 
-/// The outputs of a model that reads codes, as in `serving.operations` of `model.json`.
+/// The outputs for a model that reads codes, as in `serving.operations` in `model.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeOutputs {
-    /// The output of `predict`. `None` if the model does not predict.
+    /// `predict`'s output. `None` if the model does not predict.
     pub predict: Option<PredictOutput>,
     /// `true` if the model returns `continuations`. Otherwise the client continues sequences with
     /// one prediction for each event.
@@ -76,8 +76,8 @@ pub struct CodeOutputs {
 }
 
 impl ServedModel {
-    /// Returns the number of codes of each level. A package with an item table is published only if
-    /// the number of codes of each level is an integer.
+    /// Returns each level's code count. A package with an item table is published only if
+    /// each level's code count is an integer.
     pub fn level_sizes(&self) -> Vec<usize> {
         self.codebook.level_sizes().unwrap_or_default()
     }
@@ -93,13 +93,13 @@ impl ServedModel {
         }
     }
 
-    /// Returns `true` if the model can return the mean of all positions as embedding. A model that
-    /// reads codes returns one vector, that of the last position.
+    /// Returns `true` if the model can return the mean over all positions as embedding. A model
+    /// that reads codes returns one vector, for the last position.
     pub const fn pools_mean(&self) -> bool {
         !matches!(self.profile, Profile::Codes { .. })
     }
 
-    /// Returns `true` if the model can draw continuations and leave items out of them. A model that
+    /// Returns `true` if the model can draw continuations and leave out items. A model that
     /// reads codes and does not predict can only return the most probable continuations.
     pub const fn samples(&self) -> bool {
         match &self.profile {

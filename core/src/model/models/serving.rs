@@ -1,4 +1,4 @@
-//! The serving operations of a model: their options, and their results as callers see them.
+//! A model's serving operations: their options, and their results as callers see them.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::model::sequence::{ITEM_ID_MAX, Sequence};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
-/// Maximum number of sequences of a synchronous request.
+/// A synchronous request's maximum sequence count.
 pub const SEQUENCES_MAX: usize = 64;
 
-/// Maximum size of the body or message of a synchronous request, in bytes.
+/// A synchronous request's maximum body or message size, in bytes.
 pub const BODY_MAX: usize = 1024 * 1024;
 
-/// Default and maximum number of items that `predict` returns for a sequence.
+/// Default and the most items that `predict` returns for a sequence.
 pub const TOP_K: (u32, u32) = (10, 500);
 
-/// Default and maximum number of events of a continuation.
+/// A continuation's default and maximum event count.
 pub const CONTINUATION_EVENTS: (u32, u32) = (5, 50);
 
-/// Default and maximum number of continuations of a sequence.
+/// A sequence's default and maximum continuation count.
 pub const CONTINUATIONS: (u32, u32) = (1, 10);
 
-/// Minimum and maximum of `temperature`.
+/// `temperature`'s minimum and maximum.
 pub const TEMPERATURE: (f64, f64) = (0.01, 5.0);
 
 text_enum! {
@@ -76,7 +76,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The encoding of the vectors of a response.
+    /// The encoding for a response's vectors.
     pub enum EncodingFormat {
         /// An array of numbers.
         Float = "float",
@@ -98,7 +98,7 @@ text_enum! {
 }
 
 impl Unit {
-    /// Returns the name of the limit of the unit.
+    /// Returns the unit's limit name.
     pub const fn limit(self) -> &'static str {
         match self {
             Self::PredictItems => "predict_items_per_month",
@@ -117,7 +117,7 @@ impl Unit {
     }
 }
 
-/// A number of units.
+/// A unit count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Units {
     /// The unit.
@@ -129,28 +129,28 @@ pub struct Units {
 /// The options that all operations have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryOptions {
-    /// The handling of long sequences.
+    /// Long-sequence handling.
     pub on_long: OnLong,
-    /// The handling of unknown items.
+    /// Unknown-item handling.
     pub on_unknown: OnUnknown,
 }
 
 /// The options of `predict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictOptions {
-    /// The handling of the history.
+    /// The history's handling.
     #[serde(flatten)]
     pub history: HistoryOptions,
-    /// The number of items to return, at most 500. `None`: 10, and all of a sequence's options.
+    /// The item count to return, at most 500. `None`: 10, and all options in a sequence.
     pub top_k: Option<u32>,
     /// Leaves out items that occur in the events of the sequence.
     pub exclude_seen: bool,
 }
 
-/// The options of `generate`.
+/// The `generate` options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GenerateOptions {
-    /// The handling of the history.
+    /// The history's handling.
     pub history: HistoryOptions,
     /// The number of events of each continuation.
     pub n_events: u32,
@@ -166,10 +166,10 @@ pub struct GenerateOptions {
     pub exclude_seen: bool,
 }
 
-/// The options of `embed`.
+/// The `embed` options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbedOptions {
-    /// The handling of the history.
+    /// The history's handling.
     pub history: HistoryOptions,
     /// The positions that the vector summarizes.
     pub pooling: Pooling,
@@ -177,7 +177,7 @@ pub struct EmbedOptions {
     pub normalize: bool,
 }
 
-/// The number of events of a sequence, and what became of them.
+/// A sequence's event count, and what became of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCounts {
     /// Events that entered the model.
@@ -186,39 +186,39 @@ pub struct EventCounts {
     pub n_unknown: u32,
 }
 
-/// The reason why one sequence has no result. The other sequences of a call are not affected.
+/// The reason why one sequence has no result. A call's other sequences are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The sequence has more known events than the model's context.
     TooLong,
-    /// The model does not know the item of this event, counted from 0 in the order of the sequence
-    /// that was sent to the engine. `None` if the engine does not say which.
+    /// The model does not know this event's item, counted from 0 in the sequence's order that
+    /// was sent to the engine. `None` if the engine does not say which.
     UnknownItem {
-        /// The position of the event.
+        /// The event's position.
         event: Option<u32>,
     },
 }
 
-/// The ranked items of one sequence, the most probable first.
+/// One sequence's ranked items, the most probable first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
     /// The events that were used, and those that were not.
     pub counts: EventCounts,
     /// The ids of the items.
     pub item_ids: Vec<String>,
-    /// The natural-log probability of each item. Unknown options have none, and are at the end.
+    /// Each item's natural-log probability. Unknown options have none, and are at the end.
     pub scores: Vec<Option<f64>>,
-    /// `true` if no item is missing that is more probable than one of these. `None` if the engine does
+    /// `true` if no item is missing that is more probable than these. `None` if the engine does
     /// not say so.
     pub is_exact: Option<bool>,
 }
 
-/// The continuations of one sequence, the best first.
+/// One sequence's continuations, the best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Continuations {
     /// The events that were used, and those that were not.
     pub counts: EventCounts,
-    /// The generated item ids of each continuation, with the sum of their natural-log
+    /// Each continuation's generated item ids, with their summed natural-log
     /// probabilities.
     pub continuations: Vec<(Vec<String>, f64)>,
 }
@@ -232,7 +232,7 @@ pub struct Vector {
     pub embedding: Vec<f32>,
 }
 
-/// The result of a request, and how it was obtained.
+/// A request's result, and how it was obtained.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served<T> {
     /// The result.
@@ -387,12 +387,12 @@ pub struct GeneratedEvent {
     pub r#type: Option<String>,
 }
 
-/// A part of the stream of `generate`.
+/// A part in `generate`'s stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GeneratedPart {
     /// A generated event.
     Event(StreamedEvent),
-    /// The end of the stream: all continuations.
+    /// The stream's end: all continuations.
     Done(Served<Generations>),
 }
 
@@ -401,7 +401,7 @@ pub enum GeneratedPart {
 pub struct StreamedEvent {
     /// The id of the sequence, as in the request.
     pub sequence_id: String,
-    /// The index of the continuation, from 0. Its events are sent in their order.
+    /// The continuation's index, from 0. Its events are sent in their order.
     pub continuation: u32,
     /// The event.
     pub event: GeneratedEvent,
@@ -503,7 +503,7 @@ pub struct EmbedUsage {
     pub embeddings: i64,
 }
 
-/// The number of events of a sequence that a result reports: received, used, unknown, and whether
+/// A sequence's event count that a result reports: received, used, unknown, and whether
 /// none was used.
 fn reported(sequence: &Sequence<'_>, counts: EventCounts) -> (i64, i64, i64, bool) {
     let EventCounts { n_used, n_unknown } = counts;
@@ -512,7 +512,7 @@ fn reported(sequence: &Sequence<'_>, counts: EventCounts) -> (i64, i64, i64, boo
 }
 
 impl PredictData {
-    /// Returns the result of a sequence as callers see it.
+    /// Returns a sequence's result as callers see it.
     pub fn new(sequence: &Sequence<'_>, ranking: Ranking) -> Self {
         let Ranking {
             counts,
@@ -535,7 +535,7 @@ impl PredictData {
 }
 
 impl GenerateData {
-    /// Returns the result of a sequence as callers see it.
+    /// Returns a sequence's result as callers see it.
     pub fn new(sequence: &Sequence<'_>, generated: Continuations) -> Self {
         let Continuations {
             counts,
@@ -565,7 +565,7 @@ impl GenerateData {
 }
 
 impl EmbedData {
-    /// Returns the result of a sequence as callers see it.
+    /// Returns a sequence's result as callers see it.
     pub fn new(sequence: &Sequence<'_>, vector: Vector, encoding: EncodingFormat) -> Self {
         let Vector { counts, embedding } = vector;
         let (n_events, n_used, n_unknown, cold) = reported(sequence, counts);
@@ -584,7 +584,7 @@ impl EmbedData {
 }
 
 impl Refusal {
-    /// Returns the field error of a refused sequence, whose fields begin with `path`. Events with
+    /// Returns the field error for a refused sequence, whose fields begin with `path`. Events with
     /// timestamps may have been sorted, so the error names the item instead of a position.
     pub fn field_error(self, sequence: &Sequence<'_>, path: &str) -> FieldError {
         let event = match self {

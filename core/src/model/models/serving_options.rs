@@ -1,4 +1,4 @@
-//! The options of the serving operations as callers send them, and their validation.
+//! The serving operations' options as callers send them, and their validation.
 
 use assay_eval::FieldError;
 
@@ -12,13 +12,13 @@ use crate::model::validation;
 /// The options that all operations have, not validated yet.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryFields {
-    /// The handling of long sequences.
+    /// Long-sequence handling.
     pub on_long: Option<String>,
-    /// The handling of unknown items.
+    /// Unknown-item handling.
     pub on_unknown: Option<String>,
 }
 
-/// The options of `predict`, not validated yet.
+/// The `predict` options, not validated yet.
 #[derive(Debug, Clone, Default)]
 pub struct PredictFields {
     /// The number of items to return.
@@ -27,7 +27,7 @@ pub struct PredictFields {
     pub exclude_seen: Option<bool>,
 }
 
-/// The options of `generate`, not validated yet.
+/// The `generate` options, not validated yet.
 #[derive(Debug, Clone, Default)]
 pub struct GenerateFields {
     /// Events per continuation.
@@ -38,13 +38,13 @@ pub struct GenerateFields {
     pub mode: Option<String>,
     /// The temperature of `sample`.
     pub temperature: Option<f64>,
-    /// The seed of `sample`, in decimal.
+    /// `sample`'s seed, in decimal.
     pub seed: Option<String>,
-    /// Leaves out items of the history and of the continuation.
+    /// Leaves out items in the history and the continuation.
     pub exclude_seen: Option<bool>,
 }
 
-/// The options of `embed`, not validated yet.
+/// The `embed` options, not validated yet.
 #[derive(Debug, Clone, Default)]
 pub struct EmbedFields {
     /// `last` or `mean`.
@@ -85,7 +85,7 @@ impl PredictFields {
 }
 
 impl GenerateFields {
-    /// Returns the options, and adds an error for each invalid one. `drawn` is the seed of a
+    /// Returns the options, and adds an error for each invalid one. `drawn` is the seed for a
     /// request that has none.
     pub fn check(
         self,
@@ -130,7 +130,7 @@ impl GenerateFields {
 }
 
 impl EmbedFields {
-    /// Returns the options and the encoding of the vectors, and adds an error for each invalid one.
+    /// Returns the options and the vectors' encoding, and adds an error for each invalid one.
     pub fn check(
         self,
         history: &HistoryFields,
@@ -156,7 +156,7 @@ impl EmbedFields {
     }
 }
 
-/// Returns a value of a closed set, or `default` if it is absent or not valid.
+/// Returns a value in a closed set, or `default` if it is absent or not valid.
 fn one_of<T: std::str::FromStr<Err = String>>(
     errors: &mut Vec<FieldError>,
     field: &str,

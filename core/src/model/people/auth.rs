@@ -15,7 +15,7 @@ text_enum! {
         Open = "open",
         /// Users with an open invite can sign up.
         Invited = "invited",
-        /// Users with an open invite, or with an address of a verified domain, can sign up.
+        /// Users with an open invite, or with an address in a verified domain, can sign up.
         Domains = "domains",
     }
 }
@@ -37,11 +37,11 @@ pub struct SignInRequested {
 pub struct PendingLink {
     /// The address that the link signs in.
     pub email: String,
-    /// The time of the request.
+    /// The request's time.
     pub requested_at: Timestamp,
-    /// The network address of the client that requested the link.
+    /// The client's network address that requested the link.
     pub address: Option<String>,
-    /// The `User-Agent` of that client, if it sent one.
+    /// That client's `User-Agent`, if it sent one.
     pub user_agent: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Device logins: a program that has no browser gets an API key, which a user approves in a browser
-//! of their own. The flow is that of RFC 8628.
+//! Device logins: a program that has no browser gets an API key, which a user approves in their own
+//! browser. The flow follows RFC 8628.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::model::timestamp::Timestamp;
 /// The time in which a login must be approved and its key fetched.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// The time after the creation of the key in which it can be fetched again, if the response was
+/// The time after the key's creation in which it can be fetched again, if the response was
 /// lost.
 pub const REPEAT_WINDOW: Duration = Duration::from_secs(60);
 
-/// The smallest number of seconds between two polls of a program.
+/// The fewest seconds between two polls by a program.
 pub const POLL_INTERVAL_SECONDS: u32 = 5;
 
-/// The characters of user codes. They have no vowels, so that no code is a word, and none of them
+/// User code characters. They have no vowels, so that no code is a word, and none
 /// is taken for another one.
 const USER_CODE_CHARACTERS: &[u8; 20] = b"3479CDFHJKMNPQRTVWXY";
 
-/// The number of characters of a user code: 34 bits. They live for [`LIFETIME`], and a user can try
+/// A user code's character count: 34 bits. They live for [`LIFETIME`], and a user can try
 /// few.
 const USER_CODE_LENGTH: usize = 8;
 
@@ -98,7 +98,7 @@ pub struct DeviceLogin {
 }
 
 text_enum! {
-    /// The state of a device login.
+    /// A device login's state.
     pub enum DeviceLoginStatus {
         /// No user has decided yet. Poll again after the interval.
         Pending = "pending",
@@ -124,24 +124,24 @@ pub struct DeviceLoginResult {
 pub struct DeviceRequest {
     /// The name that the program has given itself.
     pub client_name: String,
-    /// The address of the program: of IPv6 the first 64 bits.
+    /// The program's address: for IPv6 the first 64 bits.
     pub address: String,
-    /// The time of the request.
+    /// The request's time.
     pub created_at: Timestamp,
     /// The time at which the codes expire.
     pub expires_at: Timestamp,
 }
 
-/// The approval of a login: the key that its next poll creates.
+/// A login's approval: the key that its next poll creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// The organization of the key.
+    /// The key's organization.
     pub org_id: OrgId,
     /// The user who has approved the login.
     pub approved_by: UserId,
     /// The name of the key.
     pub name: String,
-    /// The scopes of the key.
+    /// The key's scopes.
     pub scopes: Scopes,
     /// The time from which the key is not valid.
     pub expires_at: Option<Timestamp>,
@@ -150,15 +150,15 @@ pub struct Approval {
 /// The key that a login has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The organization of the key.
+    /// The key's organization.
     pub org_id: OrgId,
     /// The id of the key.
     pub key_id: KeyId,
-    /// The time of its creation.
+    /// The creation time.
     pub granted_at: Timestamp,
 }
 
-/// The state of a stored login.
+/// A stored login's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceState {
     /// No user has decided.
@@ -176,11 +176,11 @@ pub enum DeviceState {
 /// A stored login, without its codes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLogin {
-    /// The id of the login.
+    /// The login's id.
     pub id: DeviceLoginId,
     /// The part that the user sees.
     pub request: DeviceRequest,
-    /// The time of the last poll.
+    /// The last poll's time.
     pub polled_at: Option<Timestamp>,
     /// `true` if a user has denied it.
     pub is_denied: bool,
@@ -227,7 +227,7 @@ impl StoredLogin {
     }
 }
 
-/// Returns the secret of the key that a login creates. The program's device code determines it, so
+/// Returns the secret for the key that a login creates. The program's device code determines it, so
 /// that a lost response can be repeated although only hashes are stored.
 pub fn key_secret(device_code: &str, id: &DeviceLoginId) -> Result<Secret> {
     Secret::derived(SecretKind::ApiKey, device_code, id.as_str())

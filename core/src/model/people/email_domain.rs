@@ -13,7 +13,7 @@ use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 use assay_eval::FieldError;
 
-/// The domains of public email providers, from a file with one domain per line.
+/// Public email providers' domains, from a file with one domain per line.
 static PUBLIC_MAIL: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     include_str!("public_mail_domains.txt")
         .lines()
@@ -94,7 +94,7 @@ impl DomainRecord {
     }
 }
 
-/// Number of consecutive checks without the record of a verified domain after which `auto_join` is
+/// Consecutive checks without a verified domain's record after which `auto_join` is
 /// disabled.
 pub const MISSES_MAX: i32 = 3;
 
@@ -107,7 +107,7 @@ pub fn token() -> Result<String, RandomError> {
 ///
 /// # Errors
 /// A field error if it is not a domain below a public suffix, if it belongs to a public email
-/// provider, or if it is too long for the DNS record of the claim.
+/// provider, or if it is too long for the claim's DNS record.
 pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     let domain = validation::domain(field, value)?;
     if psl::domain(domain.as_bytes()).is_none() {
@@ -131,14 +131,14 @@ pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(domain)
 }
 
-/// Returns the registered domain of a claimable domain: `example.co.uk` for `a.b.example.co.uk`.
+/// Returns a claimable domain's registered domain: `example.co.uk` for `a.b.example.co.uk`.
 ///
-/// Its owner can verify any number of domains below it.
+/// Its owner can verify arbitrarily many domains below it.
 pub fn registrable(domain: &str) -> &str {
     psl::domain_str(domain).unwrap_or(domain)
 }
 
-/// Returns `true` if the domain or one of its parents belongs to a public email provider.
+/// Returns `true` if the domain or a parent domain belongs to a public email provider.
 fn is_public_mail(domain: &str) -> bool {
     let mut rest = Some(domain);
     while let Some(name) = rest {

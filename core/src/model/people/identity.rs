@@ -1,26 +1,26 @@
-//! Accounts of OpenID Connect providers.
+//! Accounts at OpenID Connect providers.
 
 use crate::model::timestamp::Timestamp;
 
 /// The account that a provider has authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The URL of the provider, the claim `iss`.
+    /// The provider's URL, the claim `iss`.
     pub issuer: String,
-    /// The id of the account at the provider, the claim `sub`.
+    /// The account's id at the provider, the claim `sub`.
     pub subject: String,
-    /// The address of the account, if the provider has verified it.
+    /// The account's address, if the provider has verified it.
     pub verified_email: Option<String>,
 }
 
 /// An account that signs a user in.
 pub struct LinkedAccount {
-    /// The URL of the provider.
+    /// The provider's URL.
     pub issuer: String,
-    /// The id of the account at the provider.
+    /// The account's id at the provider.
     pub subject: String,
     /// The time at which the account was linked.
     pub created_at: Timestamp,
-    /// The time of its last sign-in.
+    /// The last sign-in's time.
     pub used_at: Timestamp,
 }

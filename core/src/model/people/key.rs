@@ -53,10 +53,10 @@ pub struct ApiKey {
 /// Number of hours for which a replaced key keeps working, unless the request says otherwise.
 pub const OVERLAP_HOURS_DEFAULT: i64 = 24;
 
-/// Maximum number of hours for which a replaced key keeps working.
+/// The most hours for which a replaced key keeps working.
 pub const OVERLAP_HOURS_MAX: i64 = 720;
 
-/// Time before the expiry of a key in which its responses announce it.
+/// Time before a key's expiry in which its responses announce it.
 pub const EXPIRY_ANNOUNCED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// A new API key with its secret. No other response contains the secret.
@@ -80,7 +80,7 @@ pub struct ApiKeys {
     pub next_cursor: Option<Cursor>,
 }
 
-/// Maximum number of live keys of an organization.
+/// The most live keys per organization.
 pub const LIVE_MAX: i64 = 100;
 
 /// A new key that is not stored yet.
@@ -89,7 +89,7 @@ pub struct NewKey {
     pub id: KeyId,
     /// The name of the key.
     pub name: String,
-    /// The scopes of the key.
+    /// The key's scopes.
     pub scopes: Scopes,
     /// The time from which the key is not valid.
     pub expires_at: Option<Timestamp>,
@@ -97,7 +97,7 @@ pub struct NewKey {
     pub replaces: Option<KeyId>,
     /// The user who creates the key.
     pub created_by: UserId,
-    /// The secret, of which only the hash is stored.
+    /// The secret; only its hash is stored.
     pub secret: Secret,
 }
 
@@ -116,7 +116,7 @@ impl NewKey {
     }
 }
 
-/// A change of an API key. Absent fields remain unchanged.
+/// An API key change. Absent fields remain unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct KeyChange {
     /// The new name.
@@ -131,7 +131,7 @@ pub struct KeyChange {
     pub revoke: bool,
 }
 
-/// Validates the expiry of a key at the time `now`.
+/// Validates a key's expiry at the time `now`.
 ///
 /// # Errors
 /// If it is not in the future.
@@ -143,7 +143,7 @@ pub fn check_expiry(expires_at: Option<Timestamp>, now: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// Validates the overlap of a rotation, and returns it in hours.
+/// Validates a rotation's overlap, and returns it in hours.
 ///
 /// # Errors
 /// If it is not from 0 to [`OVERLAP_HOURS_MAX`].
@@ -203,14 +203,14 @@ impl ApiKey {
         errors
     }
 
-    /// Returns the expiry of a key that replaces this one at the time `now`: it lives as long as
+    /// Returns the expiry for a key that replaces this one at the time `now`: it lives as long as
     /// this one from its creation to its expiry.
     pub fn expiry_of_replacement(&self, now: Timestamp) -> Option<Timestamp> {
         let lifetime = self.expires_at?.unix_micros() - self.created_at.unix_micros();
         Some(now.plus_micros(lifetime))
     }
 
-    /// Returns the expiry of this key if another one replaces it at the time `now`.
+    /// Returns this key's expiry if another one replaces it at the time `now`.
     pub fn expiry_if_replaced(&self, now: Timestamp, overlap_hours: i64) -> Timestamp {
         let end = now.plus_micros(overlap_hours * 3_600_000_000);
         self.expires_at.map_or(end, |present| present.min(end))

@@ -16,27 +16,27 @@ text_enum! {
     }
 }
 
-/// The emails that a user has turned on. They are about all organizations of the user.
+/// The emails that a user has turned on. They are about all the user's organizations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailPreferences {
     /// The jobs that are reported.
     pub job_mails: JobMails,
-    /// `true` if the email says that the usage of a month has reached 80 or 100 % of a limit.
+    /// `true` if the email says that a month's usage has reached 80 or 100 % of a limit.
     pub thresholds: bool,
 }
 
 impl MailPreferences {
-    /// The preferences of a user who has chosen none.
+    /// The preferences for a user who has chosen none.
     pub const OFF: Self = Self {
         job_mails: JobMails::None,
         thresholds: false,
     };
 }
 
-/// The events in an organization, for one of its members.
+/// The events in an organization, for a member.
 #[derive(Debug, Clone)]
 pub struct News {
-    /// The address of the member.
+    /// The member's address.
     pub email: String,
     /// The name of the organization.
     pub org: String,
@@ -53,7 +53,7 @@ pub struct News {
 pub struct FinishedJob {
     /// The id of the job.
     pub id: JobId,
-    /// The caller's label of the job.
+    /// The caller's label for the job.
     pub label: Option<String>,
     /// The suite or the model that the job was for.
     pub subject: String,

@@ -1,4 +1,4 @@
-//! The members of an organization.
+//! An organization's members.
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! Organizations, their plans, and the roles of their members.
+//! Organizations, their plans, and their members' roles.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The kind of a credential.
+    /// A credential's kind.
     pub enum PrincipalKind {
         /// An API key, which belongs to an organization.
         ApiKey = "api_key",
@@ -63,10 +63,10 @@ pub struct Me {
     pub orgs: Vec<Org>,
 }
 
-/// The name of the plan of organizations that users create.
+/// The plan name for organizations that users create.
 pub const FREE: &str = "free";
 
-/// Maximum number of organizations that a user can create.
+/// The most organizations that a user can create.
 pub const CREATED_MAX: i64 = 20;
 
 /// The value of a limit that a plan does not set.

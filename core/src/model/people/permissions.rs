@@ -1,7 +1,7 @@
-//! The caller of a request, and proofs of permissions.
+//! A request's caller, and permission proofs.
 //!
 //! Operations take a proof as a parameter. Only this module creates proofs, so neither REST nor
-//! gRPC can skip a check, and the signature of an operation shows the credential that it requires.
+//! gRPC can skip a check, and an operation's signature shows the credential that it requires.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -38,9 +38,9 @@ pub enum Principal {
 /// The organization that a credential resolves to, with its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// The organization, with the role of the caller.
+    /// The organization, with the caller's role.
     pub org: Org,
-    /// The limits of the organization's plan.
+    /// The organization plan's limits.
     pub plan: Plan,
     /// The current terms, if the organization has not accepted them.
     pub unaccepted_terms: Option<Arc<CurrentTerms>>,
@@ -51,11 +51,11 @@ pub struct Membership {
 /// A valid credential. It identifies the caller, but grants no permission by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The key or the session of the caller.
+    /// The caller's key or session.
     pub principal: Principal,
     /// The organization that the credential resolves to, if there is one.
     pub membership: Option<Membership>,
-    /// The organizations of a caller that must choose one first. Otherwise empty.
+    /// The organizations for a caller that must choose one first. Otherwise empty.
     pub choices: Vec<OrgChoice>,
     /// `true` if the request names an organization. Without a membership, that organization does
     /// not exist for the caller.
@@ -66,7 +66,7 @@ pub struct Credential {
     pub request: Option<RequestOrigin>,
 }
 
-/// A proof of a permission, which a credential may or may not have.
+/// A proof for a permission, which a credential may or may not have.
 pub trait Proof: Sized {
     /// Returns the proof.
     ///
@@ -127,7 +127,7 @@ fn require_role(role: Role, membership: &Membership) -> Result<()> {
     Err(Error::new(Code::Forbidden, message))
 }
 
-/// Proof of any credential of an organization, which can read.
+/// Proof for any organization credential, which can read.
 #[derive(Debug, Clone)]
 pub struct Caller {
     principal: Principal,
@@ -136,7 +136,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the id of the organization, to which every query is restricted.
+    /// Returns the organization's id, to which every query is restricted.
     pub fn org_id(&self) -> &OrgId {
         &self.membership.org.id
     }
@@ -146,7 +146,7 @@ impl Caller {
         &self.principal
     }
 
-    /// Returns the actor of changes that the caller makes.
+    /// Returns the actor for changes that the caller makes.
     pub fn actor(&self) -> Actor {
         let request = self.request.clone();
         match &self.principal {
@@ -160,7 +160,7 @@ impl Caller {
         &self.membership.org
     }
 
-    /// Returns the limits of the organization's plan.
+    /// Returns the organization plan's limits.
     pub fn plan(&self) -> &Plan {
         &self.membership.plan
     }
@@ -196,7 +196,7 @@ impl Proof for Caller {
     }
 }
 
-/// Proof of an API key, or of the session of a member or owner, which can submit.
+/// Proof for an API key, or for a member's or owner's session, which can submit.
 #[derive(Debug, Clone)]
 pub struct Submitter(Caller);
 
@@ -214,7 +214,7 @@ impl Proof for Submitter {
     }
 }
 
-/// Proof of a session. The user need not belong to an organization.
+/// Proof for a session. The user need not belong to an organization.
 #[derive(Debug, Clone)]
 pub struct User {
     session_id: SessionId,
@@ -223,17 +223,17 @@ pub struct User {
 }
 
 impl User {
-    /// Returns the id of the session.
+    /// Returns the session's id.
     pub fn session_id(&self) -> &SessionId {
         &self.session_id
     }
 
-    /// Returns the id of the user.
+    /// Returns the user's id.
     pub fn user_id(&self) -> &UserId {
         &self.user_id
     }
 
-    /// Returns the actor of changes that the user makes.
+    /// Returns the actor for changes that the user makes.
     pub fn actor(&self) -> &Actor {
         &self.actor
     }
@@ -250,7 +250,7 @@ impl Proof for User {
     }
 }
 
-/// Proof of a session that acts for an organization, with any role.
+/// Proof for a session that acts for an organization, with any role.
 #[derive(Debug, Clone)]
 pub struct Session {
     user_id: UserId,
@@ -259,17 +259,17 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns the id of the user.
+    /// Returns the user's id.
     pub fn user_id(&self) -> &UserId {
         &self.user_id
     }
 
-    /// Returns the id of the organization, to which every query is restricted.
+    /// Returns the organization's id, to which every query is restricted.
     pub fn org_id(&self) -> &OrgId {
         &self.org_id
     }
 
-    /// Returns the actor of changes that the user makes.
+    /// Returns the actor for changes that the user makes.
     pub fn actor(&self) -> &Actor {
         &self.actor
     }
@@ -286,12 +286,12 @@ impl Proof for Session {
     }
 }
 
-/// Proof of the session of a member or owner, which can manage keys.
+/// Proof for a member's or owner's session, which can manage keys.
 #[derive(Debug, Clone)]
 pub struct Member(Session);
 
 impl Member {
-    /// Returns the proof for operations that any session of the organization can use.
+    /// Returns the proof for operations that any session in the organization can use.
     pub fn session(&self) -> &Session {
         &self.0
     }
@@ -305,13 +305,13 @@ impl Proof for Member {
     }
 }
 
-/// Proof of the session of an owner, which can manage the organization, its members, invites,
+/// Proof for an owner's session, which can manage the organization, its members, invites,
 /// domains and terms.
 #[derive(Debug, Clone)]
 pub struct Owner(Session);
 
 impl Owner {
-    /// Returns the proof for operations that any session of the organization can use.
+    /// Returns the proof for operations that any session in the organization can use.
     pub fn session(&self) -> &Session {
         &self.0
     }
@@ -325,7 +325,7 @@ impl Proof for Owner {
     }
 }
 
-/// The proof `P` of a caller that has the scope `S`.
+/// The proof `P` for a caller that has the scope `S`.
 #[derive(Debug, Clone)]
 pub struct InScope<P, S> {
     proof: P,
@@ -356,7 +356,7 @@ impl<P: Proof, S: RequiredScope> Proof for InScope<P, S> {
     }
 }
 
-/// Declares each scope as a type of the same name.
+/// Declares each scope as a type with the same name.
 macro_rules! scope_types {
     ($($scope:ident)*) => {
         /// The scopes as types.
@@ -377,7 +377,7 @@ macro_rules! scope_types {
 
 scope_types! { SuitesRead EvalsWrite UploadsWrite JobsRead JobsCancel UsageRead ModelsRead ModelsRun }
 
-/// Proof of a credential that can read suites.
+/// Proof for a credential that can read suites.
 pub type SuiteReader = InScope<Caller, scopes::SuitesRead>;
 
 /// Proof that a caller can read public boards, and with a credential also the others.
@@ -411,7 +411,7 @@ impl Proof for BoardReader {
 }
 
 /// Proof that a caller can read the receipts on public boards, and with a credential also those on
-/// other boards and those of the organization.
+/// other boards and the organization's.
 #[derive(Debug, Clone)]
 pub struct ReceiptCaller {
     org_id: Option<OrgId>,
@@ -433,7 +433,7 @@ impl ReceiptCaller {
 }
 
 impl Proof for ReceiptCaller {
-    /// A receipt has the figures of a job.
+    /// A receipt has a job's figures.
     fn from_credential(credential: &Credential) -> Result<Self> {
         let reader = JobReader::from_credential(credential)?;
         Ok(Self {
@@ -442,36 +442,36 @@ impl Proof for ReceiptCaller {
     }
 }
 
-/// Proof of a credential that can read jobs and compare them.
+/// Proof for a credential that can read jobs and compare them.
 pub type JobReader = InScope<Caller, scopes::JobsRead>;
 
-/// Proof of a credential that can cancel jobs.
+/// Proof for a credential that can cancel jobs.
 pub type JobCanceller = InScope<Submitter, scopes::JobsCancel>;
 
-/// Proof of a credential that can read the usage of the organization.
+/// Proof for a credential that can read the organization's usage.
 pub type UsageReader = InScope<Caller, scopes::UsageRead>;
 
-/// Proof of a credential that can read the catalog of models.
+/// Proof for a credential that can read the model catalog.
 pub type ModelReader = InScope<Caller, scopes::ModelsRead>;
 
-/// Proof of a credential that can call models.
+/// Proof for a credential that can call models.
 pub type ModelRunner = InScope<Submitter, scopes::ModelsRun>;
 
-/// Proof of a credential that can submit evals and choose final jobs.
+/// Proof for a credential that can submit evals and choose final jobs.
 pub type EvalSubmitter = InScope<Submitter, scopes::EvalsWrite>;
 
-/// Proof of a credential that can read uploads.
+/// Proof for a credential that can read uploads.
 pub type UploadReader = InScope<Caller, scopes::UploadsWrite>;
 
-/// Proof of a credential that can create and delete uploads.
+/// Proof for a credential that can create and delete uploads.
 pub type Uploader = InScope<Submitter, scopes::UploadsWrite>;
 
-/// The proof `P` of a caller whose organization has accepted the current terms, if there are any.
+/// The proof `P` for a caller whose organization has accepted the current terms, if there are any.
 #[derive(Debug, Clone)]
 pub struct TermsAccepted<P>(P);
 
 impl<P> TermsAccepted<P> {
-    /// Returns the proof without the acceptance of the terms.
+    /// Returns the proof without the accepted terms.
     pub fn proof(&self) -> &P {
         &self.0
     }

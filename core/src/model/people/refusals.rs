@@ -1,4 +1,4 @@
-//! Errors that several operations return when a rule of an organization, a plan or a suite refuses
+//! Errors that several operations return when a rule for an organization, a plan or a suite refuses
 //! a request.
 
 use crate::model::error::{Code, Error};
@@ -11,14 +11,14 @@ use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
 
 impl Error {
-    /// Returns the 429 of a limit that resets in `seconds`. `details` describe the limit.
+    /// Returns the 429 for a limit that resets in `seconds`. `details` describe the limit.
     pub fn quota(message: String, details: Details, seconds: u32) -> Self {
         Self::new(Code::QuotaExceeded, message)
             .with_details(details)
             .with_retry_after(seconds.max(1))
     }
 
-    /// Returns the 403 of an API key without the scope that the operation requires.
+    /// Returns the 403 for an API key without the scope that the operation requires.
     pub fn out_of_scope(required: Scope) -> Self {
         let message = format!(
             "This key does not have the scope {required}, which the operation requires. Use a key \
@@ -27,27 +27,27 @@ impl Error {
         Self::new(Code::Forbidden, message).with_details(Details::Scope { required })
     }
 
-    /// Returns the 429 of a program that polls its device login too often. `seconds` is the rest of
-    /// the interval.
+    /// Returns the 429 for a program that polls its device login too often. `seconds` is the
+    /// remaining interval.
     pub fn polled_too_fast(interval: u32, seconds: u32) -> Self {
         let message = format!("Wait {interval} s between two polls. Wait {seconds} s.");
         Self::new(Code::RateLimited, message).with_retry_after(seconds.max(1))
     }
 
-    /// Returns the 401 of an API key that has expired.
+    /// Returns the 401 for an API key that has expired.
     pub fn key_expired(expired_at: Timestamp) -> Self {
         let message = format!("This key expired at {expired_at}. Create another one.");
         Self::new(Code::KeyRevoked, message).with_details(Details::Expired { expired_at })
     }
 
-    /// Returns the 403 of an organization that the operator has suspended.
+    /// Returns the 403 for an organization that the operator has suspended.
     pub fn org_suspended() -> Self {
         let message = "The operator has suspended this organization. Ask the operator why, or \
                        name another organization in the header X-Org-Id.";
         Self::new(Code::Forbidden, message).with_details(Details::OrgSuspended)
     }
 
-    /// Returns the 409 of a job that cannot enter a board.
+    /// Returns the 409 for a job that cannot enter a board.
     pub fn entry_refused(refusal: EntryRefusal) -> Self {
         let (code, message) = match &refusal {
             EntryRefusal::NoBoard => (
@@ -94,7 +94,7 @@ impl Error {
         }
     }
 
-    /// Returns the 409 of a submission to a version whose answers are public.
+    /// Returns the 409 for a submission to a version whose answers are public.
     pub fn suite_retired(version: &str) -> Self {
         let message = format!(
             "Version {version} of the suite has retired: its answers are public, and it accepts no submissions."
@@ -102,7 +102,7 @@ impl Error {
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired)
     }
 
-    /// Returns the 409 of a job without such a receipt.
+    /// Returns the 409 for a job without such a receipt.
     pub fn receipt_refused(refusal: ReceiptRefusal) -> Self {
         let message = match &refusal {
             ReceiptRefusal::NotAnEval => {
@@ -118,7 +118,7 @@ impl Error {
         Self::invalid_state(Resource::Job, message).with_details(Details::Receipt(refusal))
     }
 
-    /// Returns the 409 of a job that was scored on another version of its suite than the current
+    /// Returns the 409 for a job that was scored on another suite version than the current
     /// one, whose board alone accepts entries.
     pub fn job_of_other_version(suite_version: String, current_version: String) -> Self {
         let message = format!(
@@ -131,7 +131,7 @@ impl Error {
         })
     }
 
-    /// Returns the 409 of predictions that were made for another version of the suite than the
+    /// Returns the 409 for predictions that were made for another suite version than the
     /// current one.
     pub fn other_suite_version(suite_version: String, current_version: String) -> Self {
         let message = format!(
@@ -145,7 +145,7 @@ impl Error {
         })
     }
 
-    /// Returns the 429 of an organization that stores as many bytes as its plan allows.
+    /// Returns the 429 for an organization that stores as many bytes as its plan allows.
     ///
     /// `seconds` is the time until `resets_at`, when space becomes free.
     pub fn storage_full(used: i64, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
@@ -162,7 +162,7 @@ impl Error {
         Self::quota(message, details, seconds)
     }
 
-    /// Returns the 409 of a caller that belongs to several organizations and has not chosen one.
+    /// Returns the 409 for a caller that belongs to several organizations and has not chosen one.
     pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
         let message = "You belong to several organizations. Choose one with the header X-Org-Id; \
                        the session keeps it.";
@@ -172,7 +172,7 @@ impl Error {
         })
     }
 
-    /// Returns the 403 of an organization that must accept the current terms first.
+    /// Returns the 403 for an organization that must accept the current terms first.
     pub fn terms_not_accepted(terms: &CurrentTerms) -> Self {
         let CurrentTerms { version, url } = terms;
         let message = format!(
@@ -184,7 +184,7 @@ impl Error {
         })
     }
 
-    /// Returns the 403 of an organization that may not submit to the suite.
+    /// Returns the 403 for an organization that may not submit to the suite.
     pub fn suite_access(access: SuiteAccess) -> Self {
         let message = match access {
             SuiteAccess::Everyone => "The organization may not submit to this suite.",
@@ -200,7 +200,7 @@ impl Error {
         Self::new(Code::Forbidden, message).with_details(Details::SuiteAccess { access })
     }
 
-    /// Returns the 429 of a suite whose submissions of the day, UTC, are used up.
+    /// Returns the 429 for a suite whose submissions for the day, UTC, are used up.
     ///
     /// `seconds` is the time until `resets_at`, the next midnight.
     pub fn day_used_up(suite_id: &SuiteId, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
@@ -217,7 +217,7 @@ impl Error {
         Self::quota(message, details, seconds)
     }
 
-    /// Returns the 403 of a suite's version whose submissions are used up permanently.
+    /// Returns the 403 for a suite's version whose submissions are used up permanently.
     pub fn submissions_used_up(max: i64) -> Self {
         let message = format!(
             "This version of the suite allows {max} submissions and comparisons, and they are \

@@ -1,4 +1,4 @@
-//! The sessions of a user.
+//! A user's sessions.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -36,13 +36,13 @@ pub struct Sessions {
     pub sessions: Vec<Session>,
 }
 
-/// The client of a request, as its session records it.
+/// A request's client, as its session records it.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
     /// The id of the request.
     pub request_id: &'a RequestId,
     /// The network address of the client.
     pub address: &'a str,
-    /// The `User-Agent` of the client, if it sent one.
+    /// The client's `User-Agent`, if it sent one.
     pub user_agent: Option<&'a str>,
 }

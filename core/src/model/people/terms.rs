@@ -1,4 +1,4 @@
-//! The terms of an installation, and their acceptance.
+//! An installation's terms, and their acceptance.
 
 use serde::Serialize;
 use utoipa::ToSchema;

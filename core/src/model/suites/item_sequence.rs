@@ -1,4 +1,4 @@
-//! The sequence in the input of a suite's item.
+//! The sequence in a suite item's input.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::model::sequence::{Event, Sequence, Text};
 
-/// Returns the sequence that the input of an item has at these paths. Its id is that of the item.
+/// Returns the sequence that an item's input has at these paths. Its id is the item's.
 ///
 /// # Errors
 /// The reason why the input has no valid sequence, for the operator who publishes it.
@@ -51,7 +51,7 @@ fn array_at<'a>(input: &'a str, path: &str) -> Result<Vec<&'a RawValue>, String>
     serde_json::from_str(json).map_err(|_| format!("input.{path}: must be an array"))
 }
 
-/// Parses an event: the id of an item, or an object.
+/// Parses an event: an item's id, or an object.
 fn event(json: &str) -> Result<Event<'_>, String> {
     if let Ok(Text(item_id)) = serde_json::from_str(json) {
         return Ok(Event {

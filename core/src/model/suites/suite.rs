@@ -1,4 +1,4 @@
-//! Suites as callers see them. The hidden answers are not part of the model.
+//! Suites as callers see them. The hidden answers are not in the model.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -92,7 +92,7 @@ pub struct SuiteVersion {
 }
 
 text_enum! {
-    /// The times at which the board of a suite shows figures.
+    /// The times at which a suite's board shows figures.
     pub enum BoardMode {
         /// The suite has no board.
         Off = "off",
@@ -143,16 +143,16 @@ impl From<Ladder> for LadderGrid {
     }
 }
 
-/// The submissions that a version of a suite allows each holder of an allowance.
+/// The submissions that a suite version allows each allowance holder.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<'a> {
     /// The id of the suite.
     pub suite_id: &'a SuiteId,
     /// The version that the allowance belongs to.
     pub suite_version: &'a str,
-    /// The number of submissions and comparisons in total. `None` if there is no limit.
+    /// The submission count and comparisons in total. `None` if there is no limit.
     pub max_submissions: Option<i32>,
-    /// The number of submissions and comparisons in a day, UTC. `None` if there is no limit.
+    /// The submission count and comparisons in a day, UTC. `None` if there is no limit.
     pub max_submissions_per_day: Option<i32>,
 }
 

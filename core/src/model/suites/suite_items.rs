@@ -1,4 +1,4 @@
-//! Items of suites as callers read them, and the cursor of their pages.
+//! Suite items as callers read them, and their pages' cursor.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,35 +42,35 @@ pub struct SuiteItems {
     pub next_cursor: Option<ItemCursor>,
 }
 
-/// Default and maximum size of a page of items.
+/// Default and maximum page size for items.
 pub const ITEMS_PAGE: (u32, u32) = (500, 1000);
 
-/// The size of the next page, measured before the page is read.
+/// The next page's size, measured before the page is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageExtent {
-    /// Number of items.
+    /// Item count.
     pub items: u32,
-    /// Size of all ids and values, in bytes.
+    /// The size of all ids and values, in bytes.
     pub bytes: u64,
 }
 
-/// The position at which a page of items begins.
+/// The position at which an item page begins.
 ///
 /// It names the suite, so that it is not valid for another suite, and the version, so that paging
 /// ends in the version in which it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemCursor {
-    /// A checksum of the suite's id. The id itself would exceed the documented maximum length of a
-    /// cursor.
+    /// A checksum of the suite's id. The id itself would exceed a cursor's documented maximum
+    /// length.
     suite: u32,
     /// The version whose items are paged.
     pub version: String,
-    /// The zero-based position of the page's first item in the suite.
+    /// The page's first item's zero-based position in the suite.
     pub ordinal: i32,
 }
 
 impl ItemCursor {
-    /// Returns the cursor of a page that begins with the item at `ordinal`.
+    /// Returns the cursor for a page that begins with the item at `ordinal`.
     pub fn new(suite_id: &SuiteId, version: String, ordinal: i32) -> Self {
         Self {
             suite: crc32fast::hash(suite_id.as_str().as_bytes()),

@@ -1,5 +1,5 @@
-//! Uploads: predictions or sequences that a client sends in parts before it submits them, and the
-//! outputs of prediction jobs.
+//! Uploads: predictions or sequences that a client sends in parts before it submits them, and
+//! prediction jobs' outputs.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -14,13 +14,13 @@ use assay_eval::prediction::TextForm;
 /// Maximum size of a part, in bytes.
 pub const PART_MAX: u64 = 64 * 1024 * 1024;
 
-/// Highest number of a part. Numbers start at 1.
+/// A part's highest number. Numbers start at 1.
 pub const PARTS_MAX: i32 = 10_000;
 
 /// Maximum size of an upload, in bytes: all parts at their maximum size.
 pub const BYTES_MAX: i64 = PART_MAX.cast_signed() * PARTS_MAX as i64;
 
-/// Maximum number of uploads of an organization that wait for their parts.
+/// The most uploads by an organization that wait for their parts.
 pub const OPEN_MAX: i64 = 100;
 
 text_enum! {
@@ -36,7 +36,7 @@ text_enum! {
 }
 
 impl ContentType {
-    /// Returns the form of the content, unless its beginning shows another one.
+    /// Returns the content's form, unless its beginning shows another one.
     pub const fn text_form(self) -> TextForm {
         match self {
             Self::Ndjson | Self::Json => TextForm::Json,
@@ -46,7 +46,7 @@ impl ContentType {
 }
 
 text_enum! {
-    /// The kind of the content of an upload.
+    /// An upload content's kind.
     pub enum UploadKind {
         /// Predictions for a suite.
         Predictions = "predictions",
@@ -56,7 +56,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The state of an upload.
+    /// An upload's state.
     pub enum UploadStatus {
         /// The upload waits for parts and completion.
         Pending = "pending",
@@ -70,7 +70,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The compression of the bytes that are sent.
+    /// The sent bytes' compression.
     pub enum ContentEncoding {
         /// The bytes are not compressed.
         Identity = "identity",
@@ -82,7 +82,7 @@ text_enum! {
 }
 
 impl ContentEncoding {
-    /// Returns the encoding of content with a compression.
+    /// Returns the encoding for content with a compression.
     pub const fn of(compression: Compression) -> Self {
         match compression {
             Compression::None => Self::Identity,
@@ -91,7 +91,7 @@ impl ContentEncoding {
         }
     }
 
-    /// Returns the compression that the reader of content expects.
+    /// Returns the compression that the content reader expects.
     pub const fn compression(self) -> Compression {
         match self {
             Self::Identity => Compression::None,
@@ -102,7 +102,7 @@ impl ContentEncoding {
 }
 
 text_enum! {
-    /// The code of the error of a failed upload.
+    /// A failed upload's error code.
     pub enum UploadFailure {
         /// The content is invalid. The message names the position.
         InvalidPredictions = "invalid_predictions",
@@ -227,7 +227,7 @@ pub struct UploadRow {
 }
 
 impl UploadRow {
-    /// Returns the upload as callers see it. `public_url` is the public address of the API.
+    /// Returns the upload as callers see it. `public_url` is the API's public address.
     pub fn into_upload(self, parts: Vec<Part>, public_url: &str) -> Upload {
         Upload {
             upload_summary: self.into_summary(public_url),
@@ -235,7 +235,7 @@ impl UploadRow {
         }
     }
 
-    /// Returns the upload as a listing shows it. `public_url` is the public address of the API.
+    /// Returns the upload as a listing shows it. `public_url` is the API's public address.
     pub fn into_summary(self, public_url: &str) -> UploadSummary {
         let Self {
             id,
@@ -277,13 +277,13 @@ impl UploadRow {
     }
 }
 
-/// Returns the prefix of an upload's objects in the artifact store. Their names begin with it and a
-/// slash.
+/// Returns the prefix for an upload's objects in the artifact store. Their names begin with it and
+/// a slash.
 pub fn prefix(org_id: &OrgId, upload_id: &UploadId) -> String {
     format!("{org_id}/{upload_id}")
 }
 
-/// Returns a unique name for the object of a part, so that two parts with the same number that are
+/// Returns a unique name for a part's object, so that two parts with the same number that are
 /// sent concurrently are two objects.
 pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<String, RandomError> {
     Ok(format!(
@@ -293,26 +293,26 @@ pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<Str
     ))
 }
 
-/// Returns the name of the object of a part of an output that an attempt writes. Cleanup removes
-/// those of other attempts than the one that finished the job.
+/// Returns the object name for an output part that an attempt writes. Cleanup removes other
+/// attempts' objects than the one that finished the job.
 pub fn output_key(org_id: &OrgId, upload_id: &UploadId, number: i32, attempt: i32) -> String {
     format!("{}/{number}-{attempt}", prefix(org_id, upload_id))
 }
 
-/// Returns `true` if an object of an output was written by this attempt.
+/// Returns `true` if an output's object was written by this attempt.
 pub fn is_output_of(object_key: &str, attempt: i32) -> bool {
     object_key
         .rsplit_once('-')
         .is_some_and(|(_, suffix)| suffix == attempt.to_string())
 }
 
-/// An object that holds one part of an upload.
+/// An object that holds one upload part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartObject {
     /// The part number, from 1.
     pub number: i32,
-    /// The key of the object in the artifact store.
+    /// The object's key in the artifact store.
     pub object_key: String,
-    /// The length of the object, in bytes.
+    /// The object's length, in bytes.
     pub bytes: i64,
 }
