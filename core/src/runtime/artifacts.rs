@@ -1,4 +1,4 @@
-//! The artifact store of submissions and uploads: an object store, by default a folder.
+//! The artifact store for submissions and uploads: an object store, by default a folder.
 
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
@@ -21,23 +21,23 @@ use crate::model::ids::{JobId, OrgId};
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::tls::select_cryptography;
 
-/// Name of the object that marks the artifact store of an API. Workers check for it.
+/// Name of the object that marks an API's artifact store. Workers check for it.
 const MARKER: &str = ".assay-artifacts";
 
-/// Longest wait of a worker for the marker.
+/// A worker's longest wait for the marker.
 const MARKER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Size of the chunks in which an object is written, in bytes: the minimum of S3 for a part that is
+/// Chunk size in which an object is written, in bytes: S3's minimum for a part that is
 /// not the last one.
 const CHUNK: usize = 5 * 1024 * 1024;
 
-/// Size of the ranges in which an object is read, in bytes.
+/// Range size in which an object is read, in bytes.
 const RANGE_SIZE: u64 = 4 * 1024 * 1024;
 
 /// Time for which a request to a remote store is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The artifact store of an installation. The API, the workers and the embedded engine must use the
+/// An installation's artifact store. The API, the workers and the embedded engine must use the
 /// same one.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
@@ -47,7 +47,7 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Opens the store of an API and writes the marker. `location` is a folder, which is created if
+    /// Opens an API's store and writes the marker. `location` is a folder, which is created if
     /// it does not exist, or `s3://bucket/prefix`.
     pub async fn create(location: &str) -> Result<Self, ProcessError> {
         if !is_remote(location) {
@@ -69,7 +69,7 @@ impl Artifacts {
         }
     }
 
-    /// Opens the store of a worker. Waits up to 15 s for the marker, because the API may start at
+    /// Opens a worker's store. Waits up to 15 s for the marker, because the API may start at
     /// the same time.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Artifacts {
         })
     }
 
-    /// Opens a store without a look at its marker, for a check of the store itself.
+    /// Opens a store without a look at its marker, to check the store itself.
     ///
     /// # Errors
     /// If the location has no valid form, or the folder does not exist.
@@ -113,20 +113,20 @@ impl Artifacts {
             });
         }
         let store = LocalFileSystem::new_with_prefix(location).map_err(Error::internal)?;
-        // Without fsync, a power failure could lose the submission of an accepted job.
+        // Without fsync, a power failure could lose an accepted job's submission.
         Ok(Self {
             store: Arc::new(store.with_fsync(true)),
             folder: Some(FilePath::new(location).to_path_buf()),
         })
     }
 
-    /// Returns the name of the object with the inline predictions of a job.
+    /// Returns the object name for a job's inline predictions.
     pub fn predictions_key(org_id: &OrgId, job_id: &JobId) -> String {
         format!("{org_id}/{job_id}.predictions.json")
     }
 
-    /// Returns the name of the object with the item scores of an attempt, in the format of
-    /// `item_scores`.
+    /// Returns the object name for an attempt's item scores, in `item_scores`
+    /// format.
     ///
     /// Names that end in `.f64` are from earlier versions: one little-endian 64-bit floating-point
     /// number per item.
@@ -143,7 +143,7 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Creates a writer of an object whose bytes arrive in pieces.
+    /// Creates a writer for an object whose bytes arrive in pieces.
     pub fn writer(&self, key: &str) -> Writer {
         Writer {
             store: Arc::clone(&self.store),
@@ -162,7 +162,7 @@ impl Artifacts {
         }
     }
 
-    /// Reads a range of an object. Returns `None` if it does not exist. Bytes after its end are
+    /// Reads an object's range. Returns `None` if it does not exist. Bytes after its end are
     /// left out.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         match self.store.get_range(&Path::from(key), range).await {
@@ -171,7 +171,7 @@ impl Artifacts {
         }
     }
 
-    /// Returns the size of an object in bytes. Returns `None` if it does not exist.
+    /// Returns an object's size in bytes. Returns `None` if it does not exist.
     pub async fn size(&self, key: &str) -> Result<Option<u64>> {
         match self.store.head(&Path::from(key)).await {
             Ok(found) => Ok(Some(found.size)),
@@ -179,7 +179,7 @@ impl Artifacts {
         }
     }
 
-    /// Reads a range of an object as a stream. Returns `None` if the object does not exist.
+    /// Reads an object's range as a stream. Returns `None` if the object does not exist.
     pub async fn stream_range(
         &self,
         key: &str,
@@ -194,7 +194,7 @@ impl Artifacts {
         }
     }
 
-    /// Returns the names of all objects whose names begin with `prefix` and a slash.
+    /// Returns all object names that begin with `prefix` and a slash.
     pub async fn list_under(&self, prefix: &str) -> Result<Vec<String>> {
         let names = self.store.list(Some(&Path::from(prefix)));
         let names = names.map_ok(|object| object.location.into());
@@ -209,7 +209,7 @@ impl Artifacts {
         }
     }
 
-    /// Returns `true` if this is the name of the marker.
+    /// Returns `true` if this is the marker's name.
     pub fn is_marker(key: &str) -> bool {
         key == MARKER
     }
@@ -219,8 +219,8 @@ impl Artifacts {
         Ok(self.size(key).await?.is_some())
     }
 
-    /// Lists all objects of the store, in no particular order. The stream buffers a bounded number
-    /// of them.
+    /// Lists all objects in the store, in no particular order. The stream buffers a bounded
+    /// number.
     pub fn list(&self) -> impl Stream<Item = Result<Object>> + Send + Unpin + use<> {
         let objects = self.store.list(None).map_err(Error::unavailable);
         objects
@@ -232,11 +232,11 @@ impl Artifacts {
             .boxed()
     }
 
-    /// Counts the files of unfinished objects whose writer has crashed and that were last written
+    /// Counts unfinished objects' files whose writer has crashed and that were last written
     /// before this time. Removes them if `remove` is `true`.
     ///
     /// Only folders have such files. A bucket has incomplete multipart uploads, which a lifecycle
-    /// rule of the bucket removes.
+    /// rule on the bucket removes.
     pub async fn remove_unfinished(&self, before: SystemTime, remove: bool) -> Result<u64> {
         let Some(folder) = self.folder.clone() else {
             return Ok(0);
@@ -249,7 +249,7 @@ impl Artifacts {
 
     /// Removes all objects whose names begin with `prefix` and a slash, unfinished ones included.
     ///
-    /// In S3, unfinished objects are parts that no listing shows. A lifecycle rule of the bucket
+    /// In S3, unfinished objects are parts that no listing shows. A lifecycle rule on the bucket
     /// must remove them.
     pub async fn delete_under(&self, prefix: &str) -> Result<()> {
         let prefix = Path::from(prefix);
@@ -277,14 +277,14 @@ impl Artifacts {
     }
 }
 
-/// An object of the store, without its content.
+/// A stored object, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// The name of the object.
+    /// The object's name.
     pub key: String,
-    /// The size of the object, in bytes.
+    /// The object's size, in bytes.
     pub bytes: u64,
-    /// The time at which it was written, by the clock of the store.
+    /// The time at which it was written, by the store's clock.
     pub modified: SystemTime,
 }
 
@@ -330,8 +330,8 @@ fn is_unfinished(name: &str) -> bool {
     })
 }
 
-/// Returns the ranges in which to read an object of this many bytes, so that at most one of them is
-/// in memory.
+/// Returns the ranges in which to read an object with this many bytes, so that at most one is in
+/// memory.
 pub fn windows(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(RANGE_SIZE)).map(move |at| at * RANGE_SIZE..bytes.min((at + 1) * RANGE_SIZE))
 }
@@ -347,7 +347,7 @@ fn none_if_missing<T>(error: object_store::Error) -> Result<Option<T>> {
     }
 }
 
-/// A writer of an object. It buffers at most twice `CHUNK`. If it is dropped before
+/// An object's writer. It buffers at most twice `CHUNK`. If it is dropped before
 /// [`Writer::finish`], the object is discarded.
 pub struct Writer {
     store: Arc<dyn ObjectStore>,
@@ -359,7 +359,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Returns the maximum number of buffered bytes: those of the current chunk, and a chunk that
+    /// Returns the most buffered bytes: the current chunk's, and a chunk that
     /// is being sent to the store.
     pub fn buffered(&self) -> usize {
         self.written.min(CHUNK + self.written % CHUNK)

@@ -1,8 +1,8 @@
-//! The background tasks of a process, supervised as one set.
+//! A process's background tasks, supervised as one set.
 //!
-//! A process without one of its tasks looks alive but no longer does all of its work: jobs are not
-//! dispatched, requests are not counted, or a lease is not renewed. The end of any task before
-//! shutdown therefore ends the process, and its orchestrator starts another one.
+//! A process without one of its tasks looks alive but no longer does all its work: jobs are not
+//! dispatched, requests are not counted, or a lease is not renewed. Any task's end before shutdown
+//! therefore ends the process, and its orchestrator starts another one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl BackgroundTasks {
         });
     }
 
-    /// Returns the names of the running tasks, in alphabetical order.
+    /// Returns the running tasks' names, in alphabetical order.
     pub fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.handles.values().map(|(name, _)| *name).collect();
         names.sort_unstable();
@@ -59,7 +59,7 @@ impl BackgroundTasks {
         }
     }
 
-    /// Waits up to `timeout` for the task of this name to end after the shutdown signal.
+    /// Waits up to `timeout` for the task with this name to end after the shutdown signal.
     ///
     /// # Errors
     /// If the task fails, panics, or still runs after `timeout`. In the last case it keeps running.
@@ -80,7 +80,7 @@ impl BackgroundTasks {
         joined.await.map_err(Error::unavailable)?
     }
 
-    /// Cancels the task of this name.
+    /// Cancels this name's task.
     pub fn abort(&mut self, name: &'static str) {
         for (running, handle) in self.handles.values() {
             if *running == name {

@@ -1,8 +1,8 @@
-//! Job notifications through Redis. This is the only file that uses apalis, the library of the
-//! queue.
+//! Job notifications through Redis. This is the only file that uses apalis, the queue's
+//! library.
 //!
-//! The queue notifies workers of queued jobs and does nothing else. A task contains the ids of one
-//! or several jobs, and its handler always succeeds. Lost or repeated notifications are harmless, because the state is
+//! The queue notifies workers about queued jobs and does nothing else. A task contains the ids for one or several
+//! jobs, and its handler always succeeds. Lost or repeated notifications are harmless, because the state is
 //! in PostgreSQL: a claim finds the job queued, or does nothing.
 //! `docs/decisions/0002-redis-only-notifies.md` gives the reasons for this design and for each
 //! setting.
@@ -25,19 +25,19 @@ use crate::model::random;
 use crate::runtime::redis_connection::{self, Connection};
 use crate::store::job_notifications::JobNotification;
 
-/// Maximum number of tasks in Redis at once. Jobs that are chosen later cannot overtake them. A
-/// script of apalis fails permanently at 8,000 due tasks.
+/// Maximum task count in Redis at once. Jobs that are chosen later cannot overtake them. An apalis
+/// script fails permanently at 8,000 due tasks.
 const TASKS_MAX: usize = 128;
 
-/// Maximum number of jobs of one task. A task of several jobs costs Redis and PostgreSQL little
-/// more than one of a single job, and a worker scores them in a few milliseconds.
+/// One task's maximum job count. A task with several jobs costs Redis and PostgreSQL little more
+/// than one with a single job, and a worker scores them in a few milliseconds.
 pub const JOBS_PER_TASK_MAX: usize = 16;
 
 /// Tasks that an apalis worker handles at once. With more than four times its batch size in flight,
 /// its shutdown never finishes.
 const CONCURRENT_TASKS: usize = 4;
 
-/// Longest wait for a response of Redis while fetching tasks or subscribing.
+/// Longest wait for a response from Redis while fetching tasks or subscribing.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time without a message after which a worker subscribes again, because the connection may be
@@ -47,10 +47,10 @@ const SUBSCRIPTION_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which an idle worker fetches tasks without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The separator of the job ids of a task.
+/// The separator between a task's job ids.
 const JOB_ID_SEPARATOR: &str = " ";
 
-/// The names of an installation's queue in Redis.
+/// The names for an installation's queue in Redis.
 #[derive(Debug, Clone)]
 struct Names {
     queue: String,
@@ -82,16 +82,16 @@ impl Names {
     }
 }
 
-/// The state of the queue in Redis.
+/// The queue's state in Redis.
 pub struct QueueState {
     /// `true` if Redis has lost the notifications that were sent before: it was restarted or
     /// flushed. Set once after each loss.
     pub lost_data: bool,
-    /// The number of tasks that can be added now.
+    /// The task count that can be added now.
     pub room: usize,
 }
 
-/// The sender of job notifications.
+/// The job notification sender.
 #[derive(Clone)]
 pub struct JobNotifier {
     names: Names,
@@ -107,7 +107,7 @@ impl JobNotifier {
         }
     }
 
-    /// Reads the state of the queue.
+    /// Reads the queue's state.
     pub async fn state(&self) -> Result<QueueState> {
         let config = self.names.config();
         let state: redis::RedisResult<(bool, usize, usize)> = redis::pipe()
@@ -126,7 +126,7 @@ impl JobNotifier {
         })
     }
 
-    /// Notifies workers of these jobs, in this order.
+    /// Notifies workers about these jobs, in this order.
     pub async fn notify(&self, notifications: &[JobNotification]) -> Result<()> {
         let mut storage =
             RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
@@ -168,7 +168,7 @@ impl JobNotifier {
                 }
             }
         }
-        // Jobs of a dead worker are notified again because of their state in PostgreSQL, so its
+        // A dead worker's jobs are notified again because of their state in PostgreSQL, so its
         // lists can be removed.
         let dead = Script::new(
             r"local before = redis.call('time')[1] - 600
@@ -195,11 +195,11 @@ impl JobNotifier {
     }
 }
 
-/// The handler of the jobs of a task.
+/// The handler for a task's jobs.
 pub type OnJobNotification =
     Arc<dyn Fn(Vec<JobId>) -> future::BoxFuture<'static, ()> + Send + Sync>;
 
-/// Receives job notifications until `stop` is set. Errors of Redis do not end it.
+/// Receives job notifications until `stop` is set. Redis errors do not end it.
 ///
 /// After it has returned, no handler is started; some may still run.
 pub async fn listen(
@@ -210,11 +210,11 @@ pub async fn listen(
 ) -> Result<()> {
     let names = Names::new(prefix);
     let (wake_up, notified) = watch::channel(());
-    // Fetching waits longer for Redis than a request of the API does.
+    // Fetching waits longer for Redis than an API request does.
     let connection = Connection::new(url, FETCH_TIMEOUT)?;
     let client = redis_connection::client(url)?;
     let worker = run(&names, &connection, &on_job_notification, &notified, &stop);
-    // In one task, because the future of an apalis worker cannot be spawned.
+    // In one task, because an apalis worker's future cannot be spawned.
     future::select(
         Box::pin(worker),
         Box::pin(subscribe_to_notifications(&client, &names, &wake_up)),
@@ -253,7 +253,7 @@ async fn subscribe_to_notifications(client: &Client, names: &Names, wake_up: &wa
     }
 }
 
-/// Runs an apalis worker, and restarts it with a new name whenever an error of Redis ends it.
+/// Runs an apalis worker, and restarts it with a new name whenever a Redis error ends it.
 async fn run(
     names: &Names,
     connection: &Connection,
@@ -298,10 +298,10 @@ fn divide(jobs: &[JobNotification]) -> impl Iterator<Item = &[JobNotification]> 
         .flat_map(|jobs| jobs.chunks(JOBS_PER_TASK_MAX))
 }
 
-/// Returns the task of the job at this position and those after it.
+/// Returns the job's task at this position and those after it.
 fn task(position: usize, jobs: &[JobNotification]) -> Option<Task<String>> {
     let first = jobs.first()?;
-    // Tasks that become due in the same second are fetched in the order of their ids.
+    // Tasks that become due in the same second are fetched in id order.
     let id = format!(
         "{}-{position:04}-{}-{}",
         first.dispatched_at.unix_nanos() / 1000,
@@ -313,7 +313,7 @@ fn task(position: usize, jobs: &[JobNotification]) -> Option<Task<String>> {
     Some(task.task_id(TaskId::from_string(id)).build())
 }
 
-/// Handles a task. It always succeeds: the outcome of the job is in PostgreSQL, and apalis must not
+/// Handles a task. It always succeeds: the job's outcome is in PostgreSQL, and apalis must not
 /// retry.
 async fn handle(job_ids: String, on_job_notification: Data<OnJobNotification>) {
     let parsed: Result<Vec<JobId>, _> = job_ids.split(JOB_ID_SEPARATOR).map(str::parse).collect();
@@ -325,7 +325,7 @@ async fn handle(job_ids: String, on_job_notification: Data<OnJobNotification>) {
 
 /// A poll strategy that wakes an idle worker up for each notification and every second.
 ///
-/// The strategies of apalis return without registering a waker, so that nothing wakes the worker
+/// Apalis's strategies return without registering a waker, so that nothing wakes the worker
 /// up. This one polls its future until it is pending.
 struct NotifyOrPoll {
     notified: watch::Receiver<()>,
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
     use crate::model::timestamp::Timestamp;
 
-    /// Returns the numbers of jobs of the tasks for small jobs (`s`) and large jobs (`L`).
+    /// Returns the tasks' job counts for small jobs (`s`) and large jobs (`L`).
     fn sizes(jobs: &str) -> Vec<usize> {
         let jobs: Vec<_> = jobs
             .chars()

@@ -1,4 +1,4 @@
-//! Lines of content that arrives in pieces, which may be cut anywhere.
+//! Lines in content that arrives in pieces, which may be cut anywhere.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ pub const LINE_BYTES_MAX: usize = assay_eval::prediction::ELEMENT_BYTES_MAX;
 /// A line without its newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The text of the line.
+    /// The line's text.
     Text(&'a str),
     /// The line is longer than [`LINE_BYTES_MAX`].
     TooLong,
@@ -20,11 +20,11 @@ pub enum Line<'a> {
 /// Splits content into lines. One line at a time is in memory. Blank lines are counted and left out.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The bytes of a line that has not ended.
+    /// A line's bytes that has not ended.
     partial: Vec<u8>,
     /// Set while the current line is too long. Its bytes are dropped.
     is_too_long: bool,
-    /// The number of lines that have ended.
+    /// The ended line count.
     ended: usize,
 }
 
@@ -81,7 +81,7 @@ impl Lines {
             str::from_utf8(line).map_or(Line::NotUtf8, Line::Text)
         };
         let flow = match line {
-            // White space of JSON.
+            // JSON white space.
             Line::Text(text) if text.trim_matches([' ', '\t', '\r']).is_empty() => {
                 ControlFlow::Continue(())
             }

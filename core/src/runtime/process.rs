@@ -1,5 +1,5 @@
-//! The process functions of both binaries: listening on a port, the shutdown signal, and the
-//! private port for operators. This is the only file of the crate that uses axum, because a copy in
+//! Both binaries' process functions: listening on a port, the shutdown signal, and the
+//! private port for operators. This is the only file in the crate that uses axum, because a copy in
 //! each binary would be worse.
 
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
 use crate::store::{PrimaryPool, migrations};
 
-/// Longest wait of the readiness check for the database. Kubernetes does not wait much longer.
+/// The readiness check's longest wait for the database. Kubernetes does not wait much longer.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest wait for the database at the start of a process.
+/// Longest wait for the database at a process's start.
 const DATABASE_START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Listens on an address. The error says how to resolve a conflict.
@@ -71,7 +71,7 @@ pub async fn run_until_shutdown(
     Ok(())
 }
 
-/// Returns an error if migrations of this build have not been applied to the database. Waits for a
+/// Returns an error if this build's migrations have not been applied to the database. Waits for a
 /// database that is unavailable, because it may start at the same time.
 pub async fn ensure_schema_is_current(db: &PrimaryPool) -> Result<(), ProcessError> {
     let start = Instant::now();
@@ -93,14 +93,14 @@ pub async fn ensure_schema_is_current(db: &PrimaryPool) -> Result<(), ProcessErr
 }
 
 /// Closes the connections to the database, within a second. A query without a response must not
-/// delay the exit of the process.
+/// delay the process's exit.
 pub async fn close(db: &PrimaryPool) {
     tokio::time::timeout(Duration::from_secs(1), db.get().close())
         .await
         .best_effort("closing the database connections");
 }
 
-/// The response of a readiness check.
+/// A readiness check's response.
 pub type Readiness = (StatusCode, &'static str);
 
 /// Serves `/metrics`, `/livez` and `/readyz` for as long as the future is polled. `readiness` is
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// Returns the response of the readiness check of a process without a database: 200 until the
+/// Returns the readiness check's response for a process without a database: 200 until the
 /// shutdown signal.
 pub fn readiness(stopped: &watch::Receiver<bool>) -> Readiness {
     match *stopped.borrow() {
@@ -147,7 +147,7 @@ pub fn readiness(stopped: &watch::Receiver<bool>) -> Readiness {
     }
 }
 
-/// Returns the response of the readiness check: 200 if the process accepts work.
+/// Returns the readiness check's response: 200 if the process accepts work.
 pub async fn readiness_with_database(db: PrimaryPool, stopped: watch::Receiver<bool>) -> Readiness {
     if *stopped.borrow() {
         return readiness(&stopped);

@@ -12,10 +12,10 @@ pub enum ProcessError {
     /// Settings are missing or invalid.
     #[error(transparent)]
     Settings(#[from] BadSettings),
-    /// The value of a setting is rejected by what it configures.
+    /// A setting's value is rejected by what it configures.
     #[error("{setting} must be {expected}")]
     Setting {
-        /// The name of the setting.
+        /// The setting's name.
         setting: &'static str,
         /// The accepted values.
         expected: &'static str,
@@ -29,31 +29,31 @@ pub enum ProcessError {
         setting: &'static str,
         /// The address.
         address: SocketAddr,
-        /// The error of the system.
+        /// The system's error.
         cause: io::Error,
     },
-    /// Migrations of this build have not been applied.
+    /// This build's migrations have not been applied.
     #[error("the database's schema is older than this build: run assay-api migrate")]
     SchemaOutdated,
-    /// The database role of the API has too many rights.
+    /// The API's database role has too many rights.
     #[error(
         "the role in ASSAY_DATABASE_URL can read the answers of suites, and the API must not: give it a login role that is a member \
          of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api"
     )]
     RoleReadsAnswers,
-    /// The database role of the deliverer has too many rights.
+    /// The deliverer's database role has too many rights.
     #[error(
         "the role in ASSAY_DATABASE_URL can read more than deliveries, and the deliverer must not: give it a login role that is a member \
          of assay_delivery and of nothing else, such as: create role assay_delivery_1 login password '…' in role assay_delivery"
     )]
     RoleReadsMoreThanDeliveries,
-    /// The database role of the receipt log has too many rights.
+    /// The receipt log's database role has too many rights.
     #[error(
         "the role in {setting} can do more than write the receipt log: give the process a login role that is a member of \
          assay_log and of nothing else, such as: create role assay_log_1 login password '…' in role assay_log"
     )]
     RoleDoesMoreThanLog {
-        /// The setting with the address of the database.
+        /// The setting with the database's address.
         setting: &'static str,
     },
     /// The API cannot write to the artifact store.
@@ -61,7 +61,7 @@ pub enum ProcessError {
     ArtifactsNotWritable {
         /// The folder or bucket.
         location: String,
-        /// The error of the store.
+        /// The store's error.
         cause: String,
     },
     /// The location holds no artifact store: it is wrong, or a volume is not mounted.
@@ -75,15 +75,15 @@ pub enum ProcessError {
     /// A background task ended before the shutdown signal.
     #[error("the background task {name} ended")]
     TaskEnded {
-        /// The name of the task.
+        /// The task's name.
         name: &'static str,
     },
     /// A background task failed or panicked.
     #[error("the background task {name} failed: {cause}")]
     TaskFailed {
-        /// The name of the task.
+        /// The task's name.
         name: &'static str,
-        /// The error of the task.
+        /// The task's error.
         cause: String,
     },
     /// A dependency failed.

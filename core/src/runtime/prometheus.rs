@@ -1,4 +1,4 @@
-//! Logging, and the table of all Prometheus metrics.
+//! Logging, and the table with all Prometheus metrics.
 //!
 //! Labels come from closed sets. An organization, user, job or request is never a label.
 
@@ -11,7 +11,7 @@ use crate::model::job::JobType;
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::{LOG, LOG_FORMAT};
 
-/// The type of a Prometheus metric.
+/// A Prometheus metric's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number that only increases.
@@ -22,7 +22,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// The kind of process that exports a metric.
+/// The process kind that exports a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binary {
     /// Only the API, `assay-api serve`.
@@ -46,7 +46,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// Returns the value of the label `binary` in [`BUILD`].
+    /// Returns the `binary` label's value in [`BUILD`].
     fn label(self) -> &'static str {
         match self {
             Self::Api => "assay-api",
@@ -61,11 +61,11 @@ impl Binary {
 /// A Prometheus metric, as operators see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Instrument {
-    /// The name of the metric.
+    /// The metric's name.
     pub name: &'static str,
-    /// The type of the metric.
+    /// The metric's type.
     pub kind: Kind,
-    /// The unit of its values.
+    /// Its values' unit.
     pub unit: Unit,
     /// The binary that exports it.
     pub binary: Binary,
@@ -93,8 +93,8 @@ macro_rules! metrics {
     ($($name:ident = $text:literal, $kind:ident, $unit:ident, $binary:ident, [$($label:ident $(= $($value:literal)|+)?),*]; $help:literal)*) => {
         $(#[doc = $help]
         pub const $name: &str = $text;)*
-        /// Every metric, in the order of the documentation, except the `process_…` metrics of the
-        /// process.
+        /// Every metric, in the documentation's order, except the process's `process_…`
+        /// metrics.
         pub const ALL: &[Instrument] = &[$(Instrument {
             name: $text,
             kind: Kind::$kind,
@@ -170,22 +170,22 @@ metrics! {
     BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-api deliver" | "assay-api log" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
 }
 
-/// Upper bounds of the buckets of request durations, in seconds. They are few, because each
-/// operation has a set of buckets for each protocol.
+/// Upper bounds for the request duration buckets, in seconds. They are few, because each operation
+/// has its own buckets for each protocol.
 const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 30.0];
 
-/// Upper bounds of the buckets of job durations, in seconds, up to the time limit of a job.
+/// Upper bounds for the job duration buckets, in seconds, up to a job's time limit.
 const JOB_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
 ];
 
-/// Upper bounds of the buckets of times in an engine, in seconds: from a sequence of a small model to
-/// the deadline of a synchronous call.
+/// Upper bounds for the engine time buckets, in seconds: from a small model's sequence to a
+/// synchronous call's deadline.
 const ENGINE_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// Upper bounds of the buckets of attempts to deliver, in seconds, up to their time limit.
+/// Upper bounds for the delivery attempt buckets, in seconds, up to their time limit.
 const WEBHOOK_BUCKETS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0];
 
 /// Counts a finished job. `outcome` is `succeeded`, `cancelled` or the failure code.
@@ -193,8 +193,8 @@ pub fn count_finished_job(r#type: JobType, outcome: &'static str) {
     metrics::counter!(JOBS_FINISHED, "type" => r#type.as_str(), "outcome" => outcome).increment(1);
 }
 
-/// Installs the recorder of Prometheus metrics. The handle renders them for a scrape. `git_sha` is
-/// the commit of the build.
+/// Installs the Prometheus metric recorder. The handle renders them for a scrape. `git_sha` is
+/// the build's commit.
 pub fn init_metrics(binary: Binary, git_sha: &str) -> Result<PrometheusHandle, ProcessError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
@@ -232,7 +232,7 @@ pub fn init_metrics(binary: Binary, git_sha: &str) -> Result<PrometheusHandle, P
     Ok(handle)
 }
 
-/// Exports a counter with the value 0 for all combinations of its labels. Otherwise a query for its
+/// Exports a counter with the value 0 for all its label combinations. Otherwise a query for its
 /// increase would miss the first event.
 fn start_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static str])]) {
     let mut combinations = vec![Vec::new()];
@@ -255,8 +255,8 @@ fn start_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
     }
 }
 
-/// Installs the logger, which writes to standard error, with the values of `ASSAY_LOG` and
-/// `ASSAY_LOG_FORMAT`.
+/// Installs the logger, which writes to standard error, with the `ASSAY_LOG` and `ASSAY_LOG_FORMAT`
+/// values.
 pub fn init_logging(filter: &str, format: &str) -> Result<(), ProcessError> {
     let filter: EnvFilter = filter.parse().map_err(|_| ProcessError::Setting {
         setting: LOG.name,

@@ -9,7 +9,7 @@ use redis::{Client, RedisError};
 use crate::model::error::{BestEffort as _, Error, Result};
 
 /// The codes with which a server refuses commands because another one should execute them, or because
-/// it has just started: it was demoted to a replica, is no member of its cluster any more, or reads its
+/// it has just started: it was demoted to a replica, no longer belongs to its cluster, or reads its
 /// data.
 const NO_PRIMARY: [&str; 6] = [
     "READONLY",
@@ -60,7 +60,7 @@ impl Connection {
             .best_effort("replacing a connection to Redis");
     }
 
-    /// Replaces the connection if an error shows that it is of no use any more: the server did not
+    /// Replaces the connection if an error shows that it is useless: the server did not
     /// respond in time, or it is not (or not yet) the one that accepts writes. A new connection leads to
     /// the server that has taken its place, if the address does.
     pub fn reconnect_if_lost(&self, error: &RedisError) {
@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-/// Creates a client of the server at this address.
+/// Creates a client for the server at this address.
 pub fn client(url: &str) -> Result<Client> {
     // The cause is dropped, because it contains the address with the password.
     Client::open(url).map_err(|_| {

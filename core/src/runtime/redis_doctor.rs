@@ -1,4 +1,4 @@
-//! The state of Redis that an installation depends on, for `assay-api doctor`. It changes nothing that
+//! Redis's state that an installation depends on, for `assay-api doctor`. It changes nothing that
 //! stays.
 
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::runtime::redis_connection::{self, Connection};
 /// The longest wait for a response, and for a message.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The number of round trips that are measured.
+/// Round trips that are measured.
 const ROUND_TRIPS: usize = 20;
 
-/// The forms of the keys that processes use, after the prefix; `*` stands for a part that varies.
+/// The key forms that processes use, after the prefix; `*` stands for a part that varies.
 const KEY_FORMS: [&str; 8] = [
     "request_window.*",
     "failure_window.*",
@@ -31,7 +31,7 @@ const KEY_FORMS: [&str; 8] = [
     "evals:data",
 ];
 
-/// The state of a Redis server, as it reports it.
+/// A Redis server's state, as it reports it.
 #[derive(Debug, Clone)]
 pub struct RedisServer {
     /// The version.
@@ -42,9 +42,9 @@ pub struct RedisServer {
     pub mode: String,
     /// The rule by which keys are removed when the memory is full.
     pub maxmemory_policy: String,
-    /// The median time of a round trip.
+    /// A round trip's median time.
     pub round_trip: Duration,
-    /// The difference between the clock of Redis and that of this process, in seconds.
+    /// The difference between Redis's clock and this process's, in seconds.
     pub clock_ahead_seconds: f64,
 }
 
@@ -110,7 +110,7 @@ impl RedisExamination {
         })
     }
 
-    /// Returns the forms of keys that the user may not write, and why, for each of them.
+    /// Returns the key forms that the user may not write, and why, for each.
     pub async fn refused_keys(&mut self) -> Result<Vec<(String, String)>> {
         let mut refused = Vec::new();
         for form in KEY_FORMS {
@@ -137,8 +137,8 @@ impl RedisExamination {
         Ok(refused)
     }
 
-    /// Returns `true` if a published message arrives at a subscriber. It is sent on a channel of the
-    /// installation's prefix that no process reads.
+    /// Returns `true` if a published message arrives at a subscriber. It is sent on a channel with
+    /// the installation's prefix that no process reads.
     pub async fn messages_arrive(&mut self) -> Result<bool> {
         let channel = format!("{}.evals.doctor-{}", self.prefix, random::base62(12)?);
         let client = redis_connection::client(&self.url)?;

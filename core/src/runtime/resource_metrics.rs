@@ -1,5 +1,5 @@
-//! Samples of a process's resources and dependencies for `/metrics`: PostgreSQL, Redis, the
-//! connections and the runtime. An API process also samples the depth of the queue, which is the
+//! Samples from a process's resources and dependencies for `/metrics`: PostgreSQL, Redis, the
+//! connections and the runtime. An API process also samples the queue's depth, which is the
 //! same for the whole installation.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait for a response. A slower dependency counts as unavailable.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A sampler of the process's resources and dependencies.
+/// A sampler for the process's resources and dependencies.
 pub struct ResourceMetrics<const N: usize> {
     pools: [(&'static str, PrimaryPool); N],
     redis: Connection,
@@ -29,8 +29,8 @@ pub struct ResourceMetrics<const N: usize> {
 }
 
 impl<const N: usize> ResourceMetrics<N> {
-    /// Creates a sampler of a process with these connection pools, each with its name. The first
-    /// pool runs the queries of the sampler.
+    /// Creates a sampler for a process with these connection pools, each with its name. The first
+    /// pool runs the sampler's queries.
     pub fn new(settings: &Common, pools: [(&'static str, &PrimaryPool); N]) -> Result<Self> {
         let redis = Connection::new(&settings.redis_url, SAMPLE_TIMEOUT)?;
         Ok(Self {
@@ -40,7 +40,7 @@ impl<const N: usize> ResourceMetrics<N> {
         })
     }
 
-    /// Samples for as long as the future is polled. Samples the depth of the queue as well if there
+    /// Samples for as long as the future is polled. Samples the queue's depth as well if there
     /// is a pool for it.
     pub async fn sample(self, queue: Option<PrimaryPool>) {
         metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
@@ -87,7 +87,7 @@ impl<const N: usize> ResourceMetrics<N> {
             .map_err(Error::unavailable)?
     }
 
-    /// Writes to Redis: a replica responds too, but is of no use.
+    /// Writes to Redis: a replica responds too, but is useless.
     async fn write_to_redis(&self) -> Result<()> {
         let mut connection = self.redis.get();
         let write = connection.set_ex::<_, _, ()>(&self.redis_key, 1, 60);
@@ -105,7 +105,7 @@ impl<const N: usize> ResourceMetrics<N> {
     }
 }
 
-/// Samples the runtime of a process without dependencies for as long as the future is polled.
+/// Samples the runtime in a process without dependencies for as long as the future is polled.
 pub async fn sample_runtime() {
     metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
     loop {
@@ -126,7 +126,7 @@ async fn sleep_and_record_lag() {
     metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(wake_up_at.elapsed().as_secs_f64());
 }
 
-/// The depth of the queue while PostgreSQL is unavailable. Exporting the last known values would
+/// The queue's depth while PostgreSQL is unavailable. Exporting the last known values would
 /// hide the outage.
 const UNKNOWN: QueueDepth = QueueDepth {
     queued: f64::NAN,

@@ -1,7 +1,7 @@
-//! Settings of both binaries, which are read from the environment.
+//! Both binaries' settings, which are read from the environment.
 //!
 //! One table lists all settings, so that misspelt names are rejected and a test can compare
-//! `docs/configuration.md` with it. The value of a secret can also be in a file: `ASSAY_…_FILE`.
+//! `docs/configuration.md` with it. A secret's value can also be in a file: `ASSAY_…_FILE`.
 //! All errors are collected and reported in one message.
 
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use crate::model::engine_address::{self, EngineAddress};
 
-/// A setting of one or both binaries.
+/// A setting for one or both binaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// The name of the environment variable.
+    /// The environment variable's name.
     pub name: &'static str,
-    /// The value of an absent setting. `None` if the setting is required.
+    /// An absent setting's value. `None` if the setting is required.
     pub default: Option<&'static str>,
     /// `true` if the value can also be in a file, and is never printed.
     pub secret: bool,
-    /// The meaning of the setting, as in `docs/configuration.md`.
+    /// The setting's meaning, as in `docs/configuration.md`.
     pub help: &'static str,
 }
 
@@ -34,7 +34,7 @@ macro_rules! settings {
             secret: settings!(@secret $($secret)?),
             help: $help,
         };)*
-        /// Every setting, in the order of `docs/configuration.md`.
+        /// Every setting, in `docs/configuration.md`'s order.
         pub const ALL: &[Setting] = &[$($name),*];
     };
     (@default) => { None };
@@ -100,7 +100,7 @@ settings! {
     LOG_FORMAT = "json"; "Format of the logs: `json` or `text`."
 }
 
-/// Variables of tests, builds and clients. The binaries ignore them.
+/// Variables for tests, builds and clients. The binaries ignore them.
 const FOREIGN: [&str; 8] = [
     "ASSAY_POSTGRES_BIN",
     "ASSAY_REDIS_SERVER",
@@ -112,13 +112,13 @@ const FOREIGN: [&str; 8] = [
     "ASSAY_DEBUG",
 ];
 
-/// A reader of settings that collects errors, so that one message reports all of them.
+/// A setting reader that collects errors, so that one message reports all.
 pub struct Reader {
     given: BTreeMap<String, String>,
     errors: Vec<String>,
 }
 
-/// The errors of the settings, one line each.
+/// The settings' errors, one line each.
 #[derive(Debug, thiserror::Error)]
 pub struct BadSettings(Vec<String>);
 
@@ -130,7 +130,7 @@ impl fmt::Display for BadSettings {
 }
 
 impl Reader {
-    /// Creates a reader of the process's environment.
+    /// Creates a reader for the process's environment.
     pub fn from_env() -> Self {
         let given = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -138,7 +138,7 @@ impl Reader {
         Self::new(given)
     }
 
-    /// Creates a reader of these variables. Variables whose names do not start with `ASSAY_` are
+    /// Creates a reader for these variables. Variables whose names do not start with `ASSAY_` are
     /// ignored.
     pub fn new(given: impl IntoIterator<Item = (String, String)>) -> Self {
         let given: BTreeMap<_, _> = given
@@ -190,13 +190,13 @@ impl Reader {
         }
     }
 
-    /// Adds an error, and returns `None` for any type of value.
+    /// Adds an error, and returns `None` for any value type.
     fn error<T>(&mut self, name: &str, message: &str) -> Option<T> {
         self.errors.push(format!("{name}: {message}"));
         None
     }
 
-    /// Returns the value of a setting. If it is not valid, adds an error, which [`Reader::finish`]
+    /// Returns a setting's value. If it is not valid, adds an error, which [`Reader::finish`]
     /// returns, and returns `T::default()`.
     pub fn get<T: FromStr<Err: fmt::Display> + Default>(&mut self, setting: &Setting) -> T {
         let Some(text) = self.text(setting) else {
@@ -204,7 +204,7 @@ impl Reader {
         };
         match text.parse() {
             Ok(value) => value,
-            // The message must not contain the value of a secret.
+            // The message must not contain a secret's value.
             Err(error) if setting.secret => self
                 .error(setting.name, &error.to_string())
                 .unwrap_or_default(),
@@ -214,7 +214,7 @@ impl Reader {
         }
     }
 
-    /// Returns the values of a list, separated by commas.
+    /// Returns a list's values, separated by commas.
     pub fn list<T: FromStr<Err: fmt::Display>>(&mut self, setting: &Setting) -> Vec<T> {
         let text = self.text(setting).unwrap_or_default();
         let mut values = Vec::new();
@@ -233,12 +233,12 @@ impl Reader {
         values
     }
 
-    /// Returns a number of at least 1.
+    /// Returns a number that is at least 1.
     pub fn positive(&mut self, setting: &Setting) -> u32 {
         self.at_least(setting, 1)
     }
 
-    /// Returns a number of at least `least`.
+    /// Returns a number that is at least `least`.
     pub fn at_least(&mut self, setting: &Setting, least: u32) -> u32 {
         let value = self.get(setting);
         if value < least && !self.has_error(setting) {
@@ -248,7 +248,7 @@ impl Reader {
         value
     }
 
-    /// Returns a number of seconds between `least` and `most`, which may have decimals.
+    /// Returns seconds between `least` and `most`, which may have decimals.
     pub fn seconds(&mut self, setting: &Setting, least: f64, most: f64) -> Duration {
         let value: f64 = self.get(setting);
         if (least..=most).contains(&value) {
@@ -309,7 +309,7 @@ impl Reader {
         self.errors.push(format!("{}: {message}", setting.name));
     }
 
-    /// Adds an error for each credential of the installation that is set, except those that the
+    /// Adds an error for each installation credential that is set, except those that the
     /// process needs.
     pub fn reject_secrets_except(&mut self, needed: &[Setting]) {
         let names = ALL
@@ -344,25 +344,25 @@ impl Reader {
     }
 }
 
-/// Minimum of `ASSAY_DATABASE_CONNECTIONS`. Of an API process, two connections only listen for
-/// notifications, three execute statements of many requests, and one is for requests that list or
+/// `ASSAY_DATABASE_CONNECTIONS`'s minimum. In an API process, two connections only listen for
+/// notifications, three execute statements for many requests, and one is for requests that list or
 /// cancel jobs.
 const CONNECTIONS_MIN: u32 = 7;
 
 /// The settings that both binaries read.
 #[derive(Clone)]
 pub struct Common {
-    /// The address of PostgreSQL, with a role in `assay_api` or `assay_worker`.
+    /// PostgreSQL's address, with a role in `assay_api` or `assay_worker`.
     pub database_url: String,
-    /// The maximum number of connections to PostgreSQL.
+    /// The most connections to PostgreSQL.
     pub database_connections: u32,
-    /// The address of Redis, which stores job notifications and rate-limit counters.
+    /// Redis's address, which stores job notifications and rate-limit counters.
     pub redis_url: String,
-    /// The prefix of every key and channel in Redis.
+    /// The prefix for every key and channel in Redis.
     pub redis_prefix: String,
-    /// The folder or bucket of submissions and uploads.
+    /// The folder or bucket for submissions and uploads.
     pub artifacts: String,
-    /// The private address of `/metrics`, `/livez` and `/readyz`.
+    /// The private address for `/metrics`, `/livez` and `/readyz`.
     pub admin_listen: SocketAddr,
     /// The commit that the binary was built from.
     pub git_sha: String,
@@ -374,11 +374,11 @@ pub struct Common {
     pub drain: Duration,
     /// The collector to which traces are exported. If empty, they are not exported.
     pub otlp_endpoint: String,
-    /// The share of the traces that are exported, from 0 to 1.
+    /// The trace share that is exported, from 0 to 1.
     pub trace_share: f64,
     /// The log filter, such as `info,sqlx=debug`.
     pub log: String,
-    /// The format of the logs: `json` or `text`.
+    /// The log format: `json` or `text`.
     pub log_format: String,
 }
 

@@ -1,6 +1,6 @@
-//! The cryptography of TLS connections.
+//! TLS connections' cryptography.
 
-/// Selects the cryptography library of rustls for this process, unless one is selected. The HTTP
+/// Selects rustls's cryptography library for this process, unless one is selected. The HTTP
 /// client requires it.
 pub fn select_cryptography() {
     // An error means that one is selected already.

@@ -1,9 +1,9 @@
-//! Export of spans to operators by OTLP. The spans of a request and of its job's attempts are one
+//! Exports spans to operators by OTLP. The spans for a request and its job's attempts are one
 //! trace.
 //!
 //! A span is exported when it has ended, under an id that was assigned before. It can therefore be
-//! the parent of spans of other processes, and a process that crashes exports no incomplete spans.
-//! Names and attributes follow the semantic conventions of OpenTelemetry, where there are any.
+//! the parent for other processes' spans, and a process that crashes exports no incomplete spans.
+//! Names and attributes follow OpenTelemetry's semantic conventions, where there are any.
 //! `docs/decisions/0006-spans-are-exported-when-they-end.md` gives the reasons.
 
 use std::borrow::Cow;
@@ -30,21 +30,21 @@ use crate::model::span_context::{SpanContext, SpanId, TraceId};
 use crate::model::timestamp::Timestamp;
 use crate::runtime::settings::Common;
 
-/// Maximum number of spans that wait to be sent: some seconds of a busy process. Further spans are
+/// The most spans that wait to be sent: some seconds in a busy process. Further spans are
 /// dropped.
 const QUEUE_MAX: usize = 16_384;
 
-/// Maximum number of spans that are sent at once.
+/// The most spans that are sent at once.
 const BATCH_MAX: usize = 1_024;
 
-/// Longest time for sending the last spans at the end of the process.
+/// Longest time for sending the last spans at the process's end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An operation that has ended. Its name, kind and attributes follow the semantic conventions.
 pub struct Span {
-    /// The ids of the trace and the span.
+    /// The trace's and the span's ids.
     pub span_context: SpanContext,
-    /// The id of the parent span. `None` for a root span.
+    /// The parent span's id. `None` for a root span.
     pub parent: Option<SpanId>,
     /// The name, from a closed set.
     pub name: Cow<'static, str>,
@@ -56,9 +56,9 @@ pub struct Span {
     pub ended_at: Timestamp,
     /// The attributes. They never contain secrets.
     pub attributes: Vec<KeyValue>,
-    /// The code of the error, if the server failed.
+    /// The error's code, if the server failed.
     pub error_type: Option<Cow<'static, str>>,
-    /// A related span of another trace.
+    /// Another trace's related span.
     pub link: Option<SpanContext>,
 }
 
@@ -72,7 +72,7 @@ pub enum MessagingOperation {
 }
 
 impl Span {
-    /// Creates the span of sending or processing a job.
+    /// Creates the span for sending or processing a job.
     pub fn for_job(
         operation: MessagingOperation,
         span_context: SpanContext,
@@ -126,14 +126,14 @@ impl Span {
         }
     }
 
-    /// Adds the number and the result of an attempt.
+    /// Adds an attempt's number and result.
     #[must_use]
     pub fn with_attempt(mut self, attempt: i32, result: &'static str) -> Self {
         self.attributes
             .push(KeyValue::new("assay.attempt", i64::from(attempt)));
         self.attributes
             .push(KeyValue::new("assay.attempt.result", result));
-        // Invalid predictions are an error of the client, not of the attempt.
+        // Invalid predictions are the client's error, not the attempt's.
         if !["succeeded", "failed"].contains(&result) {
             self.attributes.push(KeyValue::new("error.type", result));
             self.error_type = Some(result.into());
@@ -142,7 +142,7 @@ impl Span {
     }
 }
 
-/// An exporter of spans. Clones share it.
+/// A span exporter. Clones share it.
 #[derive(Clone)]
 pub struct Spans(Option<Arc<Exporter>>);
 
@@ -158,18 +158,18 @@ pub enum Sampling {
     /// All traces that reach the process: the API has sampled them. A job's row names the span that
     /// stored it only if its trace is exported.
     Upstream,
-    /// A share of all traces, selected by a keyed hash of the trace id. Callers choose their trace
-    /// ids, but must not influence the selection.
+    /// A share among all traces, selected by a keyed hash over the trace id. Callers choose their
+    /// trace ids, but must not influence the selection.
     Share {
         /// The key, which all API processes share and callers do not know.
         key: [u8; 32],
-        /// The largest hash of an exported trace.
+        /// An exported trace's largest hash.
         max_hash: u64,
     },
 }
 
 impl Sampling {
-    /// Returns the sampling of the settings. The key is derived from the address of the database,
+    /// Returns the settings' sampling. The key is derived from the database's address,
     /// which contains a password and is the same for all API processes.
     pub fn from_settings(settings: &Common) -> Self {
         let key = Sha256::new()
@@ -200,7 +200,7 @@ impl Sampling {
 }
 
 impl Spans {
-    /// Creates an exporter for the service of this name. Without `ASSAY_OTLP_ENDPOINT`, it discards
+    /// Creates an exporter for this name's service. Without `ASSAY_OTLP_ENDPOINT`, it discards
     /// all spans. Call it within a Tokio runtime.
     pub fn open(service: &'static str, settings: &Common, sampling: Sampling) -> Result<Self> {
         if settings.otlp_endpoint.is_empty() {
@@ -241,14 +241,14 @@ impl Spans {
         }))))
     }
 
-    /// Returns `true` if the spans of this trace are exported.
+    /// Returns `true` if this trace's spans are exported.
     pub fn is_sampled(&self, trace_id: TraceId) -> bool {
         self.0
             .as_ref()
             .is_some_and(|exporter| exporter.sampling.is_sampled(trace_id))
     }
 
-    /// Exports a span of this trace that has ended, if the trace is sampled. It never waits.
+    /// Exports a span in this trace that has ended, if the trace is sampled. It never waits.
     pub fn export(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
         let Some(exporter) = self.0.as_ref().filter(|_| self.is_sampled(trace_id)) else {
             return;
@@ -319,7 +319,7 @@ mod tests {
             key,
             max_hash: (share * u64::MAX as f64) as u64,
         };
-        // Sampling by the last 64 bits of the trace id would export all of these.
+        // Sampling by the last 64 bits of the trace id would export all these.
         let trace_ids: Vec<_> = (1..=1000_u128)
             .map(|high| TraceId::from_bytes((high << 64).to_be_bytes()))
             .collect();

@@ -1,5 +1,5 @@
 //! Reads an upload from its objects to predictions or lines, in bounded memory. An async task fetches the
-//! objects; a thread of its own decompresses and reads them.
+//! objects; its own thread decompresses and reads them.
 //!
 //! Reading a large upload keeps a processor busy for seconds. Its thread therefore has a low priority
 //! from the second piece on, so that requests and small jobs do not wait for processors. A thread
@@ -21,26 +21,26 @@ use crate::model::upload::PartObject;
 use crate::runtime::artifacts::{Artifacts, windows};
 use crate::runtime::lines::{Line, Lines};
 
-/// Number of fetched pieces that wait for the reader.
+/// Fetched pieces that wait for the reader.
 const PIECES_AHEAD: usize = 1;
 
-/// The increase of the `nice` value of a thread that reads a large upload. While other threads use all
-/// processors, it gets a tenth of the time of one of them.
+/// The `nice` value's increase for a thread that reads a large upload. While other threads use
+/// all processors, it gets a tenth of one processor's time.
 #[cfg(target_os = "linux")]
 const NICE_OF_LARGE: i32 = 10;
 
-/// The result of reading an upload.
+/// The result when an upload was read.
 pub struct ReadUpload<T> {
     /// The value that the reading closure returned.
     pub value: T,
-    /// The SHA-256 of all bytes as they were sent, if it was requested.
+    /// The SHA-256 over all bytes as they were sent, if it was requested.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// Reads an upload: passes its content to `read` on a thread of its own, and computes the
-/// SHA-256 of all bytes as they were sent if `compute_sha256` is set. Returns `None` if an object is
-/// missing, and fails if the artifact store does; the value of `read` is dropped in both cases, as it
-/// comes from incomplete content.
+/// Reads an upload: passes its content to `read` on its own thread, and computes the SHA-256 over
+/// all bytes as they were sent if `compute_sha256` is set. Returns `None` if an object is missing,
+/// and fails if the artifact store does; the `read` value is dropped in both cases, as it comes from
+/// incomplete content.
 pub async fn read_upload<T: Send + 'static>(
     artifacts: &Artifacts,
     parts: &[PartObject],
@@ -76,7 +76,7 @@ pub async fn read_upload<T: Send + 'static>(
     Ok(fetched?.map(|()| read))
 }
 
-/// Sends the bytes of all parts, until the receiver is dropped. `None` if an object is missing.
+/// Sends all parts' bytes, until the receiver is dropped. `None` if an object is missing.
 async fn fetch(
     artifacts: &Artifacts,
     parts: &[PartObject],
@@ -101,7 +101,7 @@ async fn fetch(
     Ok(Some(()))
 }
 
-/// The content of an upload, to be read once.
+/// An upload's content, to be read once.
 pub struct ContentReader<'r> {
     bytes: &'r mut SentBytes,
     format: ContentFormat,
@@ -132,20 +132,20 @@ impl ContentReader<'_> {
     }
 }
 
-/// The bytes of an upload as they were sent, received from the task that fetches them.
+/// An upload's bytes as they were sent, received from the task that fetches them.
 struct SentBytes {
     receive: mpsc::Receiver<Bytes>,
     piece: Bytes,
-    /// Number of pieces that were received.
+    /// Pieces that were received.
     pieces: u64,
-    /// Number of bytes that were not received yet. If the sender ends before, the content is
+    /// Bytes that were not received yet. If the sender ends before, the content is
     /// truncated.
     remaining: u64,
     hash: Option<Sha256>,
 }
 
 impl SentBytes {
-    /// Returns the hash of all bytes. Reads those that were not read.
+    /// Returns the hash over all bytes. Reads those that were not read.
     fn finish_hash(mut self) -> Option<[u8; 32]> {
         self.hash.as_ref()?;
         while !self.fill_buf().ok()?.is_empty() {
@@ -155,9 +155,9 @@ impl SentBytes {
     }
 }
 
-/// Lowers the priority of the calling thread. Best effort: the result is the same without.
+/// Lowers the calling thread's priority. Best effort: the result is the same without.
 fn lower_priority() {
-    // Elsewhere, the system has priorities of processes only.
+    // Elsewhere, the system has process priorities only.
     #[cfg(target_os = "linux")]
     rustix::process::nice(NICE_OF_LARGE).best_effort("lowering the priority of a thread");
 }

@@ -1,22 +1,22 @@
-//! Division of sequences into calls of a bounded size.
+//! Divides sequences into calls with a bounded size.
 
 use std::ops::Range;
 
-/// Approximate maximum size of a call to an external engine, in bytes. gRPC servers accept 4 MB by
+/// A call's approximate maximum size to an external engine, in bytes. gRPC servers accept 4 MB by
 /// default.
 pub const CALL_MAX_EXTERNAL: usize = 3 << 20;
 
-/// The size of one row in a call, in bytes.
+/// One row's size in a call, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowSize {
     /// The bytes that only this row has.
     pub own: usize,
-    /// The bytes to which all other rows of the call are padded.
+    /// The bytes to which all other rows in the call are padded.
     pub padded: usize,
 }
 
 /// Divides rows into calls with at most `rows_max` rows and about `bytes_max` bytes. A row that is
-/// larger than that has a call of its own.
+/// larger than that has its own call.
 pub fn split(
     sizes: impl IntoIterator<Item = RowSize>,
     rows_max: usize,

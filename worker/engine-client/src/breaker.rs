@@ -1,13 +1,13 @@
-//! The circuit breaker of an engine: after repeated failures, calls are refused without being sent.
+//! An engine's circuit breaker: after repeated failures, calls are refused without being sent.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of consecutive failures that open the circuit.
+/// Consecutive failures that open the circuit.
 const CONSECUTIVE_FAILURES: u32 = 5;
 
-/// Number of recent calls that are remembered. The circuit opens if half of them failed.
+/// Recent calls that are remembered. The circuit opens if half failed.
 const RECENT_CALLS: u32 = 20;
 
 /// Time for which the circuit is open at first. It doubles with each failed trial call.
@@ -22,11 +22,11 @@ pub const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Breaker {
     state: State,
-    /// The number of changes between closed and open. Calls that were admitted before a change say
+    /// The change count between closed and open. Calls that were admitted before a change say
     /// nothing about the state after it.
     epoch: u64,
     consecutive: u32,
-    /// One bit for each of the recent calls, the latest first. 1 is a failure.
+    /// One bit for each recent call, the latest first. 1 is a failure.
     recent: u32,
     n_recent: u32,
     open_time: Duration,
@@ -43,7 +43,7 @@ enum State {
     Trial,
 }
 
-/// The admission of one call.
+/// One call's admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
     epoch: u64,

@@ -1,6 +1,6 @@
 //! Continuing sequences with models that only predict: one prediction for each event.
 //!
-//! The rules and the random numbers are those of the embedded engine.
+//! The rules and the random numbers are the embedded engine's.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ use crate::early::{EarlyEvent, EarlyEvents};
 use crate::ids;
 use crate::logits::{Wanted, draw_from};
 
-/// Number of continuations that the beam keeps after each step, and of next items that it considers
-/// for each of them.
+/// Continuations that the beam keeps after each step, and of next items that it considers
+/// for each.
 const BEAM_WIDTH: usize = 10;
 
 /// A model that predicts.
@@ -47,7 +47,7 @@ struct State {
     paths: Vec<Path>,
 }
 
-/// The next items of a path, with their scores, and what became of the sequence's events.
+/// A path's next items, with their scores, and what became of the sequence's events.
 type Found = (EventCounts, Vec<(String, f64)>);
 
 /// A path that gets its next item in this step.
@@ -300,7 +300,7 @@ impl State {
                 }
             }
             GenerateMode::Beam => {
-                // The sort is stable: equal scores stay in the order of the rankings.
+                // The sort is stable: equal scores stay in ranking order.
                 longer.sort_by(|one, other| other.score.total_cmp(&one.score));
                 longer.truncate(BEAM_WIDTH);
                 self.paths = longer;

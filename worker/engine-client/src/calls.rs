@@ -18,7 +18,7 @@ use crate::failure::{Effect, Failure, is_unsent};
 use crate::permits::{Permit, Permits};
 use crate::replicas::{Replica, Replicas};
 
-/// The values of the label `outcome`.
+/// The `outcome` label's values.
 const OUTCOMES: [&str; 10] = [
     "ok",
     "saturated",
@@ -32,7 +32,7 @@ const OUTCOMES: [&str; 10] = [
     "cancelled",
 ];
 
-/// The wait before a call of a job is sent again because the engine has no permits for it.
+/// The wait before a job's call is sent again because the engine has no permits for it.
 const JOB_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// One engine, which all calls to it share.
@@ -44,17 +44,17 @@ pub struct Engine {
     /// Notified when a replica has failed.
     failed: Arc<Notify>,
     is_used: AtomicBool,
-    /// The id of the next call.
+    /// The next call's id.
     next_id: AtomicU64,
 }
 
-/// The priority of a call.
+/// A call's priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// A request waits for the result. Without a free permit the call fails at once.
     Synchronous,
-    /// A chunk of a job, which waits for a permit until its deadline. Jobs use at most half of the
-    /// permits of an engine, here and in the embedded engine.
+    /// A job's chunk, which waits for a permit until its deadline. Jobs use at most half an
+    /// engine's permits, here and in the embedded engine.
     Job,
 }
 
@@ -64,13 +64,13 @@ pub struct Admitted {
     _permit: Permit,
     priority: Priority,
     deadline: Instant,
-    /// The time from the start of the operation to the deadline.
+    /// The time from the operation's start to the deadline.
     whole: Duration,
     engine_time: Duration,
 }
 
 impl Engine {
-    /// Creates the client of an engine. It connects at the first call.
+    /// Creates an engine's client. It connects at the first call.
     pub fn new(name: &str, replicas: Replicas, cores: usize) -> Self {
         let engine = Self {
             name: name.into(),
@@ -88,27 +88,27 @@ impl Engine {
         engine
     }
 
-    /// Returns the name of the engine.
+    /// Returns the engine's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the permits of the engine.
+    /// Returns the engine's permits.
     pub fn permits(&self) -> &Permits {
         &self.permits
     }
 
-    /// Returns the circuit breaker of the engine.
+    /// Returns the engine's circuit breaker.
     pub fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the replicas of the engine.
+    /// Returns the engine's replicas.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
     }
 
-    /// Returns the notification of failed replicas at the first use of the engine, and `None`
+    /// Returns the notification about failed replicas when the engine is first used, and `None`
     /// later: one task waits for it.
     pub fn first_use(&self) -> Option<Arc<Notify>> {
         let is_first = !self.is_used.swap(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Engine {
         self.failed.notify_one();
     }
 
-    /// Records the effect of a call on the circuit breaker.
+    /// Records a call's effect on the circuit breaker.
     fn record_effect(&self, pass: Pass, effect: Effect) {
         let now = Instant::now();
         let (mut has_opened, mut has_closed) = (false, false);
@@ -245,7 +245,7 @@ impl Engine {
     }
 }
 
-/// The end of one attempt.
+/// One attempt's end.
 enum Outcome {
     Response(ModelInferResponse),
     /// No connection could be opened.
@@ -292,8 +292,8 @@ impl Admitted {
         // A job waits until the engine has permits for it.
         let waiting = (self.priority == Priority::Job).then(|| request.clone());
         let (response, is_late) = loop {
-            // An operation of several calls, or one that waited, has less time left. That its last
-            // call exceeds the deadline is not the engine's failure.
+            // An operation with several calls, or one that waited, has less time left. That its
+            // last call exceeds the deadline is not the engine's failure.
             let is_late = (self.deadline - started) * 2 < self.whole;
             let sent = engine.send(request, self.priority, self.deadline, is_late);
             match (sent.await, &waiting) {
@@ -322,7 +322,7 @@ impl Admitted {
         result.map_err(|failure| failure.into_error(&engine.name))
     }
 
-    /// Returns the time of all calls so far.
+    /// Returns all calls' time so far.
     pub fn engine_time(&self) -> Duration {
         self.engine_time
     }

@@ -1,14 +1,14 @@
-//! Checks of results that do not depend on the profile.
+//! Result checks that do not depend on the profile.
 
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::Refusal;
 
 use crate::failure::Failure;
 
-/// The result of each row, or the reason why it has none.
+/// Each row's result, or the reason why it has none.
 pub type Rows<T> = Vec<Result<T, Refusal>>;
 
-/// Checks that the scores of a ranking are finite and in descending order.
+/// Checks that a ranking's scores are finite and in descending order.
 pub fn check_order(scores: &[f32]) -> Result<(), Failure> {
     check_finite(scores)?;
     if scores.is_sorted_by(|one, next| one >= next) {
@@ -27,7 +27,7 @@ pub fn check_finite(values: &[f32]) -> Result<(), Failure> {
     }
 }
 
-/// Checks the number of dimensions of vectors.
+/// Checks vectors' dimension count.
 pub fn check_dimensions(dimensions: usize, model: &ServedModel) -> Result<(), Failure> {
     if dimensions == model.embedding_dim as usize {
         Ok(())
@@ -39,7 +39,7 @@ pub fn check_dimensions(dimensions: usize, model: &ServedModel) -> Result<(), Fa
     }
 }
 
-/// Creates the failure of a result that is not one. The text must not contain items.
+/// Creates the failure for a result that is not one. The text must not contain items.
 pub fn invalid(text: &str) -> Failure {
     Failure::Invalid(text.to_owned())
 }

@@ -20,17 +20,17 @@ use crate::checks::Rows;
 use crate::failure::Failure;
 use crate::item_tables::Items;
 
-/// Input `INT64` [B, T, L]: the codes of the events.
+/// Input `INT64` [B, T, L]: the event codes.
 pub const CODES: &str = "codes";
 
-/// Maximum number of logits in a response, unless one row has more. They are ranked in some
-/// milliseconds, which delay other requests of the same thread.
+/// The most logits in a response, unless one row has more. They are ranked in some
+/// milliseconds, which delay other requests on the same thread.
 const LOGITS_MAX: usize = 1 << 18;
 
 /// A model whose engine reads codes.
 pub struct Codes<'m> {
     pub model: &'m ServedModel,
-    /// The name of the model in the engine.
+    /// The model's name in the engine.
     name: &'m str,
     pub outputs: CodeOutputs,
     pub level_sizes: Vec<usize>,
@@ -39,27 +39,27 @@ pub struct Codes<'m> {
 
 /// A sequence that is sent, and its codes.
 pub struct Row<'s> {
-    /// The position of the sequence among those of the operation.
+    /// The sequence's position among the operation's.
     pub at: usize,
     pub sequence: &'s Sequence<'s>,
     codes: Vec<u32>,
     pub counts: EventCounts,
 }
 
-/// The options of the calls of one operation.
+/// The options for one operation's calls.
 pub struct CodeCall<'c> {
-    /// The handling of the history.
+    /// The history's handling.
     pub history: &'c HistoryOptions,
-    /// The parameters of the calls.
+    /// The calls' parameters.
     pub parameters: Parameters,
     /// The outputs to compute.
     pub outputs: &'c [&'c str],
-    /// The number of logits of a row.
+    /// A row's logit count.
     pub n_logits: usize,
 }
 
 impl<'m> Codes<'m> {
-    /// Creates the client of a model.
+    /// Creates a model's client.
     pub fn new(
         model: &'m ServedModel,
         name: &'m str,
@@ -75,8 +75,8 @@ impl<'m> Codes<'m> {
         }
     }
 
-    /// Sends the sequences that are not refused, in calls of a bounded size. `read` returns the result
-    /// of each row of a call.
+    /// Sends the sequences that are not refused, in calls with a bounded size. `read` returns each
+    /// row's result in a call.
     pub async fn infer<T>(
         &self,
         admitted: &mut Admitted,
@@ -157,7 +157,7 @@ impl<'m> Codes<'m> {
         })
     }
 
-    /// Appends the code of an item. Returns `false` if the model does not know the item. Without an
+    /// Appends an item's code. Returns `false` if the model does not know the item. Without an
     /// item table, items are named by their codes.
     pub fn push_code(&self, item_id: &str, codes: &mut Vec<u32>) -> bool {
         match &self.items {
@@ -200,7 +200,7 @@ impl<'m> Codes<'m> {
         request
     }
 
-    /// Returns the first components of the codes of all events that the model knows, or nothing if
+    /// Returns the first code components for all events that the model knows, or nothing if
     /// seen items are not excluded.
     pub fn seen(&self, row: &Row<'_>, exclude_seen: bool) -> HashSet<u32> {
         if !exclude_seen {
@@ -222,7 +222,7 @@ impl<'m> Codes<'m> {
         items.ok_or_else(|| self.not_offered("has no item table, which returning items needs"))
     }
 
-    /// The error of an operation that the API must refuse before it calls the engine.
+    /// The error for an operation that the API must refuse before it calls the engine.
     pub fn not_offered(&self, reason: &str) -> Error {
         Error::internal(format!(
             "version {} of model {} {reason}",

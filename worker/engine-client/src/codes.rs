@@ -1,4 +1,4 @@
-//! The operations of models whose engine reads codes, by the outputs that the engine returns.
+//! The operations for models whose engine reads codes, by the outputs that the engine returns.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ use crate::logits::{Scores, Wanted, draw_from};
 /// Output `INT64` [B, K]: the most probable items, as positions in `items.ndjson`.
 pub const ITEMS: &str = "items";
 
-/// Output `FP32` [B, V]: the logits of the codes of the only level.
+/// Output `FP32` [B, V]: the logits for codes on the only level.
 pub const LOGITS: &str = "logits";
 
 /// Output `INT64` [B, S, N]: continuations, as positions in `items.ndjson`.
@@ -72,8 +72,8 @@ impl Codes<'_> {
         }
     }
 
-    /// Returns the next items of each sequence, as a step of a continuation needs them. The options
-    /// of sequences are ignored. `wanted` is parallel to the sequences.
+    /// Returns each sequence's next items, as a continuation step needs them. Sequences' options
+    /// are ignored. `wanted` is parallel to the sequences.
     pub async fn next_items(
         &self,
         admitted: &mut Admitted,
@@ -172,7 +172,7 @@ impl Codes<'_> {
         self.infer(admitted, sequences, &call, read).await
     }
 
-    /// Computes a vector of each sequence.
+    /// Computes each sequence's vector.
     pub async fn embed(
         &self,
         admitted: &mut Admitted,
@@ -265,7 +265,7 @@ impl Codes<'_> {
         self.infer(admitted, sequences, &call, read).await
     }
 
-    /// Ranks the options of a sequence, or the catalog.
+    /// Ranks a sequence's options, or the catalog.
     fn ranking(
         &self,
         row: &Row<'_>,
@@ -328,7 +328,7 @@ impl Codes<'_> {
     }
 }
 
-/// Returns the ids of the items that the engine named by their positions in `items.ndjson`.
+/// Returns the item ids that the engine named by their positions in `items.ndjson`.
 fn named(
     items: &Items,
     row: &Row<'_>,
@@ -350,7 +350,7 @@ fn named(
     Ok(named)
 }
 
-/// Returns the items of all events, or nothing if seen items are not excluded.
+/// Returns all events' items, or nothing if seen items are not excluded.
 fn seen_ids<'s>(sequence: &'s Sequence<'_>, exclude_seen: bool) -> HashSet<&'s str> {
     let events = sequence.events.iter().filter(|_| exclude_seen);
     events.map(|event| event.item_id.as_ref()).collect()
@@ -360,7 +360,7 @@ fn no_item() -> Failure {
     invalid("a position is not a line of items.ndjson")
 }
 
-/// Scales a vector to length 1. A vector of zeros stays as it is.
+/// Scales a vector to length 1. A zero vector stays as it is.
 fn normalize(vector: &mut [f32]) {
     let squares = vector.iter().map(|value| f64::from(*value).powi(2));
     let length = squares.sum::<f64>().sqrt();

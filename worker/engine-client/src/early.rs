@@ -5,14 +5,14 @@ use tokio::sync::mpsc::UnboundedSender;
 /// A generated event, whose continuation may not be complete yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlyEvent {
-    /// The index of the sequence in the call.
+    /// The sequence's index in the call.
     pub sequence: usize,
-    /// The index of the continuation.
+    /// The continuation's index.
     pub continuation: usize,
-    /// The id of the generated item.
+    /// The generated item's id.
     pub item_id: String,
 }
 
-/// Receives events of all continuations, those of each continuation in their order. A call has at
+/// Receives events for all continuations, each continuation's in their order. A call has at
 /// most 32,000.
 pub type EarlyEvents = UnboundedSender<EarlyEvent>;

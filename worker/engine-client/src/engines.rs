@@ -1,4 +1,33 @@
+<<<<<<< HEAD:worker/engine-client/src/engines.rs
 //! The client of all engines.
+=======
+//! The engines' client, which run models behind the Open Inference Protocol.
+//!
+//! It encodes sequences as tensors, calls an engine within a deadline, and checks that each
+//! sequence got its own, well-formed result. Each engine has permits and a circuit breaker, so a
+//! failing engine affects neither other engines nor other requests. Histories are never logged.
+
+pub mod address;
+mod batches;
+mod breaker;
+mod by_prediction;
+mod calls;
+mod checks;
+mod code_calls;
+mod codes;
+mod early;
+mod failure;
+mod id_results;
+mod ids;
+mod item_tables;
+mod logits;
+mod metadata;
+mod permits;
+mod recovery;
+mod replicas;
+#[cfg(test)]
+mod tests;
+>>>>>>> 49d7f8a6 (Write compounds in comments of the runtime):core/src/runtime/engine/mod.rs
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,36 +53,36 @@ use crate::item_tables::ItemTables;
 use crate::replicas::Replicas;
 use crate::{ids, permits, recovery};
 
-/// The options of a call that are not part of the operation.
+/// A call's options that do not belong to the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallOptions {
-    /// The priority of the call.
+    /// The call's priority.
     pub priority: Priority,
     /// The longest time until the result, waiting included.
     pub deadline: Duration,
 }
 
-/// The results of a call, in the order of its sequences.
+/// A call's results, in its sequences' order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Computed<T> {
-    /// The result of each sequence, or the reason why it has none.
+    /// Each sequence's result, or the reason why it has none.
     pub results: Vec<Result<T, Refusal>>,
     /// The time that the engine took, transfer included.
     pub engine_time: Duration,
 }
 
-/// The state of an engine, for the admin port and for tests.
+/// An engine's state, for the admin port and for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineHealth {
     /// The name of the engine.
     pub name: String,
-    /// The number of calls in progress.
+    /// The call count in progress.
     pub permits_used: usize,
     /// `true` while calls are refused because of earlier failures.
     pub is_circuit_open: bool,
 }
 
-/// The engines of an installation, by name. Clones share connections, permits and circuit breakers.
+/// An installation's engines, by name. Clones share connections, permits and circuit breakers.
 #[derive(Clone)]
 pub struct Engines(Arc<Inner>);
 
@@ -64,10 +93,10 @@ struct Inner {
 }
 
 impl Engines {
-    /// Creates a client of these engines. It connects at the first call of each engine.
+    /// Creates a client for these engines. It connects at each engine's first call.
     ///
-    /// `artifacts` has the item tables of models whose engine reads codes. `cores` is the number of
-    /// cores of an engine; each gets four permits per core.
+    /// `artifacts` has the item tables for models whose engine reads codes. `cores` is the core
+    /// count of an engine; each gets four permits per core.
     pub fn new(addresses: &[EngineAddress], artifacts: Artifacts, cores: usize) -> Self {
         let engine = |address: &EngineAddress| {
             let engine = Engine::new(&address.name, Replicas::new(address.clone()), cores);
@@ -81,22 +110,22 @@ impl Engines {
         }))
     }
 
-    /// Returns the names of the engines, in alphabetical order.
+    /// Returns the engine names, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.by_name.keys().map(String::as_str)
     }
 
-    /// Returns the number of cores that an engine is assumed to have.
+    /// Returns how many cores an engine is assumed to have.
     pub fn cores(&self) -> usize {
         self.0.cores
     }
 
-    /// Returns the maximum number of calls to one engine that are in progress at once.
+    /// Returns the most calls to one engine that are in progress at once.
     pub fn permits(&self) -> usize {
         permits::permits_max(self.0.cores)
     }
 
-    /// Returns the state of each engine.
+    /// Returns each engine's state.
     pub fn health(&self) -> Vec<EngineHealth> {
         let engines = self.0.by_name.values();
         let health = engines.map(|engine| EngineHealth {
@@ -109,7 +138,7 @@ impl Engines {
 
     /// Ranks items for each sequence by their probability of being next.
     ///
-    /// The events must be in the order of time. Calls have at most 64 sequences: more are sent in
+    /// The events must be in time order. Calls have at most 64 sequences: more are sent in
     /// several calls, one after the other.
     ///
     /// # Errors
@@ -187,7 +216,7 @@ impl Engines {
         Ok(operation.finish(results))
     }
 
-    /// Computes a vector of each sequence.
+    /// Computes each sequence's vector.
     ///
     /// # Errors
     /// As [`Engines::predict`].
@@ -207,7 +236,7 @@ impl Engines {
         Ok(operation.finish(results))
     }
 
-    /// Finds the engine of a model, and acquires a permit.
+    /// Finds a model's engine, and acquires a permit.
     async fn start<'m>(&self, model: &'m ServedModel, call: CallOptions) -> Result<Operation<'m>> {
         let started = Instant::now();
         let deadline = started + call.deadline;
@@ -242,7 +271,7 @@ impl Engines {
 /// An operation in progress.
 struct Operation<'m> {
     admitted: Admitted,
-    /// The client of a model whose engine reads codes.
+    /// The client for a model whose engine reads codes.
     codes: Option<Codes<'m>>,
 }
 

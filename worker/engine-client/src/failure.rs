@@ -7,10 +7,16 @@ use assay_inference::ids;
 use assay_inference::tensors::InvalidMessage;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
+<<<<<<< HEAD:worker/engine-client/src/failure.rs
 /// Maximum length of an engine's text in a cause, in characters.
+=======
+use crate::model::error::Error;
+
+/// An engine text's maximum length in a cause, in characters.
+>>>>>>> 49d7f8a6 (Write compounds in comments of the runtime):core/src/runtime/engine/failure.rs
 const TEXT_MAX: usize = 500;
 
-/// The effect of a call on the circuit breaker of its engine.
+/// A call's effect on its engine's circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The engine works.
@@ -45,7 +51,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure of a call that ended with this status.
+    /// Returns the failure for a call that ended with this status.
     pub fn of_status(status: &Status) -> Self {
         let text = || {
             let mut text = format!("{:?}: {}", status.code(), status.message());
@@ -73,14 +79,14 @@ impl Failure {
         }
     }
 
-    /// Returns the effect on the circuit breaker of the engine. `is_late` if the call had little of
+    /// Returns the effect on the engine's circuit breaker. `is_late` if the call had little of
     /// its time left when it was sent.
     pub fn effect(&self, is_late: bool) -> Effect {
         match self {
             // The circuit would waste the capacity that an engine with too many calls has.
             Self::Shed(_) | Self::Saturated | Self::CircuitOpen => Effect::None,
             Self::Timeout(_) if is_late => Effect::None,
-            // Other models of the engine are not affected.
+            // The engine's other models are not affected.
             Self::Rejected(_) => Effect::Success,
             Self::Timeout(_)
             | Self::Unavailable(_)
@@ -90,7 +96,7 @@ impl Failure {
         }
     }
 
-    /// Returns the value of the label `outcome`.
+    /// Returns the `outcome` label's value.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Saturated => "saturated",
@@ -104,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// Returns the error of the request. Only its cause has the engine's text.
+    /// Returns the request's error. Only its cause has the engine's text.
     pub fn into_error(self, engine: &str) -> Error {
         match self {
             // They have no cause, because they can be as frequent as requests.
@@ -192,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Returns all statuses, and the effect of each on the circuit breaker.
+    /// Returns all statuses, and each one's effect on the circuit breaker.
     fn effects() -> [(Code, Effect); 17] {
         [
             (Code::Ok, Effect::Failure),

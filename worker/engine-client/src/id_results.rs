@@ -1,4 +1,4 @@
-//! The results of the profile `ids`.
+//! The `ids` profile's results.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use assay_inference::v2::ModelInferResponse;
 use crate::checks::{Rows, check_dimensions, check_finite, check_order, invalid};
 use crate::failure::Failure;
 
-/// Reads the response of `predict`.
+/// Reads the `predict` response.
 pub fn read_rankings(
     model: &ServedModel,
     sequences: &[Sequence<'_>],
@@ -32,7 +32,7 @@ pub fn read_rankings(
     let n_scored = response.column(ids::N_SCORED, |row| {
         n_returned.get(row).copied().unwrap_or(0)
     })?;
-    // An engine of the previous release does not return it.
+    // A previous release's engine does not return it.
     let exact = response.tensors.read::<i64, 2>(ids::EXACT)?;
     if exact.as_ref().is_some_and(|exact| exact.shape[1] != 1) {
         return Err(invalid("`exact` has more than one value per row"));
@@ -49,7 +49,7 @@ pub fn read_rankings(
         if sequence.options.is_some() && !options.exclude_seen && n < wanted {
             return Err(invalid("a row has fewer items than options"));
         }
-        // Some models return a fixed number of items.
+        // Some models return a fixed item count.
         let (n, n_scored) = (n.min(wanted), n_scored.min(wanted));
         let items = &items.row(row)[..n];
         let scores = &scores.row(row)[..n_scored];
@@ -69,7 +69,7 @@ pub fn read_rankings(
     })
 }
 
-/// Reads the response of `generate`.
+/// Reads the `generate` response.
 pub fn read_continuations(
     model: &ServedModel,
     sequences: &[Sequence<'_>],
@@ -123,7 +123,7 @@ pub fn read_continuations(
     })
 }
 
-/// Reads the response of `embed`.
+/// Reads the `embed` response.
 pub fn read_vectors(
     model: &ServedModel,
     sequences: &[Sequence<'_>],
@@ -210,7 +210,7 @@ impl<'r, 's> Response<'r, 's> {
             .map_or(0, |sequence| sequence.events.len() as i64)
     }
 
-    /// Returns the values of an output with one integer per row. External engines may leave it out.
+    /// Returns an output's values with one integer per row. External engines may leave it out.
     fn column(&self, name: &str, default: impl Fn(usize) -> i64) -> Result<Vec<i64>, Failure> {
         match self.tensors.read::<i64, 2>(name)? {
             Some(values) if values.shape[1] == 1 => Ok(values.elements),
@@ -238,7 +238,7 @@ impl<'r, 's> Response<'r, 's> {
     }
 }
 
-/// Checks that the items of a ranking are distinct, and options of the sequence if it has any.
+/// Checks that a ranking's items are distinct, and are the sequence's options if it has any.
 /// Another row's result does not pass for this one.
 fn check_items(items: &[&str], sequence: &Sequence<'_>) -> Result<(), Failure> {
     let mut allowed: Option<HashSet<&str>> = sequence
@@ -258,7 +258,7 @@ fn check_items(items: &[&str], sequence: &Sequence<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a number of elements that the engine sent, which is at most `max`.
+/// Returns an element count that the engine sent, which is at most `max`.
 fn size(value: i64, max: usize, name: &str) -> Result<usize, Failure> {
     usize::try_from(value)
         .ok()

@@ -20,10 +20,10 @@ use crate::checks::Rows;
 use crate::failure::Failure;
 use crate::id_results::{read_continuations, read_rankings, read_vectors};
 
-/// Approximate maximum size of a call to the embedded engine, in bytes. It accepts 16 MiB.
+/// A call's approximate maximum size to the embedded engine, in bytes. It accepts 16 MiB.
 const CALL_MAX_EMBEDDED: usize = 12 << 20;
 
-/// Size of an element of `BYTES` without its text.
+/// A `BYTES` element's size without its text.
 const ELEMENT: usize = 4;
 
 /// Divides sequences into calls.
@@ -43,7 +43,7 @@ fn calls(model: &ServedModel, sequences: &[Sequence<'_>]) -> Vec<Range<usize>> {
         let texts = items.chain(types).chain(options);
         RowSize {
             own: texts.map(|text| text.len()).sum(),
-            // Types are a tensor of their own, padded like the items.
+            // Types are their own tensor, padded like the items.
             padded: (2 * sequence.events.len() + options.len()) * ELEMENT,
         }
     });
@@ -78,7 +78,7 @@ pub async fn generate(
     infer(admitted, model, sequences, request, read).await
 }
 
-/// Computes a vector of each sequence.
+/// Computes each sequence's vector.
 pub async fn embed(
     admitted: &mut Admitted,
     model: &ServedModel,
@@ -92,7 +92,7 @@ pub async fn embed(
     infer(admitted, model, sequences, request, read).await
 }
 
-/// Sends the sequences in calls of a bounded size.
+/// Sends the sequences in calls with a bounded size.
 async fn infer<T>(
     admitted: &mut Admitted,
     model: &ServedModel,
@@ -109,7 +109,7 @@ async fn infer<T>(
     Ok(results)
 }
 
-/// Builds the call of `predict`.
+/// Builds the `predict` call.
 fn predict_request(
     model: &ServedModel,
     sequences: &[Sequence<'_>],
@@ -139,7 +139,7 @@ fn predict_request(
     request(model, parameters, tensors)
 }
 
-/// Builds the call of `generate`.
+/// Builds the `generate` call.
 fn generate_request(
     model: &ServedModel,
     sequences: &[Sequence<'_>],
@@ -167,7 +167,7 @@ fn generate_request(
     request(model, parameters, tensors)
 }
 
-/// Builds the call of `embed`.
+/// Builds the `embed` call.
 fn embed_request(
     model: &ServedModel,
     sequences: &[Sequence<'_>],

@@ -1,4 +1,4 @@
-//! The item tables of models whose engine reads codes, cached in memory.
+//! The item tables for models whose engine reads codes, cached in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use tokio::sync::OnceCell;
 /// Maximum memory of all tables, in bytes. The most recently used one stays, whatever its size.
 const BYTES_MAX: usize = 256 << 20;
 
-/// The item table of a package.
+/// A package's item table.
 #[derive(Debug)]
 pub struct Items {
     /// The items by code.
     pub table: ItemTable,
-    /// The position in the table of each item of the file, in the order of the file. Engines name
+    /// Each file item's position in the table, in file order. Engines name
     /// items by their lines.
     by_line: Vec<u32>,
 }
@@ -45,7 +45,7 @@ impl Items {
         Ok(Self { table, by_line })
     }
 
-    /// Returns the item of a line of the file, counted from 0 without empty lines.
+    /// Returns the item on a line in the file, counted from 0 without empty lines.
     pub fn id(&self, line: i64) -> Option<&str> {
         let position = self.by_line.get(usize::try_from(line).ok()?)?;
         self.table.item_at(*position as usize)
@@ -58,7 +58,7 @@ impl Items {
 
 type Cell = Arc<OnceCell<Arc<Items>>>;
 
-/// A cache of item tables by package. The least recently used ones are removed first. Clones share
+/// An item table cache by package. The least recently used ones are removed first. Clones share
 /// it.
 #[derive(Clone)]
 pub struct ItemTables {
@@ -68,14 +68,14 @@ pub struct ItemTables {
 
 #[derive(Default)]
 struct Entries {
-    /// The number of the last request of each entry, and the entry.
+    /// The number of each entry's last request, and the entry.
     by_package: HashMap<String, (u64, Cell)>,
-    /// The number of requests so far.
+    /// The request count so far.
     requests: u64,
 }
 
 impl ItemTables {
-    /// Creates an empty cache of tables that are read from `artifacts`.
+    /// Creates an empty cache for tables that are read from `artifacts`.
     pub fn new(artifacts: Artifacts) -> Self {
         Self {
             artifacts,
@@ -83,7 +83,7 @@ impl ItemTables {
         }
     }
 
-    /// Returns the item table of a model, or `None` if its package has none. Concurrent calls share
+    /// Returns a model's item table, or `None` if its package has none. Concurrent calls share
     /// one reading, which continues if the callers are cancelled.
     pub async fn get(&self, model: &ServedModel) -> Result<Option<Arc<Items>>> {
         if !model.has_item_table {
@@ -118,7 +118,7 @@ impl ItemTables {
     }
 }
 
-/// Reads the item table of a package, and verifies it by the manifest and the package's name.
+/// Reads a package's item table, and verifies it by the manifest and the package's name.
 async fn read_verified(artifacts: &Artifacts, package: &str) -> Result<Bytes> {
     let corrupt = |reason: &str| Error::internal(format!("package {package}: {reason}"));
     let name: PackageName = package.parse().map_err(Error::internal)?;
@@ -140,7 +140,7 @@ async fn read_verified(artifacts: &Artifacts, package: &str) -> Result<Bytes> {
 }
 
 impl Entries {
-    /// Returns the entry of a package, which is created empty if it is missing.
+    /// Returns a package's entry, which is created empty if it is missing.
     fn cell(&mut self, package: &str) -> Cell {
         self.requests += 1;
         if let Some((last_request, cell)) = self.by_package.get_mut(package) {

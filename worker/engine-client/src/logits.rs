@@ -1,4 +1,4 @@
-//! Ranking and drawing items by the logits of a bare network with one level of codes.
+//! Ranking and drawing items by a bare network's logits with one code level.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -8,21 +8,21 @@ use assay_engine::{ItemTable, draw};
 use crate::checks::{check_finite, invalid};
 use crate::failure::Failure;
 
-/// The next items that a step of a continuation needs.
+/// The next items that a continuation step needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted<'w> {
     /// The most probable ones, at most this many.
     Best(usize),
-    /// One for each of these numbers, which are uniform from 0 to 1.
+    /// One for each number; they are uniform from 0 to 1.
     Drawn {
-        /// Divides the logarithms of the probabilities.
+        /// Divides the log-probabilities.
         temperature: f64,
         /// The random numbers.
         numbers: &'w [f64],
     },
 }
 
-/// The log-probabilities of all codes.
+/// All codes' log-probabilities.
 pub struct Scores<'l> {
     logits: &'l [f32],
     normalizer: f64,
@@ -43,14 +43,14 @@ impl<'l> Scores<'l> {
         })
     }
 
-    /// Returns the log-probability of a code. Returns `None` for a code that does not exist.
+    /// Returns a code's log-probability. Returns `None` for a code that does not exist.
     pub fn of(&self, code: u32) -> Option<f64> {
         let logit = self.logits.get(usize::try_from(code).ok()?)?;
         Some(f64::from(*logit) - self.normalizer)
     }
 
-    /// Returns the wanted items of the catalog, as positions, with their log-probabilities. Items
-    /// with equal scores have the order of their codes. Excluded items are named by their codes.
+    /// Returns the catalog's wanted items, as positions, with their log-probabilities. Items
+    /// with equal scores have their codes' order. Excluded items are named by their codes.
     pub fn choose(
         &self,
         items: &ItemTable,
@@ -99,7 +99,7 @@ pub fn draw_from<T: Clone>(
         .ok_or_else(|| invalid("no item can be drawn by the scores of a row"))
 }
 
-/// The order of a ranking: descending scores, equal ones by position.
+/// A ranking's order: descending scores, equal ones by position.
 fn by_score(one: &(usize, f64), other: &(usize, f64)) -> Ordering {
     other.1.total_cmp(&one.1).then(one.0.cmp(&other.0))
 }
@@ -126,7 +126,7 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-12, "{sum}");
         assert!((scores.of(2).unwrap() - scores.of(1).unwrap() - 2.0).abs() < 1e-12);
         assert_eq!(scores.of(8), None);
-        // Exponentials of large logits would overflow.
+        // Large logits' exponentials would overflow.
         let scores = [1000.0, 0.0];
         assert_eq!(Scores::new(&scores).unwrap().of(0), Some(0.0));
         assert!(Scores::new(&[0.0, f32::NAN]).is_err());

@@ -1,4 +1,4 @@
-//! Comparison of the tensors that an external engine declares for a model with those of its calls.
+//! Compares the tensors that an external engine declares for a model with its calls' tensors.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// The size of a dimension that differs between calls.
 const ANY: i64 = -1;
 
-/// The tensors of the calls of one model.
+/// The tensors in one model's calls.
 #[derive(Default)]
 struct Needed {
     inputs: Vec<Tensor>,
@@ -27,12 +27,12 @@ struct Needed {
 struct Tensor {
     name: &'static str,
     datatype: &'static str,
-    /// `None` if the number of dimensions depends on the operation.
+    /// `None` if the dimension count depends on the operation.
     shape: Option<Vec<i64>>,
 }
 
 impl Engines {
-    /// Compares the tensors that the engine of a model declares with those that calls need.
+    /// Compares the tensors that a model's engine declares with those that calls need.
     /// `endpoints` are the operations that the model offers.
     ///
     /// Returns a sentence for each difference. Nothing is compared for the embedded engine, which
@@ -120,7 +120,7 @@ impl Needed {
                     continue;
                 }
             }
-            // A model that generates returns continuations in the output of its rankings.
+            // A model that generates returns continuations in its rankings' output.
             let items: Option<&[i64]> = if generates { None } else { Some(&[ANY, ANY]) };
             needed.output(ids::ITEM_IDS, "BYTES", items);
             needed.output(ids::SCORES, "FP32", Some(&[ANY, ANY]));
@@ -201,13 +201,13 @@ impl Tensor {
     }
 }
 
-/// Returns `true` if a dimension of an input takes all sizes that are sent. A fixed size does not
-/// take those of other calls.
+/// Returns `true` if an input's dimension takes all sizes that are sent. A fixed size does not take
+/// other calls' sizes.
 fn accepts_all_sizes(sent: i64, declared: i64) -> bool {
     declared == ANY || declared == sent
 }
 
-/// Returns `true` if a dimension of an output can have the expected size.
+/// Returns `true` if an output's dimension can have the expected size.
 fn can_have_size(expected: i64, declared: i64) -> bool {
     expected == ANY || declared == ANY || declared == expected
 }

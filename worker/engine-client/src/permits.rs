@@ -1,18 +1,18 @@
-//! The permits of an engine: the maximum number of calls in progress.
+//! An engine's permits: the maximum call count in progress.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Number of permits for each core.
+/// Permits for each core.
 const PERMITS_PER_CORE: usize = 4;
 
-/// Returns the number of permits of an engine with this number of cores.
+/// Returns the number of permits of an engine with this many cores.
 pub fn permits_max(cores: usize) -> usize {
     PERMITS_PER_CORE * cores.max(1)
 }
 
-/// The permits of one engine. Jobs use at most half of them.
+/// One engine's permits. Jobs use at most half.
 #[derive(Debug)]
 pub struct Permits {
     all: Arc<Semaphore>,
@@ -20,7 +20,7 @@ pub struct Permits {
     max: usize,
 }
 
-/// The permit of one call, which is returned when it is dropped.
+/// One call's permit, which is returned when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     _any: OwnedSemaphorePermit,
@@ -28,7 +28,7 @@ pub struct Permit {
 }
 
 impl Permits {
-    /// Creates the permits of an engine on a machine with this number of cores.
+    /// Creates the permits of an engine on a machine with this many cores.
     pub fn new(cores: usize) -> Self {
         let max = permits_max(cores);
         Self {
@@ -38,7 +38,7 @@ impl Permits {
         }
     }
 
-    /// Returns the number of calls in progress.
+    /// Returns the call count in progress.
     pub fn used(&self) -> usize {
         self.max - self.all.available_permits()
     }

@@ -1,6 +1,6 @@
 //! The task that notices that an engine has recovered, or that its addresses have changed.
 //!
-//! The open time of the circuit breaker grows with the length of an outage. Without this task, an
+//! The circuit breaker's open time grows with an outage's length. Without this task, an
 //! engine would get no calls for up to 30 s after it has recovered.
 
 use std::sync::{Arc, Weak};
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use crate::calls::Engine;
 
-/// Interval between two probes of a replica that has failed.
+/// Interval between two probes to a replica that has failed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Interval between two resolutions of the host.
+/// Interval between two host resolutions.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval between two resolutions of the host while a replica fails.
+/// Interval between two host resolutions while a replica fails.
 const RESOLVE_INTERVAL_FAILING: Duration = Duration::from_secs(1);
 
 /// Probes failed replicas and resolves the host, until the engine is dropped.

@@ -1,6 +1,6 @@
-//! The addresses of one engine, and their connections.
+//! One engine's addresses, and their connections.
 //!
-//! The host of an engine can have several addresses, as a headless service has. Calls are
+//! An engine's host can have several addresses, as a headless service has. Calls are
 //! distributed round robin. An address that failed is skipped for a while if there are others.
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,14 +26,14 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for the response to a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Interval of TCP keep-alive packets. HTTP/2 pings are not used: gRPC servers close connections
+/// TCP keep-alive packet interval. HTTP/2 pings are not used: gRPC servers close connections
 /// with frequent pings.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Maximum number of addresses of a host.
+/// A host's maximum address count.
 const REPLICAS_MAX: usize = 64;
 
-/// Flow-control windows of HTTP/2, in bytes. The default of 64 KiB costs round trips for results of
+/// HTTP/2 flow-control windows, in bytes. The default, 64 KiB, costs round trips for results with
 /// many rows.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -41,23 +41,23 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Maximum size of a response, in bytes: 64 rows with 500 items whose ids are long.
 const RESPONSE_MAX: usize = 24 << 20;
 
-/// A client of one replica.
+/// A client for one replica.
 pub type Client = GrpcInferenceServiceClient<Channel>;
 
-/// The replicas of one engine.
+/// One engine's replicas.
 pub struct Replicas {
     address: EngineAddress,
     current: RwLock<Arc<[Arc<Replica>]>>,
-    /// The number of calls so far, which selects the next replica.
+    /// The call count so far, which selects the next replica.
     next: AtomicUsize,
 }
 
-/// One address of an engine.
+/// One engine address.
 pub struct Replica {
     address: SocketAddr,
     endpoint: Endpoint,
     channel: Mutex<Channel>,
-    /// The number of consecutive failures.
+    /// The consecutive failure count.
     failures: AtomicU32,
     /// `true` if the last probe failed, or the connection could not be opened.
     is_down: AtomicBool,
@@ -66,7 +66,7 @@ pub struct Replica {
 }
 
 impl Replicas {
-    /// Creates the replicas of an engine. Its host is resolved at the first call.
+    /// Creates an engine's replicas. Its host is resolved at the first call.
     pub fn new(address: EngineAddress) -> Self {
         Self {
             address,
@@ -75,7 +75,7 @@ impl Replicas {
         }
     }
 
-    /// Creates the replicas of an engine whose host has these addresses.
+    /// Creates the replicas for an engine whose host has these addresses.
     #[cfg(test)]
     pub fn with_addresses(engine: &EngineAddress, addresses: &[SocketAddr]) -> Self {
         let replicas = Self::new(engine.clone());
@@ -91,7 +91,7 @@ impl Replicas {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns `true` if the addresses of the host can change.
+    /// Returns `true` if the host's addresses can change.
     pub fn has_dns_name(&self) -> bool {
         self.address.host.parse::<IpAddr>().is_err()
     }
@@ -194,12 +194,12 @@ impl Replica {
         })
     }
 
-    /// Returns the address of the replica.
+    /// Returns the replica's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns a client of the replica.
+    /// Returns a client for the replica.
     pub fn client(&self) -> Client {
         GrpcInferenceServiceClient::new(locked(&self.channel).clone())
             .max_decoding_message_size(RESPONSE_MAX)
@@ -244,7 +244,7 @@ impl Replica {
             let request = Request::new(ServerReadyRequest {});
             match client.server_ready(request).await {
                 Ok(response) => response.into_inner().ready,
-                // Any other response shows that the engine works, such as that of an engine without
+                // Any other response shows that the engine works, such as from an engine without
                 // this call. A status with a source is not the engine's.
                 Err(status) => {
                     status.code() != Code::Unavailable

@@ -1,4 +1,4 @@
-//! Engines with several addresses, and the recovery of one that was stopped.
+//! Engines with several addresses, and how one that was stopped recovers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

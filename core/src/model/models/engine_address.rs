@@ -1,17 +1,17 @@
-//! The addresses of the engines, from `ASSAY_ENGINES`.
+//! The engine addresses, from `ASSAY_ENGINES`.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use http::Uri;
 
-/// Maximum number of engines. Each has its own series of Prometheus metrics.
+/// Maximum engine count. Each has its own Prometheus metric series.
 pub const ENGINES_MAX: usize = 16;
 
-/// Maximum length of the name of an engine, in bytes.
+/// An engine name's maximum length, in bytes.
 const NAME_MAX: usize = 32;
 
-/// The name and the address of an engine: `default=http://127.0.0.1:9500`.
+/// An engine's name and address: `default=http://127.0.0.1:9500`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineAddress {
     /// The name, which packages refer to.
@@ -71,7 +71,7 @@ impl FromStr for EngineAddress {
     }
 }
 
-/// Returns what is wrong with a list of engines, if anything.
+/// Returns what is wrong with an engine list, if anything.
 pub fn list_error(addresses: &[EngineAddress]) -> Option<String> {
     if addresses.len() > ENGINES_MAX {
         return Some(format!("at most {ENGINES_MAX} engines are possible"));
