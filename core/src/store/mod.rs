@@ -1,4 +1,4 @@
-//! All SQL statements of the platform, one function each. No other module uses sqlx's queries.
+//! All the platform's SQL statements, one function each. No other module uses sqlx's queries.
 //!
 //! Tenancy: a function on an organization's rows takes the organization as its second parameter,
 //! and its statement names it. A statement that acts for all organizations starts with a comment
@@ -7,7 +7,7 @@
 //! Functions return what they found, and the operations decide. Exceptions: [`submission`],
 //! [`allowance`] and [`job::finalize`] check quotas and limits between their statements, because a
 //! submission is one transaction, and its checks are exact only while the rows that they count are
-//! locked. [`work`] and [`cleanup`] open transactions of their own for the same reason.
+//! locked. [`work`] and [`cleanup`] open their own transactions for the same reason.
 //!
 //! Folders group the modules by subject, without import cycles. Callers name a module without its
 //! folder: `store::webhook`.

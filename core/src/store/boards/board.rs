@@ -1,6 +1,6 @@
 //! Boards and their entries, as the API reads and changes them. `board_computation` computes them.
 //!
-//! A change of an entry locks the row of its board in share mode, and then compares the database's
+//! An entry change locks its board's row in share mode, and then compares the database's
 //! clock with the close. The first attempt to compute a closed board locks the row exclusively. So
 //! the computation sees each change that was accepted, and none is accepted afterwards.
 
@@ -51,11 +51,11 @@ pub struct NewEntry<'a> {
     pub name: &'a str,
     /// The validated URL.
     pub url: Option<&'a str>,
-    /// The id of the user or of the key.
+    /// The user's or the key's id.
     pub entered_by: &'a str,
 }
 
-/// The result of entering a job.
+/// The result when a job is entered.
 pub enum Entered {
     /// The job has entered the board.
     Done(Box<Entry>),
@@ -63,7 +63,7 @@ pub enum Entered {
     Missing,
     /// The job was scored on another version than the current one.
     OtherVersion {
-        /// The version of the job.
+        /// The job's version.
         suite_version: String,
         /// The current version.
         current_version: String,
@@ -72,7 +72,7 @@ pub enum Entered {
     Refused(EntryRefusal),
 }
 
-/// Enters a job on the board of its suite. The transaction must be rolled back unless the result is
+/// Enters a job on its suite's board. The transaction must be rolled back unless the result is
 /// [`Entered::Done`].
 pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> Result<Entered> {
     let job = sqlx::query!(
@@ -177,7 +177,7 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
     Ok(Entered::Done(Box::new(entry)))
 }
 
-/// Returns `true` if people may take the name for that of another entry. The lock on the board keeps
+/// Returns `true` if people may take the name for another entry's. The lock on the board keeps
 /// entries away that are added at the same time.
 async fn is_name_taken(
     db: &mut PgConnection,
@@ -226,7 +226,7 @@ async fn entry_of_job(
     Ok(entry_id)
 }
 
-/// Locks the board against its close and against other entries until the transaction ends. Returns the time of the close if
+/// Locks the board against its close and against other entries until the transaction ends. Returns the close time if
 /// it has passed.
 async fn lock_and_find_close(
     db: &mut PgConnection,
@@ -246,7 +246,7 @@ async fn lock_and_find_close(
     )
     .fetch_one(&mut *db)
     .await?;
-    // A statement of its own: the time after the wait for the lock decides.
+    // Its own statement: the time after the wait for the lock decides.
     let is_closed = sqlx::query_scalar!(
         r#"select coalesce($1::timestamptz <= clock_timestamp(), false) as "is_closed!""#,
         closes_at as Option<Timestamp>
@@ -256,7 +256,7 @@ async fn lock_and_find_close(
     Ok(closes_at.filter(|_| is_closed))
 }
 
-/// Returns the number of entries of the holder that has most.
+/// Returns the entry count for the holder that has most.
 async fn most_entries(
     db: &mut PgConnection,
     holders: &[String],
@@ -285,7 +285,7 @@ async fn most_entries(
     Ok(most.unwrap_or(0))
 }
 
-/// Returns an entry of the organization.
+/// Returns the organization's entry.
 pub async fn find_entry(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -341,7 +341,7 @@ pub async fn withdraw(
 }
 
 /// Returns the organization's entries, the newest first: at most `limit`, before the given time, and
-/// of the suite if one is named.
+/// for the suite if one is named.
 pub async fn list_entries(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -385,7 +385,7 @@ pub struct BoardHead {
     pub closes_at: Option<Timestamp>,
     /// The callers that can read the board.
     pub visibility: BoardVisibility,
-    /// The number of the computation. `None` if it is not stored, or before the first one.
+    /// The computation's number. `None` if it is not stored, or before the first one.
     pub computation: Option<i32>,
     /// The time of the computation.
     pub as_of: Option<Timestamp>,
@@ -395,7 +395,7 @@ pub struct BoardHead {
     pub n_items: Option<i32>,
 }
 
-/// Returns the board of a version of a suite, or of its current version, with the given computation
+/// Returns a suite version's board, or its current version's, with the given computation
 /// or the shown one. `None` if the version has no board.
 pub async fn find(
     db: impl PgExecutor<'_>,
@@ -465,7 +465,7 @@ pub async fn find(
     }))
 }
 
-/// Returns at most `limit` rows of a computation, after the given number of rows.
+/// Returns at most `limit` rows in a computation, after the given row count.
 pub async fn rows(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,

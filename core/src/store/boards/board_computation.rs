@@ -1,5 +1,5 @@
-//! The computation of boards by workers. An attempt at a computation holds the board by a lease,
-//! and its number is the fencing token of all its writes.
+//! Board computation by workers. An attempt at a computation holds the board by a lease,
+//! and its number is the fencing token for all its writes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// The wait after an attempt that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The shortest time between two computations of a live board.
+/// The shortest time between a live board's computations.
 const LIVE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A board that a worker has claimed for a computation.
@@ -28,7 +28,7 @@ pub struct BoardClaim {
     pub suite_id: SuiteId,
     /// The version of the suite.
     pub suite_version: String,
-    /// The number of the attempt, which fences its writes.
+    /// The attempt's number, which fences its writes.
     pub attempt: i32,
     /// `true` if the board has closed: the computation has all entries that were accepted.
     pub is_closed: bool,
@@ -96,7 +96,7 @@ pub async fn claim(db: impl PgExecutor<'_>) -> Result<Option<BoardClaim>> {
     Ok(claim)
 }
 
-/// Renews the lease of an attempt. Returns `false` if the attempt no longer holds the board. In a
+/// Renews an attempt's lease. Returns `false` if the attempt no longer holds the board. In a
 /// transaction, it fences the other writes.
 pub async fn renew(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<bool> {
     set_lease(db, claim, LEASE).await
@@ -130,16 +130,16 @@ async fn set_lease(
     Ok(done.rows_affected() == 1)
 }
 
-/// An entry of a board, and the place of its predictions.
+/// A board entry, and its predictions' place.
 #[derive(Debug, Clone)]
 pub struct BoardEntry {
     /// The id of the entry.
     pub id: EntryId,
-    /// The organization of the entry.
+    /// The entry's organization.
     pub org_id: OrgId,
     /// The id of the job.
     pub job_id: JobId,
-    /// The object key of inline predictions that are not stored with the job.
+    /// The object key for inline predictions that are not stored with the job.
     pub input_key: Option<String>,
     /// The upload, if the predictions are not inline.
     pub upload_id: Option<UploadId>,
@@ -147,17 +147,17 @@ pub struct BoardEntry {
     pub position: Option<i32>,
     /// The name, by which entries are ordered without regard to case.
     pub name: String,
-    /// The time of the entry.
+    /// The entry's time.
     pub entered_at: Timestamp,
-    /// `true` if the entry is part of the tests: not removed, nor withdrawn before the close.
+    /// `true` if the entry takes part in the tests: not removed, nor withdrawn before the close.
     pub is_tested: bool,
     /// `true` if the entry was withdrawn.
     pub is_withdrawn: bool,
-    /// The number of the entry's latest change.
+    /// The entry's latest change number.
     pub revision: i32,
 }
 
-/// Returns the entries of a board, in the order in which they were entered.
+/// Returns a board's entries, in the order in which they were entered.
 pub async fn entries(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<BoardEntry>> {
     let entries = sqlx::query_as!(
         BoardEntry,
@@ -221,7 +221,7 @@ pub async fn bodies(db: impl PgExecutor<'_>, job_ids: &[&str]) -> Result<Vec<Sto
     Ok(bodies)
 }
 
-/// The figures of an entry, and the tests of its pairs with earlier entries.
+/// An entry's figures, and its pairs' tests with earlier entries.
 #[derive(Debug, Clone)]
 pub struct EntryPairs {
     /// The id of the entry.
@@ -232,13 +232,13 @@ pub struct EntryPairs {
     pub value: f64,
     /// Its 95 % confidence interval, if the board shows one.
     pub ci95: Option<Vec<f64>>,
-    /// The number of items without a prediction.
+    /// The item count without a prediction.
     pub n_missing: i32,
-    /// The results of the tests for each earlier position, 32-bit floats, little-endian.
+    /// The test results for each earlier position, 32-bit floats, little-endian.
     pub evidence: Vec<u8>,
 }
 
-/// Stores the tests of an entry. They never change: storing them again changes nothing.
+/// Stores an entry's tests. They never change: storing them again changes nothing.
 pub async fn insert_pairs(
     db: &mut PgConnection,
     claim: &BoardClaim,
@@ -278,7 +278,7 @@ pub async fn insert_pairs(
     Ok(())
 }
 
-/// Returns the tests of all entries of a board, by position.
+/// Returns the tests for all entries on a board, by position.
 pub async fn pairs(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<EntryPairs>> {
     let pairs = sqlx::query_as!(
         EntryPairs,
@@ -303,17 +303,17 @@ pub async fn pairs(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<En
     Ok(pairs)
 }
 
-/// Numbers of an entry's cap group: the organizations that share an allowance.
+/// Counts in an entry's cap group: the organizations that share an allowance.
 pub struct GroupCounts {
     /// The id of the entry.
     pub entry_id: EntryId,
-    /// Submissions to the suite's version until now, or until the close of the board.
+    /// Submissions to the suite's version until now, or until the board's close.
     pub n_submissions: i32,
     /// Withdrawn and removed entries on the board.
     pub n_withdrawn: i32,
 }
 
-/// Counts the submissions and the withdrawn entries of each entry's cap group.
+/// Counts the submissions and the withdrawn entries in each entry's cap group.
 pub async fn group_counts(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<GroupCounts>> {
     let counts = sqlx::query_as!(
         GroupCounts,
@@ -367,7 +367,7 @@ pub async fn group_counts(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result
     Ok(counts)
 }
 
-/// A row of a computed board.
+/// A computed board's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComputedRow {
     /// The id of the entry.
@@ -382,16 +382,16 @@ pub struct ComputedRow {
     pub value: f64,
     /// Its 95 % confidence interval, if the board shows one.
     pub ci95: Option<[f64; 2]>,
-    /// The number of items without a prediction.
+    /// The item count without a prediction.
     pub n_missing: i32,
-    /// Submissions of the cap group.
+    /// The cap group's submissions.
     pub n_submissions: i32,
-    /// Withdrawn and removed entries of the cap group.
+    /// The cap group's withdrawn and removed entries.
     pub n_withdrawn: i32,
 }
 
 /// Stores a computation with its rows in order, and shows it from now on. `seen` are the changes
-/// that it has, and `n_items` is the number of items in the tests. Returns `false`, and writes
+/// that it has, and `n_items` is the item count in the tests. Returns `false`, and writes
 /// nothing, if the attempt no longer holds the board.
 pub async fn finish(
     db: &mut PgConnection,
@@ -591,12 +591,12 @@ async fn note_closes_as_stated(db: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// The largest number of receipts that one statement states.
+/// The most receipts that one statement states.
 const RECEIPTS_PER_STATEMENT: i64 = 500;
 
-/// States the figures that the close of suites has disclosed: the sealed figures of final jobs, and
-/// the figures of entries on the boards of suites with a ladder. Returns the number of receipts.
-/// Each exists once, however often and in however many processes this runs.
+/// States the figures that the close of suites has disclosed: final jobs' sealed figures, and
+/// entries' figures on the boards of suites with a ladder. Returns the receipt count. Each exists
+/// once, however often and in however many processes this runs.
 pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
     let jobs = sqlx::query!(
         r#"

@@ -14,9 +14,9 @@ use assay_eval::suite::write_line;
 
 /// A statement as it is stored.
 pub struct StoredStatement {
-    /// The bytes of the statement.
+    /// The statement's bytes.
     pub payload: Vec<u8>,
-    /// The id of the key that has signed it. `None` until then, as the signature and the index.
+    /// The key id that has signed it. `None` until then, as the signature and the index.
     pub kid: Option<String>,
     /// The Ed25519 signature.
     pub signature: Option<Vec<u8>>,
@@ -30,9 +30,9 @@ pub struct StoredReceipt {
     pub id: ReceiptId,
     /// The job's id.
     pub job_id: JobId,
-    /// The bytes of the statement.
+    /// The statement's bytes.
     pub payload: Vec<u8>,
-    /// The id of the key that has signed it. `None` until then, as the signature and the index.
+    /// The key id that has signed it. `None` until then, as the signature and the index.
     pub kid: Option<String>,
     /// The Ed25519 signature.
     pub signature: Option<Vec<u8>>,
@@ -40,15 +40,15 @@ pub struct StoredReceipt {
     pub log_index: Option<i64>,
 }
 
-/// The properties of a job that decide whether it has a receipt.
+/// A job's properties that decide whether it has a receipt.
 pub struct ReceiptJob {
     /// The type of the job.
     pub job_type: JobType,
-    /// The status of the job.
+    /// The job's status.
     pub status: JobStatus,
     /// `true` if the suite has sealed items.
     pub is_sealed: bool,
-    /// The close of the suite, if it is still to come.
+    /// The suite's close, if it is still to come.
     pub closes_at: Option<Timestamp>,
 }
 
@@ -77,7 +77,7 @@ pub async fn job(
     Ok(job.fetch_optional(db).await?)
 }
 
-/// Returns the receipt of an organization's job with these figures.
+/// Returns the receipt for an organization's job with these figures.
 pub async fn of_job(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -106,7 +106,7 @@ pub async fn of_job(
     Ok(receipt.fetch_optional(db).await?)
 }
 
-/// Returns `true` if an organization's job has a signed receipt of the figures that its result shows.
+/// Returns `true` if an organization's job has a signed receipt for the figures that its result shows.
 pub async fn has_signed(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
     let has = sqlx::query_scalar!(
         r#"
@@ -124,7 +124,7 @@ pub async fn has_signed(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId)
     Ok(has.fetch_one(db).await?)
 }
 
-/// Returns a receipt that a caller can see: one of the own organization, or one that a board shows
+/// Returns a receipt that a caller can see: the own organization's, or one that a board shows
 /// to the caller. A caller without an organization sees public boards.
 pub async fn find(
     db: impl PgExecutor<'_>,
@@ -159,7 +159,7 @@ pub async fn find(
     Ok(receipt.fetch_optional(db).await?)
 }
 
-/// Returns the salt of the receipts of an organization's job.
+/// Returns the salt for an organization's job's receipts.
 pub async fn opening(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -187,7 +187,7 @@ pub async fn opening(
 
 /// A published checkpoint.
 pub struct StoredCheckpoint {
-    /// Number of entries.
+    /// Entry count.
     pub size: i64,
     /// The signed checkpoint.
     pub note: String,
@@ -227,21 +227,21 @@ pub struct StoredCommitment {
     pub opening: Option<StoredOpening>,
 }
 
-/// The opening of a commitment.
+/// A commitment's opening.
 pub struct StoredOpening {
     /// The time at which the version retired.
     pub retired_at: Timestamp,
     /// The salt.
     pub salt: Vec<u8>,
-    /// The seed of the sealed items.
+    /// The sealed items' seed.
     pub seed: Option<Vec<u8>>,
-    /// The SHA-256 of the items.
+    /// The items' SHA-256.
     pub items_sha256: Vec<u8>,
-    /// The SHA-256 of the answers.
+    /// The answers' SHA-256.
     pub answers_sha256: Vec<u8>,
 }
 
-/// Returns the commitment of a suite's version, or of its current one.
+/// Returns the commitment for a suite's version, or its current one.
 pub async fn commitment(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -312,7 +312,7 @@ pub async fn commitment(
     }))
 }
 
-/// A file of an opened suite.
+/// An opened suite's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenedFile {
     /// `items.ndjson`
@@ -321,13 +321,13 @@ pub enum OpenedFile {
     Answers,
 }
 
-/// Maximum number of bytes in the lines that are read at once. One line may be larger.
+/// Maximum byte count in the lines that are read at once. One line may be larger.
 const OPENED_BLOCK_BYTES: u32 = 256 * 1024;
 
-/// Maximum number of lines that are read at once.
+/// The most lines that are read at once.
 const OPENED_BLOCK_LINES: u32 = 5_000;
 
-/// Measures the next lines of an opened file, from the given ordinal on: at most 256 KiB, or one line.
+/// Measures the next lines in an opened file, from the given ordinal on: at most 256 KiB, or one line.
 /// No lines are the end.
 pub async fn opened_extent(
     db: impl PgExecutor<'_>,
@@ -341,8 +341,8 @@ pub async fn opened_extent(
     page_extent(db, of_answers, suite_id, version, from, max).await
 }
 
-/// Returns `count` lines of an opened file, each with its line feed, from the given ordinal on, and the
-/// ordinal after the last one.
+/// Returns `count` lines from an opened file, each with its line feed, from the given ordinal on, and
+/// the ordinal after the last one.
 pub async fn opened_lines(
     db: impl PgExecutor<'_>,
     suite: &SuiteVersion,
@@ -435,9 +435,9 @@ pub struct PublicReceiptKey {
     pub valid_until: Option<Timestamp>,
     /// The signed statement that introduces it.
     pub added_jws: String,
-    /// The index of that statement.
+    /// That statement's index.
     pub added_index: i64,
-    /// The index from which it is not valid, if it is revoked. It is also that of `revoked_jws`.
+    /// The index from which it is not valid, if it is revoked. `revoked_jws` has it too.
     pub revoked_at_index: Option<i64>,
     /// The signed statement that revokes it.
     pub revoked_jws: Option<String>,

@@ -1,4 +1,4 @@
-//! The statements of `assay-api log`: it signs statements and writes the transparency log.
+//! `assay-api log`'s statements: it signs statements and writes the transparency log.
 //!
 //! One process leads, by an advisory lock on its connection. All statements run on that connection,
 //! so a process that has lost the lock cannot write.
@@ -13,10 +13,10 @@ use crate::store::db::try_lock;
 use assay_receipts::jws::compact;
 use assay_receipts::tree::Entry;
 
-/// The advisory lock of the process that writes the log: the letters "receipt".
+/// The advisory lock for the process that writes the log: the letters "receipt".
 const LOG: i64 = 0x72_65_63_65_69_70_74;
 
-/// The largest number of statements that are signed, or get an index, at once.
+/// The most statements that are signed, or get an index, at once.
 pub const BATCH: usize = 1_000;
 
 /// Tries to become the process that writes the log. The lock is released with the connection.
@@ -65,7 +65,7 @@ pub async fn keys(db: impl PgExecutor<'_>) -> Result<Vec<StoredKey>> {
     Ok(keys)
 }
 
-/// Returns the time of the oldest statement that is not signed, and the time of the database.
+/// Returns the oldest unsigned statement's time, and the database's time.
 pub async fn oldest_unsigned(db: impl PgExecutor<'_>) -> Result<(Option<Timestamp>, Timestamp)> {
     let row = sqlx::query!(
         r#"
@@ -95,17 +95,17 @@ pub async fn oldest_unsigned(db: impl PgExecutor<'_>) -> Result<(Option<Timestam
 pub struct NewKey<'a> {
     /// The key's id.
     pub kid: &'a str,
-    /// The 32 bytes of the public key.
+    /// The public key's 32 bytes.
     pub public_key: &'a [u8; 32],
     /// The time from which it is valid.
     pub valid_from: Timestamp,
     /// The signed statement that adds it.
     pub jws: &'a str,
-    /// The entry of that statement.
+    /// That statement's entry.
     pub entry: &'a Entry,
 }
 
-/// Adds a key, with the statement as the next entry of the log.
+/// Adds a key, with the statement as the log's next entry.
 pub async fn insert_key(db: &mut PgConnection, key: &NewKey<'_>) -> Result<()> {
     sqlx::query!(
         "
@@ -137,7 +137,7 @@ pub async fn insert_key(db: &mut PgConnection, key: &NewKey<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes one key the only one that signs: ends the validity of the others.
+/// Makes one key the only one that signs: ends the others' validity.
 pub async fn set_signing_key(db: impl PgExecutor<'_>, kid: &str) -> Result<()> {
     sqlx::query!(
         "
@@ -152,7 +152,7 @@ pub async fn set_signing_key(db: impl PgExecutor<'_>, kid: &str) -> Result<()> {
     Ok(())
 }
 
-/// Records the revocation of a key from its index in the log on. The statement was appended at that
+/// Records a key's revocation from its index in the log on. The statement was appended at that
 /// index in the same transaction.
 pub async fn revoke_key(db: impl PgExecutor<'_>, kid: &str, index: i64, jws: &str) -> Result<()> {
     sqlx::query!(
@@ -172,29 +172,29 @@ pub async fn revoke_key(db: impl PgExecutor<'_>, kid: &str, index: i64, jws: &st
     Ok(())
 }
 
-/// A table of statements.
+/// A statement table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The commitments of suites. Their ids are the suite's id and version.
+    /// Suites' commitments. Their ids are the suite's id and version.
     Suites,
-    /// The receipts of jobs.
+    /// Jobs' receipts.
     Receipts,
 }
 
 /// A statement that is not signed.
 pub struct Unsigned {
-    /// The id of its row.
+    /// Its row's id.
     pub id: String,
-    /// The version of a suite; empty for a receipt.
+    /// A suite's version; empty for a receipt.
     pub version: String,
     /// The bytes to sign.
     pub payload: Vec<u8>,
-    /// The time of the statement.
+    /// The statement's time.
     pub issued_at: Timestamp,
 }
 
-/// Returns the oldest statements that are not signed. A receipt is returned only after the statement
-/// of its suite has an index.
+/// Returns the oldest statements that are not signed. A receipt is returned only after its suite's
+/// statement has an index.
 pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsigned>> {
     let batch = BATCH as i64;
     let statements = match source {
@@ -245,15 +245,15 @@ pub async fn unsigned(db: &mut PgConnection, source: Source) -> Result<Vec<Unsig
 
 /// A signed statement.
 pub struct SignedStatement {
-    /// The id of its row.
+    /// Its row's id.
     pub id: String,
-    /// The version of a suite; empty for a receipt.
+    /// A suite's version; empty for a receipt.
     pub version: String,
     /// The id of the key.
     pub kid: String,
     /// The Ed25519 signature.
     pub signature: [u8; 64],
-    /// The entry of the statement in the log.
+    /// The statement's entry in the log.
     pub entry: Entry,
 }
 
@@ -320,7 +320,7 @@ pub async fn append_statements(
     Ok(())
 }
 
-/// Appends entries to the log, and returns the index of each. An entry that the log has keeps its
+/// Appends entries to the log, and returns each index. An entry that the log has keeps its
 /// index: after a restore, a statement is signed again with the same signature.
 pub async fn append(db: &mut PgConnection, entries: &[Entry]) -> Result<Vec<i64>> {
     let hashes: Vec<&[u8]> = entries.iter().map(<[u8; 32]>::as_slice).collect();
@@ -359,7 +359,7 @@ pub async fn append(db: &mut PgConnection, entries: &[Entry]) -> Result<Vec<i64>
     Ok(indexes)
 }
 
-/// Reads the entries of the log from an index on, in order, and calls `each` with every one.
+/// Reads the log's entries from an index on, in order, and calls `each` with every one.
 pub async fn entries_from(
     db: &mut PgConnection,
     from: i64,
@@ -386,7 +386,7 @@ pub async fn entries_from(
 
 /// A signed statement in the log, about a suite, a job or a key.
 pub struct LoggedStatement {
-    /// The index of its entry.
+    /// Its entry's index.
     pub index: i64,
     /// The signed statement in its compact form.
     pub jws: String,
@@ -469,15 +469,15 @@ pub async fn insert_checkpoint(
     Ok(())
 }
 
-/// The state of the log, for metrics.
+/// The log's state, for metrics.
 pub struct LogState {
-    /// Number of statements that are not in a checkpoint yet.
+    /// Statements that are not in a checkpoint yet.
     pub waiting: i64,
-    /// The age of the oldest of them, in seconds; 0 without one.
+    /// The oldest one's age, in seconds; 0 without one.
     pub oldest_waiting_seconds: f64,
-    /// The age of the last checkpoint, in seconds. `None` before the first.
+    /// The last checkpoint's age, in seconds. `None` before the first.
     pub checkpoint_age_seconds: Option<f64>,
-    /// Number of entries.
+    /// Entry count.
     pub entries: i64,
 }
 
@@ -534,7 +534,7 @@ pub async fn restore(db: &mut PgConnection, first: i64, entries: &[Entry]) -> Re
     Ok(())
 }
 
-/// Returns the number of entries.
+/// Returns the entry count.
 pub async fn size(db: impl PgExecutor<'_>) -> Result<i64> {
     let size =
         sqlx::query_scalar!(r#"select coalesce(max(index) + 1, 0) as "size!" from log_entries"#);

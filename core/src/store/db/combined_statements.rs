@@ -1,7 +1,7 @@
-//! Statements of concurrent requests, combined into one.
+//! Concurrent requests' statements, combined into one.
 //!
 //! A statement that finds or changes one row by its key costs much more for its round trip, its
-//! execution and the use of a connection than for the row. Requests that arrive while the statement
+//! execution and using a connection than for the row. Requests that arrive while the statement
 //! before is executed therefore share the next one. A request that arrives alone is executed at
 //! once. Nothing is cached: a statement starts after the requests that it serves, and sees all that
 //! was committed before them.
@@ -16,8 +16,8 @@ use super::combined_requests::{
 use super::pool::within;
 use crate::model::error::Result;
 
-/// Longest time of a statement that finds rows. A database that takes longer counts as unavailable:
-/// lookups that wait for it would only accumulate.
+/// Longest time for a statement that finds rows. A database that takes longer counts as
+/// unavailable: lookups that wait for it would only accumulate.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// Lookups of rows of one kind by their keys.
@@ -91,11 +91,11 @@ mod tests {
     use crate::model::error::{Code, Error};
     use crate::store::db::combined_requests::combined_requests;
 
-    /// The keys of each statement.
+    /// Each statement's keys.
     type Statements = Arc<Mutex<Vec<Vec<u32>>>>;
 
-    /// Lookups whose statement waits for a permit, records its keys, and finds the squares of even
-    /// keys.
+    /// Lookups whose statement waits for a permit, records its keys, and finds even keys'
+    /// squares.
     fn squares() -> (Arc<CombinedLookups<u32, u32>>, Arc<Semaphore>, Statements) {
         let (lookups, waiting) = combined_requests();
         let permits = Arc::new(Semaphore::new(0));
@@ -117,7 +117,7 @@ mod tests {
         (Arc::new(lookups), permits, statements)
     }
 
-    /// Lets all tasks run until they wait: the runtime of a test has one thread.
+    /// Lets all tasks run until they wait: a test's runtime has one thread.
     async fn settle() {
         for _ in 0..10 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The state of PostgreSQL that an installation depends on, for `assay-api doctor`. It changes nothing
+//! PostgreSQL's state that an installation depends on, for `assay-api doctor`. It changes nothing
 //! that stays.
 
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::model::timestamp::Timestamp;
 /// The longest wait for a connection, and for a notification.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The number of times that two connections are asked for their server process.
+/// Times that two connections are asked for their server process.
 const SESSION_CHECKS: usize = 20;
 
-/// A server, and the role and the database of a connection to it.
+/// A server, and a connection's role and database.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// The number of the version, such as 170002.
+    /// The version's number, such as 170002.
     pub version: i32,
     /// The version, such as 17.2.
     pub version_text: String,
@@ -33,25 +33,25 @@ pub struct Server {
     pub role: String,
     /// `true` if the role is a superuser, may create roles or databases, or bypasses row security.
     pub is_privileged: bool,
-    /// The roles of Assay that the role is a member of.
+    /// Assay's roles that the role is a member of.
     pub assay_roles: Vec<String>,
-    /// Settings of the server with which acknowledged jobs can be lost.
+    /// Server settings with which acknowledged jobs can be lost.
     pub unsafe_settings: Vec<String>,
     /// `true` if autovacuum runs.
     pub has_autovacuum: bool,
-    /// The number of connections that roles without special rights can open in all.
+    /// The connection count that roles without special rights can open in all.
     pub connections_max: i32,
-    /// The number of open connections.
+    /// The open connection count.
     pub connections: i64,
-    /// The encoding of the database.
+    /// The database's encoding.
     pub encoding: String,
     /// `true` if the collation is the one with which the indexes were built.
     pub collation_is_current: bool,
     /// The indexes that are not valid.
     pub invalid_indexes: Vec<String>,
-    /// The age of the oldest transaction that the role sees, in seconds.
+    /// The oldest transaction's age that the role sees, in seconds.
     pub oldest_transaction_seconds: f64,
-    /// The time of the server.
+    /// The server's time.
     pub now: Timestamp,
 }
 
@@ -78,7 +78,7 @@ impl Examination {
         })
     }
 
-    /// Returns the state of the server.
+    /// Returns the server's state.
     pub async fn server(&mut self) -> Result<Server> {
         let server = sqlx::query_as!(
             Server,
@@ -148,13 +148,13 @@ impl Examination {
         Ok(server)
     }
 
-    /// Returns the settings of the process that are not in force.
+    /// Returns the process's settings that are not in force.
     pub async fn wrong_settings(&mut self) -> Result<Vec<WrongSetting>> {
         Ok(wrong_settings(&mut self.db, &self.profile).await?)
     }
 
-    /// Returns `true` if each connection keeps its server process: advisory locks and settings of a
-    /// session hold only then.
+    /// Returns `true` if each connection keeps its server process: advisory locks and a session's
+    /// settings hold only then.
     pub async fn sessions_stay(&mut self) -> Result<bool> {
         let (mut other, _) = open(&self.url, &self.profile).await?;
         let mut seen = [None, None];

@@ -1,5 +1,5 @@
 //! The database itself: connections, failover, notifications, and the statements and errors that
-//! have no subject of their own. All other folders import from this one, and it imports from none.
+//! have no own subject. All other folders import from this one, and it imports from none.
 
 pub mod combined_requests;
 pub mod combined_statements;
@@ -45,7 +45,7 @@ pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time of the database's clock at this statement.
+/// Returns the database clock's time at this statement.
 pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#)
         .fetch_one(db)
@@ -53,7 +53,7 @@ pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
     Ok(now)
 }
 
-/// Returns the name of the unique constraint that a statement violated, if that is the error.
+/// Returns the unique constraint's name that a statement violated, if that is the error.
 pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
     error
         .as_database_error()
@@ -61,21 +61,21 @@ pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
         .and_then(|database| database.constraint())
 }
 
-/// Returns `true` if the database aborted a transaction because of a deadlock. The transaction can
+/// Returns `true` if the database aborted a transaction after a deadlock. The transaction can
 /// be retried.
 pub fn is_deadlock(error: &Error) -> bool {
     sql_state(error).is_some_and(|state| state == "40P01")
 }
 
 /// Returns `true` if a statement failed because the database is unavailable. Otherwise the request
-/// or the lock of another transaction is the cause.
+/// or another transaction's lock is the cause.
 pub(super) fn is_of_connection(error: &Error) -> bool {
     let is_lock_conflict =
         sql_state(error).is_some_and(|state| state.starts_with("40") || state == "55P03");
     error.code == Code::Unavailable && !is_lock_conflict
 }
 
-/// Returns the SQLSTATE of a failed statement.
+/// Returns a failed statement's SQLSTATE.
 fn sql_state(error: &Error) -> Option<Cow<'_, str>> {
     let cause = error.cause.as_ref()?.downcast_ref::<sqlx::Error>()?;
     cause.as_database_error()?.code()

@@ -15,13 +15,13 @@ use crate::model::error::BestEffort as _;
 /// neither the process nor TCP would notice that it is dead.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time limit of the check.
+/// The check's time limit.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The shortest wait of a caller for a check that started before.
+/// A caller's shortest wait for a check that started before.
 const CHECK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
-/// A subscription to one channel that reconnects by itself. It has a connection of its own.
+/// A subscription to one channel that reconnects by itself. It has its own connection.
 pub struct Notifications {
     pool: PrimaryPool,
     channel: &'static str,
@@ -34,13 +34,13 @@ struct Subscription {
     server: Arc<PgConnectOptions>,
     /// The last time at which the connection was known to work.
     checked_at: Instant,
-    /// The start of a check without a response so far. Callers may stop waiting in the middle of a
-    /// check repeatedly.
+    /// The start of a check that has no response so far. Callers may stop waiting in the middle of
+    /// a check repeatedly.
     checking: Option<Instant>,
 }
 
 impl Notifications {
-    /// Creates a subscription on the pool's server. It connects on the first call of
+    /// Creates a subscription on the pool's server. It connects on the first call to
     /// [`next`](Self::next).
     pub fn new(pool: PrimaryPool, channel: &'static str) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Notifications {
         }
     }
 
-    /// Returns the payload of the next notification. Returns `None` if some may have been missed,
+    /// Returns the next notification's payload. Returns `None` if some may have been missed,
     /// because nothing was subscribed.
     pub async fn next(&mut self) -> Option<String> {
         let Some(subscription) = &mut self.subscription else {
@@ -113,7 +113,7 @@ impl Notifications {
 }
 
 impl Subscription {
-    /// Returns the payload of the next notification, or the reason why the subscription has ended.
+    /// Returns the next notification's payload, or the reason why the subscription has ended.
     async fn next(&mut self, pool: &PrimaryPool) -> Result<String, String> {
         loop {
             if let Ok(received) =
@@ -140,7 +140,7 @@ impl Subscription {
     }
 }
 
-/// Subscribes to a channel. Boxed, because the compiler cannot prove that a future of the listener
+/// Subscribes to a channel. Boxed, because the compiler cannot prove that the listener's future
 /// is `Send` (it finds its borrows "not general enough").
 fn listen(
     pool: PgPool,

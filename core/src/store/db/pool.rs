@@ -1,4 +1,4 @@
-//! Connection pools with bounded waits, and the conversion of database errors.
+//! Connection pools with bounded waits, and database error conversion.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -17,22 +17,22 @@ use crate::model::error::{BestEffort as _, Code, Error, Result};
 /// The longest wait for a connection before a request fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Server-side settings and opening behaviour of a connection pool.
+/// A connection pool's server-side settings and opening behaviour.
 #[derive(Clone, Copy)]
 pub struct PoolProfile {
     /// PostgreSQL's settings, in the form in which it shows them. The timeouts keep a statement that
     /// hangs, or whose process is frozen, from holding its locks forever. A connection without them is
     /// not used.
     settings: &'static [(&'static str, &'static str)],
-    /// Set if all connections are opened at the start, so that a burst of requests does not wait
+    /// Set if all connections are opened at the start, so that a request burst does not wait
     /// for connections to open.
     open_eagerly: bool,
 }
 
-/// A setting that does not have the value of the process.
+/// A setting that does not have the process's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongSetting {
-    /// The name of the setting.
+    /// The setting's name.
     pub name: String,
     /// The value that the process needs.
     pub wanted: String,
@@ -51,7 +51,7 @@ impl fmt::Display for WrongSetting {
     }
 }
 
-/// The longest wait for the response to a statement. The server ends the statements of requests
+/// The longest wait for the response to a statement. The server ends requests' statements
 /// after this time, so a later response never arrives: the connection is half-open, or the server
 /// is frozen.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The idle time after which a connection is checked before it is used.
 const IDLE_TRUSTED: Duration = Duration::from_secs(1);
 
-/// The time limit of the check of an idle connection. A connection that exceeds it is replaced.
+/// The time limit for checking an idle connection. A connection that exceeds it is replaced.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The time in which a connection that is returned to the pool must finish a statement whose caller
@@ -77,8 +77,8 @@ impl PoolProfile {
         ],
         open_eagerly: true,
     };
-    /// For statements of many requests, which have arrays as parameters. Planning one of them costs
-    /// more than executing it, and the best plan does not depend on the arrays. They find rows by
+    /// For statements from many requests, which have arrays as parameters. Planning one costs more
+    /// than executing it, and the best plan does not depend on the arrays. They find rows by
     /// their keys, so a table that was small when the plan was made is not scanned either.
     pub const COMBINED: Self = Self {
         settings: &[
@@ -104,7 +104,7 @@ impl PoolProfile {
         ],
         open_eagerly: false,
     };
-    /// For cleanup, which reads and deletes bounded numbers of rows.
+    /// For cleanup, which reads and deletes a bounded row count.
     pub const CLEANUP: Self = Self {
         settings: &[
             ("statement_timeout", "1min"),
@@ -229,7 +229,7 @@ pub fn pool(
     Ok(pool.get())
 }
 
-/// Opens a pool of one connection to the server, for listening. It is separate so that a connection
+/// Opens a one-connection pool to the server, for listening. It is separate so that a connection
 /// that hangs does not occupy a place in the main pool.
 pub(super) fn listening(options: &PgConnectOptions) -> PgPool {
     let pool = PgPoolOptions::new()
@@ -284,7 +284,7 @@ fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), s
     })
 }
 
-/// Rejects a connection without the settings of its profile: a pooler between the process and the server
+/// Rejects a connection without its profile's settings: a pooler between the process and the server
 /// has dropped them.
 async fn require_settings(
     connection: &mut PgConnection,
@@ -301,7 +301,7 @@ async fn require_settings(
     )))
 }
 
-/// Returns the settings of a profile that a connection does not have.
+/// Returns a profile's settings that a connection does not have.
 pub(super) async fn wrong_settings(
     connection: &mut PgConnection,
     profile: &PoolProfile,
@@ -329,7 +329,7 @@ pub(super) async fn wrong_settings(
 /// they took effect.
 ///
 /// # Errors
-/// Returns the errors of the statements, and `unavailable` after the timeout or the failover.
+/// Returns the statements' errors, and `unavailable` after the timeout or the failover.
 pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
     within(RESPONSE_TIMEOUT, statements).await
 }
@@ -382,7 +382,7 @@ impl From<sqlx::Error> for Error {
                     )
                     .with_cause(error);
                 }
-                // Raised by the triggers that reject rows of a suspended organization.
+                // Raised by the triggers that reject a suspended organization's rows.
                 if state == "AY001" {
                     return Self::org_suspended();
                 }

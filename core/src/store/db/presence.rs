@@ -1,4 +1,4 @@
-//! The number of live API processes. Each holds a shared advisory lock on a connection of its own,
+//! The live API process count. Each holds a shared advisory lock on its own connection,
 //! so that PostgreSQL notices its end, whatever the cause.
 
 use sqlx::PgExecutor;

@@ -1,4 +1,4 @@
-//! Selection of the PostgreSQL server that a pool connects to.
+//! Selects the PostgreSQL server that a pool connects to.
 //!
 //! sqlx connects to one server. A connection string may name several, as libpq accepts them:
 //! `postgres://role:password@db-1,db-2:5433/assay?target_session_attrs=read-write`. A task then
@@ -19,13 +19,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::primary_pool::PrimaryPool;
 use crate::model::error::{Error, Result};
 
-/// The time between two checks of the primary.
+/// The time between two primary checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two searches while no server accepts writes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time limit of a check. A server that exceeds it counts as unavailable.
+/// A check's time limit. A server that exceeds it counts as unavailable.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time for which a search waits for other servers after it found one that accepts writes.
@@ -76,7 +76,7 @@ pub(super) fn unknown(server: &PgConnectOptions) -> PgConnectOptions {
 /// Wakes the statements that wait for a response when a pool follows a failover.
 static FAILED_OVER: Notify = Notify::const_new();
 
-/// Waits until a pool of this process changes from one primary to another.
+/// Waits until this process's pool changes from one primary to another.
 pub(super) fn failed_over() -> Notified<'static> {
     FAILED_OVER.notified()
 }
@@ -87,8 +87,8 @@ pub(super) async fn follow(
     pool_options: PgPoolOptions,
     servers: Vec<PgConnectOptions>,
 ) {
-    // The checks have a connection of their own, so that they do not depend on the load of the
-    // pool.
+    // The checks have their own connection, so that they do not depend on the pool's
+    // load.
     let mut primary: Option<(usize, PgConnection)> = None;
     let mut known = None;
     while !pool.get().is_closed() {
@@ -189,7 +189,7 @@ pub(super) async fn accepts_writes(connection: &mut PgConnection) -> Result<bool
 }
 
 async fn timeline(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
-    // The name of a WAL segment starts with its timeline.
+    // A WAL segment's name starts with its timeline.
     let sql = "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer";
     sqlx::query_scalar(sql).fetch_one(connection).await
 }

@@ -7,15 +7,15 @@ use sqlx::PgPool;
 
 /// A pool of connections to the server that accepts writes. Clones share it.
 ///
-/// After a failover it is a new pool. sqlx waits without a time limit for the response to the check
-/// of a connection that is returned to its pool, so connections to a frozen server would keep their
+/// After a failover it is a new pool. sqlx waits without a time limit for the response to checking
+/// a connection that is returned to its pool, so connections to a frozen server would keep their
 /// places in the pool until TCP gives up.
 #[derive(Clone)]
 pub struct PrimaryPool(Arc<Shared>);
 
 struct Shared {
     pool: RwLock<PgPool>,
-    /// The number of idle connections that tasks hold.
+    /// The idle connections that tasks hold.
     idle_of_tasks: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl PrimaryPool {
             .clone()
     }
 
-    /// Returns the number of idle connections.
+    /// Returns the idle connection count.
     pub fn idle(&self) -> usize {
         self.get().num_idle() + self.0.idle_of_tasks.load(Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ impl PrimaryPool {
         self.0.idle_of_tasks.store(connections, Ordering::Relaxed);
     }
 
-    /// Replaces the pool. Callers that wait for a connection of the former pool get an error, and
+    /// Replaces the pool. Callers that wait for a connection from the former pool get an error, and
     /// its connections are closed when they are returned.
     pub(super) fn replace(&self, pool: PgPool) {
         let mut current = self.0.pool.write().unwrap_or_else(PoisonError::into_inner);

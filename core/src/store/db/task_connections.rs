@@ -1,4 +1,4 @@
-//! Database connections of tasks that execute one statement after the other.
+//! Database connections for tasks that execute one statement after the other.
 //!
 //! sqlx checks each connection that is returned to its pool, which costs a round trip. These
 //! connections therefore stay checked out between statements.
@@ -15,11 +15,11 @@ use super::pool::is_usable;
 use super::primary_pool::PrimaryPool;
 use crate::model::error::{Error, Result};
 
-/// The age at which a connection is replaced, as in a pool: the memory of a session of PostgreSQL
+/// The age at which a connection is replaced, as in a pool: a PostgreSQL session's memory
 /// grows.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// Connections of a pool that tasks share. Clones are the same connections. A pool has at most one
+/// Pool connections that tasks share. Clones are the same connections. A pool has at most one
 /// such set.
 #[derive(Clone)]
 pub struct TaskConnections {
@@ -54,7 +54,7 @@ impl TaskConnections {
     /// cancelled, the connection is closed.
     ///
     /// # Errors
-    /// The error of the statements. `unavailable` if there is no connection.
+    /// The statements' error. `unavailable` if there is no connection.
     pub async fn execute<T>(
         &self,
         statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T>,

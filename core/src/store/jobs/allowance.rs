@@ -1,9 +1,9 @@
 //! Allowances: the submissions, the ladder and the final jobs that a suite's version permits.
 //!
-//! An allowance is held by an organization, by all organizations of one registrable domain, and by
-//! all organizations on the plan `free` that one user created. A use by one of them counts for all.
-//! The checks live here rather than in the operations because they are exact only while the rows of
-//! the allowances are locked, in the transaction of the submission.
+//! An allowance is held by an organization, by all organizations in one registrable domain, and by
+//! all organizations on the plan `free` that one user created. A use by one counts for all.
+//! The checks live here rather than in the operations because they are exact only while the
+//! allowance rows are locked, in the submission's transaction.
 
 use sqlx::PgExecutor;
 
@@ -17,18 +17,18 @@ use crate::store::{PgConnection, PgPool};
 use assay_eval::score::Figures;
 use assay_eval::{DisclosurePolicy, Ladder};
 
-/// The used part of an allowance, of the holder that has used most.
+/// An allowance's used part, for the holder that has used most.
 struct Used {
     /// Submissions and comparisons for the suite, in any version, on the current day (UTC).
     today: i64,
     /// Submissions and comparisons for the version.
     in_all: i64,
-    /// The start of the next day (UTC).
+    /// The next day's start (UTC).
     resets_at: Timestamp,
 }
 
-/// Returns the current holders of the organization's allowances, and those at the time of the job's
-/// submission, so that joining or leaving other organizations gains nothing.
+/// Returns the current holders of the organization's allowances, and those when the job was
+/// submitted, so that joining or leaving other organizations gains nothing.
 pub async fn holders_since_submission(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -41,7 +41,7 @@ pub async fn holders_since_submission(
     Ok(all)
 }
 
-/// Returns the holders of the organization's allowances at the time of the job's submission.
+/// Returns the holders of the organization's allowances when the job was submitted.
 async fn holders_of_job(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -63,7 +63,7 @@ async fn holders_of_job(
     Ok(holders)
 }
 
-/// Locks the allowances of the holders for a suite's version until the transaction ends.
+/// Locks the holders' allowances for a suite's version until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,
     holders: &[String],
@@ -92,10 +92,11 @@ pub async fn lock(
     Ok(())
 }
 
-/// Counts the uses of the holders' allowances at the given time. The allowances must be locked by
-/// an earlier statement: a statement that waits for a lock sees the snapshot from before the wait.
+/// Counts how often the holders' allowances were used at the given time. The allowances must be
+/// locked by an earlier statement: a statement that waits for a lock sees the snapshot from before
+/// the wait.
 ///
-/// Reads the uses of the current day, and those of the version if `in_all` is set. The limits bound
+/// Reads the current day's uses, and the version's if `in_all` is set. The limits bound
 /// both.
 async fn used(
     db: &mut PgConnection,
@@ -144,18 +145,18 @@ async fn used(
     Ok(used)
 }
 
-/// The use of the daily limit of a suite.
+/// The used part of a suite's daily limit.
 pub struct DailyUse {
     /// The suite's id.
     pub suite_id: SuiteId,
-    /// The limit of the current version.
+    /// The current version's limit.
     pub max_submissions_per_day: i32,
-    /// Submissions and comparisons on the current day (UTC), of the holder that has used most.
+    /// Submissions and comparisons on the current day (UTC), by the holder that has used most.
     pub today: i64,
 }
 
-/// Returns the holders' use of the daily limits of all suites that have one, by id. It counts as
-/// [`permit`] does.
+/// Returns how far the holders use the daily limits for all suites that have one, by id. It counts
+/// as [`permit`] does.
 pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<Vec<DailyUse>> {
     let uses = sqlx::query_as!(
         DailyUse,
@@ -195,14 +196,14 @@ pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<V
     Ok(uses)
 }
 
-/// A use of an allowance.
+/// An allowance's use.
 #[derive(Debug, Clone, Copy)]
 pub enum Use<'a> {
     /// The submission that created this job.
     Submission(&'a JobId),
-    /// The comparison of these two jobs, in the order of their ids.
+    /// The comparison between these two jobs, in id order.
     Comparison(&'a JobId, &'a JobId),
-    /// The marking of this job as final.
+    /// Marking this job as final.
     Final(&'a JobId),
 }
 
@@ -288,16 +289,16 @@ pub async fn has_compared(
 
 /// The decision about one more submission.
 pub enum Decision {
-    /// It is permitted. Carries the holders of the allowance.
+    /// It is permitted. Carries the allowance's holders.
     Granted(Vec<String>),
-    /// The submissions of the day are used up.
+    /// The day's submissions are used up.
     DayUsedUp {
         /// Submissions per day.
         max: i64,
-        /// The start of the next day (UTC).
+        /// The next day's start (UTC).
         resets_at: Timestamp,
     },
-    /// The submissions of the version are used up for good.
+    /// The version's submissions are used up for good.
     UsedUp {
         /// Submissions for the version.
         max: i64,
@@ -317,7 +318,7 @@ pub async fn permit(
     decide(db, holders, allowance, at).await
 }
 
-/// Decides whether the allowances of the holders permit one more submission or comparison. Exact
+/// Decides whether the holders' allowances permit one more submission or comparison. Exact
 /// only while they are locked.
 async fn decide(
     db: &mut PgConnection,
@@ -360,9 +361,9 @@ async fn decide(
     Ok(Decision::Granted(holders))
 }
 
-/// Finishes a job with the figures that the ladder discloses, and raises the level of all who share
-/// it. Returns `false`, and writes nothing, if the attempt is no longer the job's current one. Jobs
-/// that share a ladder finish one after another.
+/// Finishes a job with the figures that the ladder discloses, and raises the level for all who
+/// share it. Returns `false`, and writes nothing, if the attempt is no longer the job's current
+/// one. Jobs that share a ladder finish one after another.
 pub async fn succeed_on_ladder(
     pool: &PgPool,
     claim: &Claim,
@@ -390,7 +391,7 @@ pub async fn succeed_on_ladder(
     Ok(done)
 }
 
-/// Locks the ladders of all holders of the job's allowance, and returns their highest level.
+/// Locks the ladders of all who hold the job's allowance, and returns their highest level.
 async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<u32> {
     let suite = claim.suite()?;
     let levels = sqlx::query_scalar!(

@@ -1,11 +1,11 @@
-//! The holders of allowances: who shares the limits of an organization.
+//! Allowance holders: who shares an organization's limits.
 
 use crate::model::email_domain;
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
 use crate::store::PgConnection;
 
-/// Returns the current holders of the organization's allowances.
+/// Returns who holds the organization's allowances now.
 pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String>> {
     let row = sqlx::query!(
         r#"
@@ -22,7 +22,7 @@ pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String
     Ok(named_holders(org_id, row.creator.as_deref(), &row.domains))
 }
 
-/// Returns the holders of an organization's allowances: the organization, the user who created it,
+/// Returns who holds an organization's allowances: the organization, the user who created it,
 /// and its domains.
 pub(super) fn named_holders(
     org_id: &OrgId,

@@ -1,13 +1,13 @@
-//! Submissions of concurrent requests, combined into one transaction.
+//! Concurrent requests' submissions, combined into one transaction.
 //!
 //! A transaction that stores one job costs much more for its round trips, its locks and its commit
 //! than for the rows. Submissions that arrive while a transaction is executed therefore share the
 //! next one. A submission that arrives alone is stored at once.
 //!
 //! An organization whose rows are locked by another transaction must not delay the others. The
-//! common transaction leaves it out, and its submissions get a transaction of their own, which
-//! waits for the locks. So does every organization after an error, which may be caused by one of
-//! them.
+//! common transaction leaves it out, and its submissions get their own transaction, which
+//! waits for the locks. So does every organization after an error, which may be caused by
+//! one.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,7 +20,7 @@ use crate::store::db::combined_requests::{
 };
 use crate::store::db::is_of_connection;
 
-/// The largest number of jobs that one transaction stores.
+/// The most jobs that one transaction stores.
 const JOBS_MAX: usize = 64;
 
 /// The largest number of submissions of one organization that wait.
@@ -71,7 +71,7 @@ impl Transaction {
 struct Queues {
     /// Those for the common transaction, by organization.
     common: HashMap<OrgId, VecDeque<Waiting>>,
-    /// The organizations in `common`, in the order of their turns.
+    /// The organizations in `common`, in turn order.
     turns: VecDeque<OrgId>,
     /// Set while a common transaction is executed.
     common_runs: bool,
@@ -172,14 +172,14 @@ impl Queues {
                 respond_with_error(waiting, &error);
                 Vec::new()
             }
-            // One of the organizations or jobs may be the cause.
+            // An organization or job may be the cause.
             Err(_) => waiting,
         };
         for waiting in left_out {
             let org_id = waiting.request.org_id.clone();
             let queue = self.own.entry(org_id.clone()).or_default();
             queue.waiting.push_back(waiting);
-            // Later submissions of the organization stay behind the earlier ones.
+            // Later submissions by the organization stay behind the earlier ones.
             queue
                 .waiting
                 .extend(self.common.remove(&org_id).unwrap_or_default());
@@ -255,11 +255,11 @@ mod tests {
         }
     }
 
-    /// The labels of the jobs of each transaction, and whether it waited for locks.
+    /// Each transaction's job labels, and whether it waited for locks.
     type Transactions = Arc<Mutex<Vec<(String, IfLocked)>>>;
 
     /// Submissions whose transactions wait for a permit. Jobs whose label starts with "locked" are
-    /// left out of common transactions. A transaction with a job labelled "bad" fails.
+    /// not in common transactions. A transaction with a job labelled "bad" fails.
     fn submissions() -> (Arc<CombinedSubmissions>, Arc<Semaphore>, Transactions) {
         let (submissions, waiting) = combined_requests();
         let permits = Arc::new(Semaphore::new(0));

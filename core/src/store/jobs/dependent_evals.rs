@@ -1,4 +1,4 @@
-//! Evals that wait for the output of a prediction job. A trigger starts or ends them together with
+//! Evals that wait for a prediction job's output. A trigger starts or ends them together with
 //! that job.
 
 use sqlx::PgExecutor;
@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 use crate::model::error::Result;
 use crate::model::ids::JobId;
 
-/// Returns which of these prediction jobs, when they failed or were cancelled, ended the eval that
+/// Returns which prediction jobs, when they failed or were cancelled, ended the eval that
 /// waited for their output.
 pub async fn ended_by(db: impl PgExecutor<'_>, prediction_ids: &[&str]) -> Result<Vec<JobId>> {
     let ended = sqlx::query_scalar!(

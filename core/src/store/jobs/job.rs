@@ -67,7 +67,7 @@ macro_rules! select_jobs {
     };
 }
 
-/// Returns jobs, each of which belongs to the organization that it is paired with.
+/// Returns jobs. Each belongs to the organization that it is paired with.
 pub async fn find_all(
     db: impl PgExecutor<'_>,
     jobs: &[(OrgId, JobId)],
@@ -90,11 +90,11 @@ pub async fn find_all(
     Ok(rows.into_iter().map(by_key).collect())
 }
 
-/// The largest number of jobs of an organization that are searched for a request.
+/// The most jobs in an organization that are searched for a request.
 const SEARCHED: i64 = 100_000;
 
 /// Returns the job that a request submitted, if it is one of the newest `SEARCHED` of the
-/// organization. There is no index of requests, because every submission would have to maintain it.
+/// organization. There is no request index, because every submission would have to maintain it.
 pub async fn of_request(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -121,7 +121,7 @@ pub async fn of_request(
     Ok(job_id)
 }
 
-/// The item scores of an eval, and the conditions under which they may be read.
+/// An eval's item scores, and the conditions under which they may be read.
 pub struct Feedback {
     /// The job's status.
     pub status: JobStatus,
@@ -129,17 +129,17 @@ pub struct Feedback {
     pub suite_id: SuiteId,
     /// The version of the suite.
     pub suite_version: String,
-    /// `true` if the suite's version allows reading the scores of single items.
+    /// `true` if the suite's version allows reading single items' scores.
     pub per_item_feedback: bool,
-    /// Number of items of the version.
+    /// The version's item count.
     pub n_items: i32,
     /// The item scores, if they are stored with the job.
     pub scores_body: Option<Vec<u8>>,
-    /// The object key of the item scores, if they are in the artifact store.
+    /// The item scores' object key, if they are in the artifact store.
     pub scores_key: Option<String>,
 }
 
-/// Returns the location and conditions of the item scores of an eval of the organization.
+/// Returns the location and conditions of an organization's eval item scores.
 pub async fn feedback(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -171,7 +171,7 @@ pub async fn feedback(
     Ok(found)
 }
 
-/// The properties of a job that a comparison needs.
+/// A job's properties that a comparison needs.
 #[derive(Debug, Clone)]
 pub struct ComparedJob {
     /// The job's id.
@@ -182,16 +182,16 @@ pub struct ComparedJob {
     pub suite_id: SuiteId,
     /// The version of the suite.
     pub suite_version: String,
-    /// The metric of the version.
+    /// The version's metric.
     pub metric: String,
-    /// The disclosure policy of the version.
+    /// The version's disclosure policy.
     pub release: String,
     /// The submissions that the version permits an organization, per day and for good. `None` if
     /// unlimited.
     pub max_submissions_per_day: Option<i32>,
     #[expect(missing_docs, reason = "see max_submissions_per_day")]
     pub max_submissions: Option<i32>,
-    /// Number of items that the scores cover: those that are not sealed.
+    /// Items that the scores cover: those that are not sealed.
     pub n_items: i32,
     /// The job's score, if it succeeded.
     pub value: Option<f64>,
@@ -199,11 +199,11 @@ pub struct ComparedJob {
     pub has_stderr: bool,
     /// The item scores, if they are stored with the job.
     pub scores_body: Option<Vec<u8>>,
-    /// The object key of the item scores, if they are in the artifact store.
+    /// The item scores' object key, if they are in the artifact store.
     pub scores_key: Option<String>,
 }
 
-/// Returns those of the two jobs that are evals of the organization.
+/// Returns the jobs that are evals of the organization.
 pub async fn compared(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -242,10 +242,10 @@ pub async fn compared(
     Ok(found)
 }
 
-/// The jobs of a page.
+/// A page's jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct Filter<'a> {
-    /// Only jobs of this type.
+    /// Only jobs with this type.
     pub r#type: Option<JobType>,
     /// Only jobs in this status.
     pub status: Option<JobStatus>,
@@ -257,9 +257,9 @@ pub struct Filter<'a> {
     pub before: Option<Timestamp>,
 }
 
-/// Returns at most `limit` jobs of the organization, newest first. Each of the statements reads an
-/// index in the order of the page. The rows that it reads in vain are prediction jobs, of which an
-/// organization has few, or some of them; with a label, they are jobs with this label.
+/// Returns at most `limit` of the organization's jobs, newest first. Each statement reads an index
+/// in page order. The rows that it reads in vain are prediction jobs; an organization has few, or
+/// some; with a label, they are jobs with this label.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -321,8 +321,8 @@ pub async fn list(
         }
         (r#type, None, Some(suite_id), status) => {
             // One branch for each final status, because an index on the suite and the status has
-            // the order of the page for one status only. The index has no active jobs: of these an
-            // organization has few, and each change of their status would cost another entry.
+            // the page's order for one status only. The index has no active jobs: of these an
+            // organization has few, and each status change would cost another entry.
             select_jobs!(
                 "
                 join (
@@ -436,13 +436,13 @@ pub async fn list(
     Ok(rows)
 }
 
-/// The output of a prediction job, and the state of the job.
+/// A prediction job's output, and the job's state.
 pub struct OutputRow {
     /// The type of the job.
     pub r#type: JobType,
     /// The job's status.
     pub status: JobStatus,
-    /// The id of the upload that the output is.
+    /// The upload id that the output is.
     pub upload_id: Option<UploadId>,
     /// `true` if the upload is ready, and neither deleted nor expired.
     pub is_stored: bool,
@@ -452,7 +452,7 @@ pub struct OutputRow {
     pub sha256: Option<String>,
 }
 
-/// Returns the output of a job of the organization.
+/// Returns the output of an organization's job.
 pub async fn output(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -526,7 +526,7 @@ pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<boo
     Ok(attempts.is_some())
 }
 
-/// The result of marking a job as final.
+/// The result when a job is marked as final.
 pub enum Finalized {
     /// The job is final, now or since before.
     Done,
@@ -538,9 +538,9 @@ pub enum Finalized {
     NotSucceeded(JobStatus),
     /// The job's suite has no sealed items.
     NotSealed,
-    /// The job's suite has closed. Carries the time of the close.
+    /// The job's suite has closed. Carries the close time.
     Closed(Timestamp),
-    /// The limit of final jobs is reached.
+    /// The final job limit is reached.
     Full,
 }
 

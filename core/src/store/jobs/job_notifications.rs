@@ -1,4 +1,4 @@
-//! Notifications of queued jobs. The dispatcher picks the jobs whose notifications are sent to the
+//! Queued job notifications. The dispatcher picks the jobs whose notifications are sent to the
 //! workers through Redis.
 
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub const SUBMITTED_CHANNEL: &str = "assay_jobs";
 /// and unless it has finished, a space and its status.
 pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 
-/// The notification in [`CHANGED_CHANNEL`] of an event that all organizations have.
+/// The notification in [`CHANGED_CHANNEL`] about an event that all organizations have.
 pub const ALL_ORGS: &str = "orgs";
 
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
 const LEADER: i64 = 0x61_73_73_61_79;
 
-/// The largest number of notifications that one round repeats.
+/// The most notifications that one round repeats.
 const REPEATED_MAX: i64 = 128;
 
 /// The time after which a notification that led to no claim is repeated.
@@ -37,7 +37,7 @@ pub async fn notify(db: impl PgExecutor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tries to make this transaction the leader of the round. The lock is released with the
+/// Tries to make this transaction the round's leader. The lock is released with the
 /// transaction.
 pub async fn try_lead(db: &mut PgConnection) -> Result<bool> {
     let leads = sqlx::query_scalar!(
@@ -54,7 +54,7 @@ pub async fn try_lead(db: &mut PgConnection) -> Result<bool> {
 pub struct JobNotification {
     /// The job's id.
     pub job_id: JobId,
-    /// The number of notifications for the job, with this one.
+    /// The notification count for the job, with this one.
     pub dispatch_no: i32,
     /// The time at which the job was picked.
     pub dispatched_at: Timestamp,
@@ -63,8 +63,8 @@ pub struct JobNotification {
     pub is_small: bool,
 }
 
-/// Records the notifications of these waiting jobs, and of jobs whose notification led to no claim
-/// within `NOTIFICATION_TIMEOUT`, and returns them. Jobs that no longer wait are left out.
+/// Records the notifications for these waiting jobs, and for jobs whose notification led to no
+/// claim within `NOTIFICATION_TIMEOUT`, and returns them. Jobs that no longer wait are left out.
 ///
 /// Recorded before they are sent: a job whose notification is lost in between is found by a worker
 /// that polls.

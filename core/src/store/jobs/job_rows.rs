@@ -1,4 +1,4 @@
-//! The rows of a submission, and the statement that inserts those of many submissions.
+//! A submission's rows, and the statement that inserts many submissions' rows.
 
 use std::collections::HashMap;
 
@@ -14,33 +14,33 @@ use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use crate::store::suite::SuiteRow;
 
-/// The use that an organization has made of its limits, with the jobs that were accepted so far.
+/// The use that an organization has made from its limits, with the jobs that were accepted so far.
 pub(super) struct UsedLimits {
-    /// The time of the next job. It is later than that of every earlier job of the organization.
+    /// The next job's time. It is later than every earlier job's in the organization.
     pub(super) next_created_at: Timestamp,
-    /// The start of the current month.
+    /// The current month's start.
     pub(super) period_start: Timestamp,
-    /// The number of active jobs, or more. `None` if it is unknown.
+    /// The active job count, or more. `None` if it is unknown.
     pub(super) active_max: Option<i64>,
-    /// The number of jobs that were accepted by this transaction.
+    /// Jobs that were accepted by this transaction.
     pub(super) accepted: i64,
     pub(super) eval_items: i64,
     pub(super) predict_items: i64,
-    /// `true` if the row of the month exists and is locked. Requests that are served at once charge
+    /// `true` if the month's row exists and is locked. Requests that are served at once charge
     /// predict items without the other locks, and may create the row.
     pub(super) month_is_locked: bool,
     pub(super) bytes: i64,
 }
 
-/// A row of `jobs` to insert.
+/// A `jobs` row to insert.
 struct NewRow<'a> {
     job: &'a NewJob,
     id: &'a JobId,
     r#type: JobType,
     suite: Option<&'a SuiteRow>,
-    /// The prediction, if that is the type of the job.
+    /// The prediction, if that is the job's type.
     prediction: Option<&'a NewPrediction>,
-    /// The prediction job whose output the job waits for. Then the job has no input of its own, and
+    /// The prediction job whose output the job waits for. Then the job has no own input, and
     /// no idempotency key.
     needs_job_id: Option<&'a JobId>,
     created_at: Timestamp,
@@ -50,7 +50,7 @@ struct NewRow<'a> {
 }
 
 impl NewJob {
-    /// Returns the rows of the submission. Their times are increasing.
+    /// Returns the submission's rows. Their times are increasing.
     fn rows(&self, created_at: Timestamp) -> Vec<NewRow<'_>> {
         let prediction = match &self.task {
             NewTask::Eval(eval) => return vec![self.eval_row(&self.id, eval, created_at)],
@@ -101,7 +101,7 @@ impl NewJob {
 }
 
 impl<'a> NewRow<'a> {
-    /// Returns the input, unless it is the output of another job.
+    /// Returns the input, unless it is another job's output.
     fn input(&self) -> Option<&'a StoredAs> {
         self.needs_job_id.is_none().then_some(&self.job.input)
     }
@@ -136,7 +136,7 @@ impl<'a> NewRow<'a> {
         digest.map_or(&[], |sha256| sha256)
     }
 
-    /// Returns the cost of the job in the queue, in items.
+    /// Returns the job's cost in the queue, in items.
     fn cost(&self) -> i64 {
         match self.needs_job_id {
             None => self.job.task.cost(),
@@ -144,7 +144,7 @@ impl<'a> NewRow<'a> {
         }
     }
 
-    /// Returns one of the estimates of the job, in microseconds since 1970.
+    /// Returns an estimate for the job, in microseconds since 1970.
     fn estimated(&self, seconds: fn(&FirstEstimate) -> Option<f64>) -> Option<i64> {
         let estimate = self.needs_job_id.is_none().then_some(&self.job.estimate)?;
         let micros = (seconds(estimate)? * 1e6) as i64;
@@ -395,7 +395,7 @@ pub(super) async fn insert(
     Ok(notifications.collect())
 }
 
-/// Returns the row of a job that was just inserted.
+/// Returns the row for a job that was just inserted.
 pub(super) fn row(job: &NewJob, created_at: Timestamp) -> JobRow {
     let (r#type, suite, prediction) = match &job.task {
         NewTask::Eval(eval) => (JobType::Eval, Some(&eval.suite), None),

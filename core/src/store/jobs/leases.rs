@@ -1,4 +1,4 @@
-//! Leases of worker processes, and the sweep that reclaims jobs whose lease or time limit has
+//! Worker processes' leases, and the sweep that reclaims jobs whose lease or time limit has
 //! expired.
 
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::store::{PgConnection, usage};
 /// The time after which a worker process that has not renewed its lease counts as dead.
 pub const LEASE_DURATION: Duration = Duration::from_secs(10);
 
-/// The time limit of an attempt.
+/// An attempt's time limit.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The largest number of jobs that one sweep reclaims.
+/// The most jobs that one sweep reclaims.
 const SWEEP_BATCH: i64 = 500;
 
-/// Renews the lease of a worker process with this number of slots, or creates it.
+/// Renews a worker process's lease with this many slots, or creates it.
 pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId, slots: u32) -> Result<()> {
     sqlx::query!(
         "
@@ -66,7 +66,7 @@ pub async fn orphan_unknown_claims(
     Ok(done.rows_affected())
 }
 
-/// Deletes the lease of a worker process. The next sweep reclaims the jobs that it still owns.
+/// Deletes a worker process's lease. The next sweep reclaims the jobs that it still owns.
 pub async fn delete_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     sqlx::query!("delete from workers where id = $1", worker_id.as_str())
         .execute(db)
@@ -80,7 +80,7 @@ pub struct ReclaimedJob {
     pub job_id: JobId,
     /// The type of the job.
     pub r#type: JobType,
-    /// The number of the attempt that was ended.
+    /// The attempt number that was ended.
     pub attempt: i32,
     /// Set if the attempt exceeded its time limit. Otherwise its worker is gone.
     pub overdue: bool,
@@ -88,21 +88,21 @@ pub struct ReclaimedJob {
     pub failed: bool,
     /// Set if the job was a prediction that failed, and an eval that waited for it failed with it.
     pub eval_failed: bool,
-    /// The start of the attempt.
+    /// The attempt's start.
     pub started_at: Timestamp,
     /// The time at which the sweep ended the attempt.
     pub ended_at: Timestamp,
-    /// The id of the job's trace, 32 hex digits.
+    /// The job trace's id, 32 hex digits.
     pub trace_id: String,
-    /// The id of the span that stored the job, 16 hex digits. `None` if the trace is not exported.
+    /// The span id that stored the job, 16 hex digits. `None` if the trace is not exported.
     pub span_id: Option<String>,
 }
 
 /// Reclaims jobs whose worker is gone or that exceeded their time limit: requeues them, or fails
 /// and refunds them if no attempt is left.
 ///
-/// An expired lease counts as a dead worker only if `leases_expire` is set. Just after an outage of
-/// the database, no worker can have renewed its lease, so the caller does not set it.
+/// An expired lease counts as a dead worker only if `leases_expire` is set. Just after a database
+/// outage, no worker can have renewed its lease, so the caller does not set it.
 pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<ReclaimedJob>> {
     let mut reclaimed = sqlx::query_as!(
         ReclaimedJob,

@@ -15,59 +15,59 @@ use crate::model::serving::PredictOptions;
 use crate::model::span_context::{SpanContext, SpanId};
 use crate::store::suite::SuiteRow;
 
-/// A submission to store, which has been validated: one job, or a prediction job and the eval of its
-/// output.
+/// A submission to store, which has been validated: one job, or a prediction job and its output's
+/// eval.
 #[derive(Debug, Clone)]
 pub struct NewJob {
     /// The job's id, made by the caller.
     pub id: JobId,
     /// The organization that submits.
     pub org_id: OrgId,
-    /// The limits of the organization's plan.
+    /// The organization plan's limits.
     pub plan: Plan,
-    /// The id of the request that creates it.
+    /// The request id that creates it.
     pub request_id: String,
-    /// The caller's label of the job.
+    /// The caller's label for the job.
     pub label: Option<String>,
-    /// The caller's pairs of texts.
+    /// The caller's text pairs.
     pub metadata: Option<Metadata>,
     /// The build of the scoring and model library.
     pub hfm_sha: String,
-    /// The work of the job.
+    /// The job's work.
     pub task: NewTask,
     /// The predictions or sequences.
     pub input: StoredAs,
-    /// Number of predictions or sequences.
+    /// Prediction or sequence count.
     pub n_submitted: i64,
-    /// The first estimate of the job's end, which the row keeps.
+    /// The first estimate for the job's end, which the row keeps.
     pub estimate: FirstEstimate,
     /// The caller's idempotency key, if any.
     pub idempotency_key: Option<String>,
-    /// The digest of the request that the idempotency key stands for. `None` without a key.
+    /// The request digest that the idempotency key stands for. `None` without a key.
     pub request_sha256: Option<[u8; 32]>,
-    /// Microseconds since the start of the request.
+    /// Microseconds since the request's start.
     pub elapsed_us: i64,
     /// The span that stores the job.
     pub span: SpanContext,
     /// Set if the trace is exported. Otherwise the row does not name the span, and workers export
-    /// no spans of the job.
+    /// no spans for the job.
     pub is_exported: bool,
     /// The client's span, if it sent one.
     pub client_span: Option<SpanId>,
 }
 
-/// The work of a job.
+/// A job's work.
 #[derive(Debug, Clone)]
 pub enum NewTask {
     /// The job scores its input.
     Eval(NewEval),
-    /// The job ranks items for the sequences of its input.
+    /// The job ranks items for its input's sequences.
     Predict(Box<NewPrediction>),
 }
 
 impl NewTask {
-    /// Returns the suite that the submission is scored for, if it is: by the job, or by the eval of
-    /// its output.
+    /// Returns the suite that the submission is scored for, if it is: by the job, or by its
+    /// output's eval.
     pub fn scored_suite(&self) -> Option<&SuiteRow> {
         match self {
             Self::Eval(eval) => Some(&eval.suite),
@@ -78,7 +78,7 @@ impl NewTask {
         }
     }
 
-    /// Returns the cost of the job in the queue, in items.
+    /// Returns the job's cost in the queue, in items.
     pub fn cost(&self) -> i64 {
         match self {
             Self::Eval(eval) => eval.charged_items.max(1),
@@ -86,7 +86,7 @@ impl NewTask {
         }
     }
 
-    /// Returns the type of the job.
+    /// Returns the job's type.
     pub const fn job_type(&self) -> JobType {
         match self {
             Self::Eval(_) => JobType::Eval,
@@ -98,9 +98,9 @@ impl NewTask {
 /// An eval.
 #[derive(Debug, Clone)]
 pub struct NewEval {
-    /// The current version of the suite, which the job keeps.
+    /// The suite's current version, which the job keeps.
     pub suite: Arc<SuiteRow>,
-    /// Number of items that the job is charged for.
+    /// Items that the job is charged for.
     pub charged_items: i64,
 }
 
@@ -113,32 +113,32 @@ pub struct NewPrediction {
     pub options: PredictOptions,
     /// The suite whose items are predicted, if the job predicts one.
     pub suite: Option<Arc<SuiteRow>>,
-    /// The number of items that an eval processes in the time of the sequences.
+    /// The item count that an eval processes in the sequences' time.
     pub cost: i64,
-    /// The id of the output, made by the caller.
+    /// The output's id, made by the caller.
     pub output_upload_id: UploadId,
     /// The eval that waits for the output, if there is one, and its id, made by the caller.
     pub evaluation: Option<(JobId, NewEval)>,
 }
 
-/// The place of a job's predictions or sequences.
+/// A place for a job's predictions or sequences.
 #[derive(Debug, Clone)]
 pub enum StoredAs {
     /// They are stored with the job, in `stored_predictions`.
     Row(Bytes),
     /// They are about to be written to the artifact store. The submission passes all checks and
-    /// records this number of bytes, but stores no job.
+    /// records this many bytes, but stores no job.
     ObjectToWrite(i64),
     /// They are in the artifact store under this key, after a submission with the same id as
     /// `ObjectToWrite`.
     Object(String),
     /// They were uploaded before.
     Upload(UploadId),
-    /// They are the items of the job's suite.
+    /// They are the job suite's items.
     SuiteItems,
 }
 
-/// The largest number of bytes of predictions that are stored in `stored_predictions`. Larger ones
+/// The most prediction bytes that are stored in `stored_predictions`. Larger ones
 /// cost less in the artifact store than in the database's write-ahead log.
 pub const ROW_BYTES_MAX: usize = 64 * 1024;
 
@@ -153,7 +153,7 @@ impl NewJob {
         Ok(matches!(self.input, StoredAs::Upload(_)) || has_allowance)
     }
 
-    /// Returns the eval of the submission, with its id: the job itself, or the one that waits for the
+    /// Returns the submission's eval, with its id: the job itself, or the one that waits for the
     /// output.
     pub(super) fn evaluation(&self) -> Option<(&JobId, &NewEval)> {
         match &self.task {
@@ -169,7 +169,7 @@ impl NewJob {
         self.task.job_type() == JobType::Predict
     }
 
-    /// Returns the number of jobs of the submission.
+    /// Returns the submission's job count.
     pub(super) fn n_jobs(&self) -> i64 {
         1 + i64::from(self.is_prediction() && self.evaluation().is_some())
     }
@@ -188,7 +188,7 @@ impl NewJob {
         }
     }
 
-    /// Returns the number of bytes that this submission adds to those that its organization stores.
+    /// Returns how many bytes this submission adds to those that its organization stores.
     pub(super) fn added_bytes(&self) -> i64 {
         match &self.input {
             StoredAs::Row(bytes) => i64::try_from(bytes.len()).unwrap_or(i64::MAX),

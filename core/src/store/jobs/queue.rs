@@ -1,5 +1,5 @@
-//! The queue as the dispatcher reads it: the jobs that occupy workers, and the first waiting jobs of
-//! each organization.
+//! The queue as the dispatcher reads it: the jobs that occupy workers, and each organization's first
+//! waiting jobs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,45 +15,45 @@ use crate::model::timestamp::Timestamp;
 /// The time for which a job that has ended counts against its organization, since its start.
 const COUNTED_AFTER_START: Duration = Duration::from_secs(60);
 
-/// The number of waiting jobs of each organization among which the next one is chosen, the oldest
-/// first. It bounds the cost of a choice, whatever the length of the backlog.
+/// The waiting job count per organization among which the next one is chosen, the oldest
+/// first. It bounds a choice's cost, whatever the backlog's length.
 const CANDIDATES_PER_ORG: i64 = 50;
 
-/// The slots of the workers, and the jobs of each organization that occupy them.
+/// The workers' slots, and each organization's jobs that occupy them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Busy {
-    /// The slots of the workers whose lease has not expired.
+    /// The slots on workers whose lease has not expired.
     pub slots: u32,
     /// `true` if jobs wait for a notification.
     pub others_wait: bool,
-    /// The jobs that workers run or were notified of.
+    /// The jobs that workers run or were notified about.
     pub jobs: Vec<BusyJobs>,
 }
 
-/// The jobs of an organization that workers run or were notified of.
+/// The jobs of an organization that workers run or were notified about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BusyJobs {
     /// The organization.
     pub org_id: OrgId,
-    /// The cost of all of them, in items.
+    /// The cost of all, in items.
     pub cost: i64,
-    /// The cost of all of them without the part that running jobs have done, in items.
+    /// The cost of all without the part that running jobs have done, in items.
     pub remaining_cost: i64,
-    /// The cost of those that workers were notified of and do not run yet.
+    /// The cost for jobs that workers were notified about and do not run yet.
     pub notified_cost: i64,
-    /// The number of running jobs with predictions of their own, which are small.
+    /// Running jobs with their own predictions, which are small.
     pub running_small: i64,
-    /// The number of other running jobs.
+    /// Other running jobs.
     pub running_large: i64,
-    /// The number of small jobs that workers were notified of and do not run yet.
+    /// Small jobs that workers were notified about and do not run yet.
     pub notified_small: i64,
-    /// The number of other jobs that workers were notified of and do not run yet.
+    /// Other jobs that workers were notified about and do not run yet.
     pub notified_large: i64,
-    /// The number of jobs that cost more than a given number of items.
+    /// Jobs that cost more than a given item count.
     pub long: i64,
 }
 
-/// Returns the slots of the workers, and the jobs that occupy them. Jobs that cost more than
+/// Returns the workers' slots, and the jobs that occupy them. Jobs that cost more than
 /// `cost_of_short_jobs_max` items are long.
 pub async fn busy(db: impl PgExecutor<'_>, cost_of_short_jobs_max: i64) -> Result<Busy> {
     let rows = sqlx::query!(
@@ -152,7 +152,7 @@ pub async fn busy(db: impl PgExecutor<'_>, cost_of_short_jobs_max: i64) -> Resul
     })
 }
 
-/// Returns the cost of the jobs of each organization that started in the last 60 s and have ended.
+/// Returns the cost of each organization's jobs that started in the last 60 s and have ended.
 pub async fn recent_costs(db: impl PgExecutor<'_>) -> Result<HashMap<OrgId, i64>> {
     let rows = sqlx::query!(
         r#"
@@ -173,20 +173,20 @@ pub async fn recent_costs(db: impl PgExecutor<'_>) -> Result<HashMap<OrgId, i64>
 }
 
 impl BusyJobs {
-    /// Returns the number of the jobs.
+    /// Returns the job count.
     pub const fn jobs(&self) -> i64 {
         self.running_small + self.running_large + self.notified_small + self.notified_large
     }
 }
 
-/// The waiting jobs of an organization that may be the next ones.
+/// An organization's waiting jobs that may be the next ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitingOrg {
     /// The organization.
     pub org_id: OrgId,
-    /// The weight of the organization's plan.
+    /// The organization plan's weight.
     pub weight: u32,
-    /// The cost of the jobs that count against it.
+    /// The cost of jobs that count against it.
     pub active_cost: i64,
     /// Its jobs, the oldest first.
     pub jobs: Vec<WaitingJob>,
@@ -197,17 +197,17 @@ pub struct WaitingOrg {
 pub struct WaitingJob {
     /// The job's id.
     pub job_id: JobId,
-    /// The number of items that it costs.
+    /// The items that it costs.
     pub cost: i64,
-    /// The time of the submission.
+    /// The submission's time.
     pub created_at: Timestamp,
-    /// `true` if it has predictions of its own. Scoring such a job takes less than a millisecond.
+    /// `true` if it has its own predictions. Scoring such a job takes less than a millisecond.
     pub is_small: bool,
 }
 
-/// Returns the waiting jobs among which the next `choices_max` jobs are, if none of them may cost
-/// more than `cost_max`: the oldest jobs of as many organizations as could get one of these choices.
-/// While many organizations wait, those of each are limited to four times its share of the choices.
+/// Returns the waiting jobs among which the next `choices_max` jobs are, if none may cost more than
+/// `cost_max`: the oldest jobs from as many organizations as could get a choice. While many
+/// organizations wait, each one's jobs are limited to four times its share of the choices.
 /// `active_costs` is the cost of the jobs that count against each organization.
 pub async fn waiting(
     db: impl PgExecutor<'_>,
@@ -329,7 +329,7 @@ pub async fn waiting(
     Ok(orgs)
 }
 
-/// Records that notifications can be sent: workers leave the choice of jobs to the dispatcher.
+/// Records that notifications can be sent: workers leave choosing jobs to the dispatcher.
 pub async fn record_notifier(db: impl PgExecutor<'_>) -> Result<()> {
     sqlx::query!("update queue_snapshots set notified_at = now()")
         .execute(db)

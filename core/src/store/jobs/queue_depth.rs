@@ -1,14 +1,14 @@
-//! The depth of the job queue, for Prometheus metrics.
+//! The job queue's depth, for Prometheus metrics.
 
 use sqlx::PgExecutor;
 
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
 use crate::model::error::Result;
 
-/// The largest number of queued jobs that are counted. It bounds the cost of a sample.
+/// The most queued jobs that are counted. It bounds a sample's cost.
 const COUNTED_MAX: i64 = 100_000;
 
-/// The number of active jobs, and their longest waiting and running times.
+/// The active job count, and their longest waiting and running times.
 pub struct QueueDepth {
     /// Queued jobs, counted up to `COUNTED_MAX`.
     pub queued: f64,
@@ -22,11 +22,11 @@ pub struct QueueDepth {
     pub workers: f64,
 }
 
-/// Measures the depth of the queue.
+/// Measures the queue's depth.
 pub async fn measure(db: impl PgExecutor<'_>) -> Result<QueueDepth> {
-    // Each subquery reads the start of an index of the active jobs, or a bounded part of it. Jobs
-    // of suspended organizations, and evals that wait for a prediction job, are excluded, because they
-    // do not wait for workers.
+    // Each subquery reads the start of an index over active jobs, or a bounded part. Suspended
+    // organizations' jobs, and evals that wait for a prediction job, are excluded, because they do not
+    // wait for workers.
     let depth = sqlx::query_as!(
         QueueDepth,
         r#"

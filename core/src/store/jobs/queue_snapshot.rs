@@ -1,4 +1,4 @@
-//! The snapshot of the queue: its order and the measured speed of the workers, as one process has
+//! The queue's snapshot: its order and the workers' measured speed, as one process has
 //! stored them for all.
 
 use std::time::Duration;
@@ -14,62 +14,62 @@ use crate::store::PgConnection;
 /// The shortest time between two snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The age of the jobs that are measured.
+/// The measured jobs' age.
 const MEASURED: Duration = Duration::from_secs(60 * 60);
 
-/// The number of attempts that are measured, the latest first.
+/// The measured attempt count, the latest first.
 const MEASURED_MAX: i64 = 2_000;
 
-/// The advisory lock of the process that stores a snapshot: the letters "queue".
+/// The advisory lock for the process that stores a snapshot: the letters "queue".
 const STORING: i64 = 0x71_75_65_75_65;
 
-/// The sort key of a job that workers were notified of: it is before all jobs that wait for a
+/// The sort key for a job that workers were notified about: it is before all jobs that wait for a
 /// notification.
 pub const NOTIFIED_SORT_KEY: f64 = f64::NEG_INFINITY;
 
 /// The queue at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// The number of queued jobs that could start.
+    /// Queued jobs that could start.
     pub queued: i64,
     /// The number of running jobs.
     pub running: i64,
-    /// The number of slots of live workers.
+    /// Live workers' slot count.
     pub slots: i64,
-    /// The age of the oldest job that could start, in seconds. Zero without one.
+    /// The oldest job's age that could start, in seconds. Zero without one.
     pub oldest_seconds: f64,
-    /// The measurements of finished jobs.
+    /// Finished jobs' measurements.
     pub measured: Measured,
-    /// The remaining run time of the jobs that workers run or were notified of, in seconds.
+    /// The remaining run time for jobs that workers run or were notified about, in seconds.
     pub busy_seconds: f64,
-    /// The first jobs that wait for a worker, in the order of the queue: those that workers were notified
-    /// of, then the others.
+    /// The first jobs that wait for a worker, in queue order: those that workers were notified about,
+    /// then the others.
     pub order: Vec<Place>,
-    /// The cost of the active and waiting jobs of each organization that has any.
+    /// The cost per organization over its active and waiting jobs, if it has any.
     pub costs: Vec<(OrgId, i64)>,
 }
 
-/// The place of a waiting job.
+/// A waiting job's place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// The job's id.
     pub job_id: JobId,
-    /// The sort key of the job, in items for each unit of weight, or [`NOTIFIED_SORT_KEY`].
+    /// The job's sort key, in items per weight unit, or [`NOTIFIED_SORT_KEY`].
     pub sort_key: f64,
-    /// The run time of the jobs until this one that wait for a notification, in seconds.
+    /// The run time for jobs until this one that wait for a notification, in seconds.
     pub seconds_through: f64,
 }
 
-/// Measurements of the jobs of the last hour.
+/// Measurements over the last hour's jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
-    /// The speed of the workers. `None` if no job has succeeded.
+    /// The workers' speed. `None` if no job has succeeded.
     pub speed: Option<Speed>,
-    /// The median time from a notification to the start of the job, in seconds. `None` if no job has
+    /// The median time from a notification to the job's start, in seconds. `None` if no job has
     /// started.
     pub start_seconds: Option<f64>,
-    /// The quantile from which `estimated_end_by` is computed, of the actual time from the submission to
-    /// the end, divided by the time that was estimated first. `None` with too few jobs.
+    /// The quantile from which `estimated_end_by` is computed, over the actual time from the submission
+    /// to the end, divided by the time that was estimated first. `None` with too few jobs.
     pub end_by_ratio: Option<f64>,
     /// The waiting times. `None` if no job has started.
     pub wait_seconds: Option<WaitSeconds>,
@@ -78,19 +78,19 @@ pub struct Measured {
 /// An attempt that is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuredAttempt {
-    /// The cost of the job, in items.
+    /// The job's cost, in items.
     pub cost: i64,
     /// The time that the job waited for the attempt, in seconds.
     pub waited: f64,
-    /// The time from the notification of the worker to the start, in seconds, if there was one.
+    /// The time from the worker's notification to the start, in seconds, if there was one.
     pub started_after: Option<f64>,
-    /// The duration of the attempt, in seconds, if the job has succeeded.
+    /// The attempt's duration, in seconds, if the job has succeeded.
     pub ran: Option<f64>,
-    /// The ratio of the actual time until the end to the time that was estimated first.
+    /// The ratio between the actual time until the end to the time that was estimated first.
     pub ratio: Option<f64>,
 }
 
-/// Returns the latest attempts of the last hour.
+/// Returns the latest attempts in the last hour.
 pub async fn measured_attempts(db: impl PgExecutor<'_>) -> Result<Vec<MeasuredAttempt>> {
     let attempts = sqlx::query_as!(
         MeasuredAttempt,
@@ -146,7 +146,7 @@ pub async fn try_begin(db: &mut PgConnection) -> Result<bool> {
     Ok(begun == Some(true))
 }
 
-/// Returns the cost of the jobs of each organization that wait for a notification.
+/// Returns the cost of each organization's jobs that wait for a notification.
 pub async fn waiting_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>> {
     let costs = sqlx::query!(
         r#"
@@ -168,7 +168,7 @@ pub async fn waiting_costs(db: impl PgExecutor<'_>) -> Result<Vec<(OrgId, i64)>>
         .collect())
 }
 
-/// Returns the first jobs that workers were notified of and have not claimed, at most `limit`.
+/// Returns the first jobs that workers were notified about and have not claimed, at most `limit`.
 pub async fn notified_jobs(db: impl PgExecutor<'_>, limit: usize) -> Result<Vec<JobId>> {
     let ids = sqlx::query_scalar!(
         r#"
@@ -187,7 +187,7 @@ pub async fn notified_jobs(db: impl PgExecutor<'_>, limit: usize) -> Result<Vec<
     Ok(ids)
 }
 
-/// Stores a snapshot, with the time of this statement.
+/// Stores a snapshot, with this statement's time.
 pub async fn store(db: impl PgExecutor<'_>, snapshot: &Snapshot) -> Result<()> {
     let Snapshot {
         queued,

@@ -1,8 +1,8 @@
-//! Submission of jobs: the statements of one transaction, in the order of their use.
+//! Job submission: one transaction's statements, in the order in which they are used.
 //!
 //! This module also decides quotas, as an exception to the rule that `store` only returns what it
-//! finds. One transaction stores the jobs of several requests, and locks the rows of their
-//! organizations first. The checks are exact only under these locks, and a job, its charge and its
+//! finds. One transaction stores several requests' jobs, and locks their organizations' rows
+//! first. The checks are exact only under these locks, and a job, its charge and its
 //! allowance must be stored together or not at all.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::store::{Connection as _, PgConnection, storage, upload, usage};
 
-/// The result of a submission. Everything but `Accepted` creates no job and charges nothing.
+/// A submission's result. Everything but `Accepted` creates no job and charges nothing.
 pub enum Submitted {
     /// A new job.
     Accepted(Box<JobRow>),
@@ -30,7 +30,7 @@ pub enum Submitted {
     Repeated {
         /// The earlier job.
         job_id: JobId,
-        /// The digest of the earlier request.
+        /// The earlier request's digest.
         request_sha256: Vec<u8>,
     },
     /// The upload was deleted or has expired.
@@ -46,13 +46,13 @@ pub enum Submitted {
         /// Seconds until `resets_at`.
         seconds: u32,
     },
-    /// The suite's submissions of the day are used up.
+    /// The suite's submissions for the day are used up.
     DayFull {
         /// The suite.
         suite_id: SuiteId,
         /// Submissions per day.
         max: i64,
-        /// The start of the next day (UTC).
+        /// The next day's start (UTC).
         resets_at: Timestamp,
         /// Seconds until `resets_at`.
         seconds: u32,
@@ -62,27 +62,27 @@ pub enum Submitted {
         /// Submissions for the version.
         max: i64,
     },
-    /// The limit of active jobs is reached.
+    /// The active job limit is reached.
     JobsFull {
-        /// Active jobs of the organization.
+        /// The organization's active jobs.
         active: i64,
-        /// The latest time at which the oldest of them ends.
+        /// The latest time at which the oldest one ends.
         resets_at: Timestamp,
     },
     /// The units left for the month do not suffice.
     MonthFull {
-        /// The name of the limit.
+        /// The limit's name.
         limit: &'static str,
         /// The units that the plan allows in a month.
         max: i64,
-        /// The start of the next month (UTC).
+        /// The next month's start (UTC).
         resets_at: Timestamp,
         /// Seconds until `resets_at`.
         seconds: u32,
     },
 }
 
-/// Returns the job of an organization's idempotency key, with the digest of its request.
+/// Returns the job for an organization's idempotency key, with its request's digest.
 pub async fn repeated(
     db: impl sqlx::PgExecutor<'_>,
     org_id: &OrgId,
@@ -114,10 +114,10 @@ pub enum IfLocked {
     Wait,
 }
 
-/// The results of a transaction that stores jobs.
+/// The results from a transaction that stores jobs.
 #[derive(Default)]
 pub struct Stored {
-    /// The result of each job, in the same order; `None` for those that were left out, see
+    /// Each job's result, in the same order; `None` for those that were left out, see
     /// [`IfLocked::Skip`].
     pub results: Vec<Option<Submitted>>,
     /// The notifications that the transaction recorded as sent. The caller sends them.
@@ -125,8 +125,8 @@ pub struct Stored {
 }
 
 /// Stores jobs and their charges in one transaction, and records predictions that are about to be
-/// written. With `notifies`, it records a notification of
-/// each job, so that no dispatcher needs to pick it.
+/// written. With `notifies`, it records a notification for each job,
+/// so that no dispatcher needs to pick it.
 ///
 /// The jobs must belong to one organization with [`IfLocked::Wait`], and a job that
 /// [`needs_own_transaction`](NewJob::needs_own_transaction) must be the only one.
@@ -140,7 +140,7 @@ pub async fn submit(
     org_ids.sort_unstable();
     org_ids.dedup();
     let mut db = db.begin().await?;
-    // Changes of an upload lock it before the storage of its organization. So must this.
+    // Upload changes lock it before its organization's storage. So must this.
     let upload_is_usable = match jobs {
         [job] => lock_upload(&mut db, job).await?,
         _ => true,
@@ -195,19 +195,19 @@ pub async fn submit(
     })
 }
 
-/// The state of a transaction that stores jobs.
+/// The state in a transaction that stores jobs.
 struct Batch<'a> {
-    /// `false` if the upload of the only job was deleted or has expired.
+    /// `false` if the only job's upload was deleted or has expired.
     upload_is_usable: bool,
     /// The organizations whose rows are locked.
     orgs: HashMap<OrgId, UsedLimits>,
-    /// The jobs of idempotency keys, by organization and key, with the digests of their requests.
+    /// Idempotency keys' jobs, by organization and key, with their request digests.
     repeated: HashMap<(&'a str, &'a str), (JobId, Vec<u8>)>,
-    /// The indexes of accepted jobs, and the times of their submission.
+    /// Accepted jobs' indexes, and their submission times.
     accepted: Vec<(usize, Timestamp)>,
     /// The submissions whose predictions are about to be written.
     recorded: Vec<&'a NewJob>,
-    /// The holders of the allowance that the job uses, if it has a transaction of its own.
+    /// The holders whose allowance the job uses, if it has its own transaction.
     holders: Vec<String>,
 }
 
@@ -356,7 +356,7 @@ async fn lock_upload(db: &mut PgConnection, job: &NewJob) -> Result<bool> {
     }
 }
 
-/// Records that an accepted eval uses the allowance of its suite, if it has one. The allowance is
+/// Records that an accepted eval uses its suite's allowance, if it has one. The allowance is
 /// locked since the decision.
 async fn use_allowance(
     db: &mut PgConnection,
@@ -382,7 +382,7 @@ async fn use_allowance(
     .await
 }
 
-/// The rows of an organization that its submissions lock.
+/// An organization's rows that its submissions lock.
 struct LockedOrg {
     org_id: OrgId,
     last_created_at: Timestamp,
@@ -390,7 +390,7 @@ struct LockedOrg {
     bytes: i64,
 }
 
-/// Locks the submissions and the storage of the organizations, except those that are locked or
+/// Locks the organizations' submissions and storage, except those that are locked or
 /// have no such rows yet.
 ///
 /// The limits are read by separate statements afterwards, because a statement that locks rows may
@@ -460,7 +460,7 @@ async fn wait_for_lock(db: &mut PgConnection, org_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the locked organizations have used of their limits. Leaves those out whose month is
+/// Reads what the locked organizations have used from their limits. Leaves those out whose month is
 /// locked by another transaction.
 async fn read_limits(
     db: &mut PgConnection,
@@ -526,7 +526,7 @@ async fn read_limits(
     Ok(limits)
 }
 
-/// Returns the jobs that exist for the idempotency keys of these submissions, by organization and
+/// Returns the jobs that exist for these submissions' idempotency keys, by organization and
 /// key.
 async fn find_repeated<'a>(
     db: &mut PgConnection,
@@ -608,8 +608,8 @@ async fn accept_objects(
     Ok(job_ids)
 }
 
-/// Returns the number of active jobs of the organization, and the latest time at which the oldest
-/// of them finishes: all attempts that are left, each at its full length. Without active jobs that
+/// Returns the organization's active job count, and the latest time at which the oldest one
+/// finishes: all attempts that are left, each at its full length. Without active jobs that
 /// is now.
 async fn active(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, Timestamp)> {
     let row = sqlx::query!(

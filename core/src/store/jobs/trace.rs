@@ -8,45 +8,45 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
-/// The request of a job, and its trace.
+/// A job's request, and its trace.
 #[derive(Debug, Clone)]
 pub struct TraceRow {
-    /// The start of the request.
+    /// The request's start.
     pub requested_at: Timestamp,
-    /// The id of the trace, 32 hex digits.
+    /// The trace's id, 32 hex digits.
     pub trace_id: String,
-    /// The id of the client's span, 16 hex digits.
+    /// The client span's id, 16 hex digits.
     pub parent_span_id: Option<String>,
 }
 
 /// One attempt, as the worker measured it.
 #[derive(Debug, Clone)]
 pub struct AttemptRow {
-    /// The number of the attempt, from 1.
+    /// The attempt's number, from 1.
     pub attempt: i32,
-    /// The start of the attempt.
+    /// The attempt's start.
     pub started_at: Timestamp,
-    /// The end of the attempt. `None` while it is running.
+    /// The attempt's end. `None` while it is running.
     pub ended_at: Option<Timestamp>,
-    /// The outcome of the attempt. `None` while it is running.
+    /// The attempt's outcome. `None` while it is running.
     pub outcome: Option<String>,
-    /// The phases of the attempt. `None` if the worker has not reported them, for example because
+    /// The attempt's phases. `None` if the worker has not reported them, for example because
     /// it died.
     pub phases: Option<Json<Vec<PhaseRow>>>,
 }
 
-/// A phase of an attempt, as offsets from its start in microseconds.
+/// An attempt's phase, as offsets from its start in microseconds.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PhaseRow {
-    /// The name of the phase.
+    /// The phase's name.
     pub name: String,
-    /// Microseconds until the start of the phase.
+    /// Microseconds until the phase starts.
     pub start_us: i64,
-    /// Microseconds until the end of the phase.
+    /// Microseconds until the phase ends.
     pub end_us: i64,
 }
 
-/// Returns the request and the trace of a job of the organization.
+/// Returns the request and the trace for an organization's job.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -71,7 +71,7 @@ pub async fn find(
     Ok(row)
 }
 
-/// Returns the attempts of a job of the organization, in order.
+/// Returns the attempts of an organization's job, in order.
 pub async fn attempts(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,

@@ -1,4 +1,4 @@
-//! Statements of an attempt. The attempt number is the fencing token: every write of an attempt is
+//! An attempt's statements. The attempt number is the fencing token: every write by an attempt is
 //! conditional on it.
 //!
 //! They change jobs by their ids. `status || ''` keeps the planner from scanning an index on the
@@ -37,11 +37,11 @@ const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// among all waiting jobs.
 const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The wait after the first attempt of a job. Each further wait is longer by
+/// The wait after a job's first attempt. Each further wait is longer by
 /// `RETRY_DELAY_FACTOR`.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The ratio of two consecutive waits.
+/// The ratio between consecutive waits.
 const RETRY_DELAY_FACTOR: f64 = 8.0;
 
 /// A job claimed by a worker.
@@ -49,60 +49,60 @@ const RETRY_DELAY_FACTOR: f64 = 8.0;
 pub struct Claim {
     /// The job's id.
     pub job_id: JobId,
-    /// The organization of the job.
+    /// The job's organization.
     pub org_id: OrgId,
-    /// The number of this attempt, which fences all its writes.
+    /// This attempt's number, which fences all its writes.
     pub attempt: i32,
     /// The work.
     pub task: ClaimedTask,
     /// The predictions or sequences, if they are stored with the job.
     pub body: Option<Vec<u8>>,
-    /// The object key of other inline predictions or sequences.
+    /// The object key for other inline predictions or sequences.
     pub input_key: Option<String>,
     /// The upload, if the predictions or sequences are not inline.
     pub upload_id: Option<UploadId>,
-    /// Number of predictions or sequences.
+    /// Prediction or sequence count.
     pub n_submitted: i64,
-    /// The time of the submission.
+    /// The submission's time.
     pub created_at: Timestamp,
-    /// The start of the current wait: the submission, or the end of the last attempt.
+    /// The start of the current wait: the submission, or the last attempt's end.
     pub waited_since: Timestamp,
-    /// The start of this attempt, by the database's clock.
+    /// This attempt's start, by the database's clock.
     pub started_at: Timestamp,
-    /// The id of the job's trace, 32 hex digits.
+    /// The job trace's id, 32 hex digits.
     pub trace_id: String,
-    /// The id of the span that stored the job, 16 hex digits. `None` if the trace is not exported.
+    /// The span id that stored the job, 16 hex digits. `None` if the trace is not exported.
     pub span_id: Option<String>,
-    /// The holders of the allowances that the submission uses, sorted.
+    /// The holders whose allowances the submission uses, sorted.
     pub holders: Vec<String>,
 }
 
-/// The work of a claimed job.
+/// A claimed job's work.
 #[derive(Debug, Clone)]
 pub enum ClaimedTask {
-    /// To score predictions for this version of a suite.
+    /// To score predictions for this suite version.
     Eval(SuiteVersion),
     /// To rank items for sequences.
     Predict(Box<ClaimedPrediction>),
 }
 
-/// The work of a claimed prediction job.
+/// A claimed prediction job's work.
 #[derive(Debug, Clone)]
 pub struct ClaimedPrediction {
     /// The model.
     pub model: ServedModel,
     /// The options of the operation.
     pub options: PredictOptions,
-    /// The version of the suite whose items are the input, if there is one.
+    /// The suite version whose items are the input, if there is one.
     pub suite: Option<SuiteVersion>,
-    /// The id of the upload that the output becomes.
+    /// The upload id that the output becomes.
     pub output_upload_id: UploadId,
     /// The eval that waits for the output.
     pub eval_job_id: Option<JobId>,
 }
 
 impl Claim {
-    /// Returns the type of the job.
+    /// Returns the job's type.
     pub const fn job_type(&self) -> JobType {
         match self.task {
             ClaimedTask::Eval(_) => JobType::Eval,
@@ -110,7 +110,7 @@ impl Claim {
         }
     }
 
-    /// Returns the suite of an eval.
+    /// Returns an eval's suite.
     ///
     /// # Errors
     /// If the job is not an eval.
@@ -121,7 +121,7 @@ impl Claim {
         }
     }
 
-    /// Returns the context of the span that stored the job.
+    /// Returns the context for the span that stored the job.
     pub fn span_context(&self) -> Option<SpanContext> {
         SpanContext::read(&self.trace_id, self.span_id.as_deref()?)
     }
@@ -147,9 +147,9 @@ pub async fn claim_all(
     claim_jobs(db, worker_id, Some(&job_ids)).await
 }
 
-/// Claims the longest-waiting job of those whose notification was sent at least
+/// Claims the longest-waiting job among those whose notification was sent at least
 /// `NOTIFICATION_TIMEOUT` ago. If no dispatcher could send notifications within `NOTIFIER_TIMEOUT`,
-/// claims the longest-waiting job of all.
+/// claims the longest-waiting job overall.
 pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
     let claims = claim_jobs(db, worker_id, None).await?;
     Ok(claims.into_iter().next())
@@ -363,15 +363,15 @@ pub async fn owns_job(db: impl PgExecutor<'_>, claim: &Claim, progress: f64) -> 
     Ok(owns)
 }
 
-/// The format of an upload.
+/// An upload's format.
 pub struct UploadForm {
-    /// The format of the predictions.
+    /// The prediction format.
     pub content_type: ContentType,
-    /// The compression of the predictions.
+    /// The predictions' compression.
     pub content_encoding: ContentEncoding,
 }
 
-/// Returns the format of an upload, and its parts by number.
+/// Returns an upload's format, and its parts by number.
 pub async fn upload(
     db: &PgPool,
     org_id: &OrgId,
@@ -395,38 +395,38 @@ pub async fn upload(
     Ok((form, upload::part_objects(db, org_id, upload_id).await?))
 }
 
-/// A phase of an attempt, as offsets from its start in microseconds.
+/// An attempt's phase, as offsets from its start in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Phase {
-    /// The name of the phase.
+    /// The phase's name.
     pub name: &'static str,
-    /// Microseconds until the start of the phase.
+    /// Microseconds until the phase starts.
     pub start_us: i64,
-    /// Microseconds until the end of the phase.
+    /// Microseconds until the phase ends.
     pub end_us: i64,
 }
 
-/// The disclosed result of an attempt.
+/// An attempt's disclosed result.
 #[derive(Debug, Clone)]
 pub struct SuccessfulAttempt {
     /// The job's id.
     pub job_id: JobId,
-    /// The number of the attempt.
+    /// The attempt's number.
     pub attempt: i32,
     /// The result.
     pub result: EvalResult,
     /// The item scores, if they are stored.
     pub item_scores: Option<ItemScoresIn>,
-    /// The phases of the attempt.
+    /// The attempt's phases.
     pub phases: Vec<Phase>,
     /// The parts of the job's receipt that the database does not have.
     pub receipt: NewReceipt,
 }
 
-/// Finishes jobs with their disclosed results, and stores the statements of their receipts. Returns
+/// Finishes jobs with their disclosed results, and stores their receipts' statements. Returns
 /// `false` for each attempt that is no longer the job's current one, and writes nothing for it.
 ///
-/// The number of a submission is the largest of those of its holders: each holder counts its scored
+/// A submission's number is the largest among its holders': each holder counts its scored
 /// submissions to the suite's version.
 pub async fn succeed_all(
     db: impl PgExecutor<'_>,
@@ -686,7 +686,7 @@ pub async fn succeed_all(
         .collect())
 }
 
-/// Finishes a job with the figures of its open items, and stores those of the sealed ones where
+/// Finishes a job with its open items' figures, and stores the sealed ones' where
 /// only workers can read them. Returns `false`, and writes nothing, if the attempt is no longer the
 /// job's current one.
 pub async fn succeed_with_sealed(
@@ -742,21 +742,21 @@ pub async fn succeed_with_sealed(
     Ok(done)
 }
 
-/// A part of the output of a prediction job.
+/// A prediction job output's part.
 #[derive(Debug, Clone)]
 pub struct OutputPart {
-    /// The object of the part.
+    /// The part's object.
     pub object: PartObject,
     /// The SHA-256 of the part, 64 lower-case hex digits.
     pub sha256: String,
 }
 
-/// The output of a prediction job, which is written completely.
+/// A prediction job's output, which is written completely.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Its parts, in the order of their numbers.
+    /// Its parts, in number order.
     pub parts: Vec<OutputPart>,
-    /// The digest of its predictions, which identifies it as a submission.
+    /// Its prediction digest, which identifies it as a submission.
     pub digest: [u8; 32],
 }
 
@@ -797,7 +797,7 @@ pub async fn succeed_prediction(
         return Ok(false);
     };
     let result = result(expires_at);
-    // Before the output, which locks the storage of the organization: submissions lock their usage
+    // Before the output, which locks the organization's storage: submissions lock their usage
     // first, too.
     if result.n_failed > 0 {
         usage::refund_predict_items(
@@ -843,7 +843,7 @@ pub async fn succeed_prediction(
     Ok(true)
 }
 
-/// Stores the output of a prediction job as an upload.
+/// Stores a prediction job's output as an upload.
 async fn insert_output(
     db: &mut PgConnection,
     claim: &Claim,
@@ -1021,7 +1021,7 @@ pub async fn requeue(
     Ok(done.rows_affected() == 1)
 }
 
-/// Returns the places of the sequence in the items of a suite's version.
+/// Returns the sequence's places in a suite version's items.
 ///
 /// # Errors
 /// If the suite is not about sequences.
@@ -1047,17 +1047,17 @@ pub async fn sequence_paths(
         .ok_or_else(|| Error::internal("the suite of a prediction job is not about sequences"))
 }
 
-/// The properties of a suite's version that a worker needs.
+/// A suite version's properties that a worker needs.
 pub struct SuiteScoring {
-    /// The rules of scoring and disclosure.
+    /// The scoring and disclosure rules.
     pub scoring: Scoring,
     /// Number of items, open and sealed.
     pub n_items: usize,
-    /// Number of sealed items.
+    /// Sealed item count.
     pub n_sealed: usize,
 }
 
-/// Returns the rules of scoring and disclosure of a suite's version.
+/// Returns a suite version's scoring and disclosure rules.
 pub async fn scoring(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -1105,13 +1105,13 @@ pub async fn scoring(
     })
 }
 
-/// The longest wait for the next row of answers. All jobs of the suite in the process wait for the
+/// The longest wait for the next answer row. All the suite's jobs in the process wait for the
 /// answers, so a connection that is dead without having been closed must not block them until their
 /// time limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads the answers of a suite's version in the order of publication, and calls `each` with every
-/// one of them and with whether its item is sealed.
+/// Reads a suite version's answers in publication order, and calls `each` with every answer and
+/// with whether its item is sealed.
 pub async fn answers(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,

@@ -1,4 +1,4 @@
-//! Models of the catalog. An organization sees the platform's models and its own; of two with the
+//! Catalog models. An organization sees the platform's models and its own; of two with the
 //! same id, its own.
 
 use sqlx::PgExecutor;
@@ -48,7 +48,7 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ModelFi
     Ok(cards.into_iter().map(|Json(card)| card).collect())
 }
 
-/// Returns a version of a model that an organization sees: the given one, or the one published
+/// Returns a model version that an organization sees: the given one, or the one published
 /// last.
 pub async fn find(
     db: impl PgExecutor<'_>,
@@ -105,7 +105,7 @@ pub async fn is_visible(
     Ok(visible)
 }
 
-/// Stores a version of one of the platform's models. Returns `false` if it exists already.
+/// Stores a version for a platform model. Returns `false` if it exists already.
 pub async fn insert(db: impl PgExecutor<'_>, version: &ServedVersion) -> Result<bool> {
     let ServedVersion { file, package } = version;
     let done = sqlx::query!(
@@ -124,7 +124,7 @@ pub async fn insert(db: impl PgExecutor<'_>, version: &ServedVersion) -> Result<
     Ok(done.rows_affected() == 1)
 }
 
-/// Stores a version of a model that only one organization sees. Returns `false` if it exists
+/// Stores a model version that only one organization sees. Returns `false` if it exists
 /// already.
 pub async fn insert_own(
     db: impl PgExecutor<'_>,
@@ -149,7 +149,7 @@ pub async fn insert_own(
     Ok(done.rows_affected() == 1)
 }
 
-/// Returns a published version of one of the platform's models.
+/// Returns a platform model's published version.
 pub async fn version(
     db: impl PgExecutor<'_>,
     id: &str,
@@ -175,7 +175,7 @@ pub async fn version(
     }))
 }
 
-/// Returns a published version of a model that only one organization sees.
+/// Returns the published version for a model that only one organization sees.
 pub async fn own_version(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,

@@ -1,4 +1,4 @@
-//! The catalog of models, and the charges of their calls.
+//! The model catalog, and what model calls are charged.
 
 pub mod catalog;
 pub mod serving;

@@ -1,5 +1,5 @@
-//! The charges of synchronous serving requests. Units are charged before the engine is called, and
-//! refunded if the request has no result.
+//! Charges for synchronous serving requests. Units are charged before the engine is called,
+//! and refunded if the request has no result.
 
 use sqlx::PgExecutor;
 
@@ -10,23 +10,23 @@ use crate::model::serving::Units;
 use crate::model::timestamp::Timestamp;
 use crate::store::{Connection as _, PgConnection, now, usage};
 
-/// The hours for which the charge of an idempotency key is stored.
+/// The hours for which an idempotency key's charge is stored.
 pub const KEY_HOURS: i32 = 24;
 
-/// The number of repetitions with a result that the charge of an idempotency key covers: enough for
-/// lost responses. Each is computed again, so more of them would be work that nobody pays.
+/// The number of repetitions with a result that an idempotency key's charge covers: enough for
+/// lost responses. Each is computed again, so more would be work that nobody pays.
 pub const FREE_REPETITIONS: i32 = 2;
 
 /// A charge to a month.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
-    /// The start of the month (UTC).
+    /// The month's start (UTC).
     pub period_start: Timestamp,
     /// The units.
     pub units: Units,
 }
 
-/// The result of a charge.
+/// A charge's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Charged {
     /// The units were charged.
@@ -36,11 +36,11 @@ pub enum Charged {
         /// The earlier request was the same.
         is_same: bool,
     },
-    /// The organization does not see the expected version of the model any more.
+    /// The organization does not see the model's expected version any more.
     ModelChanged,
     /// The units left for the month do not suffice.
     MonthFull {
-        /// The start of the next month (UTC).
+        /// The next month's start (UTC).
         resets_at: Timestamp,
         /// Seconds until `resets_at`.
         seconds: u32,
@@ -52,12 +52,12 @@ pub enum Charged {
 pub struct Key<'a> {
     /// The key.
     pub key: &'a str,
-    /// The digest of the request.
+    /// The request's digest.
     pub request_sha256: &'a [u8; 32],
 }
 
 /// Charges units to the current month, unless that exceeds `max`, or the organization does not see
-/// the expected version of a model.
+/// a model's expected version.
 pub async fn charge(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -152,7 +152,7 @@ pub async fn charge_once(
     expected: Option<&ExpectedModel<'_>>,
 ) -> Result<Charged> {
     let mut db = db.begin().await?;
-    // A key of the day before is not one any more, even if cleanup has not deleted it yet.
+    // The day before's key is not one any more, even if cleanup has not deleted it yet.
     let stored = sqlx::query!(
         "
         insert into serve_keys as k (org_id, idempotency_key, request_sha256, unit, units)
@@ -209,7 +209,7 @@ pub async fn charge_once(
     Ok(charged)
 }
 
-/// Records that a repeated request has a result, so that the charge of the first request is not
+/// Records that a repeated request has a result, so that the first request's charge is not
 /// refunded if that one fails. If it was refunded already, and after [`FREE_REPETITIONS`], charges the
 /// units again.
 ///
@@ -267,7 +267,7 @@ pub async fn charge_repeated(
     Ok(charged)
 }
 
-/// Deletes charges of idempotency keys after [`KEY_HOURS`].
+/// Deletes idempotency keys' charges after [`KEY_HOURS`].
 pub async fn delete_expired_keys(db: impl PgExecutor<'_>) -> Result<()> {
     sqlx::query!(
         "

@@ -1,4 +1,4 @@
-//! Migrations of the schema, and checks of the schema's state.
+//! Schema migrations, and checks on the schema's state.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -25,11 +25,11 @@ const LOCK_TIMEOUT: &str = "1500ms";
 /// The time for which a migration that is blocked by a lock is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The last migration of the baseline, the schema of the first release. Until that release, a change
+/// The baseline's last migration, the first release's schema. Until that release, a change
 /// edits the baseline in place, so databases from before the change do not match it.
 const LAST_OF_BASELINE: i64 = 10;
 
-/// Migrates the schema to this build's version, and returns the number of this build's migrations.
+/// Migrates the schema to this build's version, and returns this build's migration count.
 /// Safe to run repeatedly and concurrently.
 ///
 /// # Errors
@@ -75,19 +75,19 @@ pub async fn apply(pool: &PgPool, migrations: &Migrator) -> Result<()> {
 /// An index that is built concurrently: its name, and the statement that builds it.
 pub type Index = (&'static str, &'static str);
 
-/// Indexes of tables that are too large to be locked while an index is built. Without them, queries
-/// are slower but correct. The indexes of the baseline are in its migrations.
+/// Indexes on tables that are too large to be locked while an index is built. Without them, queries
+/// are slower but correct. The baseline's indexes are in its migrations.
 const INDEXES: [Index; 0] = [];
 
-/// The advisory lock of the process that builds indexes: the letters "index".
+/// The advisory lock for the process that builds indexes: the letters "index".
 const INDEXING: i64 = 0x69_6e_64_65_78;
 
 /// Builds the missing indexes. A migration cannot do that, because it is a transaction. Safe to run
 /// repeatedly and concurrently.
 pub async fn build_indexes(pool: &PgPool, indexes: &[Index]) -> Result<()> {
     let mut db = pool.connect_options().as_ref().clone().connect().await?;
-    // Polls instead of waiting in a statement, because building an index waits for the end of all
-    // earlier statements.
+    // Polls instead of waiting in a statement, because building an index waits until all earlier
+    // statements end.
     while !try_lock(&mut db, INDEXING).await? {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -129,7 +129,7 @@ fn is_lock_conflict(error: &MigrateError) -> bool {
         .is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
-/// Returns the number of this build's migrations that the database has not applied.
+/// Returns how many migrations in this build the database has not applied.
 pub async fn pending(pool: &PgPool) -> Result<usize> {
     let exists =
         sqlx::query_scalar!(r#"select to_regclass('_sqlx_migrations') is not null as "exists!""#)
@@ -147,7 +147,7 @@ pub async fn pending(pool: &PgPool) -> Result<usize> {
         .count())
 }
 
-/// Returns `true` if the role of this process could read gold answers. The API refuses to start
+/// Returns `true` if this process's role could read gold answers. The API refuses to start
 /// with such a role.
 pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     let may = sqlx::query_scalar!(
@@ -168,8 +168,8 @@ pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     Ok(may)
 }
 
-/// Returns `true` if the role of this process could read or change a table other than those of
-/// deliveries. The deliverer refuses to start with such a role.
+/// Returns `true` if this process's role could read or change a table other than the delivery
+/// tables. The deliverer refuses to start with such a role.
 pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
     let tables = [
         "webhooks",
@@ -180,8 +180,8 @@ pub async fn can_read_more_than_deliveries(pool: &PgPool) -> Result<bool> {
     can_use_more_than(pool, "assay_delivery", &tables).await
 }
 
-/// Returns `true` if the role of this process could read or change a table other than those of the
-/// receipt log. The process of the log refuses to start with such a role.
+/// Returns `true` if this process's role could read or change a table other than the receipt
+/// log's. The log's process refuses to start with such a role.
 pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
     let tables = [
         "receipts",
@@ -193,7 +193,7 @@ pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
     can_use_more_than(pool, "assay_log", &tables).await
 }
 
-/// Returns `true` if the role of this process has more rights than a role, or any right on a table
+/// Returns `true` if this process's role has more rights than a role, or any right on a table
 /// other than these.
 async fn can_use_more_than(pool: &PgPool, role: &str, tables: &[&str]) -> Result<bool> {
     let may = sqlx::query_scalar!(

@@ -1,5 +1,5 @@
 //! The operator's commands that suspend and delete organizations, revoke keys, end sessions and
-//! erase users. They run as the owner of the schema.
+//! erase users. They run as the schema's owner.
 
 pub mod migrations;
 
@@ -16,7 +16,7 @@ use crate::model::timestamp::Timestamp;
 use crate::model::validation::mailbox;
 use crate::store::{PgConnection, audit, event, org, usage};
 
-/// Records the start of a command, and returns the number of its log entry.
+/// Records a command's start, and returns its log entry's number.
 pub async fn log_start(
     db: impl PgExecutor<'_>,
     command: &str,
@@ -34,7 +34,7 @@ pub async fn log_start(
     Ok(id.fetch_one(db).await?)
 }
 
-/// Records the end of a command. `target` is the object of the command, if it was not known at the
+/// Records a command's end. `target` is the command's object, if it was not known at the
 /// start.
 pub async fn log_end(
     db: impl PgExecutor<'_>,
@@ -60,17 +60,17 @@ pub async fn log_end(
     Ok(())
 }
 
-/// The state of an organization that the operator can change.
+/// An organization's state that the operator can change.
 pub struct OrgState {
-    /// The time of the suspension, if it is suspended.
+    /// The suspension time, if it is suspended.
     pub suspended_at: Option<Timestamp>,
-    /// The time of the deletion, if it was deleted.
+    /// The deletion time, if it was deleted.
     pub deleted_at: Option<Timestamp>,
 }
 
 /// Locks an organization until the transaction ends, and waits for transactions that store
 /// something for it. Returns `None` if there is no such organization. The transaction must lock
-/// nothing else, because some of those transactions hold the organization's jobs.
+/// nothing else, because some such transactions hold the organization's jobs.
 pub async fn lock_org_and_writers(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -108,7 +108,7 @@ pub async fn lock_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Option<Or
     Ok(state.fetch_optional(db).await?)
 }
 
-/// Suspends an organization, and returns the time of its suspension. The caller holds the lock on
+/// Suspends an organization, and returns its suspension time. The caller holds the lock on
 /// it and its writers.
 pub async fn suspend(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
     let since = sqlx::query_scalar!(
@@ -123,7 +123,7 @@ pub async fn suspend(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp>
     Ok(since.fetch_one(db).await?)
 }
 
-/// Ends the suspension of an organization, and returns the number of its queued jobs. The caller
+/// Ends an organization's suspension, and returns its queued job count. The caller
 /// holds the lock on it.
 pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
     sqlx::query!(
@@ -132,8 +132,8 @@ pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
     )
     .execute(&mut *db)
     .await?;
-    // Workers may have consumed the notifications of these jobs without claiming them. The time of
-    // the suspension does not count as delay.
+    // Workers may have consumed these jobs' notifications without claiming them. The suspension
+    // time does not count as delay.
     let queued = sqlx::query!(
         "
         update jobs
@@ -148,7 +148,7 @@ pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
     Ok(queued.execute(db).await?.rows_affected())
 }
 
-/// Returns the numbers of queued and running jobs of an organization.
+/// Returns an organization's queued and running job counts.
 pub async fn active_jobs(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"
@@ -166,7 +166,7 @@ pub async fn active_jobs(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, 
     Ok((row.queued, row.running))
 }
 
-/// Numbers of the rows that the deletion of an organization affected.
+/// Row counts that an organization's deletion affected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Deleted {
     /// Jobs that were cancelled.
@@ -320,8 +320,8 @@ pub const ORG_TABLES: &[(&str, Erasure)] = &[
 
 /// Deletes an organization except for the rows that accounting needs: its months, its ledger, and
 /// its jobs without the callers' data and results. Deleting it again deletes the rows that are
-/// left. The organization is locked and marked as deleted. The API removes the objects of the
-/// artifact store later.
+/// left. The organization is locked and marked as deleted. The API removes the artifact store's
+/// objects later.
 pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted> {
     let org = org_id.as_str();
     let cancelled = sqlx::query!(
@@ -381,7 +381,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     })
 }
 
-/// Returns the organization of a key. Returns `None` if there is no such key.
+/// Returns a key's organization. Returns `None` if there is no such key.
 pub async fn org_of_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<OrgId>> {
     let org_id = sqlx::query_scalar!(
         r#"
@@ -395,7 +395,7 @@ pub async fn org_of_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<
     Ok(org_id.fetch_optional(db).await?)
 }
 
-/// Ends all live sessions of a user, and returns them.
+/// Ends all a user's live sessions, and returns them.
 pub async fn end_sessions(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<SessionId>> {
     let ended = sqlx::query_scalar!(
         r#"
@@ -447,7 +447,7 @@ pub struct SoleOwnership {
     pub name: String,
 }
 
-/// Locks the address, the organizations of its user, and the user, until the transaction ends.
+/// Locks the address, its user's organizations, and the user, until the transaction ends.
 /// Returns `None` if no user has the address.
 pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<UserId>> {
     org::lock_address(db, email).await?;
@@ -455,7 +455,7 @@ pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<User
     let Some(user_id) = found else {
         return Ok(None);
     };
-    // Organizations first, in the order of their ids, as in all transactions that lock both.
+    // Organizations first, in id order, as in all transactions that lock both.
     sqlx::query!(
         "
         /* all tenants: the operator erases a user in every organization */
@@ -505,16 +505,16 @@ pub async fn sole_ownerships(
     Ok(orgs.fetch_all(db).await?)
 }
 
-/// Numbers of the rows that the erasure of a user deleted.
+/// Row counts that a user's erasure deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Erased {
-    /// Memberships of the user.
+    /// The user's memberships.
     pub memberships: u64,
-    /// Sessions of the user.
+    /// The user's sessions.
     pub sessions: u64,
     /// Invites to the address.
     pub invites: u64,
-    /// Sign-in links of the address.
+    /// The address's sign-in links.
     pub sign_in_links: u64,
 }
 
@@ -540,7 +540,7 @@ impl Erased {
     }
 }
 
-/// Erases the sign-in links of an address. Must come first, because a sign-in locks its link before
+/// Erases an address's sign-in links. Must come first, because a sign-in locks its link before
 /// the address.
 pub async fn erase_links(db: &mut PgConnection, email: &str) -> Result<Erased> {
     let links = sqlx::query!("delete from sign_in_links where email = $1", email)
@@ -552,7 +552,7 @@ pub async fn erase_links(db: &mut PgConnection, email: &str) -> Result<Erased> {
     })
 }
 
-/// Erases the invites to an address and its count of emails.
+/// Erases the invites to an address and its email count.
 pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased> {
     let invites = sqlx::query!(
         "
@@ -584,9 +584,9 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
     })
 }
 
-/// Erases a user: deletes memberships, sessions and accounts of providers, and replaces the address by one that no mailbox
-/// has. Rows that the user created belong to organizations and keep the user's id. The caller holds
-/// the locks of [`lock_user`].
+/// Erases a user: deletes memberships, sessions and provider accounts, and replaces the address by one that no mailbox
+/// has. Rows that the user created belong to organizations and keep the user's id. The caller holds [`lock_user`]'s
+/// locks.
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
     let user = user_id.as_str();
     let orgs = sqlx::query_scalar!(

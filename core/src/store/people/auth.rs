@@ -1,4 +1,4 @@
-//! Sign-in links and sign-ins: the statements of one transaction, in the order of their use.
+//! Sign-in links and sign-ins: one transaction's statements, in the order in which they are used.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::model::timestamp::Timestamp;
 use crate::model::validation::mailbox;
 use crate::store::PgConnection;
 
-/// The largest number of live links of an address. A request beyond it sends no email: the live
-/// links outlast the wait until one of them expires, so that the mailbox always holds a link that
+/// An address's largest live link count. A request beyond it sends no email: the live
+/// links outlast the wait until one expires, so that the mailbox always holds a link that
 /// works.
 const LIVE_LINKS_MAX: i64 = 5;
 
@@ -28,13 +28,13 @@ const LINK_INTERVAL: Duration = Duration::from_secs(30);
 /// Days for which an expired link is stored.
 const EXPIRED_LINK_DAYS: i32 = 1;
 
-/// The largest number of invites and notices that are sent to an address in `NOTICES_WINDOW`.
+/// The largest invite count and notices that are sent to an address in `NOTICES_WINDOW`.
 const NOTICES_MAX: i64 = 5;
 
 /// The time over which invites and notices to an address are counted.
 const NOTICES_WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// The result of a request for a link.
+/// The result when a link is requested.
 pub struct Link {
     /// The time at which the link expires. Set even if the link is not sent.
     pub expires_at: Timestamp,
@@ -50,7 +50,7 @@ pub enum LinkMail {
     Link,
     /// An email with the link, which says that no other email follows before `next_at`.
     LastLink {
-        /// The earliest time of the next link.
+        /// The next link's earliest time.
         next_at: Timestamp,
     },
 }
@@ -194,9 +194,9 @@ pub async fn find_link(db: impl PgExecutor<'_>, token: &SecretHash) -> Result<Op
     Ok(link)
 }
 
-/// Counts an email to an address that another user can cause: an invite, or the notice of a key. The
-/// sub-addresses of a mailbox count together.
-/// Returns `false` if `NOTICES_MAX` were sent to it within `NOTICES_WINDOW`.
+/// Counts an email to an address that another user can cause: an invite, or a key's notice. A
+/// mailbox's sub-addresses count together. Returns `false` if `NOTICES_MAX` were sent to it within
+/// `NOTICES_WINDOW`.
 pub async fn count_notice(db: impl PgExecutor<'_>, email: &str) -> Result<bool> {
     // One statement: a concurrent one waits for the row and then sees the committed count.
     let done = sqlx::query!(
@@ -226,10 +226,10 @@ pub async fn count_notice(db: impl PgExecutor<'_>, email: &str) -> Result<bool> 
     Ok(done.rows_affected() == 1)
 }
 
-/// Uses a link, ends the other links of its address, and returns the address. Returns `None` if
+/// Uses a link, ends its address's other links, and returns the address. Returns `None` if
 /// there is no such link, or if it was used, ended or has expired.
 ///
-/// Ending the others makes room for the next email: the use of a link proves that the mailbox is
+/// Ending the others makes room for the next email: using a link proves that the mailbox is
 /// the user's.
 pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Option<String>> {
     let email = sqlx::query_scalar!(
@@ -244,7 +244,7 @@ pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Optio
     let Some(email) = email.fetch_optional(&mut *db).await? else {
         return Ok(None);
     };
-    // Two links of one address that are used at the same time would otherwise deadlock.
+    // Two links for one address that are used at the same time would otherwise deadlock.
     crate::store::lock_name(&mut *db, &lock_name(&email)).await?;
     let used = sqlx::query!(
         "
@@ -285,9 +285,9 @@ pub struct AcceptedInvite {
     pub is_new_member: bool,
 }
 
-/// Accepts the open invites of an address: its user becomes a member of each organization that
+/// Accepts an address's open invites: its user becomes a member of each organization that
 /// invited them. An existing membership does not change. A new membership is recorded as begun by
-/// an invite unless the organization owns the domain of the address.
+/// an invite unless the organization owns the address's domain.
 pub async fn accept_invites(
     db: &mut PgConnection,
     email: &str,
@@ -342,7 +342,7 @@ pub async fn accept_invites(
     Ok(accepted)
 }
 
-/// Makes a user a member of the organization that owns the domain of their address, if it lets
+/// Makes a user a member of the organization that owns their address's domain, if it lets
 /// users join by domain. A user whose membership an owner ended does not join again.
 pub async fn join_by_domain(
     db: &mut PgConnection,
@@ -377,8 +377,8 @@ pub async fn join_by_domain(
     Ok(joined)
 }
 
-/// Deletes sign-in links that expired more than `EXPIRED_LINK_DAYS` days ago, and expired counts
-/// of emails.
+/// Deletes sign-in links that expired more than `EXPIRED_LINK_DAYS` days ago, and expired email
+/// counts.
 pub async fn delete_expired(db: &mut PgConnection) -> Result<()> {
     sqlx::query!(
         "

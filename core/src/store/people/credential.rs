@@ -1,4 +1,4 @@
-//! Look-ups of credentials by the hash of their secret.
+//! Credential look-ups by their secret's hash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// The resolution of `last_used_at`: more frequent uses are not written.
+/// `last_used_at`'s resolution: more frequent uses are not written.
 const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
 
 /// The API key that a secret belongs to.
@@ -48,7 +48,7 @@ fn version(terms: &Terms) -> Option<&str> {
     terms.as_ref().map(|terms| terms.version.as_str())
 }
 
-/// Looks API keys up by the hashes of their secrets.
+/// Looks API keys up by their secret hashes.
 pub async fn keys(
     db: impl PgExecutor<'_>,
     hashes: &[SecretHash],
@@ -100,7 +100,7 @@ pub async fn keys(
         if let (true, Some(expired_at)) = (row.expired, row.expires_at) {
             return Some((hash, FoundKey::Expired { expired_at }));
         }
-        // A key acts as a member of its organization, whatever the role of the user who created it.
+        // A key acts as a member of its organization, whatever role the user who created it has.
         let org = Org {
             id: row.org_id,
             name: row.name,
@@ -143,7 +143,7 @@ pub struct FoundSession {
     pub stale: bool,
 }
 
-/// Looks a session up by the hash of its token. It resolves to the requested organization if its
+/// Looks a session up by its token's hash. It resolves to the requested organization if its
 /// user is a member of it. Without a requested organization it resolves to the one chosen last,
 /// otherwise to the oldest membership.
 ///
@@ -281,12 +281,12 @@ pub async fn session(
     }))
 }
 
-/// The current status of a credential that was valid when its request started.
+/// The current status for a credential that was valid when its request started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialStatus {
     /// The credential is valid.
     Valid {
-        /// The scopes of the key, or all for a session.
+        /// The key's scopes, or all for a session.
         scopes: Scopes,
     },
     /// The credential is valid, but its organization is suspended.
@@ -302,7 +302,7 @@ pub enum CredentialStatus {
     Invalid,
 }
 
-/// Returns the current status of a credential for this organization. Long responses check it again
+/// Returns a credential's current status for this organization. Long responses check it again
 /// while they are sent.
 pub async fn credential_status(
     db: impl PgExecutor<'_>,
@@ -356,7 +356,7 @@ pub async fn credential_status(
     })
 }
 
-/// Records a use of a key from a client address, if that is known.
+/// Records a key's use from a client address, if that is known.
 pub async fn touch_key(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,

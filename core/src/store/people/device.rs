@@ -18,15 +18,15 @@ const EXPIRED_DAYS: i32 = 1;
 
 /// A new login.
 pub struct NewDeviceLogin<'a> {
-    /// The id of the login.
+    /// The login's id.
     pub id: &'a DeviceLoginId,
-    /// The hash of the code with which the program polls.
+    /// The code's hash with which the program polls.
     pub device_code: &'a SecretHash,
     /// The code that the user confirms.
     pub user_code: &'a UserCode,
     /// The name that the program has given itself.
     pub client_name: &'a str,
-    /// The address of the program.
+    /// The program's address.
     pub address: &'a str,
 }
 
@@ -70,7 +70,7 @@ pub async fn insert(
     Ok(expires_at)
 }
 
-/// A row of `device_logins`.
+/// A `device_logins` row.
 struct Row {
     id: DeviceLoginId,
     client_name: String,
@@ -168,7 +168,7 @@ macro_rules! select_login {
     };
 }
 
-/// Returns the login of a user code with the time of the database, or `None` if there is none.
+/// Returns the login for a user code with the database's time, or `None` if there is none.
 pub async fn find(
     db: &mut PgConnection,
     user_code: &UserCode,
@@ -178,8 +178,8 @@ pub async fn find(
     with_time(row.fetch_optional(&mut *db).await?, db).await
 }
 
-/// Locks the login of a device code until the transaction ends. Returns the login and the time of
-/// the database after the lock, or `None` if there is none.
+/// Locks a device code's login until the transaction ends. Returns the login and the database's
+/// time after the lock, or `None` if there is none.
 pub async fn lock_polled(
     db: &mut PgConnection,
     device_code: &SecretHash,
@@ -194,7 +194,7 @@ pub async fn lock_polled(
     with_time(row.fetch_optional(&mut *db).await?, db).await
 }
 
-/// Locks the login of a user code as [`lock_polled`] does.
+/// Locks the login for a user code as [`lock_polled`] does.
 async fn lock_decided(
     db: &mut PgConnection,
     user_code: &UserCode,
@@ -210,7 +210,7 @@ async fn lock_decided(
     with_time(row.fetch_optional(&mut *db).await?, db).await
 }
 
-/// Adds the time of the database. It is a second statement, because the first one may have waited
+/// Adds the database's time. It is a second statement, because the first one may have waited
 /// for the lock.
 async fn with_time(
     row: Option<Row>,
@@ -233,7 +233,7 @@ pub async fn record_poll(db: impl PgExecutor<'_>, id: &DeviceLoginId) -> Result<
     Ok(())
 }
 
-/// The decision of a user about a login.
+/// A user's decision about a login.
 #[derive(Debug, Clone, Copy)]
 pub enum Decision<'a> {
     /// The next poll creates a key.
@@ -242,7 +242,7 @@ pub enum Decision<'a> {
     Deny,
 }
 
-/// The result of a decision.
+/// A decision's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decided {
     /// The login is approved or denied now.
@@ -253,7 +253,7 @@ pub enum Decided {
     Missing,
 }
 
-/// Approves or denies a login, once, and records an approval in the audit log of the organization.
+/// Approves or denies a login, once, and records an approval in the organization's audit log.
 /// The state is checked here, because the check is exact only while the login is locked.
 pub async fn decide(
     db: &mut PgConnection,
@@ -331,7 +331,7 @@ async fn approve(
     audit::record(db, org_id, actor, &[granted]).await
 }
 
-/// Returns `true` if a user may create keys of an organization: they are a member or owner, and it
+/// Returns `true` if a user may create an organization's keys: they are a member or owner, and it
 /// is not suspended.
 pub async fn may_create_keys(
     db: impl PgExecutor<'_>,

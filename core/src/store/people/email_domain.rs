@@ -11,7 +11,7 @@ use crate::model::ids::{OrgId, UserId};
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, unique_violation};
 
-/// Returns a page of the verified domains of an organization, by name.
+/// Returns a page with an organization's verified domains, by name.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -97,7 +97,7 @@ pub async fn claim(
     Ok(claim)
 }
 
-/// The status of a domain claim.
+/// A domain claim's status.
 pub enum ClaimStatus {
     /// Not verified yet. Carries the token that the record must have.
     Pending(String),
@@ -107,12 +107,12 @@ pub enum ClaimStatus {
         domain: ClaimedDomain,
         /// The value that the DNS record must have.
         token: String,
-        /// The number of consecutive checks that did not find the record.
+        /// Consecutive checks that did not find the record.
         misses: i32,
     },
 }
 
-/// Returns the organization's claim of a domain, or `None` if there is none or it has expired.
+/// Returns the organization's claim to a domain, or `None` if there is none or it has expired.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -186,7 +186,7 @@ pub async fn other_holder(
     Ok(holder.fetch_optional(db).await?)
 }
 
-/// Removes the verified claim of an organization whose record is gone. A claim with a newer token
+/// Removes the verified claim by an organization whose record is gone. A claim with a newer token
 /// stays: then `false` is returned.
 pub async fn remove_verified(
     db: &mut PgConnection,
@@ -237,7 +237,7 @@ pub enum Verified {
     Gone,
 }
 
-/// Records that a claim with this token was proved. Proving it again resets the count of misses.
+/// Records that a claim with this token was proved. Proving it again resets the miss count.
 pub async fn verify(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -277,7 +277,7 @@ pub async fn verify(
     }
 }
 
-/// Sets whether users with an address of the domain become members. Returns the domain, and whether
+/// Sets whether users with an address in the domain become members. Returns the domain, and whether
 /// they became members before. Returns `None` if the
 /// organization has no such verified domain, or if its record was missing too often for `auto_join`
 /// to be enabled.
@@ -358,7 +358,7 @@ pub struct DueCheck {
     pub domain: String,
     /// The value that the DNS record must have.
     pub token: String,
-    /// The end of the lease. It also fences the result of the check.
+    /// The lease's end. It also fences the check's result.
     pub lease: Timestamp,
 }
 
@@ -395,7 +395,7 @@ pub async fn lease_due(db: impl PgExecutor<'_>, days: i32, limit: i64) -> Result
     Ok(due.fetch_all(db).await?)
 }
 
-/// Records whether the record was found. Returns the number of consecutive misses, and whether this
+/// Records whether the record was found. Returns the consecutive miss count, and whether this
 /// check disabled `auto_join`. Returns `None` if the lease has expired or the claim is gone.
 pub async fn record_check(
     db: impl PgExecutor<'_>,

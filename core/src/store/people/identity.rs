@@ -1,4 +1,4 @@
-//! Accounts of OpenID Connect providers, and the users who sign in with them.
+//! Accounts at OpenID Connect providers, and the users who sign in with them.
 
 use sqlx::PgExecutor;
 
@@ -11,11 +11,11 @@ use crate::model::timestamp::Timestamp;
 pub struct IdentifiedUser {
     /// The id of the user.
     pub id: UserId,
-    /// The address of the user, which can differ from that of the account.
+    /// The user's address, which can differ from the account's.
     pub email: String,
 }
 
-/// Returns the user who is linked to an account, and records the use of the account.
+/// Returns the user who is linked to an account, and records the account's use.
 pub async fn user(db: impl PgExecutor<'_>, identity: &Identity) -> Result<Option<IdentifiedUser>> {
     let user = sqlx::query_as!(
         IdentifiedUser,
@@ -59,7 +59,7 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Li
     Ok(accounts)
 }
 
-/// Removes an account of a user. Idempotent.
+/// Removes a user's account. Idempotent.
 pub async fn unlink(
     db: impl PgExecutor<'_>,
     user_id: &UserId,

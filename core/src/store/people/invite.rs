@@ -1,4 +1,4 @@
-//! Invites to an organization, and the limits of their number.
+//! Invites to an organization, and the limits on their number.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, lock_name, unique_violation};
 
-/// Returns a page of the invites of an organization, newest first.
+/// Returns a page with an organization's invites, newest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Invite>> {
     let invites = sqlx::query_as!(
         Invite,
@@ -44,8 +44,8 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
     Ok(invites)
 }
 
-/// Locks the creation of invites of the organization until the transaction ends, and returns the
-/// number of its open invites.
+/// Locks creating invites for the organization until the transaction ends, and returns its open
+/// invite count.
 pub async fn lock_open(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('invites of ' || $1, 0))",
@@ -72,13 +72,13 @@ pub async fn lock_open(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
     Ok(open)
 }
 
-/// The columns of a new invite.
+/// A new invite's columns.
 pub struct NewInvite<'a> {
     /// The invite's id, made by the caller.
     pub id: &'a InviteId,
     /// The invited address, normalized.
     pub email: &'a str,
-    /// The role of the future member.
+    /// The future member's role.
     pub role: Role,
     /// The user who invites.
     pub invited_by: &'a UserId,
@@ -109,23 +109,23 @@ pub const LIFETIME_DAYS: i32 = 14;
 /// The time over which invites are counted for the daily limit.
 const DAILY_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The use of the daily limit of invites.
+/// The used part of the daily invite limit.
 pub struct DailyInvites {
-    /// The largest number of invites in 24 hours.
+    /// The largest invite count in 24 hours.
     pub max: i64,
-    /// Invites of the last 24 hours.
+    /// Invites in the last 24 hours.
     pub used: i64,
-    /// The time at which the oldest of them stops counting, or now if there is none.
+    /// The time at which the oldest one stops counting, or now if there is none.
     pub resets_at: Timestamp,
     /// Seconds until `resets_at`.
     pub seconds: i32,
 }
 
-/// The largest number of invites in 24 hours: on the plan `free`, on `free` with a verified domain,
+/// The largest invite count in 24 hours: on the plan `free`, on `free` with a verified domain,
 /// and on other plans.
 const INVITES_PER_DAY: [i64; 3] = [20, 200, 1_000];
 
-/// Counts the invites of the last 24 hours, and locks the count until the transaction ends. An
+/// Counts the invites in the last 24 hours, and locks the count until the transaction ends. An
 /// organization on the plan `free` without a verified domain shares its limit with those that the
 /// same user created.
 pub async fn lock_daily(db: &mut PgConnection, org_id: &OrgId) -> Result<DailyInvites> {
@@ -251,7 +251,7 @@ pub async fn insert(
     }
 }
 
-/// Revokes an invite. Idempotent: the first time of revocation stays. Returns `None` if there is no
+/// Revokes an invite. Idempotent: the first revocation time stays. Returns `None` if there is no
 /// such invite, or if it was accepted.
 pub async fn revoke(
     db: impl PgExecutor<'_>,
@@ -289,7 +289,7 @@ pub async fn revoke(
 }
 
 /// Revokes the open invites that a member created and those to the member's own address, because
-/// the member could return by any of them. Returns them, with the time.
+/// the member could return by any. Returns them, with the time.
 pub async fn revoke_of_member(
     db: &mut PgConnection,
     org_id: &OrgId,

@@ -1,4 +1,4 @@
-//! API keys of an organization.
+//! An organization's API keys.
 
 use sqlx::PgExecutor;
 
@@ -38,7 +38,7 @@ macro_rules! query_keys {
     };
 }
 
-/// Returns a key of an organization, also a revoked one.
+/// Returns an organization's key, also a revoked one.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -61,7 +61,7 @@ pub async fn find(
     Ok(key)
 }
 
-/// Returns a page of the keys of an organization, newest first.
+/// Returns a page with an organization's keys, newest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {
     let keys = query_keys!(
         r#"
@@ -84,15 +84,15 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
     Ok(keys)
 }
 
-/// The live keys of an organization at a time.
+/// An organization's live keys at a time.
 pub struct LiveKeys {
-    /// The number of keys that are neither revoked nor expired.
+    /// Keys that are neither revoked nor expired.
     pub count: i64,
-    /// The time of the database.
+    /// The database's time.
     pub now: Timestamp,
 }
 
-/// Locks the creation of keys of the organization until the transaction ends, and returns its live
+/// Locks creating keys for the organization until the transaction ends, and returns its live
 /// keys.
 pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<LiveKeys> {
     sqlx::query!(
@@ -106,7 +106,7 @@ pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<LiveKeys
     live(db, org_id).await
 }
 
-/// Returns the live keys of the organization.
+/// Returns the organization's live keys.
 pub async fn live(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<LiveKeys> {
     let live = sqlx::query_as!(
         LiveKeys,
@@ -126,7 +126,7 @@ pub async fn live(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<LiveKeys> {
     Ok(live)
 }
 
-/// Stores a new key, of which only the prefix and the hash are stored.
+/// Stores a new key; only the prefix and the hash are stored.
 pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Result<ApiKey> {
     let hash = new.secret.hash();
     let key = query_keys!(
@@ -161,7 +161,7 @@ pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Re
     Ok(key)
 }
 
-/// Stores a new key, with its entry of the audit log and its event.
+/// Stores a new key, with its audit log entry and its event.
 pub async fn create(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -178,7 +178,7 @@ pub async fn create(
     Ok(key)
 }
 
-/// Revokes a key, with its entry of the audit log and its event. Revoking it again changes nothing.
+/// Revokes a key, with its audit log entry and its event. Revoking it again changes nothing.
 /// Returns `None` if the organization has no such key.
 pub async fn revoke(
     db: &mut PgConnection,
@@ -204,7 +204,7 @@ pub async fn revoke(
     Ok(Some(key))
 }
 
-/// Locks a key until the transaction ends. Returns the key and the time of the database after the
+/// Locks a key until the transaction ends. Returns the key and the database's time after the
 /// lock, or `None` if the organization has no such key.
 pub async fn lock(
     db: &mut PgConnection,
@@ -273,12 +273,12 @@ pub async fn update(
     Ok(key)
 }
 
-/// The numbers of days before the expiry of a key at which notices are sent.
+/// The days before a key's expiry at which notices are sent.
 const NOTICE_DAYS: [i32; 3] = [14, 7, 1];
 
-/// Records that notices of expiring keys are sent, and returns these keys; at most `limit`. A notice
-/// is sent once, and only if its day came after the creation of the key. Keys that were replaced or
-/// revoked have none.
+/// Records that notices about expiring keys are sent, and returns these keys; at most `limit`. A
+/// notice is sent once, and only if its day came after the key's creation. Keys that were replaced
+/// or revoked have none.
 pub async fn take_expiring(db: &mut PgConnection, limit: i64) -> Result<Vec<(OrgId, KeyId)>> {
     let rows = sqlx::query!(
         r#"
@@ -320,8 +320,8 @@ pub async fn take_expiring(db: &mut PgConnection, limit: i64) -> Result<Vec<(Org
     Ok(keys.collect())
 }
 
-/// Returns the addresses that get the notices of keys: those of the owners of the organization, and
-/// those of the creators of the keys that are members.
+/// Returns the addresses that get key notices: the organization's owners', and those of the keys'
+/// creators who are members.
 pub async fn notified_addresses(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,

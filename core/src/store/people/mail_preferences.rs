@@ -9,13 +9,13 @@ use crate::model::ids::{JobId, OrgId, UserId};
 use crate::model::mail_preferences::{FinishedJob, JobMails, MailPreferences, News};
 use crate::store::PgConnection;
 
-/// Minutes between two looks for events of a user.
+/// Minutes between two looks for a user's events.
 const ROUND_MINUTES: i32 = 1;
 
 /// Minutes between two emails to a user. Events in between are reported together.
 const PAUSE_MINUTES: i32 = 10;
 
-/// Maximum number of events that an email reports.
+/// The most events that an email reports.
 const EVENTS_MAX: usize = 50;
 
 /// Returns the emails that a user has turned on.
@@ -61,11 +61,11 @@ pub async fn set(
     Ok(())
 }
 
-/// Takes the news of at most `limit` users who are due, so that no other process reports them.
-/// Returns them with the number of these users.
+/// Takes the news for at most `limit` users who are due, so that no other process reports them.
+/// Returns them with the user count.
 ///
-/// As in the feed of events, an event is taken only when no transaction that began before it is
-/// open. Events of suspended organizations, and of those that have only invited the user, are not
+/// As in the event feed, an event is taken only when no transaction that began before it is
+/// open. Events in suspended organizations, and in those that have only invited the user, are not
 /// reported later either.
 pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, usize)> {
     let rows = sqlx::query!(

@@ -11,10 +11,10 @@ use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// The largest number of organizations that are listed for a user.
+/// The most organizations that are listed for a user.
 pub const LISTED_MAX: i64 = 200;
 
-/// Returns the organizations of a user, the oldest membership first; at most [`LISTED_MAX`].
+/// Returns a user's organizations, the oldest membership first; at most [`LISTED_MAX`].
 pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
     let orgs = sqlx::query_as!(
         Org,
@@ -41,7 +41,7 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Or
     Ok(orgs)
 }
 
-/// The largest number of organizations in an error that asks the user to choose one.
+/// The largest organization count in an error that asks the user to choose one.
 const CHOICES_MAX: i64 = 20;
 
 /// Returns organizations from which a user can choose; at most `CHOICES_MAX`.
@@ -99,15 +99,15 @@ pub async fn insert(
     Ok(org)
 }
 
-/// The settings of an organization that its owners can change.
+/// An organization's settings that its owners can change.
 pub struct OrgSettings {
     /// The name.
     pub name: String,
-    /// The permitted use of the organization's data.
+    /// The permitted use for the organization's data.
     pub data_use: DataUse,
 }
 
-/// Returns the settings of an organization, and locks them until the transaction ends.
+/// Returns an organization's settings, and locks them until the transaction ends.
 pub async fn lock_settings(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<OrgSettings>> {
     let settings = sqlx::query_as!(
         OrgSettings,
@@ -159,7 +159,7 @@ pub async fn update(
     Ok(org)
 }
 
-/// Returns the name of an organization, or `None` if there is no such organization or it was
+/// Returns an organization's name, or `None` if there is no such organization or it was
 /// deleted.
 pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<String>> {
     let name = sqlx::query_scalar!(
@@ -171,7 +171,7 @@ pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option
     Ok(name)
 }
 
-/// Returns the name of an existing organization.
+/// Returns an existing organization's name.
 pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
     let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str())
         .fetch_one(db)
@@ -191,9 +191,9 @@ pub async fn owns_any(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<bool>
     Ok(owns.fetch_one(db).await?)
 }
 
-/// Returns the number of organizations that a user has created, including those that now have
-/// another owner. Locks the count until the transaction ends, so that concurrent requests of one
-/// user are serialized.
+/// Returns how many organizations a user has created, including those that now have another owner.
+/// Locks the count until the transaction ends, so that one user's concurrent requests are
+/// serialized.
 pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
     // An advisory lock, because a lock on the user's row needs the privilege to update it.
     sqlx::query!(
@@ -231,7 +231,7 @@ pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<
     if let Some(id) = inserted.fetch_optional(&mut *db).await? {
         return Ok(id);
     }
-    // A separate statement: the one before may have waited for the insert of another transaction,
+    // A separate statement: the one before may have waited for another transaction's insert,
     // which its snapshot does not contain.
     let found = sqlx::query_scalar!(
         r#"select id as "id: UserId" from users where email = $1"#,
@@ -251,7 +251,7 @@ pub async fn lock_address(db: &mut PgConnection, email: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the address of an existing user.
+/// Returns an existing user's address.
 pub async fn email(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<String> {
     let email = sqlx::query_scalar!("select email from users where id = $1", user_id.as_str())
         .fetch_one(db)
@@ -291,7 +291,7 @@ pub async fn add_member(
     Ok(())
 }
 
-/// Returns the oldest owner of the organization, or `None` if there is no such organization.
+/// Returns the organization's oldest owner, or `None` if there is no such organization.
 pub async fn oldest_owner(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<UserId>> {
     let id = sqlx::query_scalar!(
         r#"

@@ -1,4 +1,4 @@
-//! Sessions of a user. A session belongs to the user, not to an organization.
+//! A user's sessions. A session belongs to the user, not to an organization.
 
 use sqlx::PgExecutor;
 
@@ -8,7 +8,7 @@ use crate::model::session::{Origin, Session};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// The largest number of live sessions of a user. A sign-in beyond it ends the session that was
+/// A user's largest live session count. A sign-in beyond it ends the session that was
 /// unused for longest.
 const SESSIONS_MAX: i64 = 100;
 
@@ -18,7 +18,7 @@ pub const IDLE_DAYS: i32 = 7;
 /// Days after which a session ends even if it is used.
 pub const LIFETIME_DAYS: i32 = 30;
 
-/// Returns the live sessions of a user, newest first. `current` is the session of the caller.
+/// Returns a user's live sessions, newest first. `current` is the caller's session.
 pub async fn list(
     db: impl PgExecutor<'_>,
     user_id: &UserId,
@@ -54,7 +54,7 @@ pub async fn list(
     Ok(sessions)
 }
 
-/// Ends a session of a user. Idempotent. Returns whether this call ended it, or `None` if the user
+/// Ends a user's session. Idempotent. Returns whether this call ended it, or `None` if the user
 /// has no such session.
 pub async fn end(
     db: impl PgExecutor<'_>,
@@ -84,7 +84,7 @@ pub async fn end(
     Ok(was_open)
 }
 
-/// Ends all sessions of a user except one, and returns those that it ended.
+/// Ends all a user's sessions except one, and returns those that it ended.
 pub async fn end_others(
     db: impl PgExecutor<'_>,
     user_id: &UserId,
@@ -107,7 +107,7 @@ pub async fn end_others(
     Ok(ended)
 }
 
-/// Ends the live sessions of a user beyond `SESSIONS_MAX`, the longest unused first. Returns
+/// Ends a user's live sessions beyond `SESSIONS_MAX`, the longest unused first. Returns
 /// those that it ended.
 pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<SessionId>> {
     let ended = sqlx::query_scalar!(
@@ -135,7 +135,7 @@ pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<S
     Ok(ended)
 }
 
-/// Records the use of a session: its time, its origin, and the organization that was chosen, if
+/// Records a session's use: its time, its origin, and the organization that was chosen, if
 /// any.
 pub async fn touch(
     db: impl PgExecutor<'_>,

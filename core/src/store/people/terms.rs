@@ -1,4 +1,4 @@
-//! Acceptances of the terms.
+//! Accepted terms.
 
 use sqlx::PgExecutor;
 
@@ -6,15 +6,15 @@ use crate::model::error::Result;
 use crate::model::ids::{OrgId, UserId};
 use crate::model::timestamp::Timestamp;
 
-/// The acceptance of one version.
+/// One version's acceptance.
 pub struct Acceptance {
-    /// The time of the acceptance.
+    /// The acceptance time.
     pub accepted_at: Timestamp,
     /// The user who accepted it for the organization.
     pub accepted_by: UserId,
 }
 
-/// Returns the organization's acceptance of a version, if there is one.
+/// Returns whether and when the organization accepted a version, if there is one.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -38,7 +38,7 @@ pub async fn find(
     Ok(acceptance)
 }
 
-/// Records the acceptance of a version. The first acceptance stays: returns `false` if there is one
+/// Records a version's acceptance. The first acceptance stays: returns `false` if there is one
 /// already.
 pub async fn accept(
     db: impl PgExecutor<'_>,

@@ -1,4 +1,4 @@
-//! The audit log. Entries are inserted in the transaction of their change, and never updated.
+//! The audit log. Entries are inserted in their change's transaction, and never updated.
 
 use serde_json::{Map, Value};
 use sqlx::PgExecutor;
@@ -12,9 +12,9 @@ use crate::model::ids::{AuditId, KeyId, OrgId, RequestId, UserId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// Records a change of a user, such as a sign-in, in each organization that the user belongs to.
+/// Records a user's change, such as a sign-in, in each organization that the user belongs to.
 ///
-/// An organization that invited the user is left out until a session of the user has acted for it:
+/// An organization that invited the user is left out until a user's session has acted for it:
 /// an invite is accepted by the next sign-in, and must not disclose where the user signs in.
 pub async fn record_in_orgs_of(
     db: &mut PgConnection,
@@ -48,7 +48,7 @@ pub async fn record_in_orgs_of(
     Ok(())
 }
 
-/// Records changes of an organization. Without changes, nothing is recorded.
+/// Records an organization's changes. Without changes, nothing is recorded.
 pub async fn record(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -66,7 +66,7 @@ pub async fn record(
     } = actor;
     let ids = changes.iter().map(|_| Ok(AuditId::random()?.into()));
     let mut ids: Vec<String> = ids.collect::<Result<_>>()?;
-    // Ids of one microsecond have a random order.
+    // Ids in one microsecond have a random order.
     ids.sort_unstable();
     let types: Vec<&str> = changes.iter().map(|one| one.r#type.as_str()).collect();
     let target_types: Vec<&str> = changes.iter().map(|one| one.target_type.as_str()).collect();
@@ -130,20 +130,20 @@ pub async fn record(
     Ok(())
 }
 
-/// The entries of a listing.
+/// A listing's entries.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// The kind of the changes.
+    /// The changes' kind.
     pub r#type: Option<AuditType>,
-    /// The id of the user or key that made them.
+    /// The user or key id that made them.
     pub actor_id: Option<String>,
-    /// The id of the changed resource.
+    /// The changed resource's id.
     pub target_id: Option<String>,
     /// The entry that the page follows.
     pub before: Option<AuditId>,
 }
 
-/// Returns at most `limit` entries of an organization, the newest first.
+/// Returns at most `limit` of an organization's entries, the newest first.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -216,7 +216,7 @@ pub async fn list(
     Ok(entries.collect())
 }
 
-/// Number of days for which entries are kept.
+/// Days for which entries are kept.
 pub const RETENTION_DAYS: u32 = 400;
 
 /// Deletes at most `limit` entries that are older than `days`, and returns their number. The

@@ -1,5 +1,5 @@
-//! Events of an organization. They are inserted in the transaction of their change; those of
-//! finished jobs by a trigger.
+//! An organization's events. They are inserted in their change's transaction; finished jobs' events
+//! by a trigger.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,10 +14,10 @@ use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// Number of days for which events are kept.
+/// Days for which events are kept.
 pub const RETENTION_DAYS: u32 = 30;
 
-/// The percentages of a limit of a month that are events, in ascending order.
+/// The percentages of a month's limit that are events, in ascending order.
 const PERCENTS: [i32; 2] = [80, 100];
 
 /// An event whose data may be a reference.
@@ -28,13 +28,13 @@ pub struct EventRow {
     pub r#type: EventType,
     /// The time of the event.
     pub timestamp: Timestamp,
-    /// The position of the event.
+    /// The event's position.
     pub cursor: EventCursor,
-    /// The data of the event.
+    /// The event's data.
     pub data: EventData,
 }
 
-/// The data of an event.
+/// An event's data.
 pub enum EventData {
     /// A job, by its id.
     Job(JobId),
@@ -81,7 +81,7 @@ pub async fn insert_member(
     }
 }
 
-/// Inserts the event of a published version of a suite, which every organization has.
+/// Inserts the event for a suite's published version, which every organization has.
 pub async fn insert_suite_published(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -103,22 +103,22 @@ pub async fn insert_suite_published(
     Ok(())
 }
 
-/// Maximum size of an event with a job that has no metadata, in bytes.
+/// An event's maximum size with a job that has no metadata, in bytes.
 const EVENT_BYTES: i32 = 4 * 1024;
 
-/// Maximum size of a page's events with their data, in bytes. A page has at least one event.
+/// A page's maximum event size with their data, in bytes. A page has at least one event.
 const PAGE_BYTES: u64 = 1024 * 1024;
 
-/// Some events of an organization, in their order.
+/// Some of an organization's events, in their order.
 pub struct EventPage {
     /// The events.
     pub rows: Vec<EventRow>,
-    /// The size of the events with their data, in bytes.
+    /// The events' size with their data, in bytes.
     pub bytes: u64,
-    /// The position after the last event. If there are no more events, it is after all events of
+    /// The position after the last event. If there are no more events, it is after all events in
     /// ended transactions, so that nobody searches again for a type that is rare.
     pub next: EventCursor,
-    /// The position after all events of ended transactions. Positions that were returned never exceed
+    /// The position after all events in ended transactions. Positions that were returned never exceed
     /// it, unless the database was restored from a dump, which begins to count transactions again.
     pub horizon: EventCursor,
     /// The transaction in which `migrate` last adopted restored events; 0 if there was none. Positions
@@ -126,7 +126,7 @@ pub struct EventPage {
     pub restored: i64,
 }
 
-/// Returns at most `limit` events of these types after a position, the oldest first.
+/// Returns at most `limit` events with these types after a position, the oldest first.
 ///
 /// An event is returned only when no transaction that began before it is open: later events
 /// have later positions.
@@ -238,7 +238,7 @@ pub async fn list(
     })
 }
 
-/// Returns the position before the newest event of a type, or `None` if there is none.
+/// Returns the position before a type's newest event, or `None` if there is none.
 pub async fn before_newest(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -265,11 +265,11 @@ pub async fn before_newest(
     Ok(newest)
 }
 
-/// Moves restored events before all new ones, in the order of their insertion, and the webhooks' positions
+/// Moves restored events before all new ones, in insertion order, and the webhooks' positions
 /// with them. A webhook continues with its first event without a delivery.
 ///
 /// The database was restored if an event or a webhook names a transaction that its server has not begun. Then
-/// all other stored transaction numbers belong to another server as well, so all of them are replaced.
+/// all other stored transaction numbers belong to another server as well, so all are replaced.
 pub async fn adopt_restored(db: &mut PgConnection) -> Result<()> {
     // One transaction: positions that were moved without their events would deliver everything again.
     let mut transaction = db.begin().await?;
@@ -375,8 +375,8 @@ pub async fn delete_old_shared(db: impl PgExecutor<'_>, days: u32, limit: i64) -
     Ok(done.rows_affected())
 }
 
-/// Stores an event for each limit of which an organization has reached another percentage this
-/// month, and returns the number of these events.
+/// Stores an event for each limit where an organization has reached another percentage this month,
+/// and returns the event count.
 pub async fn insert_usage_thresholds(db: &mut PgConnection) -> Result<usize> {
     sqlx::query!(
         "

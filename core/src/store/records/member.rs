@@ -1,4 +1,4 @@
-//! Members of an organization.
+//! An organization's members.
 
 use sqlx::PgExecutor;
 
@@ -10,7 +10,7 @@ use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// Returns a page of the members of an organization, the oldest membership first.
+/// Returns a page with an organization's members, the oldest membership first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Member>> {
     let members = sqlx::query_as!(
         Member,
@@ -48,7 +48,7 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
     Ok(members)
 }
 
-/// Returns a member of an organization, or `None` if the user is none.
+/// Returns an organization's member, or `None` if the user is none.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -108,7 +108,7 @@ pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<Us
     Ok(owners)
 }
 
-/// Locks the role of an owner until the transaction ends, so that the rows that they create now
+/// Locks an owner's role until the transaction ends, so that the rows that they create now
 /// cannot appear after their removal or demotion. Returns `false` if the user is no longer an
 /// owner.
 pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
@@ -126,7 +126,7 @@ pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId)
     Ok(locked.fetch_optional(db).await?.is_some())
 }
 
-/// Returns the role of a member, and locks it until the transaction ends. Returns `None` if the
+/// Returns a member's role, and locks it until the transaction ends. Returns `None` if the
 /// organization has no such member.
 pub async fn lock_role(
     db: &mut PgConnection,
@@ -170,7 +170,7 @@ pub async fn set_role(
     find(db, org_id, user_id).await
 }
 
-/// Ends a membership and records the offboarding. Returns the role of the member, or `None` if the
+/// Ends a membership and records the offboarding. Returns the member's role, or `None` if the
 /// user was not a member.
 pub async fn remove(
     db: &mut PgConnection,

@@ -1,4 +1,4 @@
-//! The commitments of suites to their items and answers. Only the operator's role stores them and
+//! Suites' commitments to their items and answers. Only the operator's role stores them and
 //! opens them; processes read the public part.
 
 use crate::model::error::{Error, Result};
@@ -99,7 +99,7 @@ pub enum NotRetired {
     Before,
     /// It has not closed yet: somebody who knows the answers could mark a job as final, or enter the board.
     Closes {
-        /// The time of its close.
+        /// Its close time.
         closes_at: Timestamp,
     },
     /// Its board is computed at its close, and not final yet.
@@ -114,15 +114,15 @@ pub struct SharedAnswers {
     pub n_items: i64,
 }
 
-/// The result of a retirement.
+/// A retirement's result.
 pub struct Retired {
-    /// Number of answers that are public now.
+    /// Answers that are public now.
     pub n_answers: i64,
     /// The commitment.
     pub commitment: Vec<u8>,
 }
 
-/// Opens the commitment of a version: publishes its salt, its seed and its answers. The version
+/// Opens a version's commitment: publishes its salt, its seed and its answers. The version
 /// accepts no submissions afterwards, and a live board closes.
 pub async fn retire(
     db: &mut PgConnection,
@@ -221,8 +221,8 @@ pub async fn retire(
     }))
 }
 
-/// Returns the versions of a suite that have not retired and have items of these versions, which have.
-/// A reader of the opened answers knows theirs.
+/// Returns a suite's versions that have not retired and have these versions' items, which have.
+/// Readers who see the opened answers know theirs.
 pub async fn shared_answers(
     db: &mut PgConnection,
     suite_id: &SuiteId,

@@ -1,4 +1,4 @@
-//! Publication of suites. Only the operator's role has the privileges.
+//! Publishing suites. Only the operator's role has the privileges.
 
 use crate::model::error::Result;
 use crate::model::error_details::SuiteAccess;
@@ -9,15 +9,15 @@ use crate::store::PgConnection;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Clip, Ladder};
 
-/// The columns of a suite's version, without its items.
+/// A suite version's columns, without its items.
 pub struct NewSuite<'a> {
     /// The suite's id.
     pub suite_id: &'a SuiteId,
     /// The new version.
     pub version: &'a str,
-    /// The name of the metric.
+    /// The metric's name.
     pub metric: &'a str,
-    /// `true` if the scores of single items may be read.
+    /// `true` if single items' scores may be read.
     pub per_item_feedback: bool,
     /// The description for users.
     pub description: &'a str,
@@ -33,17 +33,17 @@ pub struct NewSuite<'a> {
     pub clip: Option<Clip>,
     /// The grid, if the disclosure policy is a ladder.
     pub ladder: Option<Ladder>,
-    /// Number of sealed items.
+    /// Sealed item count.
     pub n_sealed: i32,
     /// The time at which the suite and its board close.
     pub closes_at: Option<Timestamp>,
     /// The times at which the board shows figures.
     pub board: BoardMode,
-    /// The places of the sequence in the input of an item, if the suite is about sequences.
+    /// The sequence's places in an item's input, if the suite is about sequences.
     pub sequence: Option<&'a SequencePaths>,
     /// Number of items, open and sealed.
     pub n_items: i32,
-    /// The SHA-256 of everything that is published.
+    /// The SHA-256 over everything that is published.
     pub content_sha256: &'a [u8],
 }
 
@@ -142,8 +142,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Creates the board of a new version, if it has one, and closes the live boards of the versions
-/// before: they accept no entries, because jobs are scored on the new version.
+/// Creates a new version's board, if it has one, and closes earlier versions' live
+/// boards: they accept no entries, because jobs are scored on the new version.
 pub async fn insert_board(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
     sqlx::query!(
         "
@@ -175,7 +175,7 @@ pub async fn insert_board(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<(
     Ok(())
 }
 
-/// Returns the SHA-256 of the published content of this version, if it exists.
+/// Returns this version's published content's SHA-256, if it exists.
 pub async fn content_sha256(
     db: &mut PgConnection,
     suite_id: &SuiteId,
@@ -196,7 +196,7 @@ pub async fn content_sha256(
     Ok(found)
 }
 
-/// Stores a batch of items with their answers. Equal indices of the slices belong together. `input`
+/// Stores an item batch with its answers. Equal slice indices belong together. `input`
 /// and `answer` are JSON.
 #[expect(clippy::too_many_arguments, reason = "one slice per column")]
 pub async fn insert_items(

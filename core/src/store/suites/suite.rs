@@ -17,18 +17,18 @@ use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{DisclosurePolicy, Ladder};
 
-/// One version of a suite.
+/// One suite version.
 #[derive(Debug, Clone)]
 pub struct SuiteRow {
     /// The suite's id.
     pub suite_id: SuiteId,
-    /// The version of the row.
+    /// The row's version.
     pub version: String,
-    /// The name of the metric.
+    /// The metric's name.
     pub metric: String,
     /// Number of items, open and sealed.
     pub n_items: i32,
-    /// `true` if the scores of single items may be read.
+    /// `true` if single items' scores may be read.
     pub per_item_feedback: bool,
     /// The description for users.
     pub description: String,
@@ -42,21 +42,21 @@ pub struct SuiteRow {
     pub access: SuiteAccess,
     /// The bounds of the loss of one item.
     pub clip: Option<Vec<f64>>,
-    /// The grid of a ladder: its start, step and number of levels.
+    /// A ladder's grid: its start, step and level count.
     pub ladder_start: Option<f64>,
     #[expect(missing_docs, reason = "see ladder_start")]
     pub ladder_step: Option<f64>,
     #[expect(missing_docs, reason = "see ladder_start")]
     pub ladder_levels: Option<i32>,
-    /// Number of sealed items.
+    /// Sealed item count.
     pub n_sealed: i32,
     /// The time at which the suite and its board close.
     pub closes_at: Option<Timestamp>,
     /// The times at which the board shows figures.
     pub board: BoardMode,
-    /// The path of the events in the input of an item, if the suite is about sequences.
+    /// The events' path in an item's input, if the suite is about sequences.
     pub sequence_events: Option<String>,
-    /// The path of the options in the input of an item, if it has some.
+    /// The options' path in an item's input, if it has some.
     pub sequence_options: Option<String>,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
@@ -64,7 +64,7 @@ pub struct SuiteRow {
     pub is_retired: bool,
 }
 
-/// Converts the columns of the places of a sequence.
+/// Converts the columns with a sequence's places.
 pub(in crate::store) fn sequence_paths(
     events: Option<String>,
     options: Option<String>,
@@ -75,7 +75,7 @@ pub(in crate::store) fn sequence_paths(
     })
 }
 
-/// Converts the columns of a ladder's grid, which are null together.
+/// Converts a ladder grid's columns, which are null together.
 pub(in crate::store) fn ladder(
     start: Option<f64>,
     step: Option<f64>,
@@ -146,12 +146,12 @@ impl SuiteRow {
         self.is_retired || self.access != SuiteAccess::Everyone
     }
 
-    /// Returns the grid of the version's ladder.
+    /// Returns the version's ladder grid.
     pub fn ladder(&self) -> Option<Ladder> {
         ladder(self.ladder_start, self.ladder_step, self.ladder_levels)
     }
 
-    /// Returns the places of the sequence in the input of an item, if the suite is about sequences.
+    /// Returns the sequence's places in an item's input, if the suite is about sequences.
     pub fn sequence(&self) -> Option<SequencePaths> {
         sequence_paths(self.sequence_events.clone(), self.sequence_options.clone())
     }
@@ -171,7 +171,7 @@ impl SuiteRow {
             DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => {
                 max_submissions.is_some()
                     || max_submissions_per_day.is_some()
-                    // A board shows the number of submissions.
+                    // A board shows the submission count.
                     || *board != BoardMode::Off
             }
         };
@@ -304,8 +304,8 @@ pub async fn find(
     Ok(row)
 }
 
-/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at the given ordinal
-/// of a version. It has at least one item, unless the version ends there.
+/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at a version's given
+/// ordinal. It has at least one item, unless the version ends there.
 pub async fn items_extent(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -349,7 +349,7 @@ pub(in crate::store) async fn page_extent(
     })
 }
 
-/// Returns at most `limit` items of a version, from the given ordinal on.
+/// Returns at most `limit` of a version's items, from the given ordinal on.
 pub async fn items(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -385,7 +385,7 @@ pub async fn items(
         .collect())
 }
 
-/// Returns the ids of at most `limit` items of a version, from the given ordinal on.
+/// Returns at most `limit` of a version's item ids, from the given ordinal on.
 pub async fn item_ids(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,

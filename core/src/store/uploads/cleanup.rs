@@ -1,5 +1,5 @@
-//! Cleanup of unused objects and old rows. The statements act for all organizations, each on a
-//! bounded number of rows, so that none holds its locks for long.
+//! Removes unused objects and old rows. The statements act for all organizations, each on a bounded
+//! row count, so that none holds its locks for long.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::model::timestamp::Timestamp;
 use crate::store::db::try_lock;
 use crate::store::{PgConnection, audit, delivery, event, usage};
 
-/// The largest number of rows that one statement reads or deletes.
+/// The most rows that one statement reads or deletes.
 pub const BATCH: usize = 500;
 
-/// The advisory lock of the process that cleans up: the letters "clean".
+/// The advisory lock for the process that cleans up: the letters "clean".
 const CLEANUP: i64 = 0x63_6c_65_61_6e;
 
-/// The time after which the row of a worker whose lease expired is deleted.
+/// The time after which a worker's row whose lease expired is deleted.
 const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
 
-/// The time after the end of a job by which a live attempt has stopped using its objects. The
+/// The time after a job's end by which a live attempt has stopped using its objects. The
 /// reconciliation removes what a frozen worker writes later.
 pub const CLEANUP_DELAY: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ pub async fn lead(db: &mut PgConnection) -> Result<bool> {
     try_lock(db, CLEANUP).await
 }
 
-/// Deletes the rows of workers whose lease has not been renewed for `WORKER_RETENTION`.
+/// Deletes workers' rows whose lease has not been renewed for `WORKER_RETENTION`.
 pub async fn delete_expired_workers(db: impl PgExecutor<'_>) -> Result<()> {
     sqlx::query!(
         "delete from workers where seen_at < now() - $1::float8 * interval '1 second'",
@@ -49,19 +49,19 @@ pub async fn delete_expired_workers(db: impl PgExecutor<'_>) -> Result<()> {
 pub struct CleanupCandidate {
     /// The job's id.
     pub job_id: JobId,
-    /// The organization of the job.
+    /// The job's organization.
     pub org_id: OrgId,
-    /// The object key of the inline predictions.
+    /// The inline predictions' object key.
     pub input_key: Option<String>,
     /// The number of attempts that were started.
     pub attempts: i32,
-    /// The object key of the item scores that count.
+    /// The object key for the item scores that count.
     pub scores_key: Option<String>,
     /// `true` if the last attempt finished the job with a result.
     pub is_succeeded: bool,
     /// `true` if the predictions are kept, because the job can enter a board or has entered one.
     pub keeps_predictions: bool,
-    /// The id of the upload whose prefix the outputs of all attempts have, if the job is a
+    /// The upload id whose prefix all attempts' outputs have, if the job is a
     /// prediction job.
     pub output_upload_id: Option<UploadId>,
 }
@@ -104,8 +104,8 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
     Ok(jobs)
 }
 
-/// Records that the objects of these jobs were removed, except for the predictions of jobs that
-/// keep them.
+/// Records that these jobs' objects were removed, except for the predictions that jobs
+/// keep.
 pub async fn mark_cleaned_up(
     db: impl PgExecutor<'_>,
     job_ids: &[String],
@@ -147,7 +147,7 @@ pub async fn mark_cleaned_up(
 pub struct UnneededPredictions {
     /// The id of the job.
     pub job_id: JobId,
-    /// The object key of the predictions, unless they are stored with the job or uploaded.
+    /// The predictions' object key, unless they are stored with the job or uploaded.
     pub input_key: Option<String>,
 }
 
@@ -176,7 +176,7 @@ pub async fn unneeded_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Unneede
     Ok(unneeded)
 }
 
-/// Records that the objects of predictions that were kept for a board are removed.
+/// Records that the objects for predictions that were kept for a board are removed.
 pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
         "
@@ -202,9 +202,9 @@ pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> 
     Ok(())
 }
 
-/// Inline predictions of a submission that never became a job.
+/// A submission's inline predictions that never became a job.
 pub struct Abandoned {
-    /// The organization of the submission.
+    /// The submission's organization.
     pub org_id: OrgId,
     /// The id that the job would have had.
     pub job_id: JobId,
@@ -241,7 +241,7 @@ pub async fn abandon_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Abandone
     Ok(abandoned)
 }
 
-/// Deletes the rows of abandoned submissions whose objects were removed.
+/// Deletes abandoned submissions' rows whose objects were removed.
 pub async fn delete_abandoned_predictions(
     db: impl PgExecutor<'_>,
     job_ids: &[String],
@@ -260,11 +260,11 @@ pub async fn delete_abandoned_predictions(
     Ok(())
 }
 
-/// The stored item scores of a job, which have expired.
+/// A job's stored item scores, which have expired.
 pub struct ExpiredScores {
     /// The job's id.
     pub job_id: JobId,
-    /// The object key of the item scores. `None` if they are stored in the row.
+    /// The item scores' object key. `None` if they are stored in the row.
     pub scores_key: Option<String>,
 }
 
@@ -289,7 +289,7 @@ pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredS
     Ok(expired)
 }
 
-/// Clears the key of the item scores of these jobs, before their objects are removed: no request
+/// Clears these jobs' item score key, before their objects are removed: no request
 /// reads them any more.
 pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
@@ -307,7 +307,7 @@ pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -
     Ok(())
 }
 
-/// Deletes the rows of expired item scores, whose objects were removed if they had any.
+/// Deletes expired item scores' rows, whose objects were removed if they had any.
 pub async fn delete_expired_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
         "
@@ -323,14 +323,14 @@ pub async fn delete_expired_item_scores(db: impl PgExecutor<'_>, job_ids: &[Stri
     Ok(())
 }
 
-/// The time between the end of an upload and the removal of its objects. It exceeds the time that a
+/// The time between an upload's end and its objects' removal. It exceeds the time that a
 /// part may take to arrive, so that no part that is still being received is left behind.
 const UPLOAD_REMOVAL_DELAY: Duration = Duration::from_secs(20 * 60);
 
 /// Expires uploads whose time is over and that no active job needs. Returns their number.
 pub async fn expire_uploads(db: &mut PgConnection) -> Result<usize> {
     let mut transaction = db.begin().await?;
-    // A submission of one of these uploads waits for their rows. The check for active jobs is a
+    // A submission with such an upload waits for their rows. The check for active jobs is a
     // second statement: one that waited for a row would not see a job stored meanwhile. The first
     // statement also leaves out uploads that active jobs need, so that they do not fill the batch.
     let expired: Vec<String> = sqlx::query_scalar!(
@@ -376,7 +376,7 @@ pub async fn expire_uploads(db: &mut PgConnection) -> Result<usize> {
 
 /// An upload whose objects are no longer needed.
 pub struct EndedUpload {
-    /// The organization of the upload.
+    /// The upload's organization.
     pub org_id: OrgId,
     /// The upload's id.
     pub id: UploadId,
@@ -415,7 +415,7 @@ pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> 
     Ok(uploads)
 }
 
-/// Records that all objects of these uploads were removed.
+/// Records that all these uploads' objects were removed.
 pub async fn mark_uploads_removed(db: impl PgExecutor<'_>, upload_ids: &[String]) -> Result<()> {
     sqlx::query!(
         "
@@ -455,7 +455,7 @@ pub async fn deleted_orgs(db: impl PgExecutor<'_>) -> Result<Vec<OrgId>> {
     Ok(orgs.fetch_all(db).await?)
 }
 
-/// Records that all objects of a deleted organization were removed.
+/// Records that all a deleted organization's objects were removed.
 pub async fn mark_org_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
         "
@@ -471,7 +471,7 @@ pub async fn mark_org_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result
     Ok(())
 }
 
-/// Returns organizations in the order of their ids, after the given id.
+/// Returns organizations in id order, after the given id.
 pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgId>> {
     let orgs = sqlx::query_scalar!(
         r#"
@@ -489,15 +489,15 @@ pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgI
     Ok(orgs)
 }
 
-/// A finished job of an organization.
+/// An organization's finished job.
 pub struct OldJob {
     /// The job's id.
     pub id: String,
-    /// The time of its submission.
+    /// Its submission's time.
     pub created_at: Timestamp,
 }
 
-/// Returns jobs of an organization in a status that were submitted more than `days` ago, oldest
+/// Returns an organization's jobs in a status that were submitted more than `days` ago, oldest
 /// first, after the given time.
 pub async fn old_jobs(
     db: impl PgExecutor<'_>,
@@ -531,7 +531,7 @@ pub async fn old_jobs(
     Ok(jobs)
 }
 
-/// Deletes finished jobs with their attempts and their rows of the usage ledger. Keeps jobs that
+/// Deletes finished jobs with their attempts and their usage ledger rows. Keeps jobs that
 /// have objects in the artifact store, that count for an allowance, or whose suite has sealed
 /// items.
 pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<u64> {
@@ -572,7 +572,7 @@ pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<
     Ok(done.rows_affected())
 }
 
-/// The kinds of rows, other than jobs, that are deleted when they are old.
+/// The row kinds, other than jobs, that are deleted when they are old.
 #[derive(Debug, Clone, Copy)]
 pub enum OldRows {
     /// Sessions that ended or expired.
@@ -585,20 +585,20 @@ pub enum OldRows {
     DomainClaims,
     /// Uploads whose objects were removed and that no stored job names.
     Uploads,
-    /// Entries of the audit log.
+    /// Audit log entries.
     AuditEntries,
-    /// Events of one organization.
+    /// One organization's events.
     Events,
     /// Events that all organizations have.
     SharedEvents,
     /// Events as they are sent to webhooks, with their deliveries.
     WebhookPayloads,
-    /// Requests of a day.
+    /// A day's requests.
     UsageDays,
 }
 
 impl OldRows {
-    /// Returns the kind as a label of a Prometheus metric.
+    /// Returns the kind as a Prometheus metric's label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",

@@ -1,4 +1,4 @@
-//! Reconciliation of the artifact store with the rows that name its objects. The statements act for
+//! Reconciles the artifact store with the rows that name its objects. The statements act for
 //! all organizations.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use crate::store::db::try_lock;
 
-/// The largest number of rows that one statement reads.
+/// The most rows that one statement reads.
 pub const BATCH: usize = 500;
 
 /// Days between two reconciliations.
@@ -23,7 +23,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Days after which an object without a row counts as an orphan.
 const ORPHAN_DAYS: i32 = 1;
 
-/// The advisory lock of the process that reconciles: the letters "store".
+/// The advisory lock for the process that reconciles: the letters "store".
 const RECONCILIATION: i64 = 0x73_74_6f_72_65;
 
 /// Tries to become the process that reconciles. The lock is released with the connection.
@@ -56,18 +56,18 @@ pub async fn start(db: &mut PgConnection) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// The result of a reconciliation.
+/// A reconciliation's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
     /// Objects without a row, which were removed.
     pub removed: i64,
-    /// The bytes of the removed objects.
+    /// The removed objects' bytes.
     pub removed_bytes: i64,
     /// Rows without their object.
     pub missing: i64,
 }
 
-/// Records the result of a reconciliation that has finished.
+/// Records a finished reconciliation's result.
 pub async fn finish(db: &mut PgConnection, found: &Found) -> Result<()> {
     sqlx::query!(
         "
@@ -87,7 +87,7 @@ pub async fn finish(db: &mut PgConnection, found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of rows without their object that the last reconciliation found.
+/// Returns the row count without their object that the last reconciliation found.
 pub async fn missing(db: impl PgExecutor<'_>) -> Result<i64> {
     let missing = sqlx::query_scalar!("select missing from artifact_reconciliation")
         .fetch_optional(db)
@@ -108,7 +108,7 @@ pub async fn orphaned_before(db: &mut PgConnection) -> Result<Timestamp> {
 }
 
 /// Objects by their keys, each with the organization and the job or upload that its key names, and
-/// the number of its part (0 for the objects of jobs). Equal indices of the slices belong together.
+/// its part number (0 for jobs' objects). Equal slice indices belong together.
 #[derive(Debug, Default)]
 pub struct Objects<'a> {
     #[expect(missing_docs, reason = "see the struct")]
@@ -121,7 +121,7 @@ pub struct Objects<'a> {
     pub numbers: Vec<i32>,
 }
 
-/// The database's knowledge of an object.
+/// The database's knowledge about an object.
 pub struct Known {
     /// The object's key.
     pub key: String,
@@ -132,7 +132,7 @@ pub struct Known {
     pub is_recorded: bool,
 }
 
-/// Returns the database's knowledge of these objects.
+/// Returns what the database knows about these objects.
 pub async fn known(db: &mut PgConnection, objects: &Objects<'_>) -> Result<Vec<Known>> {
     let known = sqlx::query_as!(
         Known,
@@ -177,33 +177,33 @@ pub async fn known(db: &mut PgConnection, objects: &Objects<'_>) -> Result<Vec<K
 /// A row that names an object.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// The organization of the row.
+    /// The row's organization.
     pub org_id: OrgId,
-    /// The id of the job or upload.
+    /// The job's or upload's id.
     pub owner_id: String,
-    /// The number of the part; 0 for the objects of jobs.
+    /// The part's number; 0 for jobs' objects.
     pub number: i32,
-    /// The key of the object.
+    /// The object's key.
     pub key: String,
 }
 
-/// The kinds of rows that name objects.
+/// The row kinds that name objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Inline predictions of active jobs.
+    /// Active jobs' inline predictions.
     Predictions,
     /// Item scores that have not expired.
     Scores,
-    /// Parts of uploads that can be completed or submitted.
+    /// Upload parts that can be completed or submitted.
     Parts,
 }
 
 impl Kind {
-    /// All kinds, in the order of reconciliation.
+    /// All kinds, in reconciliation order.
     pub const ALL: [Self; 3] = [Self::Predictions, Self::Scores, Self::Parts];
 }
 
-/// Returns rows of a kind in the order of owner and number, after the given one.
+/// Returns rows with a kind, ordered by owner and number, after the given one.
 pub async fn recorded(
     db: &mut PgConnection,
     kind: Kind,

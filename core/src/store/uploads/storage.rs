@@ -1,4 +1,4 @@
-//! The bytes that an organization stores, and the records of inline predictions in the artifact store.
+//! The bytes that an organization stores, and the records for inline predictions in the artifact store.
 
 use sqlx::PgExecutor;
 
@@ -8,8 +8,8 @@ use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// Records that the predictions of these submissions belong to jobs. Returns the submissions that
-/// cleanup has not abandoned: the objects of the others may be gone.
+/// Records that these submissions' predictions belong to jobs. Returns the submissions that
+/// cleanup has not abandoned: the others' objects may be gone.
 pub async fn accept(db: &mut PgConnection, job_ids: &[JobId]) -> Result<Vec<JobId>> {
     let job_ids: Vec<&str> = job_ids.iter().map(JobId::as_str).collect();
     let accepted = sqlx::query_scalar!(
@@ -28,7 +28,7 @@ pub async fn accept(db: &mut PgConnection, job_ids: &[JobId]) -> Result<Vec<JobI
     Ok(accepted)
 }
 
-/// Deletes the record of predictions whose object was removed, unless they belong to a job.
+/// Deletes the record for predictions whose object was removed, unless they belong to a job.
 pub async fn delete_unaccepted(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -61,8 +61,8 @@ pub async fn used(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<i64> {
     Ok(bytes)
 }
 
-/// Returns the latest time at which storage becomes free, and the seconds until then: the expiry of
-/// the first upload. Without uploads, the predictions of jobs take the space; they are removed
+/// Returns the latest time at which storage becomes free, and the seconds until then: the first
+/// upload's expiry. Without uploads, jobs' predictions take the space; they are removed
 /// [`CLEANUP_DELAY`] after their job has finished.
 pub async fn frees_at(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<(Timestamp, u32)> {
     let row = sqlx::query!(

@@ -49,23 +49,23 @@ macro_rules! select_uploads {
 /// The time in which an upload must be completed.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The columns of a new upload.
+/// A new upload's columns.
 pub struct NewUpload<'a> {
     /// The upload's id, made by the caller.
     pub id: &'a UploadId,
     /// The content that it will hold.
     pub kind: UploadKind,
-    /// The format of the predictions.
+    /// The prediction format.
     pub content_type: ContentType,
-    /// The compression of the predictions.
+    /// The predictions' compression.
     pub content_encoding: ContentEncoding,
-    /// The declared number of bytes, if any.
+    /// The declared byte count, if any.
     pub bytes: Option<i64>,
-    /// The declared SHA-256 of the bytes, in lower-case hex, if any.
+    /// The bytes' declared SHA-256, in lower-case hex, if any.
     pub sha256: Option<&'a str>,
 }
 
-/// Locks the creation of uploads of the organization until the transaction ends.
+/// Locks creating uploads for the organization until the transaction ends.
 pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('opening for ' || $1, 0))",
@@ -76,7 +76,7 @@ pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of pending uploads of the organization, and the expiry of the first of them:
+/// Returns the organization's pending upload count, and the first one's expiry:
 /// its time, and the seconds until then.
 pub async fn open(
     db: impl PgExecutor<'_>,
@@ -149,7 +149,7 @@ pub async fn insert(
     })
 }
 
-/// Returns an upload of the organization.
+/// Returns the organization's upload.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -169,7 +169,7 @@ pub async fn find(
     Ok(row)
 }
 
-/// Returns the time of an upload of the organization, by which listings are ordered, also if it was
+/// Returns the time of an organization's upload, by which listings are ordered, also if it was
 /// deleted.
 pub async fn created_at(
     db: impl PgExecutor<'_>,
@@ -191,18 +191,18 @@ pub async fn created_at(
     Ok(created_at)
 }
 
-/// The uploads of a page.
+/// A page's uploads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Filter<'a> {
     /// Only uploads in this status.
     pub status: Option<UploadStatus>,
-    /// The time and the id of the upload that the page follows.
+    /// The upload's time and id that the page follows.
     pub before: Option<(Timestamp, &'a UploadId)>,
 }
 
-/// Returns at most `limit` uploads of the organization, newest first. Each of the statements reads
-/// an index in the order of the page. The rows that it reads in vain are overdue uploads, which
-/// cleanup has not marked as expired yet.
+/// Returns at most `limit` of the organization's uploads, newest first. Each statement reads an
+/// index in page order. The rows that it reads in vain are overdue uploads, which cleanup has not
+/// marked as expired yet.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -296,7 +296,7 @@ pub async fn list(
     Ok(rows)
 }
 
-/// Returns an upload of the organization, and locks it until the transaction ends.
+/// Returns the organization's upload, and locks it until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -344,7 +344,7 @@ pub async fn parts(
     Ok(parts)
 }
 
-/// Returns the objects of the received parts by number. No two parts of an upload ever had the same
+/// Returns the received parts' objects by number. No two upload parts ever had the same
 /// object key.
 pub async fn part_objects(
     db: impl PgExecutor<'_>,
@@ -371,15 +371,15 @@ pub async fn part_objects(
     Ok(parts)
 }
 
-/// The received bytes of an upload.
+/// An upload's received bytes.
 pub struct Received {
-    /// Bytes of one part, if it was received before.
+    /// One part's bytes, if it was received before.
     pub part: i64,
-    /// Bytes of all other parts.
+    /// All other parts' bytes.
     pub others: i64,
 }
 
-/// Returns the received bytes of one part and of the others.
+/// Returns one part's received bytes and the others'.
 pub async fn received(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -405,7 +405,7 @@ pub async fn received(
     Ok(received)
 }
 
-/// Records a received part, and returns the key of the object that it replaces. The upload is
+/// Records a received part, and returns the object key that it replaces. The upload is
 /// locked.
 pub async fn put_part(
     db: &mut PgConnection,
@@ -458,13 +458,13 @@ pub async fn put_part(
     Ok((part, row.replaced))
 }
 
-/// The content of an upload that was read completely.
+/// An upload's content that was read completely.
 pub struct UploadContent<'a> {
     /// Its length.
     pub bytes: i64,
-    /// Number of predictions or sequences.
+    /// Prediction or sequence count.
     pub n_items: i64,
-    /// The digest of the content.
+    /// The content's digest.
     pub digest: &'a [u8; 32],
 }
 
@@ -589,20 +589,20 @@ async fn delete_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadI
     Ok(())
 }
 
-/// An upload as the input of jobs.
+/// An upload as jobs' input.
 pub struct InputRow {
-    /// The kind of its content.
+    /// Its content's kind.
     pub kind: UploadKind,
-    /// Number of predictions or sequences.
+    /// Prediction or sequence count.
     pub n_items: i64,
-    /// The digest of the content.
+    /// The content's digest.
     pub digest: Vec<u8>,
-    /// `true` if it can be submitted now. The other fields of a deleted or expired upload still
+    /// `true` if it can be submitted now. A deleted or expired upload's other fields still
     /// identify an earlier submission.
     pub usable: bool,
 }
 
-/// Returns an upload of the organization that was ready at some time.
+/// Returns the organization's upload that was ready at some time.
 pub async fn input(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,

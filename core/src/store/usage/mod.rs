@@ -1,4 +1,4 @@
-//! The usage of an organization by month and by day, and the ledger that explains it.
+//! An organization's usage by month and by day, and the ledger that explains it.
 
 pub mod plan;
 
@@ -11,9 +11,9 @@ use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 
-/// Refunds the charges of jobs to the months that they were charged to. Idempotent.
+/// Refunds jobs' charges to the months that they were charged to. Idempotent.
 pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
-    // In one statement, because submissions of these organizations wait until the transaction ends.
+    // In one statement, because submissions by these organizations wait until the transaction ends.
     sqlx::query!("select refund_jobs($1)", job_ids as &[&str])
         .execute(db)
         .await?;
@@ -83,13 +83,13 @@ pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timest
     Ok(next)
 }
 
-/// The usage of an organization in the current month.
+/// An organization's usage in the current month.
 pub struct MonthRow {
-    /// The start of the month (UTC).
+    /// The month's start (UTC).
     pub period_start: Timestamp,
-    /// The start of the next month (UTC).
+    /// The next month's start (UTC).
     pub period_end: Timestamp,
-    /// The start of the next day (UTC).
+    /// The next day's start (UTC).
     pub day_end: Timestamp,
     /// Predictions charged, less those refunded.
     pub eval_items: i64,
@@ -103,11 +103,11 @@ pub struct MonthRow {
     pub embeddings: i64,
     /// Jobs queued or running.
     pub active_jobs: i64,
-    /// Bytes stored: parts of uploads and inline predictions.
+    /// Bytes stored: upload parts and inline predictions.
     pub stored_bytes: i64,
 }
 
-/// Returns the usage of an organization in the current month.
+/// Returns an organization's usage in the current month.
 pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> {
     let row = sqlx::query_as!(
         MonthRow,
@@ -164,7 +164,7 @@ pub struct SubmissionsRow {
     pub submissions: i64,
 }
 
-/// Returns the submissions of the organization on the current day (UTC), for each suite that has
+/// Returns the organization's submissions on the current day (UTC), for each suite that has
 /// some, without jobs that failed or were cancelled.
 pub async fn submissions_today(
     db: impl PgExecutor<'_>,
@@ -198,7 +198,7 @@ pub async fn today(db: impl PgExecutor<'_>) -> Result<Date> {
     Ok(today)
 }
 
-/// The usage of an organization on a day.
+/// An organization's usage on a day.
 pub struct DayRow {
     /// The day (UTC).
     pub date: Date,
@@ -214,8 +214,8 @@ pub struct DayRow {
     pub requests: i64,
 }
 
-/// Returns the usage of an organization on each day of a range. Refunds count for the day of their
-/// charge, as in months.
+/// Returns an organization's usage on each day in a range. Refunds count for their charge's
+/// day, as in months.
 pub async fn days(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -281,10 +281,10 @@ pub async fn days(
     Ok(rows)
 }
 
-/// Number of days for which the requests of a day are kept.
+/// Days for which a day's requests are kept.
 pub const REQUEST_RETENTION_DAYS: u32 = 400;
 
-/// Deletes at most `limit` counts of requests of days before the last `days` days, and returns their
+/// Deletes at most `limit` request counts for days before the last `days` days, and returns their
 /// number.
 pub async fn delete_old_days(db: impl PgExecutor<'_>, days: u32, limit: i64) -> Result<u64> {
     let done = sqlx::query!(
@@ -308,8 +308,8 @@ pub async fn delete_old_days(db: impl PgExecutor<'_>, days: u32, limit: i64) -> 
     Ok(done.rows_affected())
 }
 
-/// Adds requests to the current month and day of each organization. Equal indices of the slices
-/// belong together. Returns the id of the transaction: see [`is_committed`].
+/// Adds requests to each organization's current month and day. Equal slice indices belong
+/// together. Returns the transaction's id: see [`is_committed`].
 pub async fn add_requests(
     db: &mut PgConnection,
     org_id: &[&str],

@@ -7,7 +7,7 @@ use crate::model::error::Result;
 use crate::model::ids::OrgId;
 use crate::model::org::{DefaultLimit, PLAN_LIMITS, Plan, PlanChange};
 
-/// Returns `true` if there is a plan of this name.
+/// Returns `true` if there is a plan with this name.
 pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"select exists(select from plans where plan = $1) as "found!""#,
@@ -18,7 +18,7 @@ pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
     Ok(found)
 }
 
-/// Returns the names of all plans, by their rate limit.
+/// Returns all plans' names, by their rate limit.
 pub async fn names(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
     let names = sqlx::query_scalar!(
         "

@@ -1,4 +1,4 @@
-//! Deliveries of events to webhooks. The API stores them. The process that sends them has a role that
+//! Event deliveries to webhooks. The API stores them. The process that sends them has a role that
 //! can do no more than its statements here: [`claim`], [`record`] and [`longest_delay`].
 
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::model::timestamp::Timestamp;
 use crate::model::webhook::{Delivery, DeliveryError, DeliveryStatus};
 use crate::store::PgConnection;
 
-/// The channel of notifications that deliveries are due.
+/// The channel for notifications that deliveries are due.
 pub const DUE_CHANNEL: &str = "assay_deliveries";
 
 /// Time after which an attempt is repeated whose result is not recorded, because its process has died.
 pub const ATTEMPT_LEASE: Duration = Duration::from_secs(30);
 
-/// Maximum number of attempts of an organization that a process makes at once.
+/// The most attempts for an organization that a process makes at once.
 pub const ORG_ATTEMPTS_MAX: i64 = 16;
 
-/// Maximum number of attempts of a failing webhook that a process makes at once: receivers that do not
+/// The most attempts for a failing webhook that a process makes at once: receivers that do not
 /// respond must not occupy all places.
 const FAILING_ATTEMPTS_MAX: i64 = 2;
 
@@ -75,7 +75,7 @@ pub async fn find_by_event(
     Ok(delivery)
 }
 
-/// Returns at most `limit` deliveries of a webhook, the newest first.
+/// Returns at most `limit` of a webhook's deliveries, the newest first.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -116,7 +116,7 @@ pub struct Payload {
     pub body: String,
 }
 
-/// Stores deliveries of these events to a webhook, in their order. Events that have one are left out.
+/// Stores these events' deliveries to a webhook, in their order. Events that have one are left out.
 pub async fn insert_all(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -128,11 +128,11 @@ pub async fn insert_all(
     }
     let ids = payloads.iter().map(|_| Ok(DeliveryId::random()?.into()));
     let mut ids: Vec<String> = ids.collect::<Result<_>>()?;
-    // Ids of one microsecond have a random order.
+    // Ids in one microsecond have a random order.
     ids.sort_unstable();
     let event_ids: Vec<&str> = payloads.iter().map(|one| one.event_id.as_str()).collect();
     let bodies: Vec<&str> = payloads.iter().map(|one| one.body.as_str()).collect();
-    // The payload of an old event, which is sent again, is kept as long as its delivery.
+    // An old event's payload, which is sent again, is kept as long as its delivery.
     sqlx::query!(
         "
         insert into webhook_payloads (org_id, event_id, body)
@@ -197,7 +197,7 @@ pub async fn retry(
     Ok(delivery)
 }
 
-/// Makes at most `limit` failed deliveries of the events since a time due now, restarts their delays,
+/// Makes at most `limit` failed deliveries for events since a time due now, restarts their delays,
 /// and returns their number.
 pub async fn retry_failed(
     db: &mut PgConnection,
@@ -246,7 +246,7 @@ async fn announce(db: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// Deletes at most `limit` pending deliveries of a deleted webhook, and returns their number.
+/// Deletes at most `limit` of a deleted webhook's pending deliveries, and returns their number.
 pub async fn delete_pending(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -299,7 +299,7 @@ pub async fn delete_old(db: impl PgExecutor<'_>, days: u32, limit: i64) -> Resul
     Ok(done.rows_affected())
 }
 
-/// The attempts of a webhook that are in progress in a process.
+/// A webhook's attempts that are in progress in a process.
 pub struct InProgress {
     /// The organization.
     pub org_id: OrgId,
@@ -317,23 +317,23 @@ pub struct ClaimedDelivery {
     pub webhook_id: WebhookId,
     /// The delivery.
     pub id: DeliveryId,
-    /// The number of this attempt. A later claim has a greater one, so it fences the result.
+    /// This attempt's number. A later claim has a greater one, so it fences the result.
     pub attempt: i32,
-    /// The number of failed attempts since the delivery was created or retried by hand.
+    /// The failed attempt count since the delivery was created or retried by hand.
     pub failures: i32,
     /// The event.
     pub event_id: EventId,
     /// The body.
     pub body: String,
-    /// The URL of the receiver.
+    /// The receiver's URL.
     pub url: String,
-    /// The generation of the secret.
+    /// The secret's generation.
     pub secret_generation: i32,
-    /// `true` if the delivery is also signed with the secret of the generation before.
+    /// `true` if the delivery is also signed with the previous generation's secret.
     pub has_previous_secret: bool,
 }
 
-/// Claims at most `limit` due deliveries, those of organizations with fewer attempts first. A delivery
+/// Claims at most `limit` due deliveries, for organizations with fewer attempts first. A delivery
 /// without a result is due again after [`ATTEMPT_LEASE`].
 pub async fn claim(
     db: impl PgExecutor<'_>,
@@ -441,13 +441,13 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// The result of an attempt.
+/// An attempt's result.
 pub struct AttemptResult {
-    /// The status of the response, if there was one.
+    /// The response's status, if there was one.
     pub response_status: Option<i32>,
-    /// The reason of the failure. `None` if the event was delivered.
+    /// The failure's reason. `None` if the event was delivered.
     pub error: Option<DeliveryError>,
-    /// The duration of the attempt in milliseconds.
+    /// The attempt's duration in milliseconds.
     pub duration_ms: i64,
     /// The time until the next attempt. `None` if the event was delivered, or no attempt is left.
     pub retry_in: Option<Duration>,
@@ -455,7 +455,7 @@ pub struct AttemptResult {
     pub is_gone: bool,
 }
 
-/// Records the result of an attempt, unless a later one was started.
+/// Records an attempt's result, unless a later one was started.
 pub async fn record(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -540,7 +540,7 @@ pub async fn record(
 }
 
 /// Returns the time in seconds for which the most delayed delivery has been due, 0 if none is. Failing
-/// webhooks are left out: few of their deliveries are attempted at once.
+/// webhooks are left out: few deliveries are attempted at once.
 pub async fn longest_delay(db: impl PgExecutor<'_>) -> Result<f64> {
     let delay = sqlx::query_scalar!(
         r#"

@@ -1,4 +1,4 @@
-//! Webhooks of an organization. Their secrets are derived, and stored nowhere.
+//! An organization's webhooks. Their secrets are derived, and stored nowhere.
 
 use sqlx::PgExecutor;
 
@@ -35,7 +35,7 @@ macro_rules! query_webhooks {
     };
 }
 
-/// Returns the webhooks of an organization, the oldest first.
+/// Returns an organization's webhooks, the oldest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<Webhook>> {
     let webhooks = query_webhooks!(
         r#"
@@ -101,7 +101,7 @@ pub async fn lock(
     Ok(webhook)
 }
 
-/// Locks the creation of webhooks of the organization until the transaction ends, and returns their
+/// Locks creating webhooks for the organization until the transaction ends, and returns their
 /// number.
 pub async fn lock_count(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
     lock_name(&mut *db, &format!("webhooks of {org_id}")).await?;
@@ -239,7 +239,7 @@ pub async fn delete(
     Ok(webhook)
 }
 
-/// Returns the generation of the current secret of a webhook. The caller holds the lock on it.
+/// Returns a webhook's current secret's generation. The caller holds the lock on it.
 pub async fn secret_generation(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -255,7 +255,7 @@ pub async fn secret_generation(
     Ok(generation)
 }
 
-/// Replaces the secret of a webhook by that of a generation. Deliveries are also signed with the secret
+/// Replaces a webhook's secret by a generation's. Deliveries are also signed with the secret
 /// before for `overlap_hours`. The caller holds the lock on the webhook.
 pub async fn rotate(
     db: &mut PgConnection,
@@ -289,7 +289,7 @@ pub async fn rotate(
     Ok(webhook)
 }
 
-/// The part of the feed that a webhook has not been sent yet.
+/// The feed's part that a webhook has not been sent yet.
 pub struct FeedReader {
     /// The types of the events that are sent.
     pub events: Vec<EventType>,
@@ -297,8 +297,8 @@ pub struct FeedReader {
     pub cursor: EventCursor,
 }
 
-/// Returns the enabled webhooks of these organizations, or of all, with events after their positions
-/// in the feed. Webhooks of suspended organizations are left out.
+/// Returns these organizations' enabled webhooks, or all, with events after their positions
+/// in the feed. Suspended organizations' webhooks are left out.
 pub async fn list_behind(
     db: impl PgExecutor<'_>,
     org_ids: Option<&[String]>,
@@ -373,7 +373,7 @@ pub async fn lock_reader(
     }))
 }
 
-/// Changes the position of a webhook in the feed. The caller holds the lock on it.
+/// Changes a webhook's position in the feed. The caller holds the lock on it.
 pub async fn set_position(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -399,7 +399,7 @@ pub async fn set_position(
     Ok(())
 }
 
-/// Moves the position of a webhook back to the first event since a time, unless it is there already.
+/// Moves a webhook's position back to the first event since a time, unless it is there already.
 /// The caller holds the lock on it.
 pub async fn move_back(
     db: &mut PgConnection,
