@@ -1,5 +1,5 @@
-//! Layer of all pages: the session of the browser, the checks of forms, and the headers
-//! of pages.
+//! Layer for all pages: the browser's session, form checks, and page
+//! headers.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ use crate::http::error_response::{Failure, PendingFailure};
 use crate::http::page_headers;
 use crate::http::theme::Theme;
 
-/// The route of forms with a file.
+/// The route for forms with a file.
 const FILES: &str = "/suites/{suite_id}/submissions";
 
-/// Maximum size of a form without a file, in bytes.
+/// A form's maximum size without a file, in bytes.
 const FORM_MAX: usize = 64 * 1024;
 
-/// Serves a request of a page.
+/// Serves a page's request.
 ///
-/// The cookie of the session becomes the header `Authorization`, so that the layers of the API work
-/// for pages as they are. A form names its organization, which becomes the header `X-Org-Id`: a page
+/// The session's cookie becomes the header `Authorization`, so that the API's layers work for
+/// pages as they are. A form names its organization, which becomes the header `X-Org-Id`: a page
 /// that was opened before the user chose another organization still acts for its own. A failure that
 /// another page can correct becomes a redirect to it.
 pub async fn serve(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -61,14 +61,14 @@ fn is_page(response: &Response) -> bool {
 
 /// A request that passed the checks.
 enum Admitted {
-    /// The request with the headers of the API, and its form if it has one.
+    /// The request with the API's headers, and its form if it has one.
     Request(Request, Option<Arc<Form>>),
-    /// The page that shows a form of an earlier session again.
+    /// The page that shows an earlier session's form again.
     Outdated(Response),
 }
 
-/// Checks where a request comes from, reads its form, and replaces its cookie by the headers of the
-/// API.
+/// Checks where a request comes from, reads its form, and replaces its cookie by the API's
+/// headers.
 async fn admit(app: &App, request: Request) -> Result<Admitted> {
     let (mut parts, body) = request.into_parts();
     let token = cookies::read(&parts.headers, cookies::SESSION);
@@ -91,7 +91,7 @@ async fn admit(app: &App, request: Request) -> Result<Admitted> {
         return Err(Error::new(Code::Forbidden, message));
     }
     let csrf = token.as_deref().map(form::csrf_token);
-    // The handler of files reads their forms itself, with the token in front of the file.
+    // The file handler reads its forms itself, with the token before the file.
     let has_file = parts.extensions.get::<MatchedPath>();
     if has_file.is_some_and(|route| route.as_str() == FILES) {
         return Ok(Admitted::Request(Request::from_parts(parts, body), None));
@@ -112,7 +112,7 @@ async fn admit(app: &App, request: Request) -> Result<Admitted> {
         return Ok(Admitted::Outdated(page));
     }
     if form.has("org_id") {
-        // An id that no header can hold is the id of no organization.
+        // An id that no header can hold is no organization's id.
         let org_id = HeaderValue::try_from(form.get("org_id"));
         let org_id = org_id.unwrap_or(HeaderValue::from_static("-"));
         parts.headers.insert("x-org-id", org_id);
@@ -122,7 +122,7 @@ async fn admit(app: &App, request: Request) -> Result<Admitted> {
     Ok(Admitted::Request(request, Some(form)))
 }
 
-/// Returns `true` if a page of this installation sent the request. Browsers set these headers, and
+/// Returns `true` if this installation's page sent the request. Browsers set these headers, and
 /// no page can change them.
 fn is_same_origin(headers: &HeaderMap, uri: &Uri, public_url: &str) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -147,7 +147,7 @@ fn is_urlencoded(headers: &HeaderMap) -> bool {
 }
 
 /// Replaces a failure by a redirect to the page that corrects it: signing in, choosing an
-/// organization or creating one. A form of a session that has ended is shown again.
+/// organization or creating one. A form from a session that has ended is shown again.
 fn continue_elsewhere(
     response: Response,
     method: &Method,

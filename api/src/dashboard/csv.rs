@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::response::{PageResult, download};
 use assay_core::Error;
 
-/// Returns a table as a file, with the names of the rows' fields as its head.
+/// Returns a table as a file, with the rows' field names as its head.
 ///
 /// A spreadsheet would run a text that begins with `=`, `+`, `-`, `@`, a tab or a line break as a
-/// formula. Texts of users are therefore passed through [`harmless`].
+/// formula. Users' texts are therefore passed through [`harmless`].
 ///
 /// # Errors
 /// `internal` if a row cannot be written.

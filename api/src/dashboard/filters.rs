@@ -1,4 +1,4 @@
-//! The formats of values in templates.
+//! Value formats in templates.
 
 use std::fmt::Display;
 
@@ -24,7 +24,7 @@ pub fn utc_text(at: Timestamp) -> String {
     format!("{date} {time} UTC")
 }
 
-/// Shows the day of a timestamp in UTC: `2026-12-01`.
+/// Shows a timestamp's day in UTC: `2026-12-01`.
 #[askama::filter_fn]
 pub fn day(at: &Timestamp, _: &dyn Values) -> askama::Result<String> {
     let text = at.to_string();
@@ -59,13 +59,13 @@ pub fn count(value: impl Display, _: &dyn Values) -> askama::Result<String> {
     Ok(count_text(value))
 }
 
-/// Shows the value of a metric with four significant digits.
+/// Shows a metric's value with four significant digits.
 #[askama::filter_fn]
 pub fn figure(value: &f64, _: &dyn Values) -> askama::Result<String> {
     Ok(figure_text(*value))
 }
 
-/// Shows the name of a metric with its direction: `rmse (smaller is better)`.
+/// Shows a metric's name with its direction: `rmse (smaller is better)`.
 #[askama::filter_fn]
 pub fn with_direction(metric: impl Display, _: &dyn Values) -> askama::Result<String> {
     let name = metric.to_string();
@@ -81,7 +81,7 @@ pub fn percent(share: &f64, _: &dyn Values) -> askama::Result<String> {
     Ok(format!("{:.0} %", share * 100.0))
 }
 
-/// Shows a number of bytes in its largest binary unit.
+/// Shows a byte count in its largest binary unit.
 #[askama::filter_fn]
 pub fn bytes(value: &i64, _: &dyn Values) -> askama::Result<String> {
     let mut amount = *value as f64;
@@ -97,7 +97,7 @@ pub fn bytes(value: &i64, _: &dyn Values) -> askama::Result<String> {
     Ok(format!("{amount:.1} TiB"))
 }
 
-/// Shows the shape of a job's state, which differs also without colours.
+/// Shows a job state's shape, which differs also without colours.
 #[askama::filter_fn]
 pub fn shape(status: &JobStatus, _: &dyn Values) -> askama::Result<&'static str> {
     Ok(match status {
@@ -118,7 +118,7 @@ pub fn subject(job: &Job, _: &dyn Values) -> askama::Result<String> {
     Ok(parts.join(", "))
 }
 
-/// Shows the time from the start of the last attempt of a finished job to its end.
+/// Shows the time from the start of a finished job's last attempt to its end.
 #[askama::filter_fn]
 pub fn duration(job: &Job, _: &dyn Values) -> askama::Result<String> {
     Ok(match (job.started_at, job.finished_at) {
@@ -127,7 +127,7 @@ pub fn duration(job: &Job, _: &dyn Values) -> askama::Result<String> {
     })
 }
 
-/// Returns a time span of a program: milliseconds below a second.
+/// Returns a program's time span: milliseconds below a second.
 pub fn duration_text(micros: i64) -> String {
     match micros.max(0).unsigned_abs() {
         micros @ 0..10_000 => format!("{:.1} ms", micros as f64 / 1e3),

@@ -1,4 +1,4 @@
-//! Forms as browsers send them, and the token that shows that a page of the session sent one.
+//! Forms as browsers send them, and the token that shows that the session's page sent one.
 
 use assay_core::{Code, Details, Error};
 use assay_eval::FieldError;
@@ -6,23 +6,23 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::StatusCode;
 use sha2::Sha256;
 
-/// The fields of a form. A field can have several values.
+/// A form's fields. A field can have several values.
 #[derive(Debug, Clone, Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Parses a body or a query of the type `application/x-www-form-urlencoded`.
+    /// Parses a body or a query with the type `application/x-www-form-urlencoded`.
     pub fn parse(body: &[u8]) -> Self {
         Self(form_urlencoded::parse(body).into_owned().collect())
     }
 
-    /// Returns the first value of a field without white space around it, or an empty string.
+    /// Returns a field's first value without white space around it, or an empty string.
     pub fn get(&self, name: &str) -> &str {
         let mut values = self.values(name);
         values.next().unwrap_or_default().trim()
     }
 
-    /// Returns the first value of a field, or `None` if it is absent or blank.
+    /// Returns a field's first value, or `None` if it is absent or blank.
     pub fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|value| !value.is_empty())
     }
@@ -32,7 +32,7 @@ impl Form {
         self.values(name).next().is_some()
     }
 
-    /// Returns all values of a field, such as those of checkboxes.
+    /// Returns all values in a field, such as from checkboxes.
     pub fn values<'form>(&'form self, name: &str) -> impl Iterator<Item = &'form str> {
         self.0
             .iter()
@@ -68,14 +68,14 @@ impl Form {
 pub struct Entry {
     /// The fields that the user typed.
     pub form: Form,
-    /// The errors of single fields.
+    /// Single fields' errors.
     pub fields: Vec<FieldError>,
     /// Why the form was not accepted. Empty if it was not sent yet.
     pub message: String,
 }
 
 impl Entry {
-    /// Returns the entry of a form that was not sent yet, with its first values.
+    /// Returns the entry for a form that was not sent yet, with its first values.
     pub fn new(form: Form) -> Self {
         Self {
             form,
@@ -83,7 +83,7 @@ impl Entry {
         }
     }
 
-    /// Returns the entry of a form that was rejected.
+    /// Returns the entry for a form that was rejected.
     ///
     /// # Errors
     /// The error itself, if the user cannot correct it in this form.
@@ -95,13 +95,13 @@ impl Entry {
         Self::explained(form, error)
     }
 
-    /// Returns the entry of a form that was rejected, also if a field of the form names something
+    /// Returns the entry for a form that was rejected, also if a form field names something
     /// that does not exist.
     ///
     /// # Errors
     /// The error itself, if the user cannot correct it in this form.
     pub fn explained(form: &Form, error: Error) -> Result<Self, Error> {
-        // A role that does not suffice is no matter of the form. Other reasons have details.
+        // A role that does not suffice does not concern the form. Other reasons have details.
         let lacks_role = matches!(error.code, Code::Forbidden | Code::SessionRequired)
             && error.details.is_none();
         if lacks_role || !(400..500).contains(&error.code.http_status()) {
@@ -118,7 +118,7 @@ impl Entry {
         })
     }
 
-    /// Returns the status of a page with the form: 422 if it was rejected.
+    /// Returns a page's status with the form: 422 if it was rejected.
     pub fn status(&self) -> StatusCode {
         match self.message.is_empty() {
             true => StatusCode::OK,
@@ -126,22 +126,22 @@ impl Entry {
         }
     }
 
-    /// Returns the value of a field.
+    /// Returns a field's value.
     pub fn value(&self, name: &str) -> &str {
         self.form.get(name)
     }
 
-    /// Returns the message of a field's error, or an empty string.
+    /// Returns a field error's message, or an empty string.
     pub fn error(&self, name: &str) -> &str {
         let error = self.fields.iter().find(|error| error.field == name);
         error.map_or("", |error| &error.message)
     }
 }
 
-/// Returns the token that forms of a session hold. Only pages of the session can read it.
+/// Returns the token that a session's forms hold. Only the session's pages can read it.
 pub fn csrf_token(session_token: &str) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(session_token.as_bytes()) else {
-        // HMAC accepts keys of every length.
+        // HMAC accepts keys with every length.
         return String::new();
     };
     mac.update(b"assay: token of forms");

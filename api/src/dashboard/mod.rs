@@ -1,7 +1,7 @@
 //! The dashboard: pages for people, rendered by the server. It is a third adapter next to REST and
 //! gRPC, and calls the same operations.
 //!
-//! Every page works without scripts. `browser` guards all of them: sessions in a cookie, forms with
+//! Every page works without scripts. `browser` guards all: sessions in a cookie, forms with
 //! a token, and the content security policy.
 
 mod browser;
@@ -32,7 +32,7 @@ use pages::{
     search, sign_in, submit, suites, terms, usage,
 };
 
-/// Returns the routes of all pages.
+/// Returns all pages' routes.
 pub fn routes(app: &App) -> Router<App> {
     let signed_in = Router::new()
         .route("/", get(home::show))

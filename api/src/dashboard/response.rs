@@ -1,4 +1,4 @@
-//! Responses of pages.
+//! Page responses.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use http::{HeaderValue, StatusCode, Uri};
 use crate::http::cookies;
 use crate::http::error_response::Failure;
 
-/// The result of a handler of a page.
+/// A page handler's result.
 pub type PageResult = Result<Response, PageError>;
 
-/// An error of a handler of a page. It is boxed because every page returns one.
+/// A page handler's error. It is boxed because every page returns one.
 #[derive(Debug)]
 pub struct PageError(Box<Error>);
 
@@ -112,7 +112,7 @@ pub fn with_next(path: &str, here: &Uri) -> String {
     }
 }
 
-/// Returns the page to return to: a path of this site, or else `/`.
+/// Returns the page to return to: a path on this site, or else `/`.
 ///
 /// Browsers take `//host` and `/\host` for another site, and ignore white space and control
 /// characters in a URL.

@@ -16,12 +16,12 @@ struct Resubmission<'a> {
     fields: Vec<(&'a str, &'a str)>,
     /// The organization that the form acts for, if it names one.
     org_id: &'a str,
-    /// The token of the present session, if there is one.
+    /// The present session's token, if there is one.
     csrf: Option<&'a str>,
     theme: Theme,
 }
 
-/// Returns the page that shows a form again. `csrf` is the token of the present session; without
+/// Returns the page that shows a form again. `csrf` is the present session's token; without
 /// one, the page asks the user to sign in first.
 pub fn page(uri: &Uri, form: &Form, csrf: Option<&str>, theme: Theme) -> Response {
     let shown = |name: &str| !matches!(name, "csrf" | "org_id");

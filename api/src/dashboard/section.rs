@@ -1,6 +1,6 @@
-//! The sections of the navigation.
+//! The navigation's sections.
 
-/// A section of the navigation, or none.
+/// A navigation section, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// No section is marked.
@@ -26,7 +26,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// The sections with their paths and names, in the order of the navigation.
+    /// The sections with their paths and names, in navigation order.
     pub const ALL: [(Self, &'static str, &'static str); 9] = [
         (Self::Home, "/", "Home"),
         (Self::Suites, "/suites", "Suites"),

@@ -11,11 +11,11 @@ use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
 use crate::ops::suites;
 
-/// Code in several languages, and the form of the predictions in it.
+/// Code in several languages, and the prediction form in it.
 pub struct Snippets {
-    /// The form of a prediction, for people.
+    /// A prediction's form, for people.
     pub form: &'static str,
-    /// A prediction of that form, as JSON.
+    /// A prediction with that form, as JSON.
     pub example: String,
     /// The code in each language.
     pub all: Vec<Snippet>,
@@ -23,7 +23,7 @@ pub struct Snippets {
 
 /// Code in one language.
 pub struct Snippet {
-    /// The name of the language or program.
+    /// The language's or program's name.
     pub name: &'static str,
     /// The code.
     pub code: String,
@@ -56,7 +56,7 @@ pub async fn submit(
     ))
 }
 
-/// Fills the code in. `input` is the JSON of the item's input.
+/// Fills the code in. `input` is the item input's JSON.
 fn filled(
     public_url: &str,
     suite_id: &str,
@@ -89,7 +89,7 @@ fn filled(
         None => ("", public_url),
     };
     let line = quoted(&json!({"item_id": item_id, "prediction": prediction}).to_string());
-    // The literals of JSON that occur here are those of Python. The rank of equal numbers is not defined.
+    // The JSON literals that occur here are Python's. Equal numbers' rank is not defined.
     let returned = match metric {
         Metric::Spearman => String::from("len(str(question))"),
         _ => prediction.to_string(),
@@ -101,7 +101,7 @@ fn filled(
         ),
     };
     let mut all = vec![python];
-    // One prediction is no submission to a suite whose metric needs those of all items.
+    // One prediction is no submission to a suite whose metric needs all items' predictions.
     if metric.needs_all_predictions() {
         all.push(Snippet {
             name: "Command line",
@@ -141,7 +141,7 @@ fn first_option(input: &str) -> Option<String> {
     Some(option.to_owned())
 }
 
-/// Returns a text as one word of a POSIX shell.
+/// Returns a text as one POSIX shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! The user of a page, and what every page shows about them.
+//! A page's user, and what every page shows about them.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::layers::memory;
 use crate::limits::request_memory::{Reservation, SharedReservation};
 use crate::ops::account;
 
-/// The user of a page, signed in. A request without a session is sent to the sign-in page.
+/// A page's user, signed in. A request without a session is sent to the sign-in page.
 pub struct Visitor {
     credential: Credential,
     browser: Browser,
     room: SharedReservation,
 }
 
-/// The cookies of a browser.
+/// A browser's cookies.
 pub struct Browser {
     /// The theme that the user chose.
     pub theme: Theme,
-    /// The notice of the page before.
+    /// The previous page's notice.
     pub notice: Option<String>,
-    /// The token of the session's forms. Empty without a session.
+    /// The session's form token. Empty without a session.
     pub csrf: String,
 }
 
@@ -48,7 +48,7 @@ impl Browser {
         }
     }
 
-    /// Returns the layout of a page that shows no user.
+    /// Returns the layout for a page that shows no user.
     pub fn layout(self, title: impl Into<String>) -> Layout {
         let Self {
             theme,
@@ -88,7 +88,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
     }
 }
 
-/// The form of a request. Empty if the request has none.
+/// A request's form. Empty if the request has none.
 pub struct Submitted(pub Arc<Form>);
 
 impl<S: Sync> FromRequestParts<S> for Submitted {
@@ -98,7 +98,7 @@ impl<S: Sync> FromRequestParts<S> for Submitted {
     }
 }
 
-/// The query of a request, as a form.
+/// A request's query, as a form.
 pub struct Query(pub Form);
 
 impl<S: Sync> FromRequestParts<S> for Query {
@@ -115,7 +115,7 @@ impl Visitor {
         &self.room
     }
 
-    /// Returns the proof of a permission.
+    /// Returns the proof for a permission.
     ///
     /// # Errors
     /// The reason why the user does not have it.
@@ -132,7 +132,7 @@ impl Visitor {
         Ok(caller.org().clone())
     }
 
-    /// Returns the token of the session's forms.
+    /// Returns the session's form token.
     pub fn csrf(&self) -> &str {
         &self.browser.csrf
     }
@@ -160,15 +160,15 @@ impl Visitor {
 
 /// The data that the base template shows on every page.
 pub struct Layout {
-    /// The title of the page.
+    /// The page's title.
     pub title: String,
     /// The section that the navigation marks.
     pub section: Section,
     /// The theme that the user chose.
     pub theme: Theme,
-    /// The notice of the page before, shown once.
+    /// The previous page's notice, shown once.
     pub notice: Option<String>,
-    /// The token of the session's forms. Empty without a session.
+    /// The session's form token. Empty without a session.
     pub csrf: String,
     /// The user. Absent without a session.
     pub account: Option<account::Account>,
@@ -179,12 +179,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns the id of the organization that forms act for, or an empty string.
+    /// Returns the organization's id that forms act for, or an empty string.
     pub fn org_id(&self) -> &str {
         self.org.as_ref().map_or("", |org| org.id.as_str())
     }
 
-    /// Returns the other organizations of the user.
+    /// Returns the user's other organizations.
     pub fn other_orgs(&self) -> impl Iterator<Item = &Org> {
         let orgs = self.account.iter().flat_map(|account| &account.orgs);
         let current: Option<&OrgId> = self.org.as_ref().map(|org| &org.id);

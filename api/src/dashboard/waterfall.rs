@@ -1,4 +1,4 @@
-//! The spans of a job's trace as bars over time.
+//! A job trace's spans as bars over time.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::ops::trace_document::TraceDocument;
 
 const ROW: f64 = 22.0;
 
-/// The chart and the table of a trace.
+/// A trace's chart and table.
 pub struct Waterfall {
     /// The chart for a narrow page.
     pub narrow: String,
@@ -21,13 +21,13 @@ pub struct Waterfall {
     pub spans: Vec<Span>,
 }
 
-/// A span of a trace.
+/// A trace's span.
 pub struct Span {
-    /// The name of the span.
+    /// The span's name.
     pub name: String,
-    /// Number of spans above it.
+    /// Spans above it.
     pub depth: usize,
-    /// The time from the start of the trace to that of the span, in microseconds.
+    /// The time from the trace's start to the span's, in microseconds.
     pub start: i64,
     /// The duration in microseconds.
     pub micros: i64,
@@ -41,7 +41,7 @@ impl Span {
 }
 
 impl Waterfall {
-    /// Returns the chart of a trace, or `None` if it has no spans.
+    /// Returns a trace's chart, or `None` if it has no spans.
     pub fn of(document: &TraceDocument) -> Option<Self> {
         let spans = spans(document)?;
         let end = spans.iter().map(|span| span.start + span.micros).max()?;
@@ -54,7 +54,7 @@ impl Waterfall {
     }
 }
 
-/// Reads the spans of a document, in its order: parents come before their children.
+/// Reads a document's spans, in its order: parents come before their children.
 fn spans(document: &TraceDocument) -> Option<Vec<Span>> {
     let spans = document
         .get("resourceSpans")?

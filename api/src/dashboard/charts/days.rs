@@ -1,4 +1,4 @@
-//! Usage by day: charged predictions as bars, of which the refunded part is hatched.
+//! Usage by day: charged predictions as bars, whose refunded part is hatched.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Scores over time: the value of each submission with its interval, and the best value so far.
+//! Scores over time: each submission's value with its interval, and the best value so far.
 
 use std::fmt::Write as _;
 
@@ -15,27 +15,27 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 28.0;
 
-/// The chart of a suite.
+/// A suite's chart.
 pub struct History {
     /// The chart for a narrow page.
     pub narrow: String,
     /// The chart for a wide page.
     pub wide: String,
-    /// The caption of the chart.
+    /// The chart's caption.
     pub caption: String,
 }
 
 /// A submission in the chart.
 struct Point {
     score: Score,
-    /// The best value of the version so far.
+    /// The version's best value so far.
     best: f64,
-    /// `true` if the submission is the first of a version of the suite.
+    /// `true` if the submission is a suite version's first.
     starts_version: bool,
 }
 
 impl History {
-    /// Returns the job with the best score of the suite's present version.
+    /// Returns the job with the best score on the suite's present version.
     pub fn best<'a>(suite: &Suite, jobs: &'a [Job]) -> Option<&'a Job> {
         let of_version = |job: &&Job| {
             eval_result(job).is_some_and(|result| result.suite_version == suite.version)
@@ -53,7 +53,7 @@ impl History {
             .map(|(_, job)| job)
     }
 
-    /// Draws the chart of jobs, the newest first, with a line at the value of the baseline. Returns
+    /// Draws the job chart, the newest first, with a line at the baseline's value. Returns
     /// `None` for fewer than two scores.
     pub fn new(suite: &Suite, jobs: &[Job], baseline: Option<f64>) -> Option<Self> {
         let mut points: Vec<Point> = Vec::with_capacity(jobs.len());

@@ -24,7 +24,7 @@ impl Scale {
         Self { from, to }
     }
 
-    /// Returns the position of a value.
+    /// Returns a value's position.
     pub fn at(&self, value: f64) -> f64 {
         let [low, high] = self.from;
         let [start, end] = self.to;
@@ -54,7 +54,7 @@ pub fn ticks([low, high]: [f64; 2]) -> Vec<f64> {
         }
         ticks
     };
-    // A step of at most a quarter of the range has at least three multiples within it.
+    // A step that is at most a quarter of the range has at least three multiples within it.
     [10.0, 5.0, 2.0, 1.0]
         .map(|factor| factor * power)
         .into_iter()

@@ -1,4 +1,4 @@
-//! A value with its interval as a small bar, for lists of jobs of one suite.
+//! A value with its interval as a small bar, for lists with one suite's jobs.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use crate::dashboard::score::Score;
 const WIDTH: f64 = 60.0;
 const HEIGHT: f64 = 14.0;
 
-/// Returns the range of all scores with their intervals, or `None` without scores.
+/// Returns the range over all scores with their intervals, or `None` without scores.
 pub fn range(scores: impl Iterator<Item = Score>) -> Option<[f64; 2]> {
     scores
         .map(|score| ends(&score))
         .reduce(|[low, high], [a, b]| [low.min(a), high.max(b)])
 }
 
-/// Draws a score within the range of its list. The text next to it has the figures.
+/// Draws a score within its list's range. The text next to it has the figures.
 pub fn draw(score: &Score, range: [f64; 2]) -> String {
     let x = Scale::new(range, [3.0, WIDTH - 3.0]);
     let [low, high] = ends(score).map(|end| x.at(end));

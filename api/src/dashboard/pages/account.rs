@@ -1,4 +1,4 @@
-//! The account of the user: theme, emails and sessions.
+//! The user's account: theme, emails and sessions.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub async fn set_mails(
     ))
 }
 
-/// Removes an account of a provider.
+/// Removes a provider's account.
 pub async fn unlink(
     State(app): State<App>,
     visitor: Visitor,
@@ -111,7 +111,7 @@ pub async fn end_session(
     Ok(redirect_with_notice("/account", "The session has ended."))
 }
 
-/// Ends all sessions, also that of this browser.
+/// Ends all sessions, also this browser's.
 pub async fn end_all_sessions(State(app): State<App>, visitor: Visitor) -> PageResult {
     let user = visitor.proof()?;
     sessions::end_others(&app, &user).await?;

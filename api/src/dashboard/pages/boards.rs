@@ -1,4 +1,4 @@
-//! Leaderboards, and the entries of the organization on them.
+//! Leaderboards, and the organization's entries on them.
 
 use askama::Template;
 use assay_core::Result;
@@ -19,7 +19,7 @@ use crate::dashboard::visitor::{Layout, Query, Submitted, Visitor};
 use crate::generated::inputs;
 use crate::ops::{boards, jobs, suites};
 
-/// Number of entries on a page.
+/// Entries on a page.
 const ROWS: i64 = 200;
 
 #[derive(Template)]
@@ -29,7 +29,7 @@ struct BoardPage {
     suite: Suite,
     /// `None` if the suite has no board.
     board: Option<ShownBoard>,
-    /// The entries of the organization on the board.
+    /// The organization's entries on the board.
     own: Vec<BoardEntry>,
 }
 
@@ -39,13 +39,13 @@ struct ShownBoard {
     tiers: Vec<Tier>,
 }
 
-/// The rows of a tier that are on the page.
+/// A tier's rows that are on the page.
 struct Tier {
     number: i64,
     rows: Vec<ShownRow>,
 }
 
-/// A row with the chart of its value and interval.
+/// A row with a chart for its value and interval.
 struct ShownRow {
     row: BoardRow,
     chart: String,
@@ -71,7 +71,7 @@ impl ShownBoard {
     }
 }
 
-/// Returns the figure of a row with its interval.
+/// Returns a row's figure with its interval.
 fn score(row: &BoardRow) -> Score {
     Score {
         value: row.value,
@@ -97,7 +97,7 @@ struct WithdrawPage {
     entry: BoardEntry,
 }
 
-/// Shows the board of a suite.
+/// Shows a suite's board.
 pub async fn show(
     State(app): State<App>,
     visitor: Visitor,
@@ -131,7 +131,7 @@ pub async fn show(
     })
 }
 
-/// Returns the newest entries of the organization for a suite.
+/// Returns the organization's newest entries for a suite.
 async fn own_entries(app: &App, visitor: &Visitor, suite_id: &str) -> Result<Vec<BoardEntry>> {
     let reader: JobReader = visitor.proof()?;
     let newest = inputs::ListEntries {
@@ -142,7 +142,7 @@ async fn own_entries(app: &App, visitor: &Visitor, suite_id: &str) -> Result<Vec
     Ok(boards::list_entries(app, &reader, newest).await?.entries)
 }
 
-/// Shows the form that enters a job on the board of its suite.
+/// Shows the form that enters a job on its suite's board.
 pub async fn new(
     State(app): State<App>,
     visitor: Visitor,
@@ -172,7 +172,7 @@ async fn enter_page(app: &App, visitor: Visitor, job_id: &str, entry: Entry) -> 
     page_with(status, &template)
 }
 
-/// Enters a job on the board of its suite.
+/// Enters a job on its suite's board.
 pub async fn enter(
     State(app): State<App>,
     visitor: Visitor,
@@ -201,7 +201,7 @@ pub async fn enter(
     }
 }
 
-/// Shows the consequences of withdrawing an entry.
+/// Shows what withdrawing an entry changes.
 pub async fn confirm_withdrawal(
     State(app): State<App>,
     visitor: Visitor,

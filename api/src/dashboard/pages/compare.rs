@@ -1,4 +1,4 @@
-//! The comparison of two jobs.
+//! The comparison between two jobs.
 
 use askama::Template;
 use assay_core::model::comparison::Comparison;
@@ -42,7 +42,7 @@ impl Compared {
         ]
     }
 
-    /// Returns which job is better, and how often a difference of this size occurs by chance.
+    /// Returns which job is better, and how often a difference with this size occurs by chance.
     fn sentence(&self) -> String {
         let Comparison {
             ref metric,
@@ -55,7 +55,7 @@ impl Compared {
     }
 }
 
-/// Shows the difference of two jobs: `a` and `b`, or the two values of `job` of the list.
+/// Shows the difference between two jobs: `a` and `b`, or the list's two `job` values.
 pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
     let selected: Vec<&str> = query.values("job").collect();
     let (a, b) = match selected.as_slice() {

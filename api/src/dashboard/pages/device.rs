@@ -18,7 +18,7 @@ use crate::ops::device;
 struct DevicePage {
     layout: Layout,
     entry: Entry,
-    /// The login of the code, once it is entered.
+    /// The code's login, once it is entered.
     login: Option<DeviceRequest>,
 }
 
@@ -29,7 +29,7 @@ struct DecidedPage {
     is_approved: bool,
 }
 
-/// Asks for a code, or shows the login of a code.
+/// Asks for a code, or shows a code's login.
 pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
     visitor.org()?;
     let code = query.get("code");
@@ -84,7 +84,7 @@ pub async fn decide(
     };
     if let Err(error) = decided.await {
         let entry = Entry::explained(&fields, error)?;
-        // Errors of fields can be corrected; the login is looked up to show it again.
+        // Field errors can be corrected; the login is looked up to show it again.
         let login = match entry.fields.is_empty() {
             true => None,
             false => device::find(&app, &visitor.proof()?, code).await.ok(),

@@ -68,7 +68,7 @@ pub async fn claim(
     }
 }
 
-/// Looks for the record of a claimed domain.
+/// Looks for a claimed domain's record.
 pub async fn verify(
     State(app): State<App>,
     visitor: Visitor,
@@ -99,7 +99,7 @@ pub async fn verify(
     show(&app, visitor, entry, Some(claim)).await
 }
 
-/// Sets whether users with an address of the domain join by themselves.
+/// Sets whether users with an address in the domain join by themselves.
 pub async fn update(
     State(app): State<App>,
     visitor: Visitor,
@@ -119,7 +119,7 @@ pub async fn update(
     Ok(redirect_with_notice("/domains", &notice))
 }
 
-/// Shows the consequences of releasing a domain.
+/// Shows what releasing a domain changes.
 pub async fn confirm_release(
     State(app): State<App>,
     visitor: Visitor,

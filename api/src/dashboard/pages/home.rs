@@ -16,7 +16,7 @@ use crate::dashboard::visitor::{Layout, Visitor};
 use crate::generated::inputs;
 use crate::ops::{jobs, keys, suites, terms, usage};
 
-/// Number of jobs on the page.
+/// Jobs on the page.
 const JOBS: i64 = 10;
 
 #[derive(Template)]
@@ -27,11 +27,11 @@ struct HomePage {
     steps: Option<Vec<Step>>,
     usage: Usage,
     jobs: Vec<Job>,
-    /// The version of the terms that an owner has to accept.
+    /// The terms' version that an owner has to accept.
     terms_to_accept: Option<String>,
 }
 
-/// A first step of an organization.
+/// An organization's first step.
 struct Step {
     name: &'static str,
     is_done: bool,

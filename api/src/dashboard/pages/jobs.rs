@@ -23,13 +23,13 @@ use crate::dashboard::waterfall::Waterfall;
 use crate::generated::inputs;
 use crate::ops::{jobs, receipts, suites};
 
-/// Number of jobs on a page.
+/// Jobs on a page.
 const JOBS: i64 = 50;
 
-/// Number of jobs in an exported table.
+/// Jobs in an exported table.
 const EXPORTED: i64 = 200;
 
-/// Longest time that a request waits for a change of a job, in seconds.
+/// Longest time that a request waits for a job's change, in seconds.
 const WAIT: i64 = 25;
 
 #[derive(Template)]
@@ -39,12 +39,12 @@ struct JobsPage {
     filter: Form,
     suites: Vec<String>,
     jobs: Vec<Job>,
-    /// The query of the next page.
+    /// The next page's query.
     next: Option<String>,
 }
 
 impl JobsPage {
-    /// Returns `true` if a job of the page can still change.
+    /// Returns `true` if a job on the page can still change.
     fn is_active(&self) -> bool {
         self.jobs.iter().any(|job| !job.status.is_final())
     }
@@ -56,7 +56,7 @@ impl JobsPage {
             .any(|name| !self.filter.get(name).is_empty())
     }
 
-    /// Returns the query of the filter, for the exported table.
+    /// Returns the filter's query, for the exported table.
     fn query(&self) -> String {
         query_of(&self.filter, None)
     }
@@ -68,11 +68,11 @@ struct JobPage {
     layout: Layout,
     job: Job,
     waterfall: Option<Waterfall>,
-    /// The chart of the value with its interval.
+    /// The value's chart with its interval.
     interval: Option<String>,
-    /// Other jobs of the suite, to compare with.
+    /// The suite's other jobs, to compare with.
     others: Vec<Job>,
-    /// `true` if the job has a score on the current version of a suite with a board.
+    /// `true` if the job has a score on a suite's current version with a board.
     has_board: bool,
     /// `true` if the job has a signed receipt.
     has_receipt: bool,
@@ -137,7 +137,7 @@ fn query_of(filter: &Form, before: Option<&str>) -> String {
     query.finish()
 }
 
-/// Shows a page of jobs.
+/// Shows a job page.
 pub async fn list(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let found = jobs::list(&app, &reader, filter_of(&filter, JOBS), visitor.room()).await?;
@@ -157,7 +157,7 @@ pub async fn list(State(app): State<App>, visitor: Visitor, Query(filter): Query
     })
 }
 
-/// A row of the exported table.
+/// An exported table row.
 #[derive(Serialize)]
 struct Row<'a> {
     id: &'a str,
@@ -173,7 +173,7 @@ struct Row<'a> {
     ci95_high: Option<f64>,
 }
 
-/// Returns the newest jobs of the filter as CSV.
+/// Returns the filter's newest jobs as CSV.
 pub async fn export(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let found = jobs::list(&app, &reader, filter_of(&filter, EXPORTED), visitor.room()).await?;
@@ -238,7 +238,7 @@ pub async fn show(
     })
 }
 
-/// Returns the chart of the spans of a job, or `None` if its trace has expired.
+/// Returns the chart for a job's spans, or `None` if its trace has expired.
 async fn trace(app: &App, reader: &JobReader, job_id: &str) -> Result<Option<Waterfall>> {
     match jobs::trace(app, reader, job_id).await {
         Ok(document) => Ok(Waterfall::of(&document)),
@@ -247,7 +247,7 @@ async fn trace(app: &App, reader: &JobReader, job_id: &str) -> Result<Option<Wat
     }
 }
 
-/// Returns `true` if the job has a score on the current version of a suite with a board.
+/// Returns `true` if the job has a score on a suite's current version with a board.
 async fn has_board(app: &App, visitor: &Visitor, job: &Job) -> Result<bool> {
     let (Some(suite_id), Some(_)) = (&job.versions.suite_id, Score::of(job)) else {
         return Ok(false);
@@ -257,7 +257,7 @@ async fn has_board(app: &App, visitor: &Visitor, job: &Job) -> Result<bool> {
     Ok(is_current && suite.board != BoardMode::Off)
 }
 
-/// Returns other scored jobs of the same suite.
+/// Returns the same suite's other scored jobs.
 async fn comparable(app: &App, visitor: &Visitor, job: &Job) -> Result<Vec<Job>> {
     let Some(suite_id) = job
         .versions
@@ -300,7 +300,7 @@ pub async fn trace_json(
     Ok(download(&format!("{job_id}-trace.json"), response))
 }
 
-/// Returns the receipt of a job.
+/// Returns a job's receipt.
 pub async fn receipt_json(
     State(app): State<App>,
     visitor: Visitor,
@@ -313,7 +313,7 @@ pub async fn receipt_json(
     Ok(download(&format!("{job_id}-receipt.json"), response))
 }
 
-/// Shows the consequences of cancelling a job.
+/// Shows what cancelling a job changes.
 pub async fn confirm_cancellation(
     State(app): State<App>,
     visitor: Visitor,

@@ -28,13 +28,13 @@ struct KeysPage {
     keys: Vec<ApiKey>,
     members: Vec<Member>,
     next_cursor: Option<String>,
-    /// The secret of a key that was just created.
+    /// The secret for a key that was just created.
     secret: Option<String>,
     public_url: String,
 }
 
 impl KeysPage {
-    /// Returns the state of a key in words.
+    /// Returns a key's state in words.
     fn state(&self, key: &ApiKey) -> &'static str {
         match (key.revoked_at, key.expires_at) {
             (Some(_), _) => "revoked",
@@ -43,7 +43,7 @@ impl KeysPage {
         }
     }
 
-    /// Returns the address of the member who created a key, or the user's id if they have left.
+    /// Returns the member's address who created a key, or the user's id if they have left.
     fn creator<'a>(&'a self, key: &'a ApiKey) -> &'a str {
         let members = self.members.iter();
         let mut creators = members.filter(|member| member.user_id == key.created_by);
@@ -62,14 +62,14 @@ struct KeyActionPage {
     entry: Entry,
 }
 
-/// A change of a key that has a page of its own.
+/// A key change that has its own page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyAction {
     Revoke,
     Rotate,
 }
 
-/// Shows the keys, and the secret of a key that was just created.
+/// Shows the keys, and the secret for a key that was just created.
 pub async fn list(
     State(app): State<App>,
     visitor: Visitor,
@@ -138,12 +138,12 @@ pub fn fields(form: &Form) -> inputs::CreateKey {
     }
 }
 
-/// Returns the end of a day in UTC, in the form of the API.
+/// Returns a day's end in UTC, in the API's form.
 fn end_of_day(date: &str) -> String {
     format!("{date}T23:59:59Z")
 }
 
-/// Returns the redirect to the page that shows the secret of a new key once.
+/// Returns the redirect to the page that shows a new key's secret once.
 fn show_once(created: ApiKeyCreated) -> Response {
     let notice = format!("The key {} was created.", created.api_key.name);
     let response = redirect_with_notice("/keys", &notice);
@@ -154,7 +154,7 @@ async fn find(app: &App, visitor: &Visitor, key_id: &str) -> assay_core::Result<
     keys::get(app, &visitor.proof()?, key_id).await
 }
 
-/// Shows the consequences of revoking a key.
+/// Shows what revoking a key changes.
 pub async fn confirm_revocation(
     State(app): State<App>,
     visitor: Visitor,
@@ -163,7 +163,7 @@ pub async fn confirm_revocation(
     confirm(&app, visitor, &key_id, KeyAction::Revoke, Entry::default()).await
 }
 
-/// Shows the consequences of rotating a key.
+/// Shows what rotating a key changes.
 pub async fn confirm_rotation(
     State(app): State<App>,
     visitor: Visitor,

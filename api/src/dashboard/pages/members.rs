@@ -41,7 +41,7 @@ impl MembersPage {
         ]
     }
 
-    /// Returns the id of the user who sees the page.
+    /// Returns the user's id who sees the page.
     fn is_self(&self, member: &Member) -> bool {
         let account = self.layout.account.as_ref();
         account.is_some_and(|account| account.email == member.email)
@@ -126,7 +126,7 @@ pub async fn revoke_invite(
     Ok(redirect_with_notice("/members", &notice))
 }
 
-/// Changes the role of a member.
+/// Changes a member's role.
 pub async fn set_role(
     State(app): State<App>,
     visitor: Visitor,
@@ -147,7 +147,7 @@ pub async fn set_role(
     }
 }
 
-/// Shows the consequences of removing a member, with the keys that the member created.
+/// Shows what removing a member changes, with the keys that the member created.
 pub async fn confirm_removal(
     State(app): State<App>,
     visitor: Visitor,

@@ -38,7 +38,7 @@ struct SettingsPage {
 }
 
 impl SettingsPage {
-    /// Returns what each use of data means.
+    /// Returns what each data use means.
     fn data_uses(&self) -> [(DataUse, &'static str); 3] {
         [
             (
@@ -57,7 +57,7 @@ impl SettingsPage {
     }
 }
 
-/// Shows the organizations of a user who has not chosen one.
+/// Shows the organizations for a user who has not chosen one.
 pub async fn choose(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
     let layout = visitor
         .layout(&app, "Choose an organization", Section::None)
@@ -66,14 +66,14 @@ pub async fn choose(State(app): State<App>, visitor: Visitor, Query(query): Quer
     page(&ChoosePage { layout, next })
 }
 
-/// Changes to the organization that the form names. The layers of the API have recorded the choice
+/// Changes to the organization that the form names. The API's layers have recorded the choice
 /// in the session.
 pub async fn chosen(visitor: Visitor, Submitted(fields): Submitted) -> PageResult {
     visitor.org()?;
     Ok(redirect(next_path(fields.get("next"))))
 }
 
-/// Shows the form of a new organization.
+/// Shows a new organization's form.
 pub async fn new(State(app): State<App>, visitor: Visitor) -> PageResult {
     let layout = visitor
         .layout(&app, "Create an organization", Section::None)
@@ -111,7 +111,7 @@ pub async fn create(
     }
 }
 
-/// Shows the settings of the organization.
+/// Shows the organization's settings.
 pub async fn settings(State(app): State<App>, visitor: Visitor) -> PageResult {
     let org = visitor.org()?;
     let form = Form::default()
@@ -122,7 +122,7 @@ pub async fn settings(State(app): State<App>, visitor: Visitor) -> PageResult {
     page(&SettingsPage { layout, org, entry })
 }
 
-/// Changes the settings of the organization.
+/// Changes the organization's settings.
 pub async fn update(
     State(app): State<App>,
     visitor: Visitor,

@@ -1,7 +1,7 @@
 //! Signing in with an OpenID Connect provider.
 //!
-//! The sign-in starts with a link and not with a form, because browsers apply `form-action` of the
-//! content security policy to the redirects of a form.
+//! The sign-in starts with a link and not with a form, because browsers apply the content security
+//! policy's `form-action` to a form's redirects.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::generated::inputs;
 use crate::ops::{jobs, keys};
 
-/// Number of jobs that are listed for a label.
+/// Jobs that are listed for a label.
 const JOBS: i64 = 20;
 
 #[derive(Template)]
@@ -26,7 +26,7 @@ struct SearchPage {
     jobs: Vec<Job>,
 }
 
-/// Opens the job of an id or of a request, the key of an id, or the jobs with a label.
+/// Opens the job for an id or a request, the key for an id, or the jobs with a label.
 pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
     let text = query.get("q");
     if text.parse::<JobId>().is_ok() {

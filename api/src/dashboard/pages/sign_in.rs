@@ -24,7 +24,7 @@ use crate::http::request_context::RequestContext;
 use crate::openid::ProviderSettings;
 use crate::ops::{auth, sessions};
 
-/// The time for which a browser remembers the page to open after the sign-in: that of a link.
+/// The time for which a browser remembers the page to open after the sign-in: a link's.
 const NEXT_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Template)]
@@ -51,7 +51,7 @@ struct LinkPage {
     link: PendingLink,
 }
 
-/// Shows the form that requests a link, or the page of a link.
+/// Shows the form that requests a link, or a link's page.
 pub async fn show(
     State(app): State<App>,
     browser: Browser,
@@ -78,7 +78,7 @@ pub async fn show(
 /// Shows the sign-in page with the reason why a sign-in has failed.
 ///
 /// # Errors
-/// The error itself, if it is a failure of the server.
+/// The error itself, if it is a server failure.
 pub fn failed(app: &App, browser: Browser, error: Error, next: &str) -> PageResult {
     if error.code == Code::Internal {
         return Err(error.into());
@@ -152,7 +152,7 @@ pub async fn verify(
     }
 }
 
-/// Returns the response that stores a new session in the browser. The token of a session that the
+/// Returns the response that stores a new session in the browser. A session's token that the
 /// browser had before is replaced.
 pub fn open_session(
     headers: &HeaderMap,
@@ -173,7 +173,7 @@ pub fn open_session(
     Ok(response)
 }
 
-/// Ends the session of this browser.
+/// Ends this browser's session.
 pub async fn sign_out(State(app): State<App>, visitor: Visitor) -> PageResult {
     sessions::end_current(&app, &visitor.proof()?).await?;
     Ok(forget(redirect("/sign-in"), cookies::SESSION))

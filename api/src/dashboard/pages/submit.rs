@@ -31,10 +31,10 @@ use crate::ops::submissions::Origin;
 use crate::ops::upload_fit;
 use crate::ops::{complete_upload, evals, suites, uploads, usage};
 
-/// Size of the parts in which a file is stored, in bytes.
+/// Part size in which a file is stored, in bytes.
 const PART_BYTES: usize = 32 * 1024 * 1024;
 
-/// Maximum number of uploads that wait for their submission on the page.
+/// The most uploads that wait for their submission on the page.
 const WAITING: i64 = 20;
 
 #[derive(Template)]
@@ -73,7 +73,7 @@ impl SubmissionPage {
         self.fit.as_ref().is_some_and(|fit| !fit.errors.is_empty())
     }
 
-    /// Returns how many predictions of the month are left before the submission.
+    /// Returns how many of the month's predictions are left before the submission.
     fn remaining(&self) -> i64 {
         let (totals, limits) = (&self.usage.totals, &self.usage.limits);
         (limits.eval_items_per_month - totals.eval_items).max(0)
@@ -134,7 +134,7 @@ async fn form(app: &App, visitor: Visitor, suite_id: &str, entry: Entry) -> Page
     page_with(status, &template)
 }
 
-/// Stores a file as an upload, and checks it. The fields of the form come before the file.
+/// Stores a file as an upload, and checks it. The form's fields come before the file.
 pub async fn upload(
     State(app): State<App>,
     visitor: Visitor,
@@ -157,7 +157,7 @@ pub async fn upload(
     let uploader: Uploader = visitor.proof()?;
     match complete_upload::complete(&app, &uploader, &upload_id).await {
         Ok(_) => {}
-        // The page of the upload shows what is wrong with the content.
+        // The upload's page shows what is wrong with the content.
         Err(error)
             if matches!(
                 error.code,
@@ -174,8 +174,8 @@ pub async fn upload(
     )))
 }
 
-/// Reads the form into `fields`, and stores its file in parts as it arrives. Returns the id of the
-/// upload.
+/// Reads the form into `fields`, and stores its file in parts as it arrives. Returns the upload's
+/// id.
 async fn store(
     app: &App,
     visitor: &Visitor,
@@ -199,7 +199,7 @@ async fn store(
             let message = "You have changed to another organization since this page was opened. Load the page again, and choose the file again.";
             return Err(Error::new(Code::Conflict, message));
         }
-        // Before the file is stored: the label becomes part of an address.
+        // Before the file is stored: the label becomes an address part.
         if let Some(label) = fields.given("label") {
             validation::text("label", label)?;
         }
@@ -274,7 +274,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Returns the next part of at least `PART_BYTES` bytes, or the rest.
+    /// Returns the next part with at least `PART_BYTES` bytes, or the rest.
     fn part<'file>(
         &'file mut self,
     ) -> impl Stream<Item = Result<Bytes>> + Unpin + Send + use<'file, 'a> {

@@ -1,4 +1,4 @@
-//! Suites: their description, items, and the history of the organization's scores.
+//! Suites: their description, items, and the organization's score history.
 
 use askama::Template;
 use assay_core::JobId;
@@ -21,10 +21,10 @@ use crate::dashboard::visitor::{Layout, Query, Visitor};
 use crate::generated::inputs;
 use crate::ops::{jobs, suites, usage};
 
-/// Number of items on a page.
+/// Items on a page.
 const ITEMS: i64 = 50;
 
-/// Number of jobs in the history of a suite.
+/// Jobs in a suite's history.
 const HISTORY: i64 = 100;
 
 #[derive(Template)]
@@ -41,7 +41,7 @@ struct ListedSuite {
 }
 
 impl ListedSuite {
-    /// Returns the number of submissions that are left today. 0 without a daily limit.
+    /// Returns how many submissions are left today. 0 without a daily limit.
     fn left(&self) -> i64 {
         let usage = self.usage.as_ref();
         let left = |usage: &SuiteUsage| {
@@ -79,7 +79,7 @@ struct HistoryPage {
     jobs: Vec<Job>,
     history: Option<History>,
     baseline: Option<Baseline>,
-    /// The range of the values and intervals of all jobs.
+    /// The range over all jobs' values and intervals.
     range: [f64; 2],
 }
 
@@ -129,7 +129,7 @@ pub async fn show(
     })
 }
 
-/// Returns the newest evals of a suite that have succeeded, the newest first.
+/// Returns a suite's newest evals that have succeeded, the newest first.
 async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core::Result<Vec<Job>> {
     let filter = inputs::ListJobs::newest_scores(&suite.suite_id, HISTORY);
     Ok(jobs::list(app, &visitor.proof()?, filter, visitor.room())
@@ -137,7 +137,7 @@ async fn scored_jobs(app: &App, visitor: &Visitor, suite: &Suite) -> assay_core:
         .jobs)
 }
 
-/// Shows the items of a suite.
+/// Shows a suite's items.
 pub async fn items(
     State(app): State<App>,
     visitor: Visitor,
@@ -163,7 +163,7 @@ pub async fn items(
     })
 }
 
-/// Shows the scores of the organization over time.
+/// Shows the organization's scores over time.
 pub async fn history(
     State(app): State<App>,
     visitor: Visitor,
@@ -189,7 +189,7 @@ pub async fn history(
 }
 
 /// Returns the baseline with this id. Returns `None` for an empty id, and for a job that has no score
-/// of the suite.
+/// on the suite.
 async fn baseline(
     app: &App,
     visitor: &Visitor,

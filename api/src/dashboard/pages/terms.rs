@@ -32,7 +32,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor) -> PageResult {
     page(&TermsPage { layout, terms })
 }
 
-/// Accepts the version of the terms that the form shows.
+/// Accepts the terms' version that the form shows.
 pub async fn accept(
     State(app): State<App>,
     visitor: Visitor,

@@ -28,7 +28,7 @@ struct UsagePage {
     forecast: Option<String>,
 }
 
-/// A limit with what is used of it.
+/// A limit with its used part.
 struct Meter {
     name: &'static str,
     used: i64,
@@ -36,7 +36,7 @@ struct Meter {
 }
 
 impl UsagePage {
-    /// Returns the limits of the month.
+    /// Returns the month's limits.
     fn meters(&self) -> Vec<Meter> {
         let (totals, limits) = (&self.usage.totals, &self.usage.limits);
         let meter = |name, used, max| Meter { name, used, max };
@@ -60,7 +60,7 @@ impl UsagePage {
         ]
     }
 
-    /// Returns the query of the exported table.
+    /// Returns the exported table's query.
     fn query(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         for name in ["from", "to"] {
@@ -72,7 +72,7 @@ impl UsagePage {
     }
 }
 
-/// Returns when the limit of the month is reached, if the use goes on as in this month so far.
+/// Returns when the month's limit is reached, if the use goes on as in this month so far.
 fn forecast(usage: &Usage, now: assay_core::Timestamp) -> Option<String> {
     let day = 86_400_000_000_i64;
     let elapsed = now.unix_micros() - usage.period_start.unix_micros();
@@ -97,7 +97,7 @@ fn forecast(usage: &Usage, now: assay_core::Timestamp) -> Option<String> {
     })
 }
 
-/// Shows the usage of the month and by day.
+/// Shows the month's usage and by day.
 pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query) -> PageResult {
     let reader: UsageReader = visitor.proof()?;
     let usage = usage::get(&app, &reader).await?;
@@ -130,7 +130,7 @@ async fn read_days(
     Ok(usage::days(app, reader, range).await?.days)
 }
 
-/// A row of the exported table.
+/// An exported table row.
 #[derive(Serialize)]
 struct Row {
     date: String,
