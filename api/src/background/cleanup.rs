@@ -1,8 +1,8 @@
 //! Cleanup: removes objects that are no longer needed, and rows after their retention period.
 //!
 //! Every API process starts a round once a minute. An advisory lock lets one process work at a
-//! time. It uses a connection of its own, so that no request waits for it, and each statement
-//! handles a bounded number of rows. The next round continues where a round stops.
+//! time. It uses its own connection, so that no request waits for it, and each statement handles a
+//! bounded row count. The next round continues where a round stops.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ use crate::settings::Retention;
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time between two searches of a process for old rows. Retention periods are days, and the search
+/// Time between a process's searches for old rows. Retention periods are days, and the search
 /// for jobs visits every organization.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Largest number of objects that are removed concurrently.
+/// The most objects that are removed concurrently.
 const PARALLEL: usize = 16;
 
-/// Cleans up until `stop` is set. The future may be dropped in the middle of a round.
+/// Cleans up until `stop` is set. The future may be dropped in mid-round.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     let mut retained = None;
     loop {
@@ -50,7 +50,7 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
             db: &mut db,
             artifacts: &app.artifacts,
         };
-        // A failure for one kind of object must not stop the cleanup of the others.
+        // A failure for one kind of object must not stop the others' cleanup.
         cleaner
             .expired_rows()
             .await
@@ -88,15 +88,15 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
     Ok(())
 }
 
-/// One round of cleanup.
+/// One cleanup round.
 struct Cleaner<'a> {
     db: &'a mut PgConnection,
     artifacts: &'a Artifacts,
 }
 
 impl Cleaner<'_> {
-    /// Deletes workers that are gone, expired sign-in links and device logins, and expired charges of
-    /// idempotency keys.
+    /// Deletes workers that are gone, expired sign-in links and device logins, and idempotency keys'
+    /// expired charges.
     async fn expired_rows(&mut self) -> Result<()> {
         cleanup::delete_expired_workers(&mut *self.db).await?;
         store::serving::delete_expired_keys(&mut *self.db).await?;
@@ -104,7 +104,7 @@ impl Cleaner<'_> {
         auth::delete_expired(self.db).await
     }
 
-    /// Removes the input of finished jobs, and the item scores and outputs of attempts whose result
+    /// Removes finished jobs' input, and the item scores and outputs of attempts whose result
     /// was not used.
     async fn job_objects(&mut self) -> Result<()> {
         loop {
@@ -126,7 +126,7 @@ impl Cleaner<'_> {
                         .map(|attempt| Artifacts::scores_key(org_id, job_id, attempt))
                         .filter(|key| scores_key.as_ref() != Some(key))
                         .collect(),
-                    // The only attempt of most jobs is the one whose output counts.
+                    // Most jobs' only attempt is the one whose output counts.
                     Some(_) if *attempts == i32::from(*is_succeeded) => Vec::new(),
                     Some(upload_id) => {
                         let last = is_succeeded.then_some(*attempts);
@@ -177,7 +177,7 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Removes the predictions of submissions that did not become jobs, because the client
+    /// Removes predictions whose submissions did not become jobs, because the client
     /// disconnected or the process died.
     async fn abandoned_predictions(&mut self) -> Result<()> {
         loop {
@@ -222,8 +222,8 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Ends expired uploads, and removes all objects of ended uploads, including those of parts
-    /// that were never recorded.
+    /// Ends expired uploads, and removes all objects of ended uploads, including parts that were
+    /// never recorded.
     async fn uploads(&mut self) -> Result<()> {
         while cleanup::expire_uploads(self.db).await? >= BATCH {}
         loop {
@@ -244,7 +244,7 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Removes all objects of deleted organizations. Removal is idempotent, so the next round
+    /// Removes deleted organizations' objects. Removal is idempotent, so the next round
     /// continues if the process dies here.
     async fn deleted_orgs(&mut self) -> Result<()> {
         for org_id in cleanup::deleted_orgs(&mut *self.db).await? {
@@ -306,7 +306,7 @@ impl Cleaner<'_> {
         Ok(())
     }
 
-    /// Deletes the old rows of one kind, in batches.
+    /// Deletes one kind of old rows, in batches.
     async fn delete_old(&mut self, rows: OldRows, days: u32) -> Result<()> {
         let mut deleted = 0;
         loop {
@@ -319,12 +319,12 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Deletes the old jobs of one organization in one status, and returns their number.
+    /// Deletes one organization's old jobs in one status, and returns their number.
     async fn old_jobs(&mut self, org_id: &OrgId, status: JobStatus, days: u32) -> Result<u64> {
         let mut deleted = 0;
         let mut after = None::<Timestamp>;
         loop {
-            // Some jobs of a batch may be retained, so the next batch starts after its last job.
+            // Some jobs in a batch may be retained, so the next batch starts after its last job.
             let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;
             let Some(last) = jobs.last() else {
                 return Ok(deleted);
@@ -344,7 +344,7 @@ fn record_deleted(kind: &'static str, rows: u64) {
     }
 }
 
-/// Removes the objects of each id, several ids concurrently. Returns the ids whose objects are all
+/// Removes each id's objects, several ids concurrently. Returns the ids whose objects are all
 /// removed.
 async fn remove(artifacts: &Artifacts, objects: Vec<(String, Vec<String>)>) -> Vec<String> {
     in_parallel(
@@ -384,7 +384,7 @@ async fn remove_under(artifacts: Artifacts, id: String, prefix: String) -> Optio
     }
 }
 
-/// Returns `true` if a batch was the last one. If some of its objects were not removed, the next
+/// Returns `true` if a batch was the last one. If some objects were not removed, the next
 /// batch would contain them again, so it counts as the last one too.
 fn is_done(found: usize, removed: usize) -> bool {
     found < BATCH || removed < found

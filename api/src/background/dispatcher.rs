@@ -1,7 +1,7 @@
-//! The dispatcher: reclaims the jobs of dead or overdue workers, and notifies workers of queued
+//! The dispatcher: reclaims dead or overdue workers' jobs, and notifies workers about queued
 //! jobs.
 //!
-//! Every API process runs one. An advisory lock makes one of them the leader of each round. A round
+//! Every API process runs one. An advisory lock makes one process each round's leader. A round
 //! starts when a job was stored, and every half second. The next round continues where a round
 //! stops. Notifications that were recorded when their jobs were stored are sent without the lock:
 //! see `stored_jobs`.
@@ -29,7 +29,7 @@ use crate::queue::order::{ChoiceCounts, Order, Room, choose};
 /// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Shortest time between two rounds, unless the first one notifies of a single job. Under load, jobs
+/// Shortest time between two rounds, unless the first one is about a single job. Under load, jobs
 /// are dispatched, claimed and finished in groups, which costs each much less.
 const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -37,13 +37,13 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 /// finishes earlier.
 const BACKLOG_TICK: Duration = Duration::from_millis(50);
 
-/// The age at which the costs of recent jobs are read again. They are the rows of a minute.
+/// The age at which recent jobs' costs are read again. They are a minute's rows.
 const RECENT_COSTS_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Shortest time between two records that notifications can be sent.
 const NOTIFIER_RECORD_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time between two removals of finished notifications from Redis.
+/// Time between two removals that take finished notifications from Redis.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The jobs that a round reclaims.
@@ -69,7 +69,7 @@ enum StartedBy {
 struct Dispatcher {
     app: App,
     notifier: JobNotifier,
-    /// The time of the last removal of finished notifications.
+    /// The time when finished notifications were last removed.
     tidied_at: Option<Instant>,
     /// The time since which every round has succeeded.
     rounds_succeed_since: Option<Instant>,
@@ -86,16 +86,16 @@ struct Dispatcher {
     notifier_recorded_at: Option<Instant>,
 }
 
-/// The costs of the jobs of each organization that started recently.
+/// The costs of each organization's jobs that started recently.
 struct RecentCosts {
     read_at: Instant,
-    /// Those of the jobs that had ended.
+    /// Those for jobs that had ended.
     ended: HashMap<OrgId, i64>,
-    /// Those of the jobs that occupied workers, and of those that this process has chosen since.
+    /// Those for jobs that occupied workers, and for those that this process has chosen since.
     started: HashMap<OrgId, i64>,
 }
 
-/// The changes of a round in the database.
+/// A round's changes in the database.
 #[derive(Default)]
 struct Decided {
     reclaimed: Vec<ReclaimedJob>,
@@ -104,7 +104,7 @@ struct Decided {
     others_wait: bool,
     /// The time for which no round is needed, because every slot has jobs.
     pause: Duration,
-    /// The counts with the jobs of this round. `None` if it did not look for jobs.
+    /// The counts with this round's jobs. `None` if it did not look for jobs.
     counts: Option<ChoiceCounts>,
 }
 
@@ -147,7 +147,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
             .best_effort("running a round of the dispatcher; the next one continues");
         let mut next_round = began + interval;
         if dispatcher.others_wait {
-            // A round of a long backlog takes longer. At most half of the time is spent in rounds.
+            // A round with a long backlog takes longer. At most half the time is spent in rounds.
             let pause = dispatcher.pause.max(began.elapsed());
             next_round = next_round.max(tokio::time::Instant::now() + pause);
         }
@@ -170,7 +170,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
 }
 
 impl Dispatcher {
-    /// Runs a round. Returns the number of jobs that may be stored with their notifications until
+    /// Runs a round. Returns how many jobs may be stored with their notifications until
     /// the next one.
     async fn round(&mut self, is_sweep_due: bool, started_by: &StartedBy) -> Result<usize> {
         if let StartedBy::Notified(notifications) = started_by {
@@ -225,7 +225,7 @@ impl Dispatcher {
             TICK
         };
         self.report_reclaimed(&decided.reclaimed);
-        // Set before the error of Redis is returned: leases depend on the database only.
+        // Set before Redis's error is returned: leases depend on the database only.
         self.rounds_succeed_since = Some(rounds_succeed_since);
         let state = state?;
         if !decided.notifications.is_empty() {
@@ -241,8 +241,8 @@ impl Dispatcher {
         Ok(self.room_for_stored_jobs(&state))
     }
 
-    /// Returns the number of small jobs that may be stored with their notifications. Each is counted
-    /// as a task of its own, because the jobs of a task are only known when it is sent.
+    /// Returns how many small jobs may be stored with their notifications. Each is counted
+    /// as its own task, because a task's jobs are only known when it is sent.
     const fn room_for_stored_jobs(&self, state: &QueueState) -> usize {
         if self.others_wait { 0 } else { state.room }
     }
@@ -259,9 +259,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Makes the changes of a round in the database: sweeps, and chooses jobs to notify workers of,
-    /// if Redis has room for this number of `tasks`. Returns `None` if another process leads the
-    /// round.
+    /// Makes a round's changes in the database: sweeps, and chooses jobs to notify workers about,
+    /// if Redis has room for this many `tasks`. Returns `None` if another process leads the round.
     async fn decide(&mut self, sweep: Sweep, tasks: Option<usize>) -> Result<Option<Decided>> {
         if matches!(sweep, Sweep::None) && tasks.unwrap_or(0) == 0 {
             return Ok(Some(Decided {
@@ -296,7 +295,7 @@ impl Dispatcher {
         app.db.tasks.execute(lead).await
     }
 
-    /// Chooses jobs to notify workers of.
+    /// Chooses jobs to notify workers about.
     async fn choose(&mut self, db: &mut PgConnection, tasks: usize) -> Result<Decided> {
         if self
             .notifier_recorded_at
@@ -326,14 +325,14 @@ impl Dispatcher {
         Ok(Decided {
             reclaimed: Vec::new(),
             notifications: job_notifications::record(db, &chosen).await?,
-            // Also if all of them were chosen: more may have waited than were read.
+            // Also if all were chosen: more may have waited than were read.
             others_wait: busy.others_wait,
             pause: room.pause(),
             counts: Some(counts),
         })
     }
 
-    /// Returns the cost of the jobs of each organization that occupy workers, or started recently.
+    /// Returns the cost of each organization's jobs that occupy workers, or started recently.
     async fn active_costs(
         &mut self,
         db: &mut PgConnection,
@@ -422,7 +421,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the state of the queue. If Redis has lost its data, resets all notifications, so that
+    /// Returns the queue's state. If Redis has lost its data, resets all notifications, so that
     /// they are sent again.
     async fn state(&self) -> Result<QueueState> {
         let state = self.notifier.state().await?;

@@ -1,4 +1,4 @@
-//! DNS look-ups: the TXT records that verify domains, and the addresses of the receivers of webhooks.
+//! DNS look-ups: the TXT records that verify domains, and webhook receivers' addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
 
-/// Longest time of one query. A query is retried once.
+/// One query's longest time. A query is retried once.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest time of a look-up with all of its queries.
+/// A look-up's longest time with all its queries.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The DNS resolver.
 pub struct Dns {
-    /// The resolver, or the error of its configuration.
+    /// The resolver, or its configuration's error.
     resolver: Result<TokioResolver, NetError>,
 }
 
@@ -35,7 +35,7 @@ impl Dns {
         Self { resolver }
     }
 
-    /// Returns the values of the TXT records of a name, empty if there are none.
+    /// Returns the values in a name's TXT records, empty if there are none.
     ///
     /// # Errors
     /// `unavailable` if the name server does not respond.
@@ -55,7 +55,7 @@ impl Dns {
         }
     }
 
-    /// Returns the addresses of a host, empty if it has none.
+    /// Returns a host's addresses, empty if it has none.
     ///
     /// # Errors
     /// `unavailable` if the name server does not respond.
@@ -84,7 +84,7 @@ fn absolute(name: &str) -> Result<Name> {
     Name::from_ascii(format!("{name}.")).map_err(Error::internal)
 }
 
-/// Returns the value of a TXT record, whose strings of 255 bytes are concatenated.
+/// Returns a TXT record's value, whose 255-byte strings are concatenated.
 fn txt_value(data: &RData) -> Option<String> {
     let RData::TXT(text) = data else { return None };
     String::from_utf8(text.txt_data.concat()).ok()
@@ -112,7 +112,7 @@ fn resolver(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
     // Without a cache, a record that was just created is found at once.
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    // The names of the local network are not those of the internet.
+    // The local network's names are not the internet's.
     options.use_hosts_file = ResolveHosts::Never;
     builder.build()
 }

@@ -1,4 +1,4 @@
-//! Repeated checks of verified domains, so that users of a domain that was sold do not join its
+//! Repeated checks of verified domains, so that users in a domain that was sold do not join its
 //! former owner's organization.
 //!
 //! Every API process runs them. A process leases a domain before the look-up, so that two processes
@@ -20,7 +20,7 @@ use crate::app::App;
 /// Time between two searches for domains that are due.
 const TICK: Duration = Duration::from_secs(60);
 
-/// Largest number of domains that are looked up concurrently.
+/// The most domains that are looked up concurrently.
 const BATCH: usize = 20;
 
 /// Checks domains until it is dropped.
@@ -49,7 +49,7 @@ async fn round(app: &App) -> Result<usize> {
     Ok(due.len())
 }
 
-/// Records the result of a check, and in the audit log that it disabled `auto_join`.
+/// Records a check's result, and in the audit log that it disabled `auto_join`.
 async fn record_result(app: &App, due: &DueCheck, is_found: bool) -> Result<Option<(i32, bool)>> {
     let (org_id, days) = (&due.org_id, app.settings.domain_check_days);
     let mut transaction = app.db.get().begin().await?;

@@ -1,4 +1,4 @@
-//! The data of events: an event about a job or a suite stores its id, and shows the resource.
+//! Event data: an event about a job or a suite stores its id, and shows the resource.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Updates of jobs: forwards the database's notifications of changed jobs, and of events, to the
+//! Job updates: forwards the database's notifications about changed jobs, and about events, to the
 //! requests that wait for them.
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 /// Longest time until a waiting request reads its job again, in case a notification was missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The progress of a job, by its notifications since the first request began to wait for it.
+/// A job's progress, by its notifications since the first request began to wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     /// It has not changed.
@@ -43,7 +43,7 @@ struct Announced {
     added: Notify,
 }
 
-/// The notifications of changed jobs, for the requests that wait for them.
+/// The notifications about changed jobs, for the requests that wait for them.
 #[derive(Clone)]
 pub struct JobUpdates {
     awaited: Arc<Awaited>,
@@ -85,7 +85,7 @@ impl JobUpdates {
         self.finished.notified().await;
     }
 
-    /// Wakes up the sending of events of an organization, as a new event does.
+    /// Wakes up the requests that send an organization's events, as a new event does.
     pub fn announce_events(&self, org_id: &OrgId) {
         self.announced.add(Some(org_id.as_str()));
     }
@@ -100,7 +100,7 @@ impl JobUpdates {
 
     /// Forwards a notification, or `None` if some may have been missed.
     fn forward(&self, changed: Option<&str>) {
-        // A new event of all organizations may be one for each waiting request.
+        // A new event for all organizations may be one for each waiting request.
         let changed = changed.filter(|changed| *changed != ALL_ORGS);
         self.announced.add(changed);
         let awaited = lock(&self.awaited);
@@ -122,13 +122,13 @@ impl JobUpdates {
         }
     }
 
-    /// Subscribes to updates of a job. Subscribe before reading the job: then no later change is
+    /// Subscribes to a job's updates. Subscribe before reading the job: then no later change is
     /// missed.
     pub fn subscribe(&self, job_id: &JobId) -> JobSubscription {
         self.subscribe_to(job_id.as_str())
     }
 
-    /// Subscribes to the events of an organization: each is as the end of a job. Subscribe before
+    /// Subscribes to an organization's events: each is as a job's end. Subscribe before
     /// reading the events.
     pub fn subscribe_to_org(&self, org_id: &OrgId) -> JobSubscription {
         self.subscribe_to(org_id.as_str())
@@ -149,7 +149,7 @@ impl JobUpdates {
 }
 
 impl Announced {
-    /// Adds the organization of a notification, or any organization if some may have been missed.
+    /// Adds a notification's organization, or any organization if some may have been missed.
     fn add(&self, changed: Option<&str>) {
         match (changed, &mut *self.lock()) {
             (Some(id), OrgsWithEvents::Some(orgs)) if id.starts_with("org_") => {
@@ -176,7 +176,7 @@ fn advance(job: &watch::Sender<Progress>, progress: Progress) {
     job.send_modify(|current| *current = progress.max(*current));
 }
 
-/// A request's subscription to updates of a job.
+/// A request's subscription to a job's updates.
 pub struct JobSubscription {
     awaited: Arc<Awaited>,
     id: String,

@@ -1,9 +1,9 @@
 //! Notices: the events and emails that no request causes. Keys that expire soon, usage that has
-//! reached a limit of its month, and the emails that users have turned on.
+//! reached a limit for its month, and the emails that users have turned on.
 //!
-//! Every API process looks for them once a minute. A notice is recorded in the transaction of its
-//! event, so two processes do not send it twice. An email is lost if the process dies before it is
-//! sent; its event is not.
+//! Every API process looks for them once a minute. A notice is recorded in its event's transaction,
+//! so two processes do not send it twice. An email is lost if the process dies before it is sent;
+//! its event is not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::background::mail;
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Largest number of keys of a transaction, which requests with these keys may wait for.
+/// Largest key count of a transaction, which requests with these keys may wait for.
 const BATCH: i64 = 10;
 
-/// Largest number of users whose news are taken in a transaction.
+/// The most users whose news are taken in a transaction.
 const USERS: i64 = 100;
 
 /// Sends notices until it is dropped.
@@ -71,8 +71,8 @@ async fn expiring_keys(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Stores the events of keys that expire soon, and queues the emails: one for an address and an
-/// organization. Returns the number of keys.
+/// Stores the events about keys that expire soon, and queues the emails: one for an address and an
+/// organization. Returns the key count.
 async fn batch_of_expiring_keys(app: &App) -> Result<usize> {
     let mut expiring: BTreeMap<OrgId, Vec<ApiKey>> = BTreeMap::new();
     let mut emails = Vec::new();
@@ -90,7 +90,7 @@ async fn batch_of_expiring_keys(app: &App) -> Result<usize> {
         let addresses =
             store::key::notified_addresses(&mut *transaction, org_id, &creators).await?;
         for address in addresses {
-            // Members can create keys, so nobody gets more of these emails than of invites.
+            // Members can create keys, so nobody gets more such emails than invites.
             if store::auth::count_notice(&mut *transaction, &address).await? {
                 emails.push(mail::keys_expiring(&address, &org, keys));
             }

@@ -1,4 +1,4 @@
-//! Snapshots of the queue: one process stores one each second, and every process reads it, to
+//! Queue snapshots: one process stores one each second, and every process reads it, to
 //! estimate when jobs end.
 
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use crate::queue::order::{ChoiceCounts, Order};
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The age at which the attempts of the last hour and of the last minute are read again.
+/// The age at which the attempts in the last hour and the last minute are read again.
 const FINISHED_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The finished jobs, as this process has read them.
 struct Finished {
     read_at: Instant,
     measured: Measured,
-    /// The cost of the jobs of each organization that started recently.
+    /// The cost of each organization's jobs that started recently.
     recent_costs: HashMap<OrgId, i64>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Every object is recorded before it is written, or its key contains an upload or job that is. So
 //! an object that is a day old and that no row refers to is an orphan: its writer died, its row was
-//! lost by restoring a backup, or its removal failed. Objects of organizations that the database
+//! lost by restoring a backup, or its removal failed. Objects for organizations that the database
 //! does not know are not touched, because the store may be shared by mistake.
 
 use std::time::{Duration, SystemTime};
@@ -24,30 +24,30 @@ use crate::receipt_log::publication as receipt_log;
 /// Interval at which a process checks if the daily reconciliation is due.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Largest number of objects that are looked up or removed concurrently.
+/// The most objects that are looked up or removed concurrently.
 const PARALLEL: usize = 16;
 
-/// The result of a reconciliation.
+/// A reconciliation's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The number of objects in the store.
+    /// The object count in the store.
     pub objects: u64,
-    /// The number of objects that are at least a day old and that no row refers to.
+    /// Objects that are at least a day old and that no row refers to.
     pub orphans: u64,
-    /// The size of these orphans in bytes.
+    /// These orphans' size in bytes.
     pub orphan_bytes: u64,
-    /// The number of orphans that were removed; 0 in a dry run.
+    /// Orphans that were removed; 0 in a dry run.
     pub removed: u64,
-    /// The number of temporary files of writers that died. They are removed like orphans.
+    /// Temporary files whose writers died. They are removed like orphans.
     pub unfinished: u64,
-    /// The number of objects whose organization is unknown or whose key has an unknown form. They
+    /// Objects whose organization is unknown or whose key has an unknown form. They
     /// are never removed.
     pub foreign: u64,
-    /// The number of rows whose object is missing.
+    /// Rows whose object is missing.
     pub missing: u64,
 }
 
-/// Reconciles once a day, in one process of the installation at a time, until `stop` is set. The
+/// Reconciles once a day, in one process in the installation at a time, until `stop` is set. The
 /// future may be dropped at any time.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     loop {
@@ -139,8 +139,8 @@ async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) 
     Ok(report)
 }
 
-/// Returns `true` for the marker of the store, for files of packages (a publication removes those
-/// that it does not use), and for the files of the receipt log, which are never removed.
+/// Returns `true` for the store's marker, for package files (a publication removes those
+/// that it does not use), and for the receipt log's files, which are never removed.
 fn is_without_row(key: &str) -> bool {
     Artifacts::is_marker(key) || package::is_file(key) || receipt_log::is_file(key)
 }
@@ -209,7 +209,7 @@ async fn remove(artifacts: Artifacts, key: String) -> bool {
     removed.is_ok()
 }
 
-/// Counts and logs the rows of one kind whose object is missing.
+/// Counts and logs one kind of rows whose object is missing.
 async fn find_missing(
     db: &mut PgConnection,
     artifacts: &Artifacts,
@@ -245,13 +245,13 @@ async fn look_up(artifacts: Artifacts, row: Recorded) -> Result<Option<Recorded>
     Ok((!artifacts.exists(&row.key).await?).then_some(row))
 }
 
-/// The parts of an object's key.
+/// An object key's parts.
 #[derive(Debug, PartialEq, Eq)]
 struct ObjectKey<'a> {
     org_id: &'a str,
-    /// The id of the job or upload.
+    /// The job's or upload's id.
     owner_id: &'a str,
-    /// The number of an upload part; 0 for the objects of jobs.
+    /// An upload part's number; 0 for jobs' objects.
     number: i32,
 }
 

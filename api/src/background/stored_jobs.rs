@@ -2,7 +2,7 @@
 //!
 //! While no other job waits for a notification, the transaction that stores a small job records its
 //! notification as sent, and the dispatcher only sends it. Otherwise the dispatcher picks the jobs
-//! to notify workers of, in the order of the queue.
+//! to notify workers about, in queue order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,12 +10,12 @@ use assay_core::store::job_notifications::JobNotification;
 use assay_core::store::submission::{Stored, Submitted};
 use tokio::sync::{Mutex, Notify, mpsc};
 
-/// The largest number of transactions whose notifications wait for the dispatcher.
+/// The most transactions whose notifications wait for the dispatcher.
 const WAITING_MAX: usize = 256;
 
-/// The jobs that this process has stored since the last round of its dispatcher.
+/// The jobs that this process has stored since its dispatcher's last round.
 pub struct StoredJobs {
-    /// The number of jobs for which the queue has room, as far as this process knows. Zero while
+    /// The job count for which the queue has room, as far as this process knows. Zero while
     /// other jobs wait for a notification, and while Redis is unavailable.
     room: AtomicUsize,
     /// Set if jobs were stored that the dispatcher must pick. Several may become one.
@@ -47,12 +47,12 @@ impl StoredJobs {
             .is_ok()
     }
 
-    /// Sets the number of jobs for which the queue has room.
+    /// Sets how many jobs the queue has room.
     pub fn set_room(&self, jobs: usize) {
         self.room.store(jobs, Ordering::Relaxed);
     }
 
-    /// Hands the jobs of a transaction to the dispatcher.
+    /// Hands a transaction's jobs to the dispatcher.
     pub fn announce(&self, stored: &mut Stored) {
         let notifications = std::mem::take(&mut stored.notifications);
         let is_accepted = |result: &&Option<_>| matches!(result, Some(Submitted::Accepted(_)));

@@ -9,7 +9,7 @@ use assay_core::store::{self, PgPool, Postgres, PrimaryPool, Transaction};
 use assay_core::{BestEffort as _, Code, OrgId, Result};
 use tokio::sync::{RwLock, watch};
 
-/// Time between two flushes. A process that is killed loses the counts of at most this time.
+/// Time between two flushes. A process that is killed loses the counts from at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The admitted requests that are not in the database yet.
@@ -21,7 +21,7 @@ pub struct UsageCounter {
     in_doubt: RwLock<Option<InDoubt>>,
 }
 
-/// The counts of a transaction whose commit has an unknown result.
+/// The counts in a transaction whose commit has an unknown result.
 struct InDoubt {
     transaction_id: String,
     counted: HashMap<OrgId, i64>,
@@ -41,9 +41,9 @@ impl UsageCounter {
         }
     }
 
-    /// Executes `read`, which reads the requests of the organization from the database. Returns its
-    /// output and the number of requests that the database does not contain. Waits for a flush that
-    /// is in progress, whose requests may be in both numbers or in none.
+    /// Executes `read`, which reads the organization's requests from the database. Returns its
+    /// output and the request count that the database does not contain. Waits for a flush that is
+    /// in progress, whose requests may be in both numbers or in none.
     pub async fn with_uncounted<T>(
         &self,
         org_id: &OrgId,
@@ -54,7 +54,7 @@ impl UsageCounter {
         Ok((read.await?, requests))
     }
 
-    /// Adds the counts to the database, each request exactly once even if the result of a commit is
+    /// Adds the counts to the database, each request exactly once even if a commit's result is
     /// lost. Counts that cannot be written are retained.
     pub async fn flush(&self, db: &PgPool) -> Result<()> {
         let mut in_doubt = self.in_doubt.write().await;

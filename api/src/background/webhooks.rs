@@ -1,7 +1,7 @@
-//! Webhooks in the API process: stores the deliveries of new events, and disables webhooks whose
+//! Webhooks in the API process: stores new events' deliveries, and disables webhooks whose
 //! receivers are gone or have failed for days.
 //!
-//! A webhook has a position in the feed of events. Its deliveries are stored in the transaction that
+//! A webhook has a position in the event feed. Its deliveries are stored in the transaction that
 //! moves the position, so each event has exactly one. Every API process does this; a lock on the
 //! webhook lets one at a time.
 
@@ -32,14 +32,14 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 const REREAD_DELAY: Duration = Duration::from_millis(50);
 const REREAD_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// Largest number of events of a transaction.
+/// A transaction's largest event count.
 const EVENTS_MAX: i64 = 100;
 
-/// Time after which a round takes no further webhook of an organization with a backlog. Events that
-/// other organizations have meanwhile are then in the next one.
+/// Time after which a round takes no further webhook from an organization with a backlog. Events
+/// that other organizations have meanwhile are then in the next one.
 const ROUND_DURATION: Duration = Duration::from_millis(100);
 
-/// Largest number of webhooks whose deliveries are stored at the same time.
+/// The most webhooks whose deliveries are stored at the same time.
 const PARALLEL: usize = 4;
 
 /// Time between two searches for webhooks that are to be disabled.
@@ -92,17 +92,17 @@ async fn store_deliveries(app: &App) {
     }
 }
 
-/// The result of a round.
+/// A round's result.
 struct Round {
-    /// The organizations with webhooks that were behind at the start of the round.
+    /// The organizations with webhooks that were behind at the round's start.
     orgs: HashSet<String>,
-    /// Those of them that have more events than were stored, or whose webhooks were not reached.
+    /// Those that have more events than were stored, or whose webhooks were not reached.
     with_backlog: HashSet<String>,
-    /// `true` if the position of a webhook has changed.
+    /// `true` if a webhook's position has changed.
     is_advanced: bool,
 }
 
-/// Stores deliveries for the webhooks of these organizations that are behind, in random order. An
+/// Stores deliveries for these organizations' webhooks that are behind, in random order. An
 /// organization with many events must not delay the others: those with a backlog come last.
 async fn round(
     app: &App,
@@ -148,20 +148,20 @@ async fn round(
     Ok(round)
 }
 
-/// The progress of a webhook.
+/// A webhook's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stored {
     /// Its position has not changed.
     Nothing,
-    /// The deliveries of all visible events are stored.
+    /// All visible events' deliveries are stored.
     All,
-    /// The deliveries of some events are stored, and there may be more.
+    /// Some events' deliveries are stored, and there may be more.
     Some,
     /// It was left to the next round.
     Later,
 }
 
-/// Stores the deliveries of the next events of a webhook.
+/// Stores the deliveries for a webhook's next events.
 async fn store_batch(app: &App, org_id: &OrgId, webhook_id: &WebhookId) -> Result<Stored> {
     let mut transaction = app.db.get().begin().await?;
     let Some(reader) = webhook::lock_reader(&mut transaction, org_id, webhook_id).await? else {
@@ -210,7 +210,7 @@ async fn disable_round(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Disables a webhook, with its entry of the audit log and its event, and queues emails to the owners.
+/// Disables a webhook, with its audit log entry and its event, and queues emails to the owners.
 async fn disable(app: &App, org_id: &OrgId, webhook_id: &WebhookId) -> Result<()> {
     let mut transaction = app.db.get().begin().await?;
     // Another process may have disabled it, or a delivery may have succeeded meanwhile.

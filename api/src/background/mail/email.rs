@@ -18,7 +18,7 @@ pub struct Email {
     pub html: String,
 }
 
-/// The kinds of emails. Each has a queue of its own.
+/// The email kinds. Each has its own queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A sign-in link, for which a user waits.
@@ -38,7 +38,7 @@ impl Email {
             html,
         } = self;
         let to = Mailbox::new(None, to.parse().map_err(Error::internal)?);
-        // The id does not contain the name of the machine, and differs for each attempt.
+        // The id does not contain the machine's name, and differs for each attempt.
         let id = format!("<{}@{}>", RequestId::random()?, from.email.domain());
         let message = Message::builder()
             .from(from.clone())

@@ -1,4 +1,4 @@
-//! The texts of the emails.
+//! The email texts.
 
 use std::fmt::Write as _;
 
@@ -48,18 +48,18 @@ pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestam
     )
 }
 
-/// Formats the time of day, such as `14:05:09 UTC`.
+/// Formats the time in a day, such as `14:05:09 UTC`.
 fn clock_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} UTC", text.get(11..19).unwrap_or(&text))
 }
 
-/// Returns the email of an invite. It holds no secret: the invited user proves the address by
+/// Returns an invite's email. It holds no secret: the invited user proves the address by
 /// signing in with it.
 ///
-/// Anybody can choose the name of an organization. So the name is quoted in the text, absent from
-/// the subject, and left out if it looks like a link. `inviter` is the verified address of the
-/// inviting user.
+/// Anybody can choose an organization's name. So the name is quoted in the text, absent from
+/// the subject, and left out if it looks like a link. `inviter` is the inviting user's verified
+/// address.
 pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Email {
     let link = format!("{public_url}/sign-in");
     let org = match public_name::has_link(org) {
@@ -94,9 +94,9 @@ fn named(what: &str, name: &str) -> String {
     }
 }
 
-/// Returns the notice that keys of an organization expire soon, to an owner or to their creator.
+/// Returns the notice that an organization's keys expire soon, to an owner or to their creator.
 ///
-/// Members choose the names of keys and organizations. So both are quoted, and left out if they look
+/// Members choose key and organization names. So both are quoted, and left out if they look
 /// like links.
 pub fn keys_expiring(to: &str, org: &str, keys: &[ApiKey]) -> Email {
     let intro = format!(
@@ -153,7 +153,7 @@ pub fn webhook_disabled(to: &str, org: &str, webhook: &Webhook) -> Email {
     )
 }
 
-/// Returns the notice that an account of a provider can sign the user in from now on.
+/// Returns the notice that a provider's account can sign the user in from now on.
 pub fn account_linked(public_url: &str, to: &str, issuer: &str) -> Email {
     let linked = format!(
         "An account of {issuer} with your address has signed in to Assay. From now on it signs you in, \
@@ -174,9 +174,9 @@ pub fn account_linked(public_url: &str, to: &str, issuer: &str) -> Email {
 }
 
 /// Returns the email about jobs and usage that a user has turned on. It contains no scores: their
-/// pages apply the disclosure policy of the suite.
+/// pages apply the suite's disclosure policy.
 ///
-/// Members choose the labels of jobs. So they are quoted, and left out if they look like links.
+/// Members choose the job labels. So they are quoted, and left out if they look like links.
 pub fn news(public_url: &str, news: &News) -> Email {
     let org = named("the organization", &news.org);
     let failed = news.jobs.iter().filter(|job| !job.has_succeeded).count();
@@ -251,7 +251,7 @@ fn capitalized(text: &str) -> String {
     text
 }
 
-/// A paragraph of an email.
+/// An email paragraph.
 enum Paragraph<'a> {
     Text(&'a str),
     Link(&'a str, &'a str),

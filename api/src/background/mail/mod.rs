@@ -1,10 +1,10 @@
-//! Emails: requests queue them, and a delivery task sends them, so that the duration of a request
+//! Emails: requests queue them, and a delivery task sends them, so that a request's duration
 //! does not reveal whether an email was sent.
 //!
 //! Emails go to the configured mail server by SMTP, otherwise into a folder, one file each. Queued
 //! emails are lost if the process is killed; the user then requests another one.
 //!
-//! Sign-in emails have a queue of their own, which goes first: other emails, which users can cause
+//! Sign-in emails have their own queue, which goes first: other emails, which users can cause
 //! in large numbers, must not delay them. An email that waits for its next attempt does not count
 //! as a delivery.
 
@@ -26,14 +26,14 @@ pub use self::messages::{account_linked, invite, keys_expiring, news, sign_in, w
 use self::transport::{DeliveryError, Transport};
 use crate::settings::MailSettings;
 
-/// Largest number of emails that wait in each queue, and again as many that wait for their next
+/// The most emails that wait in each queue, and again as many that wait for their next
 /// attempt. More mean that the mail server is too slow, or an attack.
 const QUEUE_MAX: usize = 1_000;
 
-/// Largest number of concurrent deliveries.
+/// The most concurrent deliveries.
 const DELIVERIES_MAX: usize = 8;
 
-/// Largest number of concurrent deliveries of emails other than sign-in emails. The others are
+/// The most concurrent deliveries for emails other than sign-in emails. The others are
 /// reserved for sign-in emails, in case the mail server is slow.
 const NOTICE_DELIVERIES_MAX: usize = 4;
 
@@ -44,7 +44,7 @@ const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(25),
 ];
 
-/// The queues for emails of requests.
+/// The queues for emails from requests.
 pub struct Mailer {
     queues: Mutex<Option<Queues>>,
 }
@@ -116,8 +116,8 @@ impl Mailer {
         }
     }
 
-    /// Returns `true` if the queue of notices is at most half full, so that many at once leave room
-    /// for those of requests.
+    /// Returns `true` if the notice queue is at most half full, so that many at once leave room for
+    /// emails from requests.
     pub fn has_room_for_notices(&self) -> bool {
         let queues = self.queues();
         queues
@@ -162,7 +162,7 @@ struct EmailQueue {
     from: Mailbox,
 }
 
-/// An email, with the number of its failed attempts.
+/// An email, with its failed attempt count.
 struct Attempt {
     email: Email,
     failures: usize,

@@ -1,4 +1,4 @@
-//! The delivery of one email: by SMTP, or as a file in a folder.
+//! Delivering one email: by SMTP, or as a file in a folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
 use super::email::Email;
 use crate::settings::MailSettings;
 
-/// Longest time of one attempt by SMTP.
+/// One SMTP attempt's longest time.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The destination of all emails.
+/// All emails' destination.
 #[derive(Clone)]
 pub(super) enum Transport {
     /// A mail server.
@@ -29,7 +29,7 @@ pub(super) enum Transport {
     ),
 }
 
-/// The failure of an attempt.
+/// An attempt's failure.
 pub(super) struct DeliveryError {
     /// `true` if a further attempt cannot succeed.
     pub(super) is_permanent: bool,
@@ -92,7 +92,7 @@ impl Transport {
     }
 }
 
-/// Writes an email to a temporary file and renames it, so that readers of the folder see complete
+/// Writes an email to a temporary file and renames it, so that the folder's readers see complete
 /// files only.
 async fn write(folder: &Path, email: &[u8]) -> Result<()> {
     let name = format!("{}-{}", Timestamp::now(), RequestId::random()?).replace(':', "-");
@@ -105,7 +105,7 @@ async fn write(folder: &Path, email: &[u8]) -> Result<()> {
         use std::io::Write as _;
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
-        // Emails contain sign-in links, so other users of the machine must not read them.
+        // Emails contain sign-in links, so the machine's other users must not read them.
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
