@@ -14,10 +14,10 @@ pub fn counting_address(address: IpAddr) -> Arc<str> {
     }
 }
 
-/// Returns the prefixes that a counting address counts for, each with the multiple of the limit
-/// that it has.
+/// Returns the prefixes that a counting address counts for, each with the limit's multiple that it
+/// has.
 ///
-/// An IPv6 address also counts for its /56 and its /48, because one customer of a network may hold
+/// An IPv6 address also counts for its /56 and its /48, because one customer in a network may hold
 /// a whole one.
 pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
     let mut prefixes = vec![(address.to_owned(), 1)];

@@ -1,6 +1,6 @@
 //! Requests that Redis counts together.
 //!
-//! A call of Redis costs much more than counting a request. Requests that arrive while Redis counts
+//! A Redis call costs much more than counting a request. Requests that arrive while Redis counts
 //! others are therefore counted by the next call, one call for each organization.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::redis::{RedisCounters, Reply};
 
-/// The largest number of requests that are counted together, and of those that wait meanwhile.
+/// The most requests that are counted together, and that wait meanwhile.
 const REQUESTS_MAX: usize = 256;
 
 /// A request to count.
@@ -36,7 +36,7 @@ impl Default for Admissions {
 }
 
 impl Admissions {
-    /// Counts a request of an organization. [`Admissions::count_all`] must run.
+    /// Counts an organization's request. [`Admissions::count_all`] must run.
     pub(super) async fn count(&self, who: &str, limit: u32) -> RedisResult<Reply> {
         let (counted, reply) = oneshot::channel();
         let request = Request {
@@ -83,7 +83,7 @@ impl Admissions {
     }
 }
 
-/// Counts requests of one organization by one call.
+/// Counts one organization's requests by one call.
 async fn count_together(
     counters: &RedisCounters,
     who: Box<str>,

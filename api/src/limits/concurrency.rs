@@ -2,7 +2,7 @@
 //! holder (an organization or a client address).
 //!
 //! An operation acquires its permit when the work starts. A request whose body still arrives holds
-//! memory of the budget but no permit. The holder with the fewest permits is served first, so a
+//! memory from the budget but no permit. The holder with the fewest permits is served first, so a
 //! holder without one waits for at most one operation.
 
 use std::collections::{HashMap, VecDeque};
@@ -13,10 +13,10 @@ use assay_core::{Error, Result};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Largest number of requests of one holder that wait for a permit of one kind.
+/// The most requests by one holder that wait for one kind of permit.
 const WAITING_MAX: usize = 1000;
 
-/// A limit on the concurrent operations of one kind.
+/// A limit on one kind of concurrent operations.
 pub struct ConcurrencyLimit {
     acquire_timeout: Duration,
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ struct Shared {
 struct State {
     free_permits: usize,
     holders: HashMap<Arc<str>, Holder>,
-    /// The sequence number of the next waiter.
+    /// The next waiter's sequence number.
     next_waiter: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct ConcurrencyPermit {
 }
 
 impl ConcurrencyLimit {
-    /// Creates a limit of `max_per_holder` permits for each holder and `max` in total. A request
+    /// Creates a limit with `max_per_holder` permits for each holder and `max` in total. A request
     /// waits at most `acquire_timeout` for its permit.
     pub fn new(max_per_holder: usize, max: usize, acquire_timeout: Duration) -> Self {
         let state = Mutex::new(State {
@@ -68,7 +68,7 @@ impl ConcurrencyLimit {
     /// Waits for a permit.
     ///
     /// # Errors
-    /// 503 if the wait takes longer than the timeout, or if too many requests of the holder wait
+    /// 503 if the wait takes longer than the timeout, or if too many requests by the holder wait
     /// already.
     pub async fn acquire(&self, holder: &str) -> Result<ConcurrencyPermit> {
         let refused =

@@ -1,4 +1,4 @@
-//! The counters of one process, the fallback for Redis.
+//! One process's counters, the fallback for Redis.
 //!
 //! While Redis is available, they follow its reports and decide nothing. While it is unavailable,
 //! they grant this process's share of what the last reports left.
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use super::redis::Reply;
 use super::verdict::{Allowance, Operation, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
-/// A second in microseconds, the unit of all timestamps in this file.
+/// A second in microseconds, the unit for all timestamps in this file.
 const SECOND: i64 = 1_000_000;
 
-/// The number of keys that an access checks for expiry. Each key is checked once per [`WINDOW`] and
+/// Keys that an access checks for expiry. Each key is checked once per [`WINDOW`] and
 /// an access adds at most one, so two suffice.
 const CHECKED_PER_ACCESS: usize = 2;
 
-/// The requests of the last sixty seconds, in one-second buckets.
+/// The requests in the last sixty seconds, in one-second buckets.
 #[derive(Default)]
 struct Window {
-    /// Per second the timestamp of its latest request and the count, oldest first.
+    /// Per second its latest request's timestamp and the count, oldest first.
     buckets: VecDeque<(i64, u32)>,
 }
 
@@ -50,8 +50,8 @@ impl Window {
         }
     }
 
-    /// Makes the sum equal to the reported one. Requests of other processes get the time of the
-    /// report. It is never before their own time, so none expires too early.
+    /// Makes the sum equal to the reported one. Other processes' requests get the report's
+    /// time. It is never before their own time, so none expires too early.
     fn follow(&mut self, used: i64, now: i64) {
         self.expire(now);
         let mut surplus = self.used() - used;
@@ -79,12 +79,12 @@ impl Window {
     }
 }
 
-/// The throttle of an address after too many failed authentications.
+/// An address's throttle after too many failed authentications.
 #[derive(Default)]
 struct Throttle {
     /// Its end, in seconds since 1970.
     until: i64,
-    /// The number of consecutive throttles, which doubles the duration of each.
+    /// The consecutive throttle count, which doubles each one's duration.
     times: u32,
 }
 
@@ -92,7 +92,7 @@ struct Throttle {
 struct Counter {
     /// The requests that Redis reported last.
     reported: Window,
-    /// The time of that report by Redis's clock.
+    /// That report's time by Redis's clock.
     reported_at: i64,
     /// The requests that this process admitted without Redis. They stay when Redis is available
     /// again: a Redis that comes and goes must not grant the share again each time.
@@ -191,12 +191,12 @@ impl Counter {
     }
 }
 
-/// Counters by key. Expired ones are removed a few at a time, so that no access scans all of them
+/// Counters by key. Expired ones are removed a few at a time, so that no access scans all
 /// under the lock.
 #[derive(Default)]
 struct Counters {
     by_key: HashMap<Arc<str>, Counter>,
-    /// Each key once, with the time of its next check for expiry, earliest first.
+    /// Each key once, with the time when it is next checked for expiry, earliest first.
     checks: VecDeque<(i64, Arc<str>)>,
 }
 
@@ -218,7 +218,7 @@ impl Counters {
         }
     }
 
-    /// Calls `use_counter` with the counter of a key. Does not store a new counter that has counted
+    /// Calls `use_counter` with a key's counter. Does not store a new counter that has counted
     /// nothing.
     fn with<T>(&mut self, key: &str, now: i64, use_counter: impl FnOnce(&mut Counter) -> T) -> T {
         self.remove_expired(now);
@@ -238,7 +238,7 @@ impl Counters {
     }
 }
 
-/// The counters of all organizations and addresses.
+/// All organizations' and addresses' counters.
 #[derive(Default)]
 pub(super) struct LocalCounters {
     requests: Counters,
@@ -253,7 +253,7 @@ impl LocalCounters {
         }
     }
 
-    /// Decides without Redis, as one of `processes` API processes.
+    /// Decides without Redis, as one among `processes` API processes.
     pub(super) fn decide(
         &mut self,
         operation: Operation,
@@ -270,7 +270,7 @@ impl LocalCounters {
             })
     }
 
-    /// Returns the refusal of an address if this process knows that it is throttled.
+    /// Returns an address's refusal if this process knows that it is throttled.
     pub(super) fn throttled(&mut self, address: &str, limit: u32, now: i64) -> Option<Verdict> {
         let counter = self.failures.by_key.get(address)?;
         let left = u32::try_from(counter.throttle.until - now / SECOND)
@@ -287,7 +287,7 @@ impl LocalCounters {
         })
     }
 
-    /// Records a decision of Redis.
+    /// Records Redis's decision.
     pub(super) fn follow(&mut self, operation: Operation, key: &str, reply: &Reply, now: i64) {
         self.counters(operation).with(key, now, |counter| {
             counter.follow(reply, now);
@@ -337,7 +337,7 @@ mod tests {
     fn sixty_seconds_admit_at_most_limit() {
         let mut counters = LocalCounters::default();
         let mut admitted = Vec::new();
-        // Ten requests a second, never at the start of one.
+        // Ten requests a second, never at its start.
         for now in (0..300 * SECOND).step_by(100_000).map(|now| now + 90_001) {
             if counters
                 .decide(Operation::Admit, "org", 10, 1, now)
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(admitted(&mut counters, "unknown", 60, 4, 2 * SECOND), 15);
         counters.follow(Operation::Admit, "full", &reply(60, 1), SECOND);
         assert_eq!(admitted(&mut counters, "full", 60, 4, 2 * SECOND), 0);
-        // A minute later, the requests of the report and of this process have expired.
+        // A minute later, the report's and this process's requests have expired.
         assert_eq!(admitted(&mut counters, "full", 60, 4, 61 * SECOND), 15);
         assert_eq!(admitted(&mut counters, "org", 60, 4, 63 * SECOND), 15);
     }
@@ -439,7 +439,7 @@ mod tests {
         counters.follow(Operation::Admit, "org", &reply(60, 2), SECOND);
         counters.follow(Operation::Admit, "org", &reply(10, 1), SECOND);
         assert_eq!(admitted(&mut counters, "org", 60, 1, SECOND), 0);
-        // A later report lowers it: twenty of the first bucket have expired by then.
+        // A later report lowers it: the first bucket's twenty have expired by then.
         counters.follow(Operation::Admit, "org", &reply(40, 3), 2 * SECOND);
         assert_eq!(admitted(&mut counters, "org", 60, 1, 2 * SECOND), 20);
     }

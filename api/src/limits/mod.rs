@@ -1,9 +1,9 @@
-//! Limits of requests: rate, concurrency and memory.
+//! Request limits: rate, concurrency and memory.
 //!
-//! This file holds the rate limits: sixty one-second buckets per organization, and the throttle of
-//! failed authentications per address. Redis counts for all processes. While it is unavailable,
-//! each process grants its share from its own counters. Requests that arrive while Redis counts
-//! others are counted together.
+//! This file holds the rate limits: sixty one-second buckets per organization, and the
+//! failed-authentication throttle per address. Redis counts for all processes. While it is
+//! unavailable, each process grants its share from its own counters. Requests that arrive while
+//! Redis counts others are counted together.
 
 pub mod address;
 mod admissions;
@@ -37,7 +37,7 @@ use self::verdict::Operation;
 pub use self::verdict::{Allowance, Verdict};
 use crate::limits::address::counting_prefixes;
 
-/// [Process time](process_time) without a reply after which a request starts a probe of Redis.
+/// [Process time](process_time) without a reply after which a request starts a Redis probe.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Process time without a reply after which a probe fails.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time between probes while Redis is unavailable. No request waits for these.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Time between two readings of the number of API processes.
+/// Time between two readings of the API process count.
 const PROCESSES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The state of the circuit breaker around Redis. It decides which counters count requests.
@@ -53,13 +53,13 @@ const PROCESSES_INTERVAL: Duration = Duration::from_secs(2);
 enum Breaker {
     /// Redis counts.
     Closed,
-    /// Redis counts, but a reply was late or failed, and a probe of Redis is running.
+    /// Redis counts, but a reply was late or failed, and a Redis probe is running.
     Probing,
-    /// Redis is unavailable: the counters of this process count.
+    /// Redis is unavailable: this process's counters count.
     Open,
 }
 
-/// The outcome of a call to Redis.
+/// A Redis call's outcome.
 enum RedisOutcome {
     Decided(Verdict),
     /// Redis is unavailable.
@@ -68,16 +68,16 @@ enum RedisOutcome {
     Starved,
 }
 
-/// The rate limits of organizations, and the throttle of failed authentications.
+/// Organizations' rate limits, and the failed-authentication throttle.
 pub struct Limits {
     counters: RedisCounters,
     admissions: Admissions,
     local: Mutex<LocalCounters>,
     breaker: watch::Sender<Breaker>,
-    /// The number of live API processes, as last read. They share what is granted while Redis is
+    /// The live API process count, as last read. They share what is granted while Redis is
     /// unavailable.
     processes: AtomicU32,
-    /// The number of failed authentications that an address may have in a minute.
+    /// The failed authentications that an address may have in a minute.
     failures_per_minute: u32,
 }
 
@@ -100,11 +100,11 @@ impl Limits {
         }
     }
 
-    /// Counts a request of the organization (or of the user without one), unless the limit is
+    /// Counts a request by the organization (or the user without one), unless the limit is
     /// reached.
     ///
     /// # Errors
-    /// `unavailable` if this process got too little processor time to read the reply of Redis.
+    /// `unavailable` if this process got too little processor time to read Redis's reply.
     pub async fn admit(&self, who: &str, limit: u32) -> Result<Verdict> {
         match self.call(Operation::Admit, who, limit).await {
             RedisOutcome::Decided(verdict) => Ok(verdict),
@@ -115,8 +115,8 @@ impl Limits {
         }
     }
 
-    /// Counts a failed authentication of an address and of its wider prefixes, unless the limit of
-    /// one is reached.
+    /// Counts a failed authentication for an address and its wider prefixes, unless a limit is
+    /// reached.
     async fn fail(&self, address: &str) -> Verdict {
         let mut verdict = self.fail_prefix(address, self.failures_per_minute).await;
         for (prefix, times) in counting_prefixes(address).into_iter().skip(1) {
@@ -170,7 +170,7 @@ impl Limits {
         Some((throttled_error(verdict.refused_for?), verdict.allowance))
     }
 
-    /// Returns the allowance of an address without a valid credential. Counts nothing.
+    /// Returns the allowance for an address without a valid credential. Counts nothing.
     pub async fn address_allowance(&self, address: &str) -> Allowance {
         self.failures(Operation::Peek, address, self.failures_per_minute)
             .await
@@ -187,7 +187,7 @@ impl Limits {
         }
     }
 
-    /// Reads the number of API processes every [`PROCESSES_INTERVAL`], until it is dropped.
+    /// Reads the API process count every [`PROCESSES_INTERVAL`], until it is dropped.
     pub async fn keep_counting_processes(&self, db: &PrimaryPool) {
         loop {
             self.count_processes(&db.get()).await;
@@ -291,7 +291,7 @@ impl Limits {
         self.admissions.count_all(&self.counters, unavailable).await;
     }
 
-    /// Requests a probe of Redis unless one is running.
+    /// Requests a Redis probe unless one is running.
     fn request_probe(&self, problem: &str) {
         self.breaker.send_if_modified(|breaker| {
             let is_closed = *breaker == Breaker::Closed;
@@ -334,7 +334,7 @@ impl Limits {
     }
 }
 
-/// Returns the 429 of a throttled address.
+/// Returns the 429 for a throttled address.
 fn throttled_error(seconds: u32) -> Error {
     let message = "Too many failed authentications from this address. Wait before you try again.";
     Error::new(Code::RateLimited, message).with_retry_after(seconds)

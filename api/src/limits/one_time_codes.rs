@@ -1,7 +1,7 @@
-//! One-time codes of callers without a credential: the tokens of sign-in links, and the codes of
-//! device logins.
+//! One-time codes for callers without a credential: sign-in link tokens, and device login
+//! codes.
 //!
-//! Each look-up of a code takes a connection to the database. Here is how few a stranger can take,
+//! Each code look-up takes a connection to the database. Here is how few a stranger can take,
 //! however many codes they try and however often they repeat one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ const LOOKUPS_OF_ADDRESS: usize = 2;
 const LOOKUPS: usize = 8;
 /// The longest time that a look-up waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// The time for which the callbacks of sign-ins are remembered: longer than a browser keeps what ties it
+/// The time for which sign-in callbacks are remembered: longer than a browser keeps what ties it
 /// to one.
 const CALLBACK_LIFETIME: Duration = Duration::from_secs(60 * 60);
-/// The time after a poll of a device login in which the database is not asked about the same code: it
+/// The time after a device login's poll in which the database is not asked about the same code: it
 /// would refuse each poll in the interval.
 const REPEATED_POLL: Duration = Duration::from_secs(1);
 
-/// The look-ups of one-time codes, the last polls of device logins, and the callbacks of sign-ins.
+/// One-time code look-ups, device logins' last polls, and sign-in callbacks.
 pub struct OneTimeCodes {
     lookups: ConcurrencyLimit,
     polls: Mutex<Recent<SecretHash, ()>>,
@@ -53,11 +53,11 @@ impl OneTimeCodes {
         self.lookups.acquire(address).await
     }
 
-    /// Refuses a poll of a device login that follows another one to this process at once. The database
+    /// Refuses a device login's poll that follows another one to this process at once. The database
     /// decides about the others.
     ///
     /// # Errors
-    /// 429 with the seconds of the interval.
+    /// 429 with the interval's seconds.
     pub fn check_poll(&self, code: &SecretHash) -> Result<()> {
         match self.polls().get(code, Instant::now()) {
             None => Ok(()),
@@ -73,8 +73,8 @@ impl OneTimeCodes {
         self.polls().insert(code, (), Instant::now());
     }
 
-    /// Returns `true` for the first callback of a sign-in with a provider to this process. The provider
-    /// refuses the code of a callback that is sent to another process.
+    /// Returns `true` for the first callback from a sign-in with a provider to this process. The
+    /// provider refuses a callback's code that is sent to another process.
     pub fn is_first_callback(&self, state: SecretHash) -> bool {
         let mut callbacks = self
             .callbacks

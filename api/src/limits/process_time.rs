@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Resolution of the measurement.
+/// The measurement's resolution.
 const STEP: Duration = Duration::from_millis(25);
 
 /// Waits until this process was able to run for `duration`.

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Largest number of entries.
+/// Largest entry count.
 const CAPACITY: usize = 10_000;
 
 /// Entries that expire after a fixed time, the oldest first when there are too many.
 pub struct Recent<K, V> {
     entries: HashMap<K, (Instant, V)>,
-    /// The keys in the order of insertion. A key that was inserted again is listed again.
+    /// The keys in insertion order. A key that was inserted again is listed again.
     order: VecDeque<(Instant, K)>,
     lifetime: Duration,
 }
@@ -30,7 +30,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.entries.get(key).map(|(at, _)| now - *at)
     }
 
-    /// Returns the value of a key that has not expired.
+    /// Returns the value for a key that has not expired.
     pub fn get(&mut self, key: &K, now: Instant) -> Option<&mut V> {
         let lifetime = self.lifetime;
         self.entries

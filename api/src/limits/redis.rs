@@ -8,15 +8,15 @@ use redis::{AsyncCommands as _, RedisResult, Script};
 use super::process_time::process_time;
 use super::verdict::{Allowance, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
-/// Removes the expired buckets of `KEYS[1]`, and determines the sum of the live ones.
+/// Removes `KEYS[1]`'s expired buckets, and sums the live ones.
 ///
-/// A bucket is a second, with the count and the microsecond of its latest request. It expires sixty
+/// A bucket is a second, with the count and its latest request's microsecond. It expires sixty
 /// seconds after that request, so that no sixty seconds hold more than the limit, at whatever point
-/// of its second a burst came. The fields `used` and `oldest` hold the sum and the first second of
-/// the buckets, so that a call reads only the oldest bucket and those that have expired since the
-/// call before.
+/// in its second a burst came. The fields `used` and `oldest` hold the sum and the buckets' first
+/// second, so that a call reads only the oldest bucket and those that have expired since the call
+/// before.
 ///
-/// Computes `used`, the second of the `oldest` bucket (0 if there is none), the current time, and
+/// Computes `used`, the `oldest` bucket's second (0 if there is none), the current time, and
 /// `wait`, the seconds until that bucket expires.
 const WINDOW_LUA: &str = r"
 local time = redis.call('time')
@@ -68,8 +68,8 @@ return {admitted, used, oldest, now, wait, micros}
 
 const PEEK_LUA: &str = "return {1, used, oldest, now, wait, micros}";
 
-/// Counts a failed authentication, or throttles the address. `KEYS[2]` holds the end of its
-/// throttle and the number of its throttles so far.
+/// Counts a failed authentication, or throttles the address. `KEYS[2]` holds its throttle's end and
+/// its throttle count so far.
 const FAIL_LUA: &str = r"
 local block = redis.call('hmget', KEYS[2], 'until', 'times')
 local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
@@ -104,7 +104,7 @@ impl RedisCounters {
         }
     }
 
-    /// Returns a check that Redis accepts writes, on the connection of the counters.
+    /// Returns a check that Redis accepts writes, on the counters' connection.
     pub(super) fn probe(&self) -> Probe {
         Probe {
             connection: self.connection.clone(),
@@ -112,7 +112,7 @@ impl RedisCounters {
         }
     }
 
-    /// Counts concurrent requests of one organization, in their order. The replies after the last
+    /// Counts one organization's concurrent requests, in their order. The replies after the last
     /// admitted request are refusals.
     pub(super) async fn admit(
         &self,
@@ -128,7 +128,7 @@ impl RedisCounters {
             .collect())
     }
 
-    /// Counts a failed authentication of an address.
+    /// Counts an address's failed authentication.
     pub(super) async fn fail(&self, address: &str, limit: u32) -> RedisResult<Reply> {
         let prefix = &self.prefix;
         let mut call = self.fail.key(format!("{prefix}.failure_window.{address}"));
@@ -140,7 +140,7 @@ impl RedisCounters {
         Ok(self.call(call).await?.reply(limit, 1))
     }
 
-    /// Reads the failed authentications of an address.
+    /// Reads an address's failed authentications.
     pub(super) async fn peek(&self, address: &str, limit: u32) -> RedisResult<Reply> {
         let key = format!("{}.failure_window.{address}", self.prefix);
         Ok(self
@@ -166,13 +166,13 @@ impl RedisCounters {
     }
 }
 
-/// The result of a script.
+/// A script's result.
 struct Counted {
-    /// The number of requests that were counted.
+    /// Requests that were counted.
     counted: i64,
-    /// The number of requests in the window, with these.
+    /// The request count in the window, with these.
     used: i64,
-    /// The second of the oldest bucket; 0 if there is none.
+    /// The oldest bucket's second; 0 if there is none.
     oldest: i64,
     now: i64,
     wait: i64,
@@ -180,7 +180,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Returns the reply to one of the requests. The first has place 1.
+    /// Returns the reply to one request. The first has place 1.
     fn reply(&self, limit: u32, place: i64) -> Reply {
         let later = (self.counted - place).max(0);
         let oldest = if self.oldest > 0 {
@@ -201,10 +201,10 @@ impl Counted {
     }
 }
 
-/// A decision of Redis, with the state that it was based on.
+/// Redis's decision, with the state that it was based on.
 pub(super) struct Reply {
     pub(super) verdict: Verdict,
-    /// The number of requests (or failures) of the last sixty seconds, over all processes.
+    /// The requests (or failures) in the last sixty seconds, over all processes.
     pub(super) used: i64,
     /// The time by Redis's clock, in microseconds since 1970.
     pub(super) at: i64,

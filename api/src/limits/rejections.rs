@@ -15,9 +15,9 @@ use super::verdict::Verdict;
 const REJECTION_LIFETIME: Duration = Duration::from_secs(30);
 /// Time for which a credential that was valid has priority over others from a throttled address.
 const VALID_LIFETIME: Duration = Duration::from_secs(600);
-/// Length of the window in which look-ups and refusals are counted.
+/// Window length in which look-ups and refusals are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The number of other credentials that a throttled address has looked up in a [`WINDOW`] without waiting.
+/// The other credentials that a throttled address has looked up in a [`WINDOW`] without waiting.
 /// Later ones wait for each other.
 const LOOKUPS_OF_THROTTLED: u32 = 100;
 /// Time for which a caller far beyond its rate limit is refused without a look-up.
@@ -27,8 +27,8 @@ const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
 pub type Caller = (SecretHash, Option<Box<str>>);
 
 /// Why a credential was rejected. The reason is permanent: a secret is random, so nobody can send
-/// it before it exists; a revoked key or an ended session stays invalid; and the expiry of a key is
-/// only ever brought forward.
+/// it before it exists; a revoked key or an ended session stays invalid; and a key's expiry is only
+/// ever brought forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
     /// There is no such credential, or its session has ended.
@@ -71,7 +71,7 @@ impl From<Rejection> for Error {
     }
 }
 
-/// A cache of rejections and refusals, which save look-ups of credentials.
+/// A cache for rejections and refusals, which save credential look-ups.
 #[derive(Default)]
 pub struct RejectionCache(Mutex<Inner>);
 
@@ -80,9 +80,9 @@ struct Inner {
     rejected: Recent<SecretHash, Rejection>,
     /// Credentials that were valid recently. They are looked up nevertheless.
     accepted: Recent<SecretHash, ()>,
-    /// The number of look-ups for each throttled address.
+    /// The look-up count for each throttled address.
     lookups: Recent<Arc<str>, u32>,
-    /// Refusals of callers beyond their rate limit.
+    /// Refusals for callers beyond their rate limit.
     refusals: Recent<Caller, Refusals>,
 }
 
@@ -179,7 +179,7 @@ impl RejectionCache {
         }
     }
 
-    /// Returns the refusal of a caller far beyond its limit, for a second and never after the
+    /// Returns the refusal for a caller far beyond its limit, for a second and never after the
     /// refusal itself has ended.
     pub fn refusal(&self, caller: &Caller) -> Option<Verdict> {
         let mut inner = self.inner();

@@ -1,8 +1,8 @@
-//! The memory budget of a process: the bytes of request bodies that arrive and of responses that
-//! are not read yet. Every byte is charged to a holder: an organization, a user without one, or a
+//! A process's memory budget: the bytes in request bodies that arrive and in responses that are not
+//! read yet. Every byte is charged to a holder: an organization, a user without one, or a
 //! client address.
 //!
-//! A holder may hold at most half of the bytes that are free at that time. A single holder thus
+//! A holder may hold at most half the bytes that are free at that time. A single holder thus
 //! gets a third of the budget. With twenty holders that take all they can, a newcomer still gets a
 //! twentieth. (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet
 //! Switches, 1998.)
@@ -19,15 +19,15 @@ pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting request tries again. Waking all waiting requests at every release
 /// would cost more.
 pub const ACQUIRE_INTERVAL: Duration = Duration::from_millis(50);
-/// Largest number of waiting requests of one holder.
+/// The most waiting requests by one holder.
 const WAITING_PER_HOLDER_MAX: usize = 64;
-/// Largest number of waiting requests in total.
+/// The most waiting requests in total.
 const WAITING_MAX: usize = 1024;
 
 /// The largest response that needs no own charge, in bytes: its request's charge covers it.
 const SMALL_RESPONSE: u64 = 16 * 1024;
 
-/// The memory budget of a process. Clones share it.
+/// A process's memory budget. Clones share it.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
 
@@ -50,7 +50,7 @@ struct Holder {
 }
 
 impl Budget {
-    /// Creates a budget of `total` bytes.
+    /// Creates a budget with `total` bytes.
     pub fn new(total: u64) -> Self {
         Self(Arc::new(Inner {
             total,
@@ -90,7 +90,7 @@ impl Budget {
         })
     }
 
-    /// Returns the number of bytes that are charged to all holders together.
+    /// Returns how many bytes are charged to all holders together.
     pub fn held(&self) -> u64 {
         self.state().held
     }
@@ -185,7 +185,7 @@ struct Charge {
     response: u64,
 }
 
-/// The reservation of a request and its response, stored in the extensions of both.
+/// A request's and its response's reservation, stored in both their extensions.
 pub type SharedReservation = Arc<Reservation>;
 
 impl Reservation {
@@ -310,7 +310,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Returns the 503 of a request for which there is no memory.
+/// Returns the 503 for a request for which there is no memory.
 pub fn no_room() -> Error {
     Error::overloaded(
         "The server holds too much data for you or in all. Read the responses, send fewer requests at once, and retry with backoff.",

@@ -1,22 +1,22 @@
-//! The result of counting a request or a failed authentication. The counters in Redis and those of
-//! this process share it.
+//! The result when counting a request or a failed authentication. The counters in Redis and this
+//! process's share it.
 
 use assay_core::{Code, Error};
 
-/// Length of the window in which requests and failures are counted, in seconds.
+/// Window length in which requests and failures are counted, in seconds.
 pub(super) const WINDOW: i64 = 60;
-/// Duration of the first throttle of an address, in seconds. Each further throttle doubles it.
+/// An address's first throttle duration, in seconds. Each further throttle doubles it.
 pub(super) const THROTTLE_FIRST: i64 = 60;
-/// Longest duration of a throttle, in seconds.
+/// Longest throttle duration, in seconds.
 pub(super) const THROTTLE_MAX: i64 = 15 * 60;
 
-/// The values of the `X-RateLimit-*` headers.
+/// The `X-RateLimit-*` headers' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// The number of requests (or failed authentications) that any sixty consecutive seconds may
+    /// The requests (or failed authentications) that any sixty consecutive seconds may
     /// have.
     pub limit: u32,
-    /// The number of requests that are left now.
+    /// The requests that are left now.
     pub remaining: u32,
     /// The time at which the oldest counted request leaves the window, in seconds since 1970,
     /// rounded down.
@@ -24,8 +24,8 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Returns the allowance after `used` of `limit` requests. `oldest` is the second of the oldest
-    /// bucket in the window.
+    /// Returns the allowance after `used` of `limit` requests. `oldest` is the oldest bucket's
+    /// second in the window.
     pub(super) fn new(limit: u32, used: i64, oldest: i64) -> Self {
         Self {
             limit,
@@ -45,7 +45,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the 429 of a request beyond the rate limit.
+    /// Returns the 429 for a request beyond the rate limit.
     pub fn rate_limited(self) -> Error {
         let seconds = self.refused_for.unwrap_or(1);
         let message = format!(
