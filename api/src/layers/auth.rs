@@ -23,7 +23,7 @@ use crate::http::request_context::RequestContext;
 use crate::limits::Allowance;
 use crate::limits::rejections::{Caller, Rejection};
 
-/// The time at which the caller's key expires, in the extensions of responses to keys that expire
+/// The time at which the caller's key expires, in the response extensions for keys that expire
 /// soon.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpiresSoonAt(pub(super) Timestamp);
@@ -55,7 +55,7 @@ pub async fn authenticate(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// Runs the rest of a request with its credential, and announces the expiry of a key in the response.
+/// Runs the remaining request with its credential, and announces a key's expiry in the response.
 pub(super) async fn run_as(
     credential: Credential,
     mut request: Request,
@@ -84,8 +84,8 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Returns the caller's credential, or the refusal. Takes parts of a request, because the body of a
-/// request is not `Sync`.
+/// Returns the caller's credential, or the refusal. Takes request parts, because a request's
+/// body is not `Sync`.
 pub(super) async fn identify(
     app: &App,
     traffic_class: TrafficClass,
@@ -173,7 +173,7 @@ fn invalid_token() -> Error {
     Rejection::InvalidToken.into()
 }
 
-/// Returns the plan of the caller's organization as a label of Prometheus metrics, or `none`.
+/// Returns the caller organization's plan as a label for Prometheus metrics, or `none`.
 pub fn plan(credential: &Credential) -> &str {
     credential
         .membership
@@ -271,7 +271,7 @@ async fn look_up_session(
     Ok(credential)
 }
 
-/// Removes the membership of a key if the caller requests another organization than the key's. For
+/// Removes a key's membership if the caller requests another organization than the key's. For
 /// a key, no other organization exists.
 fn restrict_to_requested_org(mut credential: Credential, requested: &RequestedOrg) -> Credential {
     let own = credential
@@ -320,7 +320,7 @@ impl RequestedOrg {
     }
 }
 
-/// Returns the token of the header `Authorization`.
+/// Returns the `Authorization` header's token.
 ///
 /// # Errors
 /// `unauthenticated` if the header is missing, `invalid_token` if it is not a bearer token.
@@ -350,7 +350,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
     }
 }
 
-/// Returns the response to a refusal. Counts an invalid credential as a failed authentication of
+/// Returns the response to a refusal. Counts an invalid credential as a failed authentication by
 /// the client's address.
 pub(super) async fn refuse(
     app: &App,

@@ -1,7 +1,7 @@
-//! The concurrency limit of an organization: the number of its requests in progress, and the memory
+//! An organization's concurrency limit: its requests in progress, and the memory
 //! that they hold.
 //!
-//! This is a module of [`rate_limit`](super::rate_limit) and not a layer of its own, because its
+//! This is a module in [`rate_limit`](super::rate_limit) and not its own layer, because its
 //! 503 carries the allowance that the rate limit has determined.
 
 use assay_core::{Error, OrgId, Result};
@@ -12,10 +12,10 @@ use crate::limits::concurrency::ConcurrencyPermit;
 use crate::limits::request_memory::SharedReservation;
 
 /// Acquires a permit for an ordinary request and charges the request's memory to the organization.
-/// A request of another class gets `None`: its operation limits the concurrency.
+/// A request in another class gets `None`: its operation limits the concurrency.
 ///
 /// # Errors
-/// 503 if too many requests of the organization are in progress, or if they hold too much memory.
+/// 503 if too many requests by the organization are in progress, or if they hold too much memory.
 pub(super) async fn acquire(
     app: &App,
     org_id: &OrgId,
@@ -37,7 +37,7 @@ pub(super) async fn acquire(
     Ok(permit)
 }
 
-/// Replaces the message of the 503: the limit that was reached is the organization's own.
+/// Replaces the 503's message: the limit that was reached is the organization's own.
 fn saturated(error: Error) -> Error {
     let message = "Too many requests of your organization are in progress. Wait until some have finished, and retry with backoff.";
     Error {

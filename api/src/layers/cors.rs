@@ -1,4 +1,4 @@
-//! CORS: which pages of other origins may call the API, and which response headers they may read.
+//! CORS: which pages from other origins may call the API, and which response headers they may read.
 //! Without `ASSAY_CORS_ORIGINS`, responses have no CORS headers.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 use crate::http::error_response::SHOULD_RETRY;
 use crate::http::origin::Origin;
 
-/// Request headers of REST and gRPC-web that pages may set, in addition to `Authorization` and
+/// REST and gRPC-web request headers that pages may set, in addition to `Authorization` and
 /// `Content-Type`.
 const REQUEST_HEADERS: [&str; 7] = [
     "idempotency-key",
@@ -83,7 +83,7 @@ pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
     Some(layer)
 }
 
-/// Applies the rules to requests of pages. `CorsLayer` takes every `OPTIONS` request for a
+/// Applies the rules to pages' requests. `CorsLayer` takes every `OPTIONS` request for a
 /// preflight; those without its headers go to the routes, which refuse them.
 pub async fn cors(
     State(rules): State<Option<CorsLayer>>,

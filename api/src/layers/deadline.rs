@@ -1,4 +1,4 @@
-//! The timeout of a request, on every protocol: the client's own `grpc-timeout`, at most
+//! A request's timeout, on every protocol: the client's own `grpc-timeout`, at most
 //! [`REQUEST_TIMEOUT`], or [`LARGE_REQUEST_TIMEOUT`] for requests that send or read much. The time
 //! in which the body arrives is included.
 
@@ -13,10 +13,10 @@ use http::HeaderMap;
 use super::traffic_class::{TrafficClass, traffic_class};
 use crate::http::error_response::Failure;
 
-/// Longest time of an ordinary request. It exceeds the 30 s for which a request may wait for a job.
+/// An ordinary request's longest time. It exceeds the 30 s for which a request may wait for a job.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Longest time of a request that sends or reads much: a part of an upload may arrive over a slow
+/// Longest time for a request that sends or reads much: an upload part may arrive over a slow
 /// connection, and reading a large upload takes minutes.
 const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 

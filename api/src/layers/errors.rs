@@ -1,4 +1,4 @@
-//! Error responses: renders the failures of handlers and layers, and translates the statuses that
+//! Error responses: renders handlers' and layers' failures, and translates the statuses that
 //! tonic itself returns.
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) fn render(
     }
 }
 
-/// Returns the gRPC status in the headers of a response without messages.
+/// Returns the gRPC status in a response's headers without messages.
 pub(super) fn grpc_status(headers: &HeaderMap) -> Option<tonic::Code> {
     let status = headers
         .get(Status::GRPC_STATUS)?
@@ -68,7 +68,7 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<tonic::Code> {
     Some(tonic::Code::from_i32(status))
 }
 
-/// Returns the message of that status, or an empty string.
+/// Returns that status's message, or an empty string.
 fn grpc_message(headers: &HeaderMap) -> &str {
     headers
         .get(Status::GRPC_MESSAGE)
@@ -76,10 +76,10 @@ fn grpc_message(headers: &HeaderMap) -> &str {
         .unwrap_or_default()
 }
 
-/// Translates a status that tonic returned by itself into a failure of this API.
+/// Translates a status that tonic returned by itself into this API's failure.
 ///
-/// tonic's messages say little, and it reports a message that cannot be decoded as an error of the
-/// server. A status without details is tonic's: those of this API have details.
+/// tonic's messages say little, and it reports a message that cannot be decoded as a server
+/// error. A status without details is tonic's: this API's have details.
 fn translate(headers: &HeaderMap) -> Option<Failure> {
     let status =
         grpc_status(headers).filter(|_| !headers.contains_key(Status::GRPC_STATUS_DETAILS))?;

@@ -1,4 +1,4 @@
-//! The memory of a request: charged to the budget before the request is processed, until its
+//! A request's memory: charged to the budget before the request is processed, until its
 //! response has been read. The body is charged as it arrives, and must arrive at a minimum rate.
 
 use std::pin::Pin;
@@ -25,16 +25,16 @@ use crate::http::response_markers::{NoRoom, SharedBody};
 use crate::limits::Allowance;
 use crate::limits::request_memory::{self, SharedReservation};
 
-/// Charge for a request without its body, in bytes: its headers and the state of its handler.
+/// Charge for a request without its body, in bytes: its headers and its handler's state.
 const REQUEST_BYTES: u64 = 24 * 1024;
-/// Longest time in which nothing of a body arrives.
+/// Longest time in which nothing from a body arrives.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Average rate at which a body must arrive, in bytes per second.
 const RATE_MIN: u64 = 1024;
 /// Time that a body may take before its rate is checked.
 const RATE_GRACE: Duration = Duration::from_secs(5);
 
-/// Charges the memory of a request to the client's address, or returns 503. After authentication,
+/// Charges a request's memory to the client's address, or returns 503. After authentication,
 /// the charge moves to the organization.
 pub async fn reserve(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let Some(context) = request.extensions().get::<RequestContext>() else {
@@ -114,7 +114,7 @@ pub async fn run_reserved(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns the memory reservation of a request.
+/// Returns a request's memory reservation.
 pub fn reservation(extensions: &Extensions) -> Result<SharedReservation> {
     extensions
         .get::<SharedReservation>()
@@ -122,13 +122,13 @@ pub fn reservation(extensions: &Extensions) -> Result<SharedReservation> {
         .ok_or_else(|| Error::internal("a request has no memory reservation"))
 }
 
-/// Returns `true` if the client of this method may be silent between messages, so that no minimum
+/// Returns `true` if this method's client may be silent between messages, so that no minimum
 /// rate applies.
 fn may_be_silent(path: &str) -> bool {
     path.starts_with("/grpc.reflection.")
 }
 
-/// The error for which the body of a request was refused, if any. Clones share it.
+/// The error for which a request's body was refused, if any. Clones share it.
 #[derive(Clone, Default)]
 struct Refusal(Arc<Mutex<Option<Error>>>);
 
@@ -142,20 +142,20 @@ impl Refusal {
     }
 }
 
-/// The body of a request. It is charged as it arrives, and ends with an error if it arrives too
+/// A request's body. It is charged as it arrives, and ends with an error if it arrives too
 /// slowly or finds no memory.
 struct RequestBody {
     body: Body,
     reservation: SharedReservation,
     refusal: Refusal,
     may_be_silent: bool,
-    /// The number of bytes that have arrived.
+    /// Bytes that have arrived.
     bytes: u64,
     /// The time that the server has spent waiting for these bytes.
     waited: Duration,
     /// The time since which the server waits for the next frame.
     waiting_since: Option<Instant>,
-    /// A frame that waits for memory, and the end of its wait.
+    /// A frame that waits for memory, and when its wait ends.
     arrived: Option<(Frame<Bytes>, Instant)>,
     timer: Option<Pin<Box<Sleep>>>,
 }

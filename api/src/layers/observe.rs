@@ -1,7 +1,7 @@
-//! The outermost layer: assigns the request id, renders errors, sets the headers of every response,
+//! The outermost layer: assigns the request id, renders errors, sets every response's headers,
 //! and records telemetry.
 //!
-//! Each duty is a module of its own. They are one layer because the order of their steps crosses
+//! Each duty is its own module. They are one layer because their steps' order crosses
 //! the layers' nesting: the outcome is recorded after errors are rendered and before the headers
 //! are set, and the time until the record is dropped includes both. As separate layers, a client
 //! that disconnects while the headers are being set would count as one that got no response.

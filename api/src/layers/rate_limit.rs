@@ -1,4 +1,4 @@
-//! Rate limit: consumes one request of the organization's allowance, or returns 429. Counts
+//! Rate limit: consumes one request from the organization's allowance, or returns 429. Counts
 //! admitted requests for the usage, then applies the concurrency limit.
 
 use assay_core::model::permissions::{Credential, Principal};
@@ -18,8 +18,8 @@ use crate::http::request_context::RequestContext;
 use crate::limits::address::counting_prefixes;
 use crate::limits::{Allowance, Verdict};
 
-/// Requests per minute of a user without an organization, and of an address without a credential, as
-/// on the plan `free`.
+/// Requests per minute for a user without an organization, and for an address without a credential,
+/// as on the plan `free`.
 const LIMIT_WITHOUT_ORG: u32 = 60;
 
 /// Limits a request as its operation declares. Must run after authentication.
@@ -108,11 +108,11 @@ fn record_decision(credential: &Credential, decision: &'static str) {
 /// Requests per minute and client address for what needs no credential and is not a board.
 const OPEN_LIMIT: u32 = 600;
 
-/// Requests per minute and client address for the files of the receipt log: a mirror reads one for
+/// Requests per minute and client address for the receipt log's files: a mirror reads one for
 /// every 256 entries.
 const FILES_LIMIT: u32 = 6_000;
 
-/// Limits the requests for the public files of the receipt log, by the client's address.
+/// Limits the requests for the receipt log's public files, by the client's address.
 pub async fn limit_files(State(app): State<App>, request: Request, next: Next) -> Response {
     limit_address(&app, "files", FILES_LIMIT, request, next).await
 }
@@ -124,7 +124,7 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
     limit_address(&app, "mail", limit, request, next).await
 }
 
-/// Limits the callbacks of sign-ins with a provider, each of which can make this process call the
+/// Limits the callbacks from sign-ins with a provider. Each can make this process call the
 /// provider, as [`limit_mail`] does.
 pub async fn limit_callbacks(State(app): State<App>, request: Request, next: Next) -> Response {
     let limit = app.settings.sign_in_mails_per_minute;
@@ -146,7 +146,7 @@ pub async fn limit_codes(State(app): State<App>, request: Request, next: Next) -
     }
 }
 
-/// Limits the requests of one kind by the client's address and its wider prefixes.
+/// Limits one kind of requests by the client's address and its wider prefixes.
 async fn limit_address(
     app: &App,
     kind: &str,
@@ -164,8 +164,8 @@ async fn limit_address(
     }
 }
 
-/// Counts a request for each prefix of the address, until one refuses it. The allowance is that of
-/// the address itself, unless a wider prefix refuses the request.
+/// Counts a request for each address prefix, until one refuses it. The allowance is the address's
+/// own, unless a wider prefix refuses the request.
 async fn admit_address(
     app: &App,
     kind: &str,

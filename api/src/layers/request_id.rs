@@ -1,4 +1,4 @@
-//! The id of a request, and the context that is stored with it.
+//! A request's id, and the context that is stored with it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::http::request_context::{ChildSpans, Peer, RequestContext};
 use crate::http::theme::Theme;
 use crate::http::traceparent::Trace;
 
-/// The header of the request id, in requests the client's and in responses the API's.
+/// The request id's header, in requests the client's and in responses the API's.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Largest number of characters of a `User-Agent` that is stored.
+/// The most characters of a `User-Agent` that are stored.
 const USER_AGENT_MAX: usize = 200;
 
-/// Returns the context of a request that has just arrived, with a new request id.
+/// Returns the context for a request that has just arrived, with a new request id.
 ///
 /// # Errors
 /// If the operating system provides no randomness.
@@ -56,7 +56,7 @@ pub fn client_request_id(headers: &HeaderMap) -> Option<String> {
         .then(|| text.to_owned())
 }
 
-/// Returns the first [`USER_AGENT_MAX`] characters of the client's `User-Agent`, if it is visible
+/// Returns the client's first [`USER_AGENT_MAX`] `User-Agent` characters, if it is visible
 /// ASCII.
 fn user_agent(headers: &HeaderMap) -> Option<Arc<str>> {
     let text: String = headers

@@ -1,4 +1,4 @@
-//! The headers of every response: the request id, the rate limit, the expiry of the caller's key,
+//! Every response's headers: the request id, the rate limit, the caller's key expiry,
 //! `Cache-Control`, and what browsers must not do.
 
 use axum::response::Response;

@@ -1,8 +1,8 @@
-//! The peak memory of a route's response: the rows, the resources made of them, and their JSON or
+//! A route response's peak memory: the rows, the resources made from them, and their JSON or
 //! message.
 //!
 //! A route that is not listed has [`ORDINARY`] bytes. An operation whose responses differ too much,
-//! such as a page with items or jobs, determines the size of its page and reserves it in addition.
+//! such as a page with items or jobs, determines its page size and reserves it in addition.
 
 use axum::extract::Request;
 
@@ -49,7 +49,7 @@ const LISTED: [(&str, u64); 22] = [
     ("/v1/uploads/{upload_id}/parts/{number}", UPLOAD_PART),
 ];
 
-/// Returns the peak memory of a request's response, in bytes.
+/// Returns a request response's peak memory, in bytes.
 pub fn of(request: &Request) -> u64 {
     let route = route_name::route(request);
     let names = [

@@ -1,7 +1,7 @@
-//! Syntax check of the request line and the headers: 400, 414, 415 or 431 before the route is handled.
+//! Checks the syntax in the request line and the headers: 400, 414, 415 or 431 before the route is handled.
 //!
 //! hyper's own refusals have neither an error body nor the API's headers. So its limits are higher
-//! than those of this layer.
+//! than this layer's.
 
 use std::str::FromStr as _;
 
@@ -17,10 +17,10 @@ use crate::http::error_response::Failure;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::http::protocol::Protocol;
 
-/// Largest size of path and query together, in bytes.
+/// Largest path and query size together, in bytes.
 pub const MAX_TARGET_BYTES: usize = 8 * 1024;
 
-/// The content coding of a body that has none.
+/// The content coding for a body that has none.
 const IDENTITY: &str = "identity";
 
 /// Headers that identify the caller or the body. If there were two, a proxy could read another one
@@ -47,7 +47,7 @@ pub async fn check_syntax(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns the first error in the target or the headers of a request.
+/// Returns the first error in a request's target or headers.
 fn check(request: &Request) -> Option<Failure> {
     let headers = request.headers();
     if request
@@ -78,7 +78,7 @@ fn check(request: &Request) -> Option<Failure> {
             format!("Send the header `{name}` once."),
         ));
     }
-    // gRPC has its own header for the compression of messages.
+    // gRPC has its own header for message compression.
     if matches!(Protocol::of(request), Protocol::Rest | Protocol::Page)
         && let Some(coding) = other_coding(headers)
     {
@@ -112,7 +112,7 @@ fn refusal(status: StatusCode, message: String) -> Failure {
     }
 }
 
-/// Returns the value of the first header `Content-Encoding` with a coding, as RFC 9110, section 8.4
+/// Returns the first `Content-Encoding` header's value with a coding, as RFC 9110, section 8.4
 /// defines them.
 fn other_coding(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(CONTENT_ENCODING).iter();

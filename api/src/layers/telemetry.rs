@@ -18,16 +18,16 @@ use crate::http::protocol::{self, Protocol};
 use crate::http::request_context::RequestContext;
 use crate::http::traceparent::TraceParent;
 
-/// The code of a request whose client disconnected before its response, together with status 499.
+/// The code for a request whose client disconnected before its response, together with status 499.
 const CLIENT_GONE: &str = "client_gone";
 
-/// The name of an unknown method in OpenTelemetry's semantic conventions.
+/// An unknown method's name in OpenTelemetry's semantic conventions.
 const OTHER_METHOD: &str = "_OTHER";
 
 /// A request in progress.
 ///
 /// The request is recorded when the observer is dropped, and only there. If the client disconnects,
-/// hyper drops the future of the request, and with it the observer: such a request is recorded too,
+/// hyper drops the request's future, and with it the observer: such a request is recorded too,
 /// as [`CLIENT_GONE`].
 pub(super) struct RequestObserver {
     spans: Spans,
@@ -42,7 +42,7 @@ pub(super) struct RequestObserver {
     outcome: Option<Outcome>,
 }
 
-/// The outcome of a request.
+/// A request's outcome.
 struct Outcome {
     /// The error's code, or `ok`.
     code: String,
@@ -51,7 +51,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of a request whose client disconnected before its response.
+    /// Returns the outcome for a request whose client disconnected before its response.
     fn client_gone() -> Self {
         let status = StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT);
         Self {
@@ -61,7 +61,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `ok`, or the side that caused the error. A request that ran out of its client's own
+    /// Returns `ok`, or the side that caused the error. A request that exceeded its client's own
     /// timeout is the client's error.
     fn classify(&self, is_within_client_timeout: bool) -> &'static str {
         match self.code.as_str() {
@@ -91,7 +91,7 @@ impl RequestObserver {
         }
     }
 
-    /// Returns the protocol of the request.
+    /// Returns the request's protocol.
     pub(super) const fn protocol(&self) -> Protocol {
         self.context.protocol
     }
@@ -144,7 +144,7 @@ impl RequestObserver {
         if class != "ok" {
             attributes.push(KeyValue::new("assay.error.code", outcome.code.clone()));
         }
-        // By the semantic conventions, an error of the client does not fail the server's span.
+        // By the semantic conventions, a client error does not fail the server's span.
         let error_type = (class == "server_error").then(|| outcome.code.clone().into());
         let link = self.context.trace.link();
         let ended_at = Timestamp::now();
@@ -206,7 +206,7 @@ pub fn record_stream_error(error: &Error, context: &RequestContext) {
     error_response::log_cause(error, context);
 }
 
-/// Returns the gRPC status of a response, or `Ok` if its trailers have yet to follow.
+/// Returns a response's gRPC status, or `Ok` if its trailers have yet to follow.
 fn response_grpc_status(response: &Response) -> tonic::Code {
     let status = response.extensions().get::<Status>().map(Status::code);
     status
@@ -214,7 +214,7 @@ fn response_grpc_status(response: &Response) -> tonic::Code {
         .unwrap_or(tonic::Code::Ok)
 }
 
-/// Returns the name of a gRPC status in the semantic conventions, such as `INVALID_ARGUMENT`.
+/// Returns a gRPC status's name in the semantic conventions, such as `INVALID_ARGUMENT`.
 fn grpc_status_name(status: tonic::Code) -> String {
     let mut text = String::new();
     for letter in format!("{status:?}").chars() {
@@ -226,11 +226,11 @@ fn grpc_status_name(status: tonic::Code) -> String {
     text
 }
 
-/// The route of a request, from a closed set, because callers may send any path and any method.
+/// A request's route, from a closed set, because callers may send any path and any method.
 enum Route {
-    /// The template of a REST path.
+    /// A REST path's template.
     Path(MatchedPath),
-    /// The full name of a gRPC method.
+    /// A gRPC method's full name.
     Rpc(String),
     /// No route.
     None,
@@ -239,7 +239,7 @@ enum Route {
 impl Route {
     fn of(request: &Request, protocol: Protocol) -> Self {
         match (protocol, request.extensions().get::<MatchedPath>()) {
-            // The paths of gRPC services are no routes of REST.
+            // GRPC services' paths are no REST routes.
             (Protocol::Rest | Protocol::Page, Some(path))
                 if !path.as_str().ends_with("/{*rest}") =>
             {
@@ -261,9 +261,9 @@ impl Route {
             Self::Rpc(name) => name.clone(),
             Self::None => String::from("unknown"),
             Self::Path(_) if status == StatusCode::METHOD_NOT_ALLOWED => String::from("unknown"),
-            // The preflight requests of browsers count as one operation.
+            // Browsers' preflight requests count as one operation.
             Self::Path(_) if method == Method::OPTIONS => String::from("OPTIONS"),
-            // The handler of GET also serves HEAD.
+            // GET's handler also serves HEAD.
             Self::Path(path) => format!(
                 "{} {}",
                 if method == Method::HEAD {
@@ -277,7 +277,7 @@ impl Route {
     }
 }
 
-/// Returns the name of a standard method, or [`OTHER_METHOD`], because callers may send any name.
+/// Returns a standard method's name, or [`OTHER_METHOD`], because callers may send any name.
 fn known_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

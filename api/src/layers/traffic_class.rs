@@ -1,4 +1,4 @@
-//! The traffic class of a request, by which the shared resources are divided.
+//! A request's traffic class, by which the shared resources are divided.
 //!
 //! The class is looked up by route here and not set where the route is registered. A value that a
 //! route sets is visible only inside of it, and [`deadline`](super::deadline) runs outside of all

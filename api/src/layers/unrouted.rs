@@ -1,7 +1,7 @@
-//! The layer of requests without a route: an unknown path, or a method that the path does not
+//! The layer for requests without a route: an unknown path, or a method that the path does not
 //! support.
 //!
-//! Every caller gets the same 404 or 405. A request with a valid credential counts as one of its
+//! Every caller gets the same 404 or 405. A request with a valid credential counts as its
 //! organization's, and its response reports the organization's allowance.
 
 use axum::extract::{Request, State};
