@@ -13,7 +13,7 @@ use super::response_markers::SharedBody;
 
 /// A file with its path on this server.
 pub struct Asset {
-    /// The path, which contains a digest of the contents.
+    /// The path, which contains the contents' digest.
     pub path: String,
     media_type: &'static str,
     contents: &'static str,
@@ -30,25 +30,25 @@ impl Asset {
     }
 }
 
-/// The style sheet of all pages.
+/// All pages' style sheet.
 pub static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     let contents = include_str!("../../assets/style.css");
     Asset::new("style.css", "text/css; charset=utf-8", contents)
 });
 
-/// The script of all pages. Each page works without it.
+/// All pages' script. Each page works without it.
 pub static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     let contents = include_str!("../../assets/live.js");
     Asset::new("live.js", "text/javascript; charset=utf-8", contents)
 });
 
-/// The icon of all pages.
+/// All pages' icon.
 pub static ICON: LazyLock<Asset> = LazyLock::new(|| {
     let contents = include_str!("../../assets/icon.svg");
     Asset::new("icon.svg", "image/svg+xml", contents)
 });
 
-/// Returns the routes of the files.
+/// Returns the files' routes.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let files = [&STYLE, &SCRIPT, &ICON];
     files.into_iter().fold(Router::new(), |routes, file| {

@@ -1,11 +1,11 @@
-//! The header `Range` of a download (RFC 9110, section 14).
+//! A download's `Range` header (RFC 9110, section 14).
 
 use std::ops::Range;
 
 use http::HeaderMap;
 use http::header::{IF_RANGE, RANGE};
 
-/// The part of a content that a request asks for.
+/// A content's part that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedRange {
     /// All of it.
@@ -17,8 +17,8 @@ pub enum RequestedRange {
 }
 
 impl RequestedRange {
-    /// Returns the range that the headers ask for, of a content of `bytes` bytes with this entity
-    /// tag. A header with several ranges, of another unit or with another syntax is ignored, as the
+    /// Returns the range that the headers ask for, in a content with `bytes` bytes and this entity
+    /// tag. A header with several ranges, in another unit or with another syntax is ignored, as the
     /// RFC allows; so is any with an `If-Range` for other content.
     pub fn read(headers: &HeaderMap, bytes: u64, etag: &str) -> Self {
         let text = |name| headers.get(name)?.to_str().ok();

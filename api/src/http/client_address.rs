@@ -1,4 +1,4 @@
-//! The address of a client, also behind proxies.
+//! A client's address, also behind proxies.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::limits::address::counting_address;
 
-/// Returns the counting address of the client: the peer's address or, behind trusted proxies, one
+/// Returns the client's counting address: the peer's address or, behind trusted proxies, one
 /// from `X-Forwarded-For`.
 ///
 /// The header is read from the right, because proxies append to it.
@@ -30,7 +30,7 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> 
     counting_address(client)
 }
 
-/// Returns `true` if one of the networks contains the address.
+/// Returns `true` if a network contains the address.
 pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     networks.iter().any(|network| network.contains(&address))

@@ -1,4 +1,4 @@
-//! The cookies of the dashboard. All of them have the prefix `__Host-`: no other host, and no page
+//! The dashboard's cookies. All have the prefix `__Host-`: no other host, and no page
 //! without TLS, can set them.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use cookie::{Cookie, SameSite};
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 
-/// The token of the browser's session.
+/// The browser session's token.
 pub const SESSION: &str = "__Host-assay_session";
 
 /// The theme that the user chose, `light` or `dark`.
@@ -25,7 +25,7 @@ pub const FLOW: &str = "__Host-assay_flow";
 /// The page to open after the sign-in.
 pub const NEXT: &str = "__Host-assay_next";
 
-/// Returns the value of a cookie of a request, or `None` if it is absent or empty.
+/// Returns the value of a request's cookie, or `None` if it is absent or empty.
 ///
 /// Only the value is decoded. A browser treats `%5F%5FHost-…` as a name without the prefix, so such a
 /// cookie may come from anywhere.
@@ -41,7 +41,7 @@ pub fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(decoded.value().to_owned())
 }
 
-/// Returns the value of the header `Set-Cookie` that stores a cookie for this time. `None` stores
+/// Returns the `Set-Cookie` header's value that stores a cookie for this time. `None` stores
 /// it until the browser is closed.
 pub fn store(name: &'static str, value: &str, lifetime: Option<Duration>) -> Option<HeaderValue> {
     let mut cookie = Cookie::build((name, value.to_owned()))
@@ -55,7 +55,7 @@ pub fn store(name: &'static str, value: &str, lifetime: Option<Duration>) -> Opt
     HeaderValue::try_from(cookie.build().encoded().to_string()).ok()
 }
 
-/// Returns the value of the header `Set-Cookie` that removes a cookie.
+/// Returns the `Set-Cookie` header's value that removes a cookie.
 pub fn remove(name: &'static str) -> Option<HeaderValue> {
     store(name, "", Some(Duration::ZERO))
 }

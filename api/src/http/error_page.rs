@@ -23,7 +23,7 @@ struct ErrorPage<'a> {
     theme: Theme,
 }
 
-/// Returns the title of a page about an error.
+/// Returns the title for a page about an error.
 const fn title(code: Code) -> &'static str {
     match code {
         Code::NotFound => "There is no such page",

@@ -19,11 +19,11 @@ use super::error_page;
 use super::protocol::Protocol;
 use super::request_context::RequestContext;
 
-/// The value of `domain` in `google.rpc.ErrorInfo`.
+/// `domain`'s value in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
 
-/// The largest size that field errors have together in a gRPC status, in bytes. Many clients accept 8 KiB of metadata; the
-/// encoding of a status in base64 needs a third more.
+/// The largest size that field errors have together in a gRPC status, in bytes. Many clients accept 8 KiB of metadata; a
+/// status encoded in base64 needs a third more.
 const VIOLATIONS_BYTES_MAX: usize = 4 * 1024;
 
 /// The longest message in a gRPC status, in bytes. Percent encoding can triple it.
@@ -34,9 +34,9 @@ const MESSAGE_BYTES_MAX: usize = 512;
 pub struct Failure {
     /// The error itself.
     pub error: Error,
-    /// An HTTP status that replaces the one of the error's code.
+    /// An HTTP status that replaces the error code's.
     pub status: Option<StatusCode>,
-    /// A gRPC status that replaces the one of the error's code.
+    /// A gRPC status that replaces the error code's.
     pub grpc_status: Option<tonic::Code>,
 }
 
@@ -50,7 +50,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The failure in the extensions of a response that is to be rendered. Extensions must be `Clone`,
+/// The failure in a response's extensions that is to be rendered. Extensions must be `Clone`,
 /// hence the `Arc`.
 #[derive(Clone)]
 pub struct PendingFailure(pub std::sync::Arc<Failure>);
@@ -79,7 +79,7 @@ struct ErrorBody<'a> {
     details: Option<&'a Details>,
 }
 
-/// Renders a failure as a response of the protocol. Headers that are set already, such as `Allow`,
+/// Renders a failure as the protocol's response. Headers that are set already, such as `Allow`,
 /// are retained.
 pub fn render(
     failure: &Failure,
@@ -110,7 +110,7 @@ pub fn render(
     response
 }
 
-/// Returns an error as the JSON of a REST response.
+/// Returns an error as a REST response's JSON.
 pub fn json(error: &Error, request_id: &RequestId) -> String {
     let envelope = Envelope {
         error: ErrorBody {
@@ -152,11 +152,11 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
     response
 }
 
-/// Response header that stops libraries that retry every 429. Those of OpenAI and Stripe obey it.
+/// Response header that stops libraries that retry every 429. OpenAI's and Stripe's obey it.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Returns `true` if a retry within minutes fails again: a limit that only time or the operator
-/// raises. Jobs finish within seconds, so the limit of concurrent jobs is not one.
+/// raises. Jobs finish within seconds, so the concurrent job limit is not one.
 fn is_retried_in_vain(error: &Error) -> bool {
     let is_of_jobs = matches!(
         &error.details,
@@ -184,7 +184,7 @@ pub fn status(error: &Error, request_id: &RequestId) -> Status {
     )
 }
 
-/// Returns the error as a gRPC status, with the matching details of `google.rpc`.
+/// Returns the error as a gRPC status, with the matching `google.rpc` details.
 fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status {
     let mut details = ErrorDetails::new();
     let mut metadata = error.details.as_ref().map(metadata).unwrap_or_default();
@@ -299,7 +299,7 @@ fn set_bad_request(
     details.set_bad_request(violations);
 }
 
-/// Returns a text of at most `bytes_max` bytes. A longer one ends with an ellipsis.
+/// Returns a text with at most `bytes_max` bytes. A longer one ends with an ellipsis.
 fn shortened(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -309,7 +309,7 @@ fn shortened(text: &str, bytes_max: usize) -> String {
 }
 
 fn violation(field_error: &FieldError) -> FieldViolation {
-    // The header of REST is a field of the gRPC message.
+    // REST's header is a field in the gRPC message.
     let field = if field_error.field == "Idempotency-Key" {
         "idempotency_key"
     } else {
@@ -323,7 +323,7 @@ fn violation(field_error: &FieldError) -> FieldViolation {
     }
 }
 
-/// Logs the cause of an error, which the response does not contain. Call it once per error.
+/// Logs an error's cause, which the response does not contain. Call it once per error.
 pub fn log_cause(error: &Error, context: &RequestContext) {
     if let Some(cause) = &error.cause {
         let RequestContext {

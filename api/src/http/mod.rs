@@ -1,4 +1,4 @@
-//! HTTP without routes, for REST, gRPC and pages alike: connections, the context of a request,
+//! HTTP without routes, for REST, gRPC and pages alike: connections, a request's context,
 //! protocol detection, error responses, and what all pages share.
 
 pub mod assets;

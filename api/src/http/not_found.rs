@@ -22,7 +22,7 @@ pub async fn not_found() -> Failure {
     not_found_error().into()
 }
 
-/// Returns the error of a path without a route.
+/// Returns the error for a path without a route.
 pub fn not_found_error() -> Error {
     Error::new(Code::NotFound, "There is nothing at this path.")
 }

@@ -1,4 +1,4 @@
-//! The origin of a web page, as browsers send it.
+//! A web page's origin, as browsers send it.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! The security headers of the dashboard's pages.
+//! The dashboard pages' security headers.
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
@@ -6,14 +6,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-/// Scripts, styles and requests of this origin only, no inline ones, and no text that becomes HTML
-/// except by the one policy of the script.
+/// Scripts, styles and requests for this origin only, no inline ones, and no text that becomes HTML
+/// except by the script's one policy.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types assay";
 
-/// Sets the headers. Those that are set already, such as the `Cache-Control` of a style sheet,
+/// Sets the headers. Those that are set already, such as a style sheet's `Cache-Control`,
 /// remain.
 pub fn set(headers: &mut HeaderMap) {
     let values = [

@@ -1,4 +1,4 @@
-//! The protocols that share the port, and the paths of all gRPC methods.
+//! The protocols that share the port, and all gRPC methods' paths.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -8,12 +8,12 @@ use http::{HeaderMap, Request};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// The protocol of a request.
+/// A request's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// JSON over HTTP/1.1 or HTTP/2.
     Rest,
-    /// The pages of the dashboard, for browsers.
+    /// The dashboard's pages, for browsers.
     Page,
     /// gRPC over HTTP/2.
     Grpc,
@@ -38,7 +38,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the name of the protocol in logs and Prometheus metrics.
+    /// Returns the protocol's name in logs and Prometheus metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rest => "rest",
@@ -61,7 +61,7 @@ fn is_rest(path: &str) -> bool {
     path.starts_with("/v1/") || matches!(path, "/v1" | "/health" | "/openapi.json")
 }
 
-/// The paths of all gRPC methods, such as `/assay.v1.JobService/GetJob`.
+/// All gRPC methods' paths, such as `/assay.v1.JobService/GetJob`.
 pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
     let files = set.file.iter();
@@ -80,7 +80,7 @@ pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Returns `true` if this is the path of a gRPC method.
+/// Returns `true` if this is a gRPC method's path.
 pub fn is_method(path: &str) -> bool {
     METHODS.contains(path)
 }

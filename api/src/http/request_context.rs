@@ -1,4 +1,4 @@
-//! The context of a request: its id, its trace and its client, which are known before its route.
+//! A request's context: its id, its trace and its client, which are known before its route.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,28 +14,28 @@ use super::protocol::Protocol;
 use super::theme::Theme;
 use super::traceparent::Trace;
 
-/// The context of a request, stored in the extensions of every request.
+/// A request's context, stored in every request's extensions.
 #[derive(Clone)]
 pub struct RequestContext {
     /// The id that this API assigned to the request.
     pub request_id: RequestId,
-    /// The protocol of the request.
+    /// The request's protocol.
     pub protocol: Protocol,
     /// The time at which its headers had arrived.
     pub received_at: Instant,
     /// The trace that the request belongs to.
     pub trace: Trace,
-    /// The finished child spans of the request.
+    /// The request's finished child spans.
     pub child_spans: ChildSpans,
-    /// The address that failed authentications count for: the client's, of IPv6 the first 64 bits.
+    /// The address that failed authentications count for: the client's, for IPv6 the first 64 bits.
     pub address: Arc<str>,
-    /// The theme of pages about failures.
+    /// The theme for pages about failures.
     pub theme: Theme,
     /// The client's `User-Agent`, stored in its sessions.
     pub user_agent: Option<Arc<str>>,
 }
 
-/// Finished child spans of a request. They are exported after the request's own span, so that none
+/// A request's finished child spans. They are exported after the request's own span, so that none
 /// is exported without its parent. Clones share them.
 #[derive(Clone, Default)]
 pub struct ChildSpans(Arc<Mutex<Vec<Span>>>);
@@ -106,6 +106,6 @@ impl RequestContext {
     }
 }
 
-/// The address of the connection's peer, set by the listener in the extensions of every request.
+/// The connection peer's address, set by the listener in every request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);

@@ -1,4 +1,4 @@
-//! Markers in the extensions of a response, which a handler or an inner layer sets and an outer
+//! Markers in a response's extensions, which a handler or an inner layer sets and an outer
 //! layer reads.
 
 /// Marks a response whose body is shared by all responses, so that it is not charged to a request.

@@ -1,13 +1,13 @@
-//! The theme of pages, which a cookie stores.
+//! The pages' theme, which a cookie stores.
 
 use http::HeaderMap;
 
 use super::cookies;
 
-/// The colours of the pages.
+/// The pages' colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theme {
-    /// Those of the system.
+    /// The system's.
     System,
     /// Dark text on a light background.
     Light,
@@ -19,12 +19,12 @@ impl Theme {
     /// All themes, in the order in which users choose.
     pub const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
 
-    /// Returns the theme of a request.
+    /// Returns a request's theme.
     pub fn of(headers: &HeaderMap) -> Self {
         Self::named(&cookies::read(headers, cookies::THEME).unwrap_or_default())
     }
 
-    /// Returns the theme with a name. Unknown names are those of the system.
+    /// Returns the theme with a name. Unknown names are the system's.
     pub fn named(name: &str) -> Self {
         match name {
             "light" => Self::Light,
@@ -33,7 +33,7 @@ impl Theme {
         }
     }
 
-    /// Returns the name of the theme.
+    /// Returns the theme's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",

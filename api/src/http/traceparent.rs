@@ -1,8 +1,8 @@
 //! The trace that a request belongs to (W3C Trace Context, header `traceparent`).
 //!
 //! The header is parsed here and not by OpenTelemetry's `TraceContextPropagator`, which is less
-//! strict than the specification: it accepts ids and versions of any length, such as `0-1-1-1`, and
-//! a trailing dash in version 00.
+//! strict than the specification: it accepts ids and versions with any length, such as `0-1-1-1`,
+//! and a trailing dash in version 00.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use assay_core::model::span_context::{SpanContext, SpanId, TraceId};
 use http::HeaderMap;
 
-/// The trace of a request.
+/// A request's trace.
 ///
-/// Until the caller has presented a valid credential, the request has a trace of its own, which
-/// links to the caller's span. Otherwise anybody could add spans to the traces of others. Clones
+/// Until the caller has presented a valid credential, the request has its own trace, which
+/// links to the caller's span. Otherwise anybody could add spans to others' traces. Clones
 /// share the state.
 #[derive(Clone)]
 pub struct Trace {
@@ -23,7 +23,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Returns the trace of a request whose caller is not authenticated yet.
+    /// Returns the trace for a request whose caller is not authenticated yet.
     pub fn of(headers: &HeaderMap) -> Self {
         let claimed = TraceParent::of(headers);
         let own = if claimed.parent.is_some() {
@@ -70,10 +70,10 @@ impl Trace {
     }
 }
 
-/// The span context of a request, with its parent.
+/// A request's span context, with its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The span context of the request itself.
+    /// The request's own span context.
     pub span_context: SpanContext,
     /// The client's span; `None` if the trace starts with this request.
     pub parent: Option<SpanId>,
@@ -98,7 +98,7 @@ impl TraceParent {
         }
     }
 
-    /// Parses the value of a `traceparent` header.
+    /// Parses a `traceparent` header's value.
     pub fn read(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
         let version = parts.next()?;
@@ -111,7 +111,7 @@ impl TraceParent {
                     .bytes()
                     .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
         };
-        // An id of zeros and version ff are invalid. Version 00 has four parts; later versions may
+        // A zero id and version ff are invalid. Version 00 has four parts; later versions may
         // have more.
         let is_nonzero = |text: &str| text.bytes().any(|byte| byte != b'0');
         let well_formed = is_hex(version, 2)

@@ -1,4 +1,4 @@
-//! The activity of a connection: its open requests, the bytes that its client has not read, and the
+//! A connection's activity: its open requests, the bytes that its client has not read, and the
 //! time since which the client is idle.
 
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::timeouts::{HEADERS_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT};
 use super::version::HttpVersion;
 use crate::limits::request_memory::ACQUIRE_TIMEOUT;
 
-/// Bytes of responses that one connection may leave unread. Further requests on it wait until they
+/// Response bytes that one connection may leave unread. Further requests on it wait until they
 /// are read.
 const UNREAD_MAX: u64 = 8 * 1024 * 1024;
-/// Open requests of one HTTP/2 connection up to which a request without memory still gets a 503
-/// with a body. A client that reads nothing would hold the bodies of all refusals, so further
+/// Open requests on one HTTP/2 connection up to which a request without memory still gets a 503
+/// with a body. A client that reads nothing would hold all refusals' bodies, so further
 /// streams are reset.
 const REFUSALS_MAX: usize = 8;
 /// Interval at which a request checks whether the client has read enough.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
-/// Time in which the streams of an HTTP/2 connection can be reset one by one, before the connection
+/// Time in which an HTTP/2 connection's streams can be reset one by one, before the connection
 /// is closed.
 const RESET_GRACE: Duration = Duration::from_secs(15);
 
@@ -29,13 +29,13 @@ const RESET_GRACE: Duration = Duration::from_secs(15);
 pub(super) enum Overdue {
     /// Sending a request. The connection is shut down gracefully.
     Request,
-    /// Completing the headers of a request.
+    /// Completing a request's headers.
     Headers,
     /// Reading a response.
     Reading,
 }
 
-/// The activity of a connection. Timestamps are milliseconds since its start.
+/// A connection's activity. Timestamps are milliseconds since its start.
 pub struct ConnectionActivity {
     version: HttpVersion,
     started_at: Instant,
@@ -43,19 +43,19 @@ pub struct ConnectionActivity {
     open: AtomicUsize,
     /// The time at which the last request started or finished, or response bytes were sent.
     last_active: AtomicU64,
-    /// The bytes of the responses that the client has not read completely.
+    /// The response bytes that the client has not read completely.
     unread: AtomicU64,
-    /// The part of these bytes that hyper holds and has not written to the socket.
+    /// Those bytes that hyper holds and has not written to the socket.
     unsent: AtomicU64,
     /// The time at which bytes were last written, or at which the first unsent bytes were handed to
     /// hyper.
     last_sent: AtomicU64,
-    /// The end of the present pause in reading.
+    /// The present pause's end.
     paused_until: AtomicU64,
-    /// `true` if reading may be paused: not on a connection that carries the requests of many
-    /// clients.
+    /// `true` if reading may be paused: not on a connection that carries many clients'
+    /// requests.
     can_pause: bool,
-    /// The time since which the headers of a request arrive, or 0. Used for HTTP/1 only, where
+    /// The time since which a request's headers arrive, or 0. Used for HTTP/1 only, where
     /// bytes between two requests must be headers.
     headers_since: AtomicU64,
 }
@@ -79,8 +79,8 @@ impl ConnectionActivity {
         }
     }
 
-    /// Returns `true` if the connection has a budget for control frames: one with HTTP/2 that carries the
-    /// requests of one client.
+    /// Returns `true` if the connection has a budget for control frames: one with HTTP/2 that carries one
+    /// client's requests.
     pub(super) fn counts_control_frames(&self) -> bool {
         self.version == HttpVersion::Http2 && self.can_pause
     }
@@ -106,7 +106,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Waits until the client has read enough of the earlier responses.
+    /// Waits until the client has read enough from earlier responses.
     pub async fn wait_until_read(&self) {
         while self.unread.load(Ordering::Relaxed) >= UNREAD_MAX {
             sleep(READ_INTERVAL).await;
@@ -122,24 +122,24 @@ impl ConnectionActivity {
         }
     }
 
-    /// Returns the end of the present pause, or `None` if reading is not paused.
+    /// Returns the present pause's end, or `None` if reading is not paused.
     pub(super) fn paused_until(&self) -> Option<Instant> {
         let until =
             self.started_at + Duration::from_millis(self.paused_until.load(Ordering::Relaxed));
         (until > Instant::now()).then_some(until)
     }
 
-    /// Returns `true` if a request without memory is refused by a reset of its stream.
+    /// Returns `true` if a request without memory is refused by resetting its stream.
     pub(super) fn resets_refused(&self) -> bool {
         self.version == HttpVersion::Http2 && self.open.load(Ordering::Relaxed) > REFUSALS_MAX
     }
 
-    /// Adds the bytes of a response that the client has to read.
+    /// Adds a response's bytes that the client has to read.
     pub(super) fn add_unread(&self, bytes: u64) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes the bytes of a response that was read or dropped.
+    /// Removes a response's bytes that was read or dropped.
     pub(super) fn remove_unread(&self, bytes: u64) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -158,7 +158,7 @@ impl ConnectionActivity {
         self.record_active();
     }
 
-    /// Returns the next action of the client and its deadline, or `None` if the client waits for
+    /// Returns the client's next action and its deadline, or `None` if the client waits for
     /// the server. The time that a request may take is limited by its own layer.
     fn next_deadline(&self) -> Option<(Instant, Overdue)> {
         let after = |time: &AtomicU64, timeout: Duration| {

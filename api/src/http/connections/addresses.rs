@@ -1,4 +1,4 @@
-//! The number of connections of each client address.
+//! Each client address's connection count.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use crate::limits::address::counting_address;
 
 type Counts = Arc<Mutex<HashMap<Arc<str>, u32>>>;
 
-/// The open connections of each client address; of IPv6 the first 64 bits count. Trusted proxies
-/// carry the connections of many clients and are not counted.
+/// Each client address's open connections; of IPv6 the first 64 bits count. Trusted proxies carry
+/// many clients' connections and are not counted.
 pub(super) struct Addresses {
     max: u32,
     trusted: Vec<IpNet>,
@@ -34,7 +34,7 @@ impl Addresses {
         }
     }
 
-    /// Counts a connection. Returns `None` if its address has the maximal number of connections
+    /// Counts a connection. Returns `None` if its address has the maximal connection count
     /// already.
     pub(super) fn enter(&self, peer: IpAddr) -> Option<AddressSlot> {
         let shared_counts = Arc::clone(&self.counts);

@@ -1,4 +1,4 @@
-//! The budget of an HTTP/2 connection for frames that carry no request and no data: each costs this
+//! An HTTP/2 connection's budget for frames that carry no request and no data: each costs this
 //! process work, and the client nothing.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The bytes that a client sends before its first frame (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
-/// The bytes before the payload of a frame.
+/// The bytes before a frame's payload.
 const HEADER: usize = 9;
 /// The frames that a connection can send at once.
 const BURST: f64 = 2000.0;
@@ -22,14 +22,14 @@ const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-/// Counts the control frames of a connection as its bytes arrive.
+/// Counts a connection's control frames as its bytes arrive.
 pub(super) struct ControlFrames {
-    /// The bytes that are left of the preface.
+    /// The preface's remaining bytes.
     preface: usize,
-    /// The part of a frame header that has arrived.
+    /// A frame header's part that has arrived.
     header: [u8; HEADER],
     arrived: usize,
-    /// The bytes that are left of the payload.
+    /// The payload's remaining bytes.
     payload: usize,
     budget: f64,
     refilled_at: Instant,
@@ -47,7 +47,7 @@ impl ControlFrames {
         }
     }
 
-    /// Counts the frames in these bytes at this time. Returns the number of frames above the budget.
+    /// Counts the frames in these bytes at this time. Returns the frame count above the budget.
     pub(super) fn excess(&mut self, bytes: &[u8], now: Instant) -> u32 {
         let frames = self.control_frames(bytes);
         if frames == 0 {
@@ -59,13 +59,13 @@ impl ControlFrames {
         (-self.budget).max(0.0).ceil() as u32
     }
 
-    /// Returns the time for which a connection is not read that has exceeded its budget by this number of
+    /// Returns the time for which a connection is not read that has exceeded its budget by this many
     /// frames: the pause pays for them.
     pub(super) fn pause_for(excess: u32) -> Duration {
         Duration::from_secs_f64(f64::from(excess) / PER_SECOND).min(PAUSE_MAX)
     }
 
-    /// Returns the number of control frames whose header ends in these bytes.
+    /// Returns how many control frames have a header that ends in these bytes.
     fn control_frames(&mut self, mut bytes: &[u8]) -> u32 {
         let mut frames = 0;
         while !bytes.is_empty() {

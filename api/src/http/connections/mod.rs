@@ -1,10 +1,10 @@
-//! Accepts connections of HTTP/1.1 and HTTP/2 on one port, and limits their number and their time.
+//! Accepts HTTP/1.1 and HTTP/2 connections on one port, and limits their number and their time.
 //!
 //! Closes a connection whose request headers are incomplete after 10 s, or that is idle for 75 s,
-//! which is longer than load balancers keep an idle connection. If the client reads nothing of a
+//! which is longer than load balancers keep an idle connection. If the client reads nothing from a
 //! response for 30 s, closes the HTTP/1 connection or resets the HTTP/2 stream.
 //!
-//! Keeps connections of HTTP/1 open for the first 5 s of a shutdown. A request that a client sends
+//! Keeps HTTP/1 connections open for a shutdown's first 5 s. A request that a client sends
 //! while the server closes its connection would fail. HTTP/2 has a message for this; HTTP/1 has the header `Connection: close` of a response.
 
 pub mod activity;
@@ -49,37 +49,37 @@ use crate::settings::Settings;
 
 /// Time that an idle connection has to close after a graceful shutdown was started.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after the start of a shutdown in which a client may send one more request on a connection of
-/// HTTP/1, or its first on one that is new. The response closes the connection.
+/// Time after a shutdown's start in which a client may send one more request on an HTTP/1
+/// connection, or its first on one that is new. The response closes the connection.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which an HTTP/2 connection is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Longest time until the response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest number of open requests of one HTTP/2 connection.
+/// The most open requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
-/// Largest number of headers that hyper reads. It is more than a request may have, because hyper
+/// The most headers that hyper reads. It is more than a request may have, because hyper
 /// refuses without an error body and a layer refuses with one.
 const HEADERS_READ_MAX: usize = 2 * MAX_HEADERS;
-/// Largest size of the headers that hyper reads, in bytes, for the same reason.
+/// Largest header size that hyper reads, in bytes, for the same reason.
 const HEADERS_READ_BYTES_MAX: usize = 2 * MAX_HEADERS_BYTES;
-/// Bytes that a client may send on one stream of HTTP/2 before they are read.
+/// Bytes that a client may send on one HTTP/2 stream before they are read.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// Bytes that a client may send on one HTTP/2 connection before they are read.
 const CONNECTION_WINDOW: u32 = 512 * 1024;
-/// Buffer size of an HTTP/1 connection in bytes. The headers of a request must fit in.
+/// An HTTP/1 connection's buffer size in bytes. A request's headers must fit in.
 const BUFFER_MAX: usize = 64 * 1024;
-/// Largest number of connections of a process.
+/// A process's largest connection count.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// Open files reserved for everything but client connections: PostgreSQL, Redis, parts of uploads.
+/// Open files reserved for everything but client connections: PostgreSQL, Redis, upload parts.
 const RESERVED_FILES: u64 = 256;
 
-/// The connections of a process.
+/// A process's connections.
 pub struct Connections {
     permits: Arc<Semaphore>,
     addresses: Addresses,
     memory: Budget,
-    /// The tasks of connections and of HTTP/2 streams.
+    /// The tasks for connections and HTTP/2 streams.
     tasks: TaskTracker,
     stop: watch::Sender<bool>,
 }
@@ -113,7 +113,7 @@ impl Connections {
         let mut shutdown = std::pin::pin!(process::shutdown_signal());
         let result = loop {
             let next = async {
-                // Without a permit, new connections wait in the backlog of the socket.
+                // Without a permit, new connections wait in the socket's backlog.
                 let permit = Arc::clone(&self.permits)
                     .acquire_owned()
                     .await
@@ -201,7 +201,7 @@ impl Connections {
     }
 }
 
-/// Returns the configuration of hyper for both versions of HTTP.
+/// Returns hyper's configuration for both HTTP versions.
 fn builder(executor: StreamExecutor) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(executor);
     // hyper starts this timeout while the connection is idle, so it cannot be HEADERS_TIMEOUT,
@@ -294,7 +294,7 @@ async fn serve(
     };
     let shutdown_timeout = tokio::select! {
         result = &mut connection => return log_error(result),
-        // The caller of `drain` limits the time of a shutdown.
+        // `drain`'s caller limits the shutdown time.
         () = stopped_for(last_request_timeout, stopped) => Duration::MAX,
         overdue = activity.overdue() => {
             tracing::debug!(?overdue, "client missed a deadline, connection closed");
@@ -312,9 +312,9 @@ async fn serve(
         .unwrap_or_default();
 }
 
-/// Waits until `duration` after the start of the shutdown.
+/// Waits until `duration` after the shutdown's start.
 async fn stopped_for(duration: Duration, mut stopped: watch::Receiver<bool>) {
-    // It fails only if the sender is dropped, which is the end of the process.
+    // It fails only if the sender is dropped, which is the process's end.
     let _ = stopped.wait_for(|stopped| *stopped).await;
     sleep(duration).await;
 }

@@ -1,4 +1,4 @@
-//! The socket of a connection, which reports when bytes arrive and can be paused.
+//! A connection's socket, which reports when bytes arrive and can be paused.
 
 use std::io;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use super::control_frames::ControlFrames;
 pub(super) struct MonitoredStream {
     stream: TcpStream,
     activity: Arc<ConnectionActivity>,
-    /// The timer of the present pause.
+    /// The present pause's timer.
     pause: Option<Pin<Box<Sleep>>>,
-    /// The budget for control frames; `None` for HTTP/1, and for a proxy, whose connection carries the
-    /// frames of many clients.
+    /// The budget for control frames; `None` for HTTP/1, and for a proxy, whose connection carries
+    /// many clients' frames.
     control_frames: Option<ControlFrames>,
-    /// The end of the pause for exceeding that budget.
+    /// The pause's end for exceeding that budget.
     slowed_until: Option<Instant>,
 }
 

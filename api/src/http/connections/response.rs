@@ -1,5 +1,5 @@
-//! Response bodies in small chunks. hyper holds few chunks at once, so the number of chunks that it
-//! has requested shows how much the client has read.
+//! Response bodies in small chunks. hyper holds few chunks at once, so the chunk count that it has
+//! requested shows how much the client has read.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::limits::request_memory::{Budget, SharedReservation};
 
 /// Interval at which a stream is checked for [`READ_TIMEOUT`].
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Size of a chunk in bytes, that of an HTTP/2 frame. A client must read one within
+/// Chunk size in bytes, an HTTP/2 frame's. A client must read one within
 /// [`READ_TIMEOUT`].
 const CHUNK_SIZE: usize = 16 * 1024;
-/// Bytes of one response that hyper may hold before the client reads on.
+/// One response's bytes that hyper may hold before the client reads on.
 const UNSENT_MAX: u64 = 64 * 1024;
 
 /// Charge for an HTTP/2 stream in bytes, whatever its request is: its task and hyper's state,
@@ -30,7 +30,7 @@ const UNSENT_MAX: u64 = 64 * 1024;
 const STREAM_BYTES: u64 = 10 * 1024;
 
 tokio::task_local! {
-    /// The progress of the HTTP/2 stream that the present task serves.
+    /// The HTTP/2 stream's progress that the present task serves.
     static STREAM: Arc<StreamProgress>;
     /// Set while a stream for which there is no memory runs, so that its service refuses it.
     static REFUSED: ();
@@ -41,7 +41,7 @@ pub(super) fn is_refused() -> bool {
     REFUSED.try_with(|()| ()).is_ok()
 }
 
-/// Runs the streams of an HTTP/2 connection, each charged to the connection's peer. Drops a stream
+/// Runs an HTTP/2 connection's streams, each charged to the connection's peer. Drops a stream
 /// whose response is not read, which resets it.
 #[derive(Clone)]
 pub(super) struct StreamExecutor {
@@ -79,7 +79,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     }
 }
 
-/// The progress of a response: the bytes that hyper holds, and the time of their last change.
+/// A response's progress: the bytes that hyper holds, and when they last changed.
 pub(super) struct StreamProgress {
     started_at: Instant,
     unsent: AtomicU64,
@@ -100,7 +100,7 @@ impl StreamProgress {
         }
     }
 
-    /// Returns the progress of the present HTTP/2 stream, or a new one for HTTP/1.
+    /// Returns the present HTTP/2 stream's progress, or a new one for HTTP/1.
     pub(super) fn current() -> Arc<Self> {
         STREAM
             .try_with(Arc::clone)
@@ -173,7 +173,7 @@ impl Drop for Chunk {
     }
 }
 
-/// The memory of a response, held until the response is dropped and its last chunk is sent.
+/// A response's memory, held until the response is dropped and its last chunk is sent.
 struct UnreadResponse {
     activity: Arc<ConnectionActivity>,
     bytes: u64,
@@ -187,18 +187,18 @@ impl Drop for UnreadResponse {
     }
 }
 
-/// The body of a response, split into chunks.
+/// A response's body, split into chunks.
 ///
-/// It returns its next chunk only while hyper holds less than [`UNSENT_MAX`] bytes of it.
+/// It returns its next chunk only while hyper holds fewer than its [`UNSENT_MAX`] bytes.
 pub(super) struct ResponseBody {
     body: Body,
     progress: Arc<StreamProgress>,
     unread: Arc<UnreadResponse>,
     /// Keeps the request open until its response is dropped.
     _open: OpenRequest,
-    /// The rest of a frame that is larger than a chunk.
+    /// The remaining frame that is larger than a chunk.
     rest: Bytes,
-    /// The trailers, the end or the error of the body. It is returned after the last chunk is sent,
+    /// The trailers, the body's end or error. It is returned after the last chunk is sent,
     /// because a stream that has ended cannot be reset.
     last: Option<Option<Result<Frame<Bytes>, axum::Error>>>,
     has_sent: bool,
@@ -234,7 +234,7 @@ impl ResponseBody {
         }
     }
 
-    /// Hands the next chunk of the present frame to hyper.
+    /// Hands the present frame's next chunk to hyper.
     fn next_chunk(&mut self) -> Bytes {
         let data = self.rest.split_to(self.rest.len().min(CHUNK_SIZE));
         let bytes = data.len();

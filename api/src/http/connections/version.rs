@@ -1,4 +1,4 @@
-//! Detection of the HTTP version of a connection.
+//! Detects a connection's HTTP version.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::time::{sleep, timeout};
 
 use super::timeouts::HEADERS_TIMEOUT;
 
-/// The HTTP version of a connection.
+/// A connection's HTTP version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HttpVersion {
     Http1,
     Http2,
 }
 
-/// The first bytes of every HTTP/2 connection.
+/// Every HTTP/2 connection's first bytes.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl HttpVersion {
-    /// Waits for the first bytes of a connection and returns its version. hyper's own timeouts
+    /// Waits for a connection's first bytes and returns its version. hyper's own timeouts
     /// start only after that. Returns `None` if the connection closes or sends too little within
     /// [`HEADERS_TIMEOUT`].
     pub(super) async fn detect(stream: &TcpStream) -> Option<Self> {
