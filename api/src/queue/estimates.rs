@@ -9,10 +9,10 @@ use assay_core::model::queue::{FirstEstimate, JobQueue, Queue, Speed};
 use assay_core::store::queue_snapshot::{NOTIFIED_SORT_KEY, Snapshot, StoredSnapshot};
 use assay_core::{Error, JobId, OrgId, Result, Timestamp};
 
-/// The largest number of jobs that are ordered. A job behind them has at least as many ahead.
+/// The most jobs that are ordered. A job behind them has at least as many ahead.
 pub const ORDERED_MAX: usize = 5_000;
 
-/// The last snapshot of the queue that this process has read.
+/// The last queue snapshot that this process has read.
 #[derive(Default)]
 pub struct QueueEstimates(RwLock<Option<Arc<Known>>>);
 
@@ -22,7 +22,7 @@ struct Known {
     as_of: Timestamp,
     /// The index of each job in the order.
     places: HashMap<JobId, usize>,
-    /// The number of jobs in the order that workers were notified of: the first ones.
+    /// The job count in the order that workers were notified of: the first ones.
     notified: usize,
     costs: HashMap<OrgId, i64>,
     /// The database's time when the snapshot was read, and the time of the process's clock.
@@ -37,7 +37,7 @@ impl QueueEstimates {
             .clone()
     }
 
-    /// Returns the time of the snapshot.
+    /// Returns the snapshot's time.
     pub fn as_of(&self) -> Option<Timestamp> {
         Some(self.known()?.as_of)
     }

@@ -1,9 +1,9 @@
-//! The order of the queue, and the number of jobs that workers are notified of.
+//! The queue's order, and the number of jobs that workers are notified of.
 //!
 //! The next job is the one with the smallest sort key: the cost of the organization's jobs that run,
 //! or started in the last 60 s, and of those that wait until this one, divided by the weight of the
 //! organization's plan. So organizations that wait share the slots in proportion to their weights,
-//! whatever the size of their jobs. One of [`CHOICES_PER_OLDEST`] choices takes the job that has
+//! whatever their job size. One of [`CHOICES_PER_OLDEST`] choices takes the job that has
 //! waited longest instead, so that a large job starts although small ones arrive all the time. Such
 //! choices get at most the same share of the run time. Otherwise a flood of large jobs would fill the
 //! slots.
@@ -26,7 +26,7 @@ const SECONDS_AHEAD: f64 = 0.2;
 /// The time until the next round while there is no worker.
 const PAUSE_WITHOUT_SLOTS: Duration = Duration::from_millis(500);
 
-/// The largest number of jobs that one round chooses.
+/// The most jobs that one round chooses.
 pub const CHOSEN_MAX: usize = 128;
 
 /// The number of small jobs that occupy a slot together: those of one task.
@@ -38,9 +38,9 @@ type SortKey = u128;
 /// The waiting jobs, in the order of the queue.
 pub struct Order {
     orgs: Vec<Lane>,
-    /// The first job of each organization, by its sort key. Of equal keys, the older job is first.
+    /// Each organization's first job, by its sort key. Of equal keys, the older job is first.
     by_key: BTreeSet<(SortKey, Timestamp, usize)>,
-    /// The first job of each organization, by its age.
+    /// Each organization's first job, by its age.
     by_age: BTreeSet<(Timestamp, usize)>,
     /// The largest cost of the jobs that are ordered.
     cost_max: i64,
@@ -81,12 +81,12 @@ impl ChoiceCount {
     }
 }
 
-/// The jobs of an organization, the oldest first.
+/// An organization's jobs, the oldest first.
 struct Lane {
     org_id: OrgId,
     jobs: VecDeque<WaitingJob>,
     weight: u32,
-    /// The cost of the jobs before the first one: those that are active, and those that were taken.
+    /// The job cost before the first one: those that are active, and those that were taken.
     cost_before: i64,
 }
 
@@ -123,7 +123,7 @@ impl Order {
         order
     }
 
-    /// Lists the first job of an organization.
+    /// Lists an organization's first job.
     fn list(&mut self, org: usize) {
         let lane = &self.orgs[org];
         if let Some(first) = lane.jobs.front() {
@@ -151,7 +151,7 @@ impl Order {
         usize::from(self.cost_max < i64::MAX)
     }
 
-    /// Returns the organization of the next job.
+    /// Returns the next job's organization.
     fn next_org(&self) -> Option<usize> {
         if self.counts.0[self.kind()].is_oldest_next() {
             self.by_age.first().map(|(_, org)| *org)
@@ -246,7 +246,7 @@ impl Room {
         }
     }
 
-    /// Returns the largest number of jobs for which there may be room.
+    /// Returns the most jobs for which there may be room.
     pub fn jobs_max(&self) -> usize {
         let small = self.tasks * SMALL_JOBS_PER_SLOT;
         let fitting =

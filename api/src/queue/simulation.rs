@@ -24,7 +24,7 @@ const COUNTED: f64 = 60.0;
 #[derive(Clone, Copy)]
 struct Submitter {
     weight: u32,
-    /// The cost of each job, in items.
+    /// Each job's cost, in items.
     cost: i64,
     /// The number of jobs that are queued or running at any time.
     active: usize,
@@ -171,7 +171,7 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
                 waited: started - job.created,
             });
             if notified.is_empty() {
-                // The end of a job starts a round.
+                // A job's end starts a round.
                 break;
             }
         }
