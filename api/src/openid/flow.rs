@@ -5,19 +5,19 @@ use openidconnect::{CsrfToken, Nonce, PkceCodeChallenge, PkceCodeVerifier};
 /// The values that tie a sign-in to the browser that has started it. They are secret until the
 /// sign-in ends.
 pub struct Flow {
-    /// The name of the provider.
+    /// The provider's name.
     pub provider: String,
     /// The value that the provider sends back to the browser: another browser cannot finish the
     /// sign-in.
     pub state: String,
-    /// The value that the provider signs: a token of another sign-in is not accepted.
+    /// The value that the provider signs: another sign-in's token is not accepted.
     pub nonce: String,
     /// The secret without which nobody can redeem the code (RFC 7636).
     pub verifier: String,
 }
 
 impl Flow {
-    /// Returns new random values, and the challenge of the verifier.
+    /// Returns new random values, and the verifier's challenge.
     pub fn random(provider: &str) -> (Self, PkceCodeChallenge) {
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let flow = Self {
@@ -40,7 +40,7 @@ impl Flow {
         format!("{provider}.{state}.{nonce}.{verifier}")
     }
 
-    /// Reads the text of [`Flow::to_text`].
+    /// Reads [`Flow::to_text`]'s text.
     pub fn from_text(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(str::to_owned);
         let flow = Self {
@@ -52,7 +52,7 @@ impl Flow {
         parts.next().is_none().then_some(flow)
     }
 
-    /// Returns the verifier in the type of the library.
+    /// Returns the verifier in the library's type.
     pub fn pkce_verifier(&self) -> PkceCodeVerifier {
         PkceCodeVerifier::new(self.verifier.clone())
     }

@@ -1,5 +1,5 @@
-//! Client of OpenID Connect providers: the authorization code flow (OpenID Connect Core 1.0, section
-//! 3.1) with PKCE, `state` and `nonce`.
+//! Client for OpenID Connect providers: the authorization code flow (OpenID Connect Core 1.0,
+//! section 3.1) with PKCE, `state` and `nonce`.
 
 mod flow;
 mod settings;
@@ -34,25 +34,25 @@ use url::Url;
 pub use flow::Flow;
 pub use settings::ProviderSettings;
 
-/// Time limit of a request to a provider.
+/// Time limit for a request to a provider.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum size of a provider's response, in bytes.
+/// A provider's maximum response size, in bytes.
 const RESPONSE_MAX: usize = 1024 * 1024;
 
-/// Maximum length of a logged cause, in characters.
+/// A logged cause's maximum length, in characters.
 const CAUSE_MAX: usize = 500;
 
-/// The time for which the metadata of a provider is used.
+/// The time for which a provider's metadata is used.
 const METADATA_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// The least age of metadata that a token with an unknown key replaces.
+/// The metadata's least age that a token with an unknown key replaces.
 const METADATA_REPLACED_AFTER: Duration = Duration::from_secs(30);
 
 /// The time for which a provider that has failed is not asked for its metadata again.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// The difference between the clocks of a provider and of this process that is accepted.
+/// The accepted difference between a provider's clock and this process's.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 
 /// The algorithms with which a provider may sign: only those whose key the client does not have.
@@ -68,7 +68,7 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
     CoreJwsSigningAlgorithm::EdDsa,
 ];
 
-/// The metadata of a provider, with the field of RFC 9207.
+/// A provider's metadata, with RFC 9207's field.
 type OwnMetadata = ProviderMetadata<
     IssuerMetadata,
     CoreAuthDisplay,
@@ -93,7 +93,7 @@ struct IssuerMetadata {
 
 impl AdditionalProviderMetadata for IssuerMetadata {}
 
-/// The client of one provider, with the endpoints that its metadata names.
+/// One provider's client, with the endpoints that its metadata names.
 type ProviderClient = CoreClient<
     EndpointSet,
     EndpointNotSet,
@@ -103,7 +103,7 @@ type ProviderClient = CoreClient<
     EndpointMaybeSet,
 >;
 
-/// The providers of the installation.
+/// The installation's providers.
 pub struct Providers {
     http: LimitedClient,
     public_url: String,
@@ -116,7 +116,7 @@ struct Provider {
     metadata: Mutex<Option<Metadata>>,
 }
 
-/// The metadata of a provider with its keys, or the failure of the request for it.
+/// A provider's metadata with its keys, or its request's failure.
 struct Metadata {
     requested_at: Instant,
     found: Result<Arc<OwnMetadata>, String>,
@@ -127,7 +127,7 @@ struct Metadata {
 pub struct Callback {
     /// The code that is exchanged for tokens. Empty if the provider refused.
     pub code: String,
-    /// The `state` of the sign-in.
+    /// The sign-in's `state`.
     pub state: String,
     /// The provider that has sent the browser (RFC 9207). Empty if it does not say.
     pub issuer: String,
@@ -136,7 +136,7 @@ pub struct Callback {
 }
 
 impl Providers {
-    /// Creates the client of these providers. `public_url` is the URL to which they send browsers
+    /// Creates the client for these providers. `public_url` is the URL to which they send browsers
     /// back.
     ///
     /// # Errors
@@ -144,9 +144,9 @@ impl Providers {
     pub fn new(settings: Vec<ProviderSettings>, public_url: &str) -> Result<Self> {
         select_cryptography();
         let http = reqwest::Client::builder()
-            // The metadata of a provider names its endpoints; they must not lead further.
+            // A provider's metadata names its endpoints; they must not lead further.
             .redirect(reqwest::redirect::Policy::none())
-            // Metadata that names an endpoint without TLS would expose the secret of the client.
+            // Metadata that names an endpoint without TLS would expose the client's secret.
             .https_only(settings.iter().all(ProviderSettings::has_tls))
             .timeout(REQUEST_TIMEOUT)
             .build()
@@ -162,13 +162,13 @@ impl Providers {
         })
     }
 
-    /// Returns the settings of all providers, in the order of the sign-in page.
+    /// Returns all providers' settings, in the sign-in page's order.
     pub fn all(&self) -> impl Iterator<Item = &ProviderSettings> {
         self.providers.iter().map(|provider| &provider.settings)
     }
 
-    /// Returns the URL of a provider on which the user signs in, and what the browser keeps until it
-    /// comes back. Returns `None` if there is no provider of this name.
+    /// Returns the URL at a provider on which the user signs in, and what the browser keeps until it
+    /// comes back. Returns `None` if there is no provider with this name.
     ///
     /// # Errors
     /// `unavailable` if the provider does not respond.
@@ -194,7 +194,7 @@ impl Providers {
         Ok(Some((url, flow)))
     }
 
-    /// Returns the account that the provider of a sign-in has authenticated. `flow` is absent if the
+    /// Returns the account that a sign-in's provider has authenticated. `flow` is absent if the
     /// browser has started none.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl Providers {
         providers.find(|provider| provider.settings.name == name)
     }
 
-    /// Returns the client of a provider, with metadata of at most this age.
+    /// Returns a provider's client, with metadata no older than this.
     async fn client(&self, provider: &Provider, max_age: Duration) -> Result<ProviderClient> {
         let settings = &provider.settings;
         let metadata = self
@@ -284,7 +284,7 @@ impl Providers {
             ClientId::new(settings.client_id.clone()),
             Some(ClientSecret::new(settings.client_secret.clone())),
         );
-        // The default of providers that do not list any is the header `Authorization`.
+        // The default for providers that do not list any is the header `Authorization`.
         let methods = metadata.token_endpoint_auth_methods_supported();
         let accepts_header = methods
             .is_none_or(|methods| methods.contains(&CoreClientAuthMethod::ClientSecretBasic));
@@ -298,7 +298,7 @@ impl Providers {
             .set_redirect_uri(RedirectUrl::new(redirect).map_err(Error::internal)?))
     }
 
-    /// Returns the metadata of a provider of at most this age. Concurrent callers wait for one
+    /// Returns a provider's metadata, no older than this. Concurrent callers wait for one
     /// request.
     async fn metadata(
         &self,
@@ -353,7 +353,7 @@ impl Providers {
             })
     }
 
-    /// Returns the claims of the provider about the user, or `None` if it has no such endpoint.
+    /// Returns the provider's claims about the user, or `None` if it has no such endpoint.
     async fn user_info(
         &self,
         provider: &Provider,
@@ -378,7 +378,7 @@ fn has_id_token(body: &[u8]) -> bool {
         .is_ok_and(|response| response["id_token"].is_string())
 }
 
-/// Returns the verifier of ID tokens: with the algorithms that are accepted, and the time of issue.
+/// Returns the ID token verifier: with the algorithms that are accepted, and the issue time.
 fn verifier(client: &ProviderClient) -> CoreIdTokenVerifier<'_> {
     client
         .id_token_verifier()
@@ -392,12 +392,12 @@ fn verifier(client: &ProviderClient) -> CoreIdTokenVerifier<'_> {
         })
 }
 
-/// Returns the latest time of a token that is accepted now, in seconds since 1970.
+/// Returns the latest time for a token that is accepted now, in seconds since 1970.
 fn latest_time() -> f64 {
     Timestamp::now().unix_micros() as f64 / 1e6 + CLOCK_TOLERANCE.as_secs_f64()
 }
 
-/// Returns `true` if the time of `nbf` in a verified token has come, or if it has none (RFC 7519, section
+/// Returns `true` if `nbf`'s time in a verified token has come, or if it has none (RFC 7519, section
 /// 4.1.5). The library does not check it.
 fn has_begun(token: &str) -> bool {
     #[derive(Deserialize)]
@@ -412,7 +412,7 @@ fn has_begun(token: &str) -> bool {
     claims.is_some_and(|claims| claims.nbf.is_none_or(|nbf| nbf <= latest_time()))
 }
 
-/// An HTTP client that reads responses of limited size.
+/// An HTTP client that reads responses with a limited size.
 struct LimitedClient(reqwest::Client);
 
 impl LimitedClient {
@@ -451,7 +451,7 @@ enum RequestFailure {
     Http(#[from] reqwest::Error),
 }
 
-/// Returns an error code of OAuth 2.0 or OpenID Connect as it is, and `other` for any other text.
+/// Returns an error code from OAuth 2.0 or OpenID Connect as it is, and `other` for any other text.
 fn known_error(error: &str) -> &'static str {
     let known = [
         "access_denied",
@@ -472,7 +472,7 @@ fn known_error(error: &str) -> &'static str {
         .unwrap_or("other")
 }
 
-/// Returns the messages of an error and of its causes, shortened.
+/// Returns an error's and its causes' messages, shortened.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -483,13 +483,13 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     text.chars().take(CAUSE_MAX).collect()
 }
 
-/// Returns the error of a callback without a sign-in of this browser.
+/// Returns the error for a callback without this browser's sign-in.
 fn not_started() -> Error {
     let message = "This sign-in was not started in this browser, or it has ended. Start again.";
     Error::new(Code::InvalidToken, message)
 }
 
-/// Returns the error of a provider that does not respond as it should.
+/// Returns the error for a provider that does not respond as it should.
 fn unavailable(settings: &ProviderSettings, cause: String) -> Error {
     let message = format!(
         "{} does not respond. Try again later, or sign in with a link by email.",
@@ -498,7 +498,7 @@ fn unavailable(settings: &ProviderSettings, cause: String) -> Error {
     Error::new(Code::Unavailable, message).with_cause(cause)
 }
 
-/// Returns the error of a response that does not prove who the user is.
+/// Returns the error for a response that does not prove who the user is.
 fn invalid(settings: &ProviderSettings, cause: &str) -> Error {
     let message = format!(
         "The confirmation by {} is not valid: it was used, or it is too old. Start again.",

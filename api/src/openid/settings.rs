@@ -1,4 +1,4 @@
-//! The OpenID Connect providers of an installation, read from its settings.
+//! An installation's OpenID Connect providers, read from its settings.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use openidconnect::IssuerUrl;
 use serde::Deserialize;
 use url::{Host, Url};
 
-/// Maximum length of a provider's name.
+/// A provider name's maximum length.
 const NAME_MAX: usize = 32;
 
 /// An OpenID Connect provider with which users can sign in.
@@ -18,11 +18,11 @@ pub struct ProviderSettings {
     /// The name on the sign-in page. Empty for `name`.
     #[serde(default)]
     pub title: String,
-    /// The URL of the provider.
+    /// The provider's URL.
     pub issuer: IssuerUrl,
-    /// The id of this installation at the provider.
+    /// This installation's id at the provider.
     pub client_id: String,
-    /// The secret of this installation at the provider.
+    /// This installation's secret at the provider.
     pub client_secret: String,
 }
 
