@@ -1,7 +1,7 @@
-//! The attempts of a process: claims due deliveries, sends them, and records the results.
+//! A process's attempts: claims due deliveries, sends them, and records the results.
 //!
 //! An attempt whose process dies is repeated when its lease expires, so every event is delivered at
-//! least once. Any number of processes can deliver.
+//! least once. Arbitrarily many processes can deliver.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const CLAIM_INTERVAL: Duration = Duration::from_millis(10);
 /// Time after which it is tried again to record a result.
 const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between two measurements of the delay.
+/// Time between two delay measurements.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delivers until `stopped` is set, then finishes the attempts in progress. At most `limit` attempts
@@ -41,7 +41,7 @@ pub async fn run(
     mut stopped: watch::Receiver<bool>,
 ) {
     let notifications = Notifications::new(db.clone(), delivery::DUE_CHANNEL);
-    // A stream keeps its state, also that of a subscription, while the loop is busy with attempts.
+    // A stream keeps its state, also a subscription's, while the loop is busy with attempts.
     let notifications = stream::unfold(notifications, |mut notifications| async {
         notifications.next().await;
         notifications.discard_buffered();
@@ -65,7 +65,7 @@ pub async fn run(
                 if let Ok(webhook_id) = ended {
                     attempts.forget(&webhook_id);
                 }
-                // The place of an attempt can be the one that a due delivery waits for.
+                // An attempt's place can be the one that a due delivery waits for.
                 next_claim = next_claim.min(Instant::now() + CLAIM_INTERVAL);
             }
             () = sleep_until(next_claim), if attempts.running.len() < limit => {
@@ -87,12 +87,12 @@ pub async fn run(
     while attempts.running.join_next().await.is_some() {}
 }
 
-/// Waits until the shutdown signal, or the end of its sender.
+/// Waits until the shutdown signal, or its sender's end.
 async fn is_set(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Exports the delay of deliveries until it is dropped.
+/// Exports the delivery delay until it is dropped.
 pub async fn measure_delay(db: PrimaryPool) {
     loop {
         let measured = within_response_timeout(async { delivery::longest_delay(&db.get()).await });

@@ -1,4 +1,4 @@
-//! The delivery of events to webhooks, in `assay-api deliver` or in the API process.
+//! Event delivery to webhooks, in `assay-api deliver` or in the API process.
 //!
 //! [`attempts`] claims due deliveries and records their results; [`sender`] makes one attempt. The
 //! rows are stored by `background/webhooks.rs`, in the API process.

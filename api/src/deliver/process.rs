@@ -1,4 +1,4 @@
-//! The process of the deliverer, `assay-api deliver`: its port, background tasks, graceful shutdown.
+//! The deliverer's process, `assay-api deliver`: its port, background tasks, graceful shutdown.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::deliver::attempts;
 use crate::deliver::sender::Sender;
 use crate::settings::DelivererSettings;
 
-/// Maximum number of attempts of the process at once.
+/// The process's maximum attempt count at once.
 const ATTEMPTS_MAX: usize = 512;
 
-/// Number of connections to the database, besides one for notifications and one for the readiness
+/// Connections to the database, besides one for notifications and one for the readiness
 /// check.
 const CONNECTIONS: u32 = 4;
 

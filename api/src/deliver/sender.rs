@@ -1,8 +1,8 @@
-//! One attempt: resolves the name of the receiver, checks its addresses, connects to one of them, and
+//! One attempt: resolves the receiver's name, checks its addresses, connects to one, and
 //! sends the signed event.
 //!
-//! The steps are our own, because an HTTP client of a library would resolve the name again, keep
-//! connections, follow redirects or use the proxy of the environment.
+//! The steps are our own, because a library's HTTP client would resolve the name again, keep
+//! connections, follow redirects or use the environment's proxy.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,16 +29,16 @@ use url::{Host, Url};
 
 use crate::background::dns::Dns;
 
-/// Time limit of an attempt.
+/// An attempt's time limit.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time limit of the connection to one address, if the host has several.
+/// Time limit for connecting to one address, if the host has several.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum size of the headers of a response, in bytes.
+/// A response's maximum header size, in bytes.
 const RESPONSE_HEADERS_MAX: usize = 16 * 1024;
 
-/// The sender of attempts.
+/// The attempt sender.
 pub struct Sender {
     dns: Dns,
     targets: TargetRules,
@@ -46,7 +46,7 @@ pub struct Sender {
     tls: TlsConnector,
 }
 
-/// The response of a receiver. Its body is not read.
+/// A receiver's response. Its body is not read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
     /// The status.
@@ -56,7 +56,7 @@ pub struct Received {
 }
 
 impl Sender {
-    /// Creates a sender that trusts the certificate authorities of the system.
+    /// Creates a sender that trusts the system's certificate authorities.
     ///
     /// # Errors
     /// When TLS cannot be configured.
@@ -124,7 +124,7 @@ impl Sender {
         })
     }
 
-    /// Returns the addresses of the receiver, all of which are allowed.
+    /// Returns the receiver's addresses, which are all allowed.
     async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, DeliveryError> {
         let addresses = match url.host().ok_or(DeliveryError::Address)? {
             Host::Ipv4(address) => vec![IpAddr::V4(address)],
@@ -178,7 +178,7 @@ impl Sender {
     }
 }
 
-/// Connects to the first of the addresses that accepts the connection.
+/// Connects to the first address that accepts the connection.
 async fn connect(addresses: &[IpAddr], port: u16) -> Result<TcpStream, DeliveryError> {
     for address in addresses {
         let connecting = TcpStream::connect(SocketAddr::new(*address, port));
@@ -189,7 +189,7 @@ async fn connect(addresses: &[IpAddr], port: u16) -> Result<TcpStream, DeliveryE
     Err(DeliveryError::Connect)
 }
 
-/// Returns the name that the certificate of the receiver must have.
+/// Returns the name that the receiver's certificate must have.
 fn server_name(url: &Url) -> Option<ServerName<'static>> {
     match url.host()? {
         Host::Domain(name) => ServerName::try_from(name.to_owned()).ok(),
