@@ -1,6 +1,6 @@
 //! The code that the API and the workers share: the resources (`model`), every SQL statement
-//! (`store`), and the runtime of both processes (`runtime`). The HTTP and gRPC interfaces are not
-//! part of it.
+//! (`store`), and the runtime of both processes (`runtime`). The HTTP and gRPC interfaces do not
+//! belong to it.
 
 pub mod model;
 pub mod runtime;

@@ -35,7 +35,7 @@ pub fn golden(items: Option<&'static [u8]>) -> Model {
 /// The embedded engine's model with its item table.
 pub static EMBEDDED: LazyLock<Model> = LazyLock::new(|| golden(Some(ITEMS)));
 
-/// Returns the histories of a request, as code texts.
+/// Returns a request's histories, as code texts.
 fn histories(request: &ModelInferRequest) -> Vec<Vec<String>> {
     let tensors = Tensors::of_request(request).unwrap();
     let codes = tensors.read_required::<i64, 3>("codes").unwrap();

@@ -44,7 +44,7 @@ type Respond = Arc<dyn Fn(&ModelInferRequest) -> Reply + Send + Sync>;
 pub struct FakeEngine {
     pub address: SocketAddr,
     calls: Calls,
-    /// Stopping the runtime closes all connections, as the end of a process does.
+    /// Stopping the runtime closes all connections, as a process's end does.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -106,7 +106,7 @@ impl FakeEngine {
         self.calls.timeouts.lock().unwrap().clone()
     }
 
-    /// Returns the number of calls that the engine has not responded to.
+    /// Returns how many calls the engine has not responded to.
     pub fn in_progress(&self) -> usize {
         self.calls.in_progress.load(Ordering::SeqCst)
     }
@@ -205,7 +205,7 @@ impl GrpcInferenceService for Calls {
     }
 }
 
-/// Creates an artifact store in a folder of its own, which the caller removes.
+/// Creates an artifact store in its own folder, which the caller removes.
 pub async fn artifacts() -> (PathBuf, Artifacts) {
     static FOLDERS: AtomicUsize = AtomicUsize::new(0);
     let number = FOLDERS.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Permits: the number of calls in progress, and the share of jobs.
+//! Permits: the call count in progress, and the share of jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
