@@ -13,7 +13,7 @@ use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::stack::{Ground, Stack, StackSize};
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
         mut database,
         org,
         ..
-    } = Site::start(&ground, Plan::default()).await?;
+    } = Site::start(&ground, StackSize::default()).await?;
     publish(&stack, &arguments).await?;
     let client = Client::new(stack.url(), Some(&org.key));
     enter(&client, &arguments, "first").await?;

@@ -18,7 +18,7 @@ use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan, Process};
+use assay_tests::stack::{Ground, Process, StackSize};
 use clap::Parser;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -102,10 +102,10 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
     ));
     let mut site = Site::start(
         &ground,
-        Plan {
+        StackSize {
             apis: 1,
             workers: 1,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await?;

@@ -13,7 +13,7 @@ use assay_tests::client::Client;
 use assay_tests::demo_suite::Random;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::{self, Site};
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 use clap::Parser;
 use futures_util::future::try_join_all;
 use serde_json::Value;
@@ -82,9 +82,9 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
         ..
     } = Site::start(
         &ground,
-        Plan {
+        StackSize {
             workers: 2,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await?;

@@ -13,7 +13,7 @@ use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::{self, Site};
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use serde_json::Value;
@@ -244,7 +244,7 @@ async fn run(
     slots: usize,
     submitters: &[Submitter],
 ) -> Result<Vec<Used>, Trouble> {
-    let mut plan = Plan::default();
+    let mut plan = StackSize::default();
     plan.env.extend([
         ("ASSAY_WORKER_SLOTS".to_owned(), slots.to_string()),
         // All organizations have the same address.

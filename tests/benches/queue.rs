@@ -18,7 +18,7 @@ use assay_core::{OrgId, Result};
 use assay_tests::binaries::{self, Profile};
 use assay_tests::databases;
 use assay_tests::servers::{Servers, Trouble};
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::stack::{Ground, Stack, StackSize};
 use clap::Parser;
 
 /// The number of organizations among which a round chooses 128 jobs: those of the smallest sort keys and of
@@ -86,10 +86,10 @@ async fn measure(arguments: Arguments) -> std::result::Result<(), Trouble> {
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,
     ));
-    let plan = Plan {
+    let plan = StackSize {
         apis: 0,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     };
     let stack = Stack::start(&ground, plan).await?;
     let mut database = databases::connect(&stack.database.owner_url).await?;

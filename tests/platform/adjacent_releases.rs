@@ -7,7 +7,7 @@ use assay_core::store::{self, PoolProfile, migrations};
 use assay_tests::binaries;
 use assay_tests::client::Client;
 use assay_tests::servers::Servers;
-use assay_tests::stack::{Ground, Plan, Process, operate};
+use assay_tests::stack::{Ground, Process, StackSize, operate};
 use serde_json::json;
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -155,10 +155,10 @@ async fn previous_and_current_release_share_database() {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     // The previous release, with its own schema.
     let ground = std::sync::Arc::new(Ground::new(servers, old));
-    let plan = Plan {
+    let plan = StackSize {
         apis: 0,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     };
     let mut world = world_of_earlier_release(&ground, plan).await;
     // Without the settings that it does not know.
@@ -213,7 +213,7 @@ async fn previous_and_current_release_share_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_migration_blocks_nobody() {
-    let world = world_on(&ground(), Plan::default()).await;
+    let world = world_on(&ground(), StackSize::default()).await;
     let mut dump = world.database().await;
     sqlx::raw_sql("begin; lock table jobs in access share mode")
         .execute(&mut dump)
@@ -255,7 +255,7 @@ async fn waiting_migration_blocks_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn older_build_accepts_newer_schema() {
-    let world = world_on(&ground(), Plan::default()).await;
+    let world = world_on(&ground(), StackSize::default()).await;
     let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (9999, 'to come', true, '', 0)";
     sqlx::query(newer)
         .execute(&mut world.database().await)

@@ -4,7 +4,7 @@ use assay_proto::v1;
 use assay_proto::v1::comparison_service_client::ComparisonServiceClient;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
@@ -128,10 +128,10 @@ fn prediction(item_id: &str) -> v1::Prediction {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_disclosures_never_exceed_cap() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

@@ -1,7 +1,7 @@
 //! Only the worker can read answers.
 
 use assay_tests::databases;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::json;
 
 use crate::harness::{self, Expect, shared_world, shared_world_without_workers, world};
@@ -86,9 +86,9 @@ async fn api_refuses_role_that_can_become_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_schema_prevents_startup() {
-    let world = harness::world_with(Plan {
+    let world = harness::world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let mut database = world.database().await;
@@ -142,9 +142,9 @@ async fn responses_contain_no_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_refuses_grant_on_answer_column() {
-    let world = harness::world_with(Plan {
+    let world = harness::world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     for table in ["suite_answers (answer)", "sealed_results (value)"] {

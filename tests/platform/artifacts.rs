@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_tests::stack::{Plan, Process, Stack};
+use assay_tests::stack::{Process, Stack, StackSize};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -60,7 +60,7 @@ pub async fn start_failing_s3(folder: &Path, secret: &str, works: Arc<AtomicBool
 }
 
 /// Returns a plan that stores all artifacts in a bucket at `location`.
-pub fn bucket_plan(endpoint: &str, location: &str) -> Plan {
+pub fn bucket_plan(endpoint: &str, location: &str) -> StackSize {
     let env = [
         ("ASSAY_ARTIFACTS", location),
         ("AWS_ENDPOINT", endpoint),
@@ -69,11 +69,11 @@ pub fn bucket_plan(endpoint: &str, location: &str) -> Plan {
         ("AWS_ACCESS_KEY_ID", "access"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
-    Plan {
+    StackSize {
         env: env
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
-        ..Plan::default()
+        ..StackSize::default()
     }
 }
 

@@ -5,7 +5,7 @@ use assay_proto::v1::auth_service_client::AuthServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_proto::v1::session_service_client::SessionServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
@@ -20,7 +20,7 @@ const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
     let plenty = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_with(Plan {
+    world_with(StackSize {
         apis: 2,
         workers: 0,
         engines: 0,
@@ -286,10 +286,10 @@ async fn invalid_links_count_as_failed_authentication() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn address_requests_ten_emails_per_minute() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let apis = apis(&world);
@@ -361,7 +361,7 @@ async fn closed_sign_up_rejects_strangers() {
     for mode in ["invited", "domains"] {
         let mut plan = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000");
         plan.env.insert("ASSAY_SIGN_UP".into(), mode.into());
-        let world = world_with(Plan { workers: 0, ..plan }).await;
+        let world = world_with(StackSize { workers: 0, ..plan }).await;
         let domain =
             "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                       select org_id, 'acme.example', 't', user_id, now(), now() from memberships";
@@ -441,7 +441,7 @@ async fn sign_in_emails_limited_by_ipv6_prefix() {
     let mut plan = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "2");
     plan.env
         .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
-    let world = world_with(Plan { workers: 0, ..plan }).await;
+    let world = world_with(StackSize { workers: 0, ..plan }).await;
     let client = world.anonymous();
     let admitted = async |addresses: Vec<String>| {
         let responses = join_all(addresses.iter().enumerate().map(async |(n, address)| {

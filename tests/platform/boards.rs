@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row as _};
@@ -888,9 +888,9 @@ async fn predictions_of_entries_survive_cleanup() {
 async fn entries_at_the_close_are_exact() {
     const CALLERS: usize = 50;
 
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

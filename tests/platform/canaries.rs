@@ -13,7 +13,7 @@ use assay_proto::v1::key_service_client::KeyServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::servers::Servers;
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::stack::{Ground, Stack, StackSize};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -230,7 +230,7 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     let ground = Arc::new(Ground::new(servers, ground().binaries.clone()));
     let mut stack = Stack::start(
         &ground,
-        Plan {
+        StackSize {
             apis: 0,
             workers: 0,
             engines: 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use assay_tests::demo_suite;
 use assay_tests::link::{Ending, Link};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -976,7 +976,7 @@ async fn killed_upload_is_continued() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_standard_input_is_compressed_and_uploaded() {
-    let world = world_with(Plan::default()).await;
+    let world = world_with(StackSize::default()).await;
     world.widen_plans().await;
     let cli = Cli::new(&world);
     let lines: String = (0..200_000)

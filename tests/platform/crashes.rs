@@ -6,7 +6,7 @@ use std::time::Duration;
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
 use assay_core::store::{self, PgPool, PoolProfile, leases, work};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
@@ -110,9 +110,9 @@ async fn late_write_changes_nothing() {
 /// Starts a world without workers, for tests that act as the worker. Returns it with a connection
 /// pool and the id of a worker with a lease.
 async fn without_workers() -> (World, PgPool, WorkerId) {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let pool = store::pool(
@@ -226,9 +226,9 @@ async fn unknown_claim_is_reclaimed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_organization_does_not_block_others() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.submit(&one_prediction()).await;
@@ -344,9 +344,9 @@ async fn orphaned_item_scores_are_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_refuses_different_artifact_folder() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let other = world.stack.ground.servers.folder().join("nothing-here");
@@ -367,9 +367,9 @@ async fn worker_refuses_different_artifact_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exhausted_job_fails_with_refund() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let queued = world.submit(&one_prediction()).await;
@@ -410,9 +410,9 @@ async fn exhausted_job_fails_with_refund() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overdue_job_is_reclaimed_from_live_worker() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let hold = world.hold_answers().await;
@@ -433,9 +433,9 @@ async fn overdue_job_is_reclaimed_from_live_worker() {
 /// Redis is unavailable first, then recovers with no data.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_finish_without_redis() {
-    let Some(world) = world_on_own_servers(|_| Plan {
+    let Some(world) = world_on_own_servers(|_| StackSize {
         workers: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await
     else {
@@ -599,10 +599,10 @@ async fn api_shutdown_answers_one_more_request_of_each_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_run_each_job_once() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let client = world.key();

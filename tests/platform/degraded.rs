@@ -11,7 +11,7 @@ use assay_proto::v1;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_tests::binaries::Binaries;
 use assay_tests::client::Response;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::json;
 use sqlx::Connection as _;
 
@@ -86,7 +86,7 @@ async fn probe(world: &World, path: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_postgres_returns_503_then_recovers() {
     let Some(ground) = own_ground() else { return };
-    let world = world_on(&ground, Plan::default()).await;
+    let world = world_on(&ground, StackSize::default()).await;
     let hold = world.hold_answers().await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     world.wait_for_status(&job_id, "running").await;
@@ -123,7 +123,7 @@ async fn stopped_postgres_returns_503_then_recovers() {
 async fn unresponsive_postgres_returns_503() {
     long_test!("waits for the timeouts of statements");
     let Some(ground) = own_ground() else { return };
-    let world = world_on(&ground, Plan::default()).await;
+    let world = world_on(&ground, StackSize::default()).await;
     world.submit_and_wait(&one_prediction()).await;
     ground.servers.postgres_signal(libc::SIGSTOP).unwrap();
     let unresponsive = async {
@@ -216,7 +216,7 @@ async fn full_disk_writes_nothing_partial() {
     let Some(ground) = own_ground_of(Binaries { api, ..binaries }) else {
         return;
     };
-    let world = world_on(&ground, Plan::default()).await;
+    let world = world_on(&ground, StackSize::default()).await;
     let key = world.key().without_retries();
     let small = world.submit_and_wait(&one_prediction()).await;
     let artifacts = ground

@@ -10,7 +10,7 @@ use assay_proto::v1;
 use assay_proto::v1::auth_service_client::AuthServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
@@ -24,7 +24,7 @@ use crate::harness::{
 
 /// Starts a world with two API processes, in which many logins can be started.
 async fn world() -> World {
-    world_with(Plan {
+    world_with(StackSize {
         apis: 2,
         workers: 0,
         ..with_setting("ASSAY_DEVICE_LOGINS_PER_MINUTE", "1000")
@@ -599,10 +599,10 @@ async fn codes_and_keys_of_logins_are_stored_as_hashes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn address_starts_ten_logins_per_minute() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let clients: Vec<Client> = world
@@ -690,7 +690,7 @@ async fn device_login_works_by_grpc() {
 /// requests are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_codes_leave_the_database_to_others() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_DATABASE_CONNECTIONS", "8")
     })

@@ -16,7 +16,7 @@ use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
@@ -380,9 +380,9 @@ async fn ladder_discloses_only_best_level() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_jobs_climb_in_sequence() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;
@@ -495,9 +495,9 @@ impl ManualWorker {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fenced_attempt_does_not_climb() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let worker = ManualWorker::new(&world).await;
@@ -556,9 +556,9 @@ async fn fenced_attempt_does_not_climb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn daily_cap_counts_only_scorable_jobs() {
     avoid_midnight().await;
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let key = world.key();

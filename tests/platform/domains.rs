@@ -3,7 +3,7 @@
 use assay_proto::v1;
 use assay_proto::v1::domain_service_client::DomainServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
@@ -21,7 +21,7 @@ async fn world() -> (World, NameServer) {
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     (
-        world_with(Plan {
+        world_with(StackSize {
             apis: 2,
             workers: 0,
             engines: 0,

@@ -6,7 +6,7 @@ use assay_core::store::operator::{Erasure, ORG_TABLES};
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
 use assay_tests::site;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
@@ -68,7 +68,7 @@ async fn restart_api(world: &mut World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_org_leaves_what_accounting_needs() {
-    let mut world = world_with(Plan::default()).await;
+    let mut world = world_with(StackSize::default()).await;
     let owner = world.owner();
     let renamed = owner
         .request("PATCH", &format!("/v1/orgs/{}", world.org.id))
@@ -214,9 +214,9 @@ async fn deleted_org_leaves_what_accounting_needs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_deletes_delete_once() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     for _ in 0..5 {
@@ -233,10 +233,10 @@ async fn concurrent_deletes_delete_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_stored_for_deleted_org() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;
@@ -291,7 +291,7 @@ async fn nothing_is_stored_for_deleted_org() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_user_leaves_an_id() {
-    let world = world_with(Plan::default()).await;
+    let world = world_with(StackSize::default()).await;
     let erase = ["user", "erase", "--email", &world.org.email];
     let refusal = refused(&world, &erase).await;
     assert!(
@@ -379,7 +379,7 @@ async fn erased_user_leaves_an_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_erasure_leaves_no_half_user() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
     })
@@ -437,9 +437,9 @@ async fn concurrent_erasure_leaves_no_half_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_revokes_keys_and_ends_sessions() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let keys = world.owner().get("/v1/keys").await.unwrap().body["keys"].clone();
@@ -529,9 +529,9 @@ async fn operator_revokes_keys_and_ends_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_is_logged() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let made = site::create_org(&world.stack, "team").await.unwrap();
@@ -616,9 +616,9 @@ async fn each_command_is_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn next_delete_completes_interrupted_one() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world
@@ -807,7 +807,7 @@ async fn columns_of_orgs(world: &World) -> Vec<(String, String, String)> {
 /// deleting an organization must erase it, or the list says why not.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_org_leaves_no_canary_in_any_column() {
-    let world = world_with(Plan::default()).await;
+    let world = world_with(StackSize::default()).await;
     use_the_product(&world).await;
     let mut db = world.database().await;
     let columns = columns_of_orgs(&world).await;
@@ -933,7 +933,7 @@ async fn texts_of(db: &mut sqlx::PgConnection, table: &str) -> Vec<(String, Stri
 /// itself: whatever column is added, a user's erasure must erase it, or a list says why not.
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_user_leaves_no_canary_in_any_column() {
-    let mut world = world_with(Plan::default()).await;
+    let mut world = world_with(StackSize::default()).await;
     let email = "canary@example.org";
     let invite = json!({"email": email, "role": "owner"});
     world

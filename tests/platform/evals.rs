@@ -4,7 +4,7 @@ use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::demo_suite;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -13,9 +13,9 @@ use crate::harness::{
 };
 
 async fn without_workers() -> World {
-    world_with(Plan {
+    world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await
 }
@@ -495,7 +495,7 @@ async fn metadata_is_stored_with_the_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_submission_fails_without_retry() {
-    let world = crate::harness::world_with(assay_tests::stack::Plan {
+    let world = crate::harness::world_with(assay_tests::stack::StackSize {
         workers: 0,
         ..Default::default()
     })

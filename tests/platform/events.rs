@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use assay_core::model::event::EventCursor;
 use assay_tests::client::Client;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -387,9 +387,9 @@ async fn key_sees_events_of_its_scopes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expiring_key_is_announced_once() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let owner = world.owner();
@@ -460,9 +460,9 @@ async fn expiring_key_is_announced_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reached_limit_is_an_event_once() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let use_items = async |world: &World, eval_items: i64| {

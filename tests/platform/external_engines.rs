@@ -10,7 +10,7 @@ use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases::fresh_name;
 use assay_tests::servers::{Guarded, GuardedCommand};
-use assay_tests::stack::{Plan, free_address};
+use assay_tests::stack::{StackSize, free_address};
 use assay_tests::wait::wait_timeout;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -190,7 +190,7 @@ async fn world_and_engine(kind: Kind, deadline: &str) -> Option<(World, External
     let python = prepare(move || kind.python()).await?;
     let engine = External::start(kind, python).await;
     let engines = format!("{}=http://{}", kind.name(), engine.address);
-    let plan = Plan {
+    let plan = StackSize {
         engines: 1,
         env: [
             ("ASSAY_ENGINES", engines.as_str()),
@@ -198,7 +198,7 @@ async fn world_and_engine(kind: Kind, deadline: &str) -> Option<(World, External
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
-        ..Plan::default()
+        ..StackSize::default()
     };
     let world = world_with(plan).await;
     world.widen_plans().await;

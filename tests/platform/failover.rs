@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use assay_tests::chaos::{self, Scale};
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 
 use crate::harness::{Expect, ground, long_test, one_prediction, own_ground, wait_until, world_on};
 
@@ -45,7 +45,7 @@ async fn frozen_primary_loses_no_acknowledged_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_server_is_unavailable() {
     let Some(ground) = own_ground() else { return };
-    let world = world_on(&ground, Plan::default()).await;
+    let world = world_on(&ground, StackSize::default()).await;
     world.submit_and_wait(&one_prediction()).await;
     let mut database = world.database().await;
     // Simulates a demoted primary whose connections stay open.

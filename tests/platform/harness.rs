@@ -30,7 +30,7 @@ use assay_tests::databases;
 use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site;
-use assay_tests::stack::{Ground, Plan, Process, Stack};
+use assay_tests::stack::{Ground, Process, Stack, StackSize};
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -175,7 +175,7 @@ pub struct Org {
 
 /// Starts a world with one API and one worker.
 pub async fn world() -> World {
-    world_with(Plan::default()).await
+    world_with(StackSize::default()).await
 }
 
 /// Returns a world with its own organization on a stack that all these worlds in the test run share:
@@ -184,22 +184,22 @@ pub async fn world() -> World {
 /// tests have the same address.
 pub async fn shared_world() -> SharedWorld {
     static STACK: OnceCell<Stack> = OnceCell::const_new();
-    shared_world_on(&STACK, Plan::default()).await
+    shared_world_on(&STACK, StackSize::default()).await
 }
 
 /// Like [`shared_world`], with two APIs and no worker: jobs stay queued.
 pub async fn shared_world_without_workers() -> SharedWorld {
     static STACK: OnceCell<Stack> = OnceCell::const_new();
-    let plan = Plan {
+    let plan = StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     };
     shared_world_on(&STACK, plan).await
 }
 
 /// Returns a world on this stack, which the first call starts.
-pub async fn shared_world_on(stack: &'static OnceCell<Stack>, mut plan: Plan) -> SharedWorld {
+pub async fn shared_world_on(stack: &'static OnceCell<Stack>, mut plan: StackSize) -> SharedWorld {
     let limits = [
         "ASSAY_AUTH_FAILURES_PER_MINUTE",
         "ASSAY_DEVICE_LOGINS_PER_MINUTE",
@@ -223,12 +223,12 @@ pub async fn shared_world_on(stack: &'static OnceCell<Stack>, mut plan: Plan) ->
 }
 
 /// Starts a world with the processes and settings from `plan` on the shared servers.
-pub async fn world_with(plan: Plan) -> World {
+pub async fn world_with(plan: StackSize) -> World {
     world_on(&ground(), plan).await
 }
 
 /// Starts a world on its own servers with optimized binaries, for long tests that measure.
-pub async fn optimized_world(plan: Plan) -> World {
+pub async fn optimized_world(plan: StackSize) -> World {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     world_on(
         &Arc::new(Ground::new(
@@ -242,14 +242,14 @@ pub async fn optimized_world(plan: Plan) -> World {
 
 /// Starts a world on its own servers, for a test that disturbs them. Returns `None` under the same
 /// condition as [`own_ground`].
-pub async fn world_on_own_servers(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {
+pub async fn world_on_own_servers(plan: impl FnOnce(&Servers) -> StackSize) -> Option<World> {
     let ground = own_ground()?;
     let plan = plan(&ground.servers);
     Some(world_on(&ground, plan).await)
 }
 
 /// Starts a world on the given servers and publishes `suite:lunch`.
-pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
+pub async fn world_on(ground: &Arc<Ground>, plan: StackSize) -> World {
     let stack = stack_with_suite(ground, plan).await;
     World {
         org: org(&stack, "team").await,
@@ -259,7 +259,7 @@ pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
 
 /// Starts a world on servers with an earlier release's binaries, whose schema only its own
 /// commands know.
-pub async fn world_of_earlier_release(ground: &Arc<Ground>, plan: Plan) -> World {
+pub async fn world_of_earlier_release(ground: &Arc<Ground>, plan: StackSize) -> World {
     let stack = stack_with_suite(ground, plan).await;
     let made = site::create_org(&stack, "team").await.unwrap();
     let session = [
@@ -283,7 +283,7 @@ pub async fn world_of_earlier_release(ground: &Arc<Ground>, plan: Plan) -> World
 }
 
 /// Starts a stack on the given servers, with `suite:lunch`.
-async fn stack_with_suite(ground: &Arc<Ground>, plan: Plan) -> Stack {
+async fn stack_with_suite(ground: &Arc<Ground>, plan: StackSize) -> Stack {
     let folder = ground.servers.folder().join("lunch");
     // A test's own servers do not have the suite folder yet.
     if !folder.exists() {
@@ -294,10 +294,10 @@ async fn stack_with_suite(ground: &Arc<Ground>, plan: Plan) -> Stack {
 }
 
 /// Returns the default plan with one setting (environment variable) changed.
-pub fn with_setting(name: &str, value: &str) -> Plan {
-    Plan {
+pub fn with_setting(name: &str, value: &str) -> StackSize {
+    StackSize {
         env: BTreeMap::from([(name.to_owned(), value.to_owned())]),
-        ..Plan::default()
+        ..StackSize::default()
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
@@ -206,7 +206,7 @@ async fn hostile_organizations_do_not_starve_others() {
         .map(|text| text.parse().unwrap());
     let time = Duration::from_secs(campaign.unwrap_or(5));
     let world = match campaign {
-        Some(_) => optimized_world(Plan::default()).await,
+        Some(_) => optimized_world(StackSize::default()).await,
         None => world_with(with_setting("ASSAY_POOL_WAIT_MS", "1000")).await,
     };
     world.widen_plan("team").await;

@@ -3,7 +3,7 @@
 use assay_proto::v1;
 use assay_proto::v1::invite_service_client::InviteServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
@@ -17,7 +17,7 @@ const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
     let plenty = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_with(Plan {
+    world_with(StackSize {
         apis: 2,
         workers: 0,
         engines: 0,

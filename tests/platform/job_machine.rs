@@ -14,7 +14,7 @@ use assay_core::store::{job_notifications, leases};
 use assay_core::{JobId, WorkerId};
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
 use serde_json::{Value, json};
@@ -53,9 +53,9 @@ fn failed(error: impl Debug) -> TestCaseError {
 
 impl Real {
     async fn new() -> Self {
-        let world = world_with(Plan {
+        let world = world_with(StackSize {
             workers: 0,
-            ..Plan::default()
+            ..StackSize::default()
         })
         .await;
         let database = &world.stack.database;

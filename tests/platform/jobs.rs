@@ -5,7 +5,7 @@ use std::time::Duration;
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::client::Client;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream;
@@ -49,9 +49,9 @@ async fn used(world: &World) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_list_each_job_once_newest_first() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     sqlx::raw_sql("update plans set concurrent_jobs = 1000, requests_per_minute = 100000")
@@ -323,9 +323,9 @@ async fn wait_returns_when_job_finishes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_queued_job_is_refunded() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
@@ -673,9 +673,9 @@ const STORED_WITH_NOTIFICATION: &str = "
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_stored_with_its_notification() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let mut database = world.database().await;

@@ -7,7 +7,7 @@ use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -316,7 +316,7 @@ async fn key_may_only_be_restricted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rotated_key_works_until_its_overlap_ends() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
         ..with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000")

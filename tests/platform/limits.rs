@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_tests::client::Client;
-use assay_tests::stack::{Plan, Process};
+use assay_tests::stack::{Process, StackSize};
 use futures_util::future::join_all;
 
 use crate::harness::{
@@ -42,10 +42,10 @@ fn starved_rounds() -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn starved_processes_keep_rate_limit() {
     long_test!("starves four API processes of CPU time");
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 4,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     for round in 0..starved_rounds() {
@@ -118,10 +118,10 @@ async fn concurrent_requests_report_their_own_allowance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_spans_all_processes() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 4,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let free = org(&world.stack, "free").await;
@@ -308,9 +308,9 @@ async fn rejected_requests_need_no_database() {
 /// Everybody behind a company's or university's address shares it with its guessers.
 #[tokio::test(flavor = "multi_thread")]
 async fn throttled_address_locks_no_valid_credential_out() {
-    let plan = Plan {
+    let plan = StackSize {
         apis: 3,
-        ..Plan::default()
+        ..StackSize::default()
     };
     let world = world_with(plan).await;
     world.widen_plans().await;

@@ -9,7 +9,7 @@ use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -22,9 +22,9 @@ use crate::harness::{
 };
 
 async fn world() -> World {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

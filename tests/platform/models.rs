@@ -2,7 +2,7 @@
 
 use assay_proto::v1;
 use assay_proto::v1::model_service_client::ModelServiceClient;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::harness::{Expect, World, with_token, world_with};
@@ -34,9 +34,9 @@ pub async fn publish(world: &World, file: &Value) -> Result<Value, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn published_model_has_card_on_both_protocols() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     assert_eq!(
@@ -91,9 +91,9 @@ async fn published_model_has_card_on_both_protocols() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn model_version_is_immutable() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     publish(&world, &file()).await.unwrap();

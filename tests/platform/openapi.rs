@@ -11,7 +11,7 @@ use std::process::Command;
 use assay_tests::client::{Client, Response};
 use serde_json::{Value, json};
 
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 
 use crate::harness::{Expect, World, declared_operations, shared_world, string};
 use crate::name_server::NameServer;
@@ -286,7 +286,7 @@ fn forbid_additional_properties(schema: &mut Value) {
 }
 
 /// Returns the settings for an installation with all optional parts: terms, and a name server.
-pub fn installation(name_server: &NameServer) -> Plan {
+pub fn installation(name_server: &NameServer) -> StackSize {
     let settings = [
         ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
@@ -296,12 +296,12 @@ pub fn installation(name_server: &NameServer) -> Plan {
         // Schemathesis sends invalid credentials on purpose.
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000".to_owned()),
     ];
-    Plan {
+    StackSize {
         env: settings
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use assay_core::model::org::{DefaultLimit, PLAN_LIMITS, PlanLimit};
 use assay_tests::client::Client;
 use assay_tests::link::{Ending, Link};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -130,10 +130,10 @@ async fn email_spellings_are_one_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_change_applies_to_next_request() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let apis: Vec<_> = world
@@ -509,7 +509,7 @@ impl Diagnosis {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_each_fault_and_names_its_remedy() {
-    let Some(world) = world_on_own_servers(|_| Plan::default()).await else {
+    let Some(world) = world_on_own_servers(|_| StackSize::default()).await else {
         return;
     };
     let mut db = world.database().await;

@@ -7,7 +7,7 @@ use assay_core::store::migrations::{Index, build_indexes};
 use assay_core::store::{self, PoolProfile};
 use assay_proto::v1;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
@@ -204,10 +204,10 @@ fn assert_some_pass(responses: Vec<Response>, expected: usize, limit: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_creations_never_exceed_the_limits() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let owners: Vec<Client> = world
@@ -312,9 +312,9 @@ async fn hold_jobs(world: &World) -> sqlx::PgConnection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_requests_of_tenants_leave_the_process_ready() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);

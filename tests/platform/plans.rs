@@ -2,7 +2,7 @@
 //! and used until the tables have grown, and the job listing's.
 
 use assay_core::store::{self, PoolProfile};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -91,9 +91,9 @@ fn rows_of_jobs(node: &Value) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listing_reads_few_rows_beyond_its_page() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.submit(&one_prediction()).await;

@@ -3,7 +3,7 @@
 use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::{Plan, Stack};
+use assay_tests::stack::{Stack, StackSize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::sync::OnceCell;
@@ -65,10 +65,10 @@ pub async fn publish_dishes(world: &World, version: &str, more: &str) -> Value {
 
 /// Starts a world with a model and [`DISHES`].
 pub async fn prediction_world(workers: usize) -> World {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers,
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     publish_all(&world).await;
@@ -84,9 +84,9 @@ async fn publish_all(world: &World) {
 pub async fn shared_prediction_world() -> SharedWorld {
     static STACK: OnceCell<Stack> = OnceCell::const_new();
     static PUBLISHED: OnceCell<()> = OnceCell::const_new();
-    let plan = Plan {
+    let plan = StackSize {
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     };
     let world = shared_world_on(&STACK, plan).await;
     PUBLISHED.get_or_init(|| publish_all(&world)).await;
@@ -425,9 +425,9 @@ async fn invalid_requests_name_their_fields() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suite_with_invalid_sequence_is_not_published() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let answers = json!(["a", "b"]);

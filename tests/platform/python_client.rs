@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::wait::wait_timeout;
 use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
@@ -102,9 +102,9 @@ async fn python_client_works_against_a_stack() {
     let Some(pythons) = prepare(oldest_and_newest).await else {
         return;
     };
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     demonstration::publish_playlist(&world.stack).await.unwrap();
@@ -231,7 +231,7 @@ async fn offline_scorer_equals_the_jobs_of_all_metrics() {
     let Some(python) = prepare(newest).await else {
         return;
     };
-    let world = world_with(Plan::default()).await;
+    let world = world_with(StackSize::default()).await;
     world.widen_plans().await;
     let servers = world.stack.ground.servers.folder();
     let folder = servers.join(format!("{}-scores", world.stack.database.name));

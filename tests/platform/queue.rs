@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::client::Client;
 use assay_tests::site;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
@@ -16,7 +16,7 @@ use crate::harness::{
 
 /// An installation without workers. Each of its workers runs one job at a time.
 async fn world() -> World {
-    world_with(Plan {
+    world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_WORKER_SLOTS", "1")
     })

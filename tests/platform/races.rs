@@ -11,7 +11,7 @@ use assay_core::model::org::Role;
 use assay_core::store::{self, PgPool, PoolProfile};
 use assay_core::{OrgId, UserId};
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -41,7 +41,7 @@ impl Race {
         let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000");
         plan.env
             .insert("ASSAY_SIGN_IN_MAILS_PER_MINUTE".into(), "1000".into());
-        let world = world_with(Plan {
+        let world = world_with(StackSize {
             apis: 2,
             workers,
             ..plan

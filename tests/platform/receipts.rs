@@ -10,7 +10,7 @@ use assay_proto::v1;
 use assay_proto::v1::receipt_service_client::ReceiptServiceClient;
 use assay_receipts::verify::{Evidence, verify};
 use assay_tests::client::Client;
-use assay_tests::stack::{LOG_ORIGIN, Plan, Process, log_key, receipt_key};
+use assay_tests::stack::{LOG_ORIGIN, Process, StackSize, log_key, receipt_key};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -36,7 +36,7 @@ pub async fn publish_retired(world: &World) {
 }
 
 /// A plan whose API processes do not sign, because a process of the log does.
-fn without_keys_in_the_api() -> Plan {
+fn without_keys_in_the_api() -> StackSize {
     with_setting("ASSAY_RECEIPT_LOG", "false")
 }
 
@@ -840,7 +840,7 @@ fn kills() -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn log_survives_kills_and_a_restored_database() {
     long_test!("kills the log many times");
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 2,
         ..without_keys_in_the_api()
     })
@@ -1191,10 +1191,10 @@ async fn roles_have_only_their_rights_on_receipts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_submissions_have_different_numbers() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 3,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;
@@ -1215,9 +1215,9 @@ async fn concurrent_submissions_have_different_numbers() {
 /// Nothing opens before its close, nor while another version hides the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_open_after_their_close_and_with_those_that_share_items() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     for version in [1, 2] {

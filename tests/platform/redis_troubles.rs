@@ -4,7 +4,7 @@
 
 use assay_tests::client::Client;
 use assay_tests::link::{Ending, Link};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 
 use crate::harness::{
@@ -16,10 +16,10 @@ const FREE_RATE_LIMIT: usize = 60;
 
 /// Returns a plan with one API process, because several would each have their own fallback counters
 /// and admit an inexact number of requests.
-fn plan() -> Plan {
-    Plan {
+fn plan() -> StackSize {
+    StackSize {
         workers: 2,
-        ..Plan::default()
+        ..StackSize::default()
     }
 }
 
@@ -197,10 +197,10 @@ async fn burst(clients: &[Client], requests: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_redis_admits_at_most_the_stated_excess() {
     const APIS: usize = 4;
-    let Some(world) = world_on_own_servers(|_| Plan {
+    let Some(world) = world_on_own_servers(|_| StackSize {
         apis: APIS,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await
     else {
@@ -281,7 +281,7 @@ async fn service_survives_unreachable_redis() {
     let alone = world_on_own_servers(|servers| {
         let link = link.insert(Link::to_redis(servers).unwrap());
         let env = [("ASSAY_REDIS_URL".to_owned(), link.redis_url())];
-        Plan {
+        StackSize {
             env: env.into(),
             ..plan()
         }

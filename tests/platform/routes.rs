@@ -5,7 +5,7 @@ use assay_core::model::scope::Scope;
 use assay_proto::OPERATIONS;
 use assay_proto::operations::{Access, Operation};
 use assay_tests::client::Client;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -654,7 +654,9 @@ pub async fn world_for_routes() -> (World, NameServer) {
 }
 
 /// As [`world_for_routes`], in the world that `start` returns for a plan.
-pub async fn world_for_routes_from(start: impl AsyncFnOnce(Plan) -> World) -> (World, NameServer) {
+pub async fn world_for_routes_from(
+    start: impl AsyncFnOnce(StackSize) -> World,
+) -> (World, NameServer) {
     let name_server = NameServer::start().await;
     let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
     let further = [

@@ -11,7 +11,7 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Row as _;
@@ -336,10 +336,10 @@ async fn api_role_cannot_read_sealed_scores() {
 // The database's clock decides for all concurrent callers.
 #[tokio::test(flavor = "multi_thread")]
 async fn finals_marked_during_close_are_exact() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

@@ -11,7 +11,7 @@ use assay_proto::v1;
 use assay_proto::v1::serving_service_client::ServingServiceClient;
 use assay_proto::v1::stream_generate_response::Part;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::wait::wait_timeout;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -34,10 +34,10 @@ pub fn package(name: &str) -> PathBuf {
 
 /// Starts a world with an engine and a model.
 pub async fn serving_world() -> World {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let published = publish(&world, &package("embedded"), None).await.unwrap();
@@ -926,11 +926,11 @@ async fn killed_engine_returns_503_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_engine_returns_503_within_deadline() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         engines: 1,
         env: [("ASSAY_SERVE_DEADLINE".to_owned(), "1".to_owned())].into(),
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     publish(&world, &package("embedded"), None).await.unwrap();

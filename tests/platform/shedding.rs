@@ -8,7 +8,7 @@ use std::time::Duration;
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -34,7 +34,7 @@ const BLOCKED: &str = "select count(*) from pg_stat_activity
       and (query like '%insert into api_keys%' or query like '%keys of %')";
 
 async fn world() -> World {
-    world_with(Plan {
+    world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_POOL_WAIT_MS", "200")
     })
@@ -71,9 +71,9 @@ fn assert_saturated(response: &Response) {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_org_does_not_delay_others() {
     // Others may wait for a connection because the machine is busy.
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let other = org(&world.stack, "team").await;
@@ -458,7 +458,7 @@ async fn unread_stream_is_reset_connection_remains() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_without_memory_are_rejected() {
     // A third of a MiB: memory for 14 requests of one address.
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_REQUEST_MEMORY_MIB", "1")
     })
@@ -509,7 +509,7 @@ async fn streams_without_memory_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_per_address_are_bounded() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_CONNECTIONS_PER_ADDRESS", "5")
     })

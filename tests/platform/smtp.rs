@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use assay_tests::databases;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -69,10 +69,10 @@ fn world_with_env(env: &[(&str, &str)]) -> impl Future<Output = World> {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
-    world_with(Plan {
+    world_with(StackSize {
         workers: 0,
         env,
-        ..Plan::default()
+        ..StackSize::default()
     })
 }
 

@@ -12,7 +12,7 @@ use assay_core::runtime::trace_export::{Sampling, Span, SpanKind, Spans};
 use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::wait::wait_timeout;
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use serde_json::{Value, json};
@@ -128,10 +128,10 @@ fn attribute(of: &Value, key: &str) -> String {
 }
 
 async fn exporting(collector: &Collector, workers: usize) -> World {
-    world_with(Plan {
+    world_with(StackSize {
         workers,
         env: [("ASSAY_OTLP_ENDPOINT".to_owned(), collector.grpc.clone())].into(),
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await
 }
@@ -429,10 +429,10 @@ async fn all_processes_sample_the_same_traces() {
     let env = env
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         env,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let apis: Vec<_> = world
@@ -517,13 +517,13 @@ async fn unavailable_collector_delays_nothing() {
     let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.as_ref().unwrap().local_addr().unwrap();
     for hangs in [true, false] {
-        let mut world = world_with(Plan {
+        let mut world = world_with(StackSize {
             env: [(
                 "ASSAY_OTLP_ENDPOINT".to_owned(),
                 format!("http://{address}"),
             )]
             .into(),
-            ..Plan::default()
+            ..StackSize::default()
         })
         .await;
         assert_eq!(

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use assay_core::JobId;
 use assay_proto::v1;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::{Plan, Process, operate};
+use assay_tests::stack::{Process, StackSize, operate};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
@@ -93,9 +93,9 @@ async fn assert_second_is_removed(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnect_before_job_is_stored_leaves_no_object() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let (stream, hold) = submission_before_its_row(&world).await;
@@ -108,9 +108,9 @@ async fn disconnect_before_job_is_stored_leaves_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_api_leaves_no_object() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let (_stream, hold) = submission_before_its_row(&world).await;
@@ -126,9 +126,9 @@ async fn killed_api_leaves_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_submission_cannot_become_a_job() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let (_stream, mut hold) = submission_before_its_row(&world).await;
@@ -145,9 +145,9 @@ async fn abandoned_submission_cannot_become_a_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_submission_writes_nothing() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     sqlx::raw_sql("update plans set concurrent_jobs = 1")
@@ -214,9 +214,9 @@ fn make_old(file: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliation_removes_orphans_and_counts_missing_objects() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let key = world.key();
@@ -283,10 +283,10 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliation_keeps_submissions_in_progress() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;
@@ -395,10 +395,10 @@ pub fn assert_storage_full(rejected: &Response, max: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_parts_never_exceed_the_storage_quota() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world
@@ -477,9 +477,9 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inline_predictions_count_until_job_finishes() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let bytes = one_prediction().to_string().len();
@@ -568,9 +568,9 @@ async fn ready_uploads_expire_on_free_plan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleanup_repeats_until_nothing_is_left() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.submit(&one_prediction()).await.expect_status(202);

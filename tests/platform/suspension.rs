@@ -7,7 +7,7 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::demo_suite;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
@@ -20,10 +20,10 @@ use crate::predictions::{self, DISHES, prediction_world};
 use crate::uploads::open;
 
 async fn world(workers: usize) -> World {
-    world_with(Plan {
+    world_with(StackSize {
         apis: 2,
         workers,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await
 }

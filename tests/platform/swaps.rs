@@ -7,7 +7,7 @@ use assay_engine::Model;
 use assay_tests::client::Client;
 use assay_tests::databases::{fresh_name, widen_plans};
 use assay_tests::golden::{golden_json, ranking};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -72,10 +72,10 @@ async fn served(client: &Client) -> (String, Vec<(String, f32)>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_are_swapped_without_failed_requests() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     widen_plans(&mut world.database().await).await.unwrap();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use assay_tests::client::Client;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
@@ -76,9 +76,9 @@ fn sweeps(world: &World) -> Vec<(i64, i64)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sweep_of_10000_jobs_blocks_nobody() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

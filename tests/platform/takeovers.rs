@@ -11,7 +11,7 @@ use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, PgPool, PoolProfile, leases};
 use assay_tests::client::Client;
-use assay_tests::stack::{Plan, Process};
+use assay_tests::stack::{Process, StackSize};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -76,9 +76,9 @@ impl Takeovers {
             ("ASSAY_DATABASE_CONNECTIONS", "40".to_owned()),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value)).into();
-        let world = world_with(Plan {
+        let world = world_with(StackSize {
             env,
-            ..Plan::default()
+            ..StackSize::default()
         })
         .await;
         world.widen_plans().await;
@@ -401,9 +401,9 @@ async fn succeeded(client: &Client, jobs: &[String]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_job_fails_without_delaying_others() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::runtime::prometheus::{ALL, Binary, Kind};
 use assay_tests::client::Client;
-use assay_tests::stack::{Plan, Process};
+use assay_tests::stack::{Process, StackSize};
 use assay_tests::wait::wait_timeout;
 use futures_util::stream;
 use prost_reflect::DescriptorPool;
@@ -157,9 +157,9 @@ pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scraped_metrics_match_table_and_promtool() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         engines: 1,
-        ..Plan::default().with_local_receivers()
+        ..StackSize::default().with_local_receivers()
     })
     .await;
     assert_eq!(
@@ -496,9 +496,9 @@ async fn thousand_orgs_stay_below_3500_series() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aborted_request_is_logged_and_counted() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let job = world.submit(&one_prediction()).await;
@@ -541,9 +541,9 @@ async fn aborted_request_is_logged_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_deadline_is_no_server_error() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let job = world.submit(&one_prediction()).await;
@@ -573,9 +573,9 @@ async fn client_deadline_is_no_server_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_process_is_alive_not_ready() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     // A body whose second half arrives late.

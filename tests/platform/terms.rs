@@ -7,7 +7,7 @@ use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::key_service_client::KeyServiceClient;
 use assay_proto::v1::terms_service_client::TermsServiceClient;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
@@ -21,7 +21,7 @@ const URL: &str = "https://example.org/terms";
 async fn world() -> World {
     let env = [("ASSAY_TERMS_VERSION", "2026-01"), ("ASSAY_TERMS_URL", URL)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    world_with(Plan {
+    world_with(StackSize {
         apis: 2,
         workers: 0,
         engines: 0,
@@ -183,9 +183,9 @@ async fn new_terms_require_new_acceptance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn terms_are_optional() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     for response in [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use assay_tests::databases;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -86,10 +86,10 @@ async fn tls_rejects_untrusted_server_certificates() {
     let (_, stranger) = authority(&std::env::temp_dir());
     let mut stack = assay_tests::stack::Stack::start(
         &ground,
-        Plan {
+        StackSize {
             apis: 0,
             workers: 0,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await

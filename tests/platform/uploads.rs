@@ -7,7 +7,7 @@ use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::upload_service_client::UploadServiceClient;
 use assay_tests::client::{Client, Response};
 use assay_tests::demo_suite;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -785,9 +785,9 @@ const LINE: &str = "{\"item_id\":\"person-00/day-0\",\"prediction\":\"ramen\"}\n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_upload_is_removed_when_unused() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let key = world.key();
@@ -892,7 +892,7 @@ async fn delete_submit_race_keeps_job_input() {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_completions_complete_once() {
     // Both API processes have the same public URL.
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         apis: 2,
         ..with_setting("ASSAY_PUBLIC_URL", "https://assay.example")
     })

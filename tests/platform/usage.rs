@@ -4,7 +4,7 @@ use assay_core::Timestamp;
 use assay_proto::v1;
 use assay_proto::v1::usage_service_client::UsageServiceClient;
 use assay_tests::client::Client;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::wait::wait_timeout;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,9 +21,9 @@ use crate::harness::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_shows_month_totals_and_limits() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.submit(&one_prediction()).await;
@@ -185,9 +185,9 @@ async fn days(client: &Client, query: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_listed_by_day() {
     avoid_midnight().await;
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let key = world.key();
@@ -300,10 +300,10 @@ async fn usage_is_listed_by_day() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_counts_survive_their_processes() {
-    let mut world = world_with(Plan {
+    let mut world = world_with(StackSize {
         apis: 2,
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     let clients: Vec<_> = world
@@ -338,9 +338,9 @@ async fn request_counts_survive_their_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_never_shows_more_requests_than_were_sent() {
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;
@@ -393,10 +393,10 @@ async fn lost_commit_result_counts_requests_once() {
     let Some(ground) = own_ground() else { return };
     let mut world = world_on(
         &ground,
-        Plan {
+        StackSize {
             apis: 0,
             workers: 0,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await;

@@ -10,7 +10,7 @@ use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
 
@@ -492,9 +492,9 @@ async fn every_panel_shows_data() {
     let Some(programs) = prometheus().await else {
         return;
     };
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         engines: 1,
-        ..Plan::default().with_local_receivers()
+        ..StackSize::default().with_local_receivers()
     })
     .await;
     publish(&world, &package("embedded"), None).await.unwrap();

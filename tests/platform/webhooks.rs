@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
-use assay_tests::stack::{Plan, Process, free_address};
+use assay_tests::stack::{Process, StackSize, free_address};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
@@ -21,12 +21,12 @@ use crate::name_server::NameServer;
 use crate::receiver::Receiver;
 use crate::tls::authority;
 
-fn local() -> Plan {
-    Plan::default().with_local_receivers()
+fn local() -> StackSize {
+    StackSize::default().with_local_receivers()
 }
 
 /// Returns the plan of a stack whose API does not deliver.
-fn plan_without_delivery() -> Plan {
+fn plan_without_delivery() -> StackSize {
     let mut plan = local();
     plan.env
         .insert("ASSAY_WEBHOOK_DELIVERY".into(), "false".into());

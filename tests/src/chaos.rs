@@ -22,7 +22,7 @@ use crate::demo_suite::Random;
 use crate::link::{Ending, Link};
 use crate::servers::{Servers, Trouble};
 use crate::site::{Site, drain};
-use crate::stack::{Ground, Plan, Process, Stack, free_address};
+use crate::stack::{Ground, Process, Stack, StackSize, free_address};
 use crate::wait::wait_timeout;
 use crate::{demonstration, playlist_suite};
 
@@ -568,11 +568,11 @@ impl SharedState {
         };
         let mut site = Site::start(
             ground,
-            Plan {
+            StackSize {
                 apis: open_eagerly.0,
                 workers: open_eagerly.1,
                 engines: 1,
-                ..Plan::default()
+                ..StackSize::default()
             },
         )
         .await?;

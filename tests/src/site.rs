@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 
 use crate::client::Client;
 use crate::servers::Trouble;
-use crate::stack::{Ground, Plan, Stack};
+use crate::stack::{Ground, Stack, StackSize};
 use crate::wait::wait_timeout;
 use crate::{databases, demo_suite};
 
@@ -120,7 +120,7 @@ impl Site {
     ///
     /// # Errors
     /// If something cannot be started.
-    pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
+    pub async fn start(ground: &Arc<Ground>, plan: StackSize) -> Result<Self, Trouble> {
         let stack = Stack::start(ground, plan).await?;
         let folder = ground.servers.folder().join("lunch");
         if !folder.exists() {

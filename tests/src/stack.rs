@@ -112,7 +112,7 @@ impl Ground {
 
 /// The size of a stack, and its settings that differ from the defaults.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct StackSize {
     /// API process count.
     pub apis: usize,
     /// Worker count.
@@ -123,7 +123,7 @@ pub struct Plan {
     pub env: BTreeMap<String, String>,
 }
 
-impl Default for Plan {
+impl Default for StackSize {
     fn default() -> Self {
         Self {
             apis: 1,
@@ -134,7 +134,7 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl StackSize {
     /// Lets webhooks reach receivers on this machine, without TLS.
     #[must_use]
     pub fn with_local_receivers(mut self) -> Self {
@@ -200,7 +200,7 @@ const LOG_DATABASE_URL: &str = "ASSAY_LOG_DATABASE_URL";
 /// The name of receipt logs in tests.
 pub const LOG_ORIGIN: &str = "assay.test/log";
 
-/// Returns the key that signs the receipts of tests unless a plan has another one, as the setting has
+/// Returns the key that signs the receipts of tests unless a stack has another one, as the setting has
 /// it.
 pub fn receipt_key(number: u8) -> String {
     use base64::Engine as _;
@@ -213,7 +213,7 @@ pub fn log_key() -> (String, String) {
     assay_receipts::log::new_key(LOG_ORIGIN, &[7; 32]).unwrap_or_default()
 }
 
-/// The key of the webhook secrets, unless a plan has another one.
+/// The key of the webhook secrets, unless a stack has another one.
 const WEBHOOK_KEY: (&str, &str) = (
     "ASSAY_WEBHOOK_KEY",
     "YXNzYXkgdGVzdHMgZGVyaXZlIHNlY3JldHMgZnJvbSB0aGlz",
@@ -224,8 +224,8 @@ impl Stack {
     ///
     /// # Errors
     /// If a process does not start; the error quotes its log's end.
-    pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
-        Self::start_on(ground, ground.database().await?, plan).await
+    pub async fn start(ground: &Arc<Ground>, size: StackSize) -> Result<Self, Trouble> {
+        Self::start_on(ground, ground.database().await?, size).await
     }
 
     /// Like [`Stack::start`], on this database.
@@ -235,7 +235,7 @@ impl Stack {
     pub async fn start_on(
         ground: &Arc<Ground>,
         database: Database,
-        plan: Plan,
+        size: StackSize,
     ) -> Result<Self, Trouble> {
         let folder = |kind: &str| {
             ground
@@ -258,7 +258,7 @@ impl Stack {
             // Unoptimized binaries are many times slower.
             shared.insert("ASSAY_POOL_WAIT_MS".into(), "1500".into());
         }
-        shared.extend(plan.env);
+        shared.extend(size.env);
         let mut stack = Self {
             apis: Vec::new(),
             workers: Vec::new(),
@@ -270,18 +270,18 @@ impl Stack {
             secrets_in_files: false,
             is_borrowed: false,
         };
-        let addresses = (0..plan.engines)
+        let addresses = (0..size.engines)
             .map(|_| free_address())
             .collect::<Result<Vec<_>, _>>()?;
         stack.name_engines(&addresses);
-        for _ in 0..plan.apis {
+        for _ in 0..size.apis {
             stack.apis.push(stack.launch_api()?);
         }
-        for _ in 0..plan.workers {
+        for _ in 0..size.workers {
             stack.workers.push(stack.launch_worker()?);
         }
         stack.named_engines = addresses;
-        if plan.apis > 0 {
+        if size.apis > 0 {
             stack.launch_named_engines()?;
         }
         for process in stack.processes() {
@@ -426,7 +426,7 @@ impl Stack {
         self.launch("engine", program, "serve", &own, Some(listen), admin)
     }
 
-    /// Launches the engines in a stack's plan without API processes, after these were launched:
+    /// Launches the engines in a stack's size without API processes, after these were launched:
     /// an engine does not wait long for the artifact store, which the API creates.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use crate::demo_suite;
 use crate::link::{Ending, Link};
 use crate::servers::Trouble;
 use crate::site::{Site, drain};
-use crate::stack::{Ground, Plan};
+use crate::stack::{Ground, StackSize};
 use crate::wait::wait_timeout;
 
 /// The measurements of all clients during one period.
@@ -291,10 +291,10 @@ pub async fn restarts(
 ) -> Result<Restarts, Trouble> {
     let mut site = Site::start(
         ground,
-        Plan {
+        StackSize {
             apis: 2,
             workers: 3,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await?;
@@ -430,7 +430,7 @@ pub async fn without_redis(
     let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), link.redis_url())]);
     let mut site = Site::start(
         ground,
-        Plan {
+        StackSize {
             apis: 2,
             workers: 3,
             engines: 0,

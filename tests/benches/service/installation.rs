@@ -14,7 +14,7 @@ use assay_tests::binaries::{self, Profile};
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers, Trouble};
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan, Process, free_address};
+use assay_tests::stack::{Ground, Process, StackSize, free_address};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, TE};
 use http::{HeaderMap, HeaderValue, Method};
@@ -304,10 +304,10 @@ impl Platform {
     /// # Errors
     /// If something cannot be started.
     pub async fn start(ground: &Arc<Ground>, size: Size) -> Result<Self, Trouble> {
-        let plan = Plan {
+        let plan = StackSize {
             apis: size.apis,
             workers: 0,
-            ..Plan::default()
+            ..StackSize::default()
         };
         let mut site = Site::start(ground, plan).await?;
         for items in [SMALL, LARGE] {

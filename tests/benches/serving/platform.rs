@@ -11,7 +11,7 @@ use assay_tests::client::Client;
 use assay_tests::golden::golden_json;
 use assay_tests::servers::Trouble;
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 use serde_json::{Value, json};
 
 use crate::support::{Package, Rng, THREE_LEVELS, random_ids};
@@ -70,9 +70,9 @@ struct Installation {
 
 /// Measures and prints the report.
 pub async fn compare(arguments: &Arguments, ground: &Arc<Ground>) -> Result<(), Trouble> {
-    let plan = Plan {
+    let plan = StackSize {
         engines: 1,
-        ..Plan::default()
+        ..StackSize::default()
     };
     let site = Site::start(ground, plan).await?;
     let package = Package::random(&THREE_LEVELS, 1);

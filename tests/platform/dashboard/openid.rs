@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -67,10 +67,10 @@ async fn user_signs_in_with_provider() {
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000".to_owned()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000".to_owned()),
     ];
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         env: BTreeMap::from(env.map(|(name, value)| (name.to_owned(), value))),
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use super::visitor::Fields;
@@ -308,10 +308,10 @@ pub async fn world(workers: usize, has_terms: bool) -> (World, NameServer) {
     let env = env
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value));
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers,
         env: env.collect(),
-        ..Plan::default()
+        ..StackSize::default()
     })
     .await;
     world.widen_plans().await;

@@ -2,7 +2,7 @@
 //! to other sites, and other organizations' resources.
 
 use assay_tests::databases::fresh_name;
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use reqwest::multipart;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -437,7 +437,7 @@ async fn follow_link(visitor: &mut Visitor, token: &str) -> Page {
 
 /// A world for users that sign in by links.
 async fn sign_in_world() -> World {
-    world_with(Plan {
+    world_with(StackSize {
         workers: 0,
         ..with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
     })

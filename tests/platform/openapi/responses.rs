@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use assay_proto::OPERATIONS;
 use assay_proto::operations::Access;
 use assay_tests::client::{Client, Response};
-use assay_tests::stack::Plan;
+use assay_tests::stack::StackSize;
 use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::{boards, device, feedback, receipts, sealed};
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_conform_to_document() {
     let name_server = NameServer::start().await;
-    let world = world_with(Plan {
+    let world = world_with(StackSize {
         workers: 0,
         ..installation(&name_server)
     })

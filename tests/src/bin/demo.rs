@@ -11,7 +11,7 @@ use assay_proto::v1::prediction_value::Value as PredictionValue;
 use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::stack::{Ground, Stack, StackSize};
 use assay_tests::{demo_suite, demonstration, playlist_suite};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
@@ -40,10 +40,10 @@ async fn demo() -> Result<(), Trouble> {
     let ground = Arc::new(Ground::new(servers, binaries));
     let mut stack = Stack::start(
         &ground,
-        Plan {
+        StackSize {
             workers: 2,
             engines: 1,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await?;

@@ -13,7 +13,7 @@ use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 use serde_json::Value;
 
 const WARM_UP: usize = 50;
@@ -38,9 +38,9 @@ async fn measure() -> Result<(), Trouble> {
     ));
     let mut site = Site::start(
         &ground,
-        Plan {
+        StackSize {
             workers: 2,
-            ..Plan::default()
+            ..StackSize::default()
         },
     )
     .await?;

@@ -13,7 +13,7 @@ use assay_tests::client::Client;
 use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
-use assay_tests::stack::{Ground, Plan};
+use assay_tests::stack::{Ground, StackSize};
 use clap::Parser;
 use sqlx::Executor as _;
 
@@ -49,7 +49,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(Profile::Release)?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let ground = Arc::new(Ground::new(servers, binaries));
-    let mut site = Site::start(&ground, Plan::default()).await?;
+    let mut site = Site::start(&ground, StackSize::default()).await?;
     let job_id = fill(&mut site, arguments).await?;
     let signed_in = ["session", "create", "--email", &site.org.owner_email];
     let session = site.stack.operate(&signed_in).await?;

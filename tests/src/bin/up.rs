@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use assay_tests::binaries::{self, Profile};
 use assay_tests::servers::{Servers, Trouble};
-use assay_tests::stack::{Ground, Plan, Process, Stack};
+use assay_tests::stack::{Ground, Process, Stack, StackSize};
 use assay_tests::{demo_suite, demonstration, playlist_suite};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -41,11 +41,11 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(Profile::release_if(arguments.release))?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let ground = Arc::new(Ground::new(servers, binaries));
-    let plan = Plan {
+    let plan = StackSize {
         apis: arguments.apis.into(),
         workers: arguments.workers.into(),
         engines: 1,
-        ..Plan::default().with_local_receivers()
+        ..StackSize::default().with_local_receivers()
     };
     let mut stack = Stack::start(&ground, plan).await?;
     println!("{}", described(&stack).await?);

@@ -46,13 +46,13 @@ fn n_ranks(public: &Public) -> usize {
 
 /// The size of a submission block, which determines the disclosed item count.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Plan {
+struct AttackBlock {
     submissions: usize,
     ranks: usize,
     with_pairs: bool,
 }
 
-impl Plan {
+impl AttackBlock {
     /// Returns the item count at the first rank, or in a suite with labels.
     fn first(self) -> usize {
         let k = self.submissions;
@@ -90,14 +90,14 @@ impl Plan {
             })
         });
         let affordable: Vec<Self> = plans
-            .filter(|plan| plan.cost(comparisons_count) <= allowance)
+            .filter(|shape| shape.cost(comparisons_count) <= allowance)
             .collect();
         let sufficient = affordable
             .iter()
-            .filter(|plan| plan.capacity() >= n)
-            .min_by_key(|plan| plan.cost(comparisons_count));
+            .filter(|shape| shape.capacity() >= n)
+            .min_by_key(|shape| shape.cost(comparisons_count));
         sufficient
-            .or_else(|| affordable.iter().max_by_key(|plan| plan.capacity()))
+            .or_else(|| affordable.iter().max_by_key(|shape| shape.capacity()))
             .copied()
     }
 }
@@ -108,8 +108,8 @@ pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u3
     if !applies(public) {
         return None;
     }
-    let cost =
-        Plan::best(public, public.n, 4 * public.n, comparisons_count)?.cost(comparisons_count);
+    let cost = AttackBlock::best(public, public.n, 4 * public.n, comparisons_count)?
+        .cost(comparisons_count);
     Some((cost * (public.candidates.len() - 1)) as u32)
 }
 
@@ -135,7 +135,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
                 return guesses;
             };
             let allowance = platform.left(organization) as usize;
-            let Some(plan) = Plan::best(
+            let Some(shape) = AttackBlock::best(
                 public,
                 waiting.len(),
                 allowance,
@@ -144,12 +144,12 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
                 break;
             };
             let block: Vec<usize> = waiting
-                .drain(..plan.capacity().min(waiting.len()))
+                .drain(..shape.capacity().min(waiting.len()))
                 .collect();
             for (item, is_right) in block.iter().zip(read_block(
                 platform,
                 organization,
-                plan,
+                shape,
                 &block,
                 candidate as u8,
             )) {
@@ -185,17 +185,17 @@ impl Place {
     }
 }
 
-fn places(plan: Plan, n: usize) -> Vec<Place> {
-    let k = plan.submissions;
+fn places(shape: AttackBlock, n: usize) -> Vec<Place> {
+    let k = shape.submissions;
     let pairs = (0..k).flat_map(|one| (one..k).map(move |other| Place::Pair(one, other)));
-    let first: Vec<Place> = if plan.with_pairs {
+    let first: Vec<Place> = if shape.with_pairs {
         pairs.collect()
     } else {
         (0..columns_of(k))
             .map(|column| Place::Column(0, column))
             .collect()
     };
-    let others = (1..plan.ranks)
+    let others = (1..shape.ranks)
         .flat_map(|rank| (0..columns_of(k)).map(move |column| Place::Column(rank, column)));
     first.into_iter().chain(others).take(n).collect()
 }
@@ -204,21 +204,21 @@ fn places(plan: Plan, n: usize) -> Vec<Place> {
 fn read_block(
     platform: &mut Platform<'_>,
     organization: usize,
-    plan: Plan,
+    shape: AttackBlock,
     block: &[usize],
     candidate: u8,
 ) -> Vec<bool> {
     let public = platform.public();
-    let matrix = Detecting::new(plan.submissions);
-    let places = places(plan, block.len());
+    let matrix = Detecting::new(shape.submissions);
+    let places = places(shape, block.len());
     let is_ranked = public.metric.family() == Family::Rankings;
-    let decoder = is_ranked.then(|| Decoder::new(weights(plan.ranks)));
+    let decoder = is_ranked.then(|| Decoder::new(weights(shape.ranks)));
     let share = public.frequencies[usize::from(candidate)] * public.n_open as f64 / public.n as f64;
     let mut jobs = Vec::new();
     let mut counts = Vec::new();
-    for submission in 0..plan.submissions {
+    for submission in 0..shape.submissions {
         let mut predictions = vec![Predicted::Missing; public.n];
-        let mut expected = vec![0.0; plan.ranks];
+        let mut expected = vec![0.0; shape.ranks];
         for (item, place) in block.iter().zip(&places) {
             if let Some(rank) = place.is_in(submission, &matrix) {
                 predictions[*item] = if is_ranked {
@@ -237,14 +237,14 @@ fn read_block(
     }
     let column_counts =
         |rank: usize| -> Vec<i64> { counts.iter().map(|counts| counts[rank]).collect() };
-    let by_rank: Vec<Vec<bool>> = (0..plan.ranks)
+    let by_rank: Vec<Vec<bool>> = (0..shape.ranks)
         .map(|rank| matrix.decode(&column_counts(rank)))
         .collect();
     let mut right: Vec<bool> = places
         .iter()
         .map(|place| matches!(place, Place::Column(rank, column) if by_rank[*rank][*column]))
         .collect();
-    if !plan.with_pairs {
+    if !shape.with_pairs {
         return right;
     }
     // One submission's items alone: its count without the pairs.
