@@ -37,7 +37,7 @@ type SortKey = u128;
 
 /// The waiting jobs, in the order of the queue.
 pub struct Order {
-    orgs: Vec<Lane>,
+    orgs: Vec<QueueClass>,
     /// Each organization's first job, by its sort key. Of equal keys, the older job is first.
     by_key: BTreeSet<(SortKey, Timestamp, usize)>,
     /// Each organization's first job, by its age.
@@ -82,7 +82,7 @@ impl ChoiceCount {
 }
 
 /// An organization's jobs, the oldest first.
-struct Lane {
+struct QueueClass {
     org_id: OrgId,
     jobs: VecDeque<WaitingJob>,
     weight: u32,
@@ -90,7 +90,7 @@ struct Lane {
     cost_before: i64,
 }
 
-impl Lane {
+impl QueueClass {
     fn sort_key(&self, job: &WaitingJob) -> SortKey {
         let cost = self.cost_before.saturating_add(job.cost).max(0);
         u128::from(cost.unsigned_abs()) * 1_000_000 / u128::from(self.weight.max(1))
@@ -102,7 +102,7 @@ impl Order {
     pub fn new(orgs: Vec<WaitingOrg>, speed: Speed, counts: ChoiceCounts) -> Self {
         let orgs: Vec<_> = orgs
             .into_iter()
-            .map(|org| Lane {
+            .map(|org| QueueClass {
                 org_id: org.org_id,
                 jobs: org.jobs.into(),
                 weight: org.weight,
@@ -125,19 +125,19 @@ impl Order {
 
     /// Lists an organization's first job.
     fn list(&mut self, org: usize) {
-        let lane = &self.orgs[org];
-        if let Some(first) = lane.jobs.front() {
+        let class = &self.orgs[org];
+        if let Some(first) = class.jobs.front() {
             self.by_key
-                .insert((lane.sort_key(first), first.created_at, org));
+                .insert((class.sort_key(first), first.created_at, org));
             self.by_age.insert((first.created_at, org));
         }
     }
 
     fn unlist(&mut self, org: usize) {
-        let lane = &self.orgs[org];
-        if let Some(first) = lane.jobs.front() {
+        let class = &self.orgs[org];
+        if let Some(first) = class.jobs.front() {
             self.by_key
-                .remove(&(lane.sort_key(first), first.created_at, org));
+                .remove(&(class.sort_key(first), first.created_at, org));
             self.by_age.remove(&(first.created_at, org));
         }
     }
@@ -170,10 +170,10 @@ impl Order {
         let org = self.next_org()?;
         let by_age = self.first_by_key() != Some(org);
         self.unlist(org);
-        let lane = &mut self.orgs[org];
-        let job = lane.jobs.pop_front()?;
-        let sort_key = lane.sort_key(&job);
-        lane.cost_before = lane.cost_before.saturating_add(job.cost);
+        let class = &mut self.orgs[org];
+        let job = class.jobs.pop_front()?;
+        let sort_key = class.sort_key(&job);
+        class.cost_before = class.cost_before.saturating_add(job.cost);
         self.list(org);
         let run_time = Duration::try_from_secs_f64(self.speed.seconds(1, job.cost));
         let kind = self.kind();
