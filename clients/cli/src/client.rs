@@ -22,7 +22,7 @@ pub struct Client {
     /// For operations that respond within the usual time.
     agent: Agent,
     /// For operations that take longer, such as upload parts.
-    patient_agent: Agent,
+    long_request_agent: Agent,
     base_url: String,
     /// An API key or a session token.
     credential: Option<String>,
@@ -89,7 +89,7 @@ impl Client {
         };
         Ok(Self {
             agent: agent(retries::timeouts(false), proxy.clone()),
-            patient_agent: agent(retries::timeouts(true), proxy),
+            long_request_agent: agent(retries::timeouts(true), proxy),
             base_url,
             credential,
             org,
@@ -324,7 +324,7 @@ impl Request<'_> {
     fn exchange(&self, url: &Url) -> Result<(u16, HeaderMap, Vec<u8>), HttpError> {
         let client = self.client;
         let agent = if retries::is_long(&self.operation) {
-            &client.patient_agent
+            &client.long_request_agent
         } else {
             &client.agent
         };
