@@ -35,7 +35,7 @@ create table jobs (
     upload_id text collate "C", -- References uploads, see 0006_uploads.
     scores_key text, -- The per-item scores in the artifact store: a number for each item of the suite, in its order.
     progress double precision not null default 0, -- The scored share of the submission, 0 to 1, while an attempt runs.
-    tidied_at timestamptz, -- The time at which cleanup removed what the finished job no longer needs from the artifact store.
+    cleaned_up_at timestamptz, -- The time at which cleanup removed what the finished job no longer needs from the artifact store.
     span_id text collate "C", -- The parent span of the attempts, 16 hex digits. No constraint, because validating one would read all jobs.
     final_at timestamptz, -- The time at which the caller chose the job as one whose sealed figures are disclosed.
     model_id text collate "C",
@@ -73,7 +73,7 @@ create index jobs_queued_idx on jobs (available_at, created_at) where status = '
 create index jobs_running_idx on jobs (deadline_at) where status = 'running';
 create index jobs_rung_idx on jobs (dispatched_at) where status = 'queued';
 create index jobs_upload_idx on jobs (upload_id) where upload_id is not null;
-create index jobs_untidied_idx on jobs (finished_at) where tidied_at is null and finished_at is not null;
+create index jobs_uncleaned_idx on jobs (finished_at) where cleaned_up_at is null and finished_at is not null;
 create index jobs_waiting_idx on jobs (org_id, created_at) where status = 'queued' and dispatched_at is null;
 create index jobs_status_idx on jobs (org_id, status, created_at);
 create index jobs_predict_idx on jobs (org_id, created_at) where type = 'predict';
@@ -82,7 +82,7 @@ create index jobs_label_idx on jobs (org_id, label, created_at) where label is n
 create trigger jobs_refuse_suspended before insert on jobs for each row execute function refuse_suspended_org();
 grant select, insert, delete on jobs to assay_api;
 grant update (status, input_key, available_at, started_at, deadline_at, worker_id, finished_at, error_code, error_message, dispatched_at,
-    dispatch_no, scores_key, tidied_at, final_at, served_model) on jobs to assay_api;
+    dispatch_no, scores_key, cleaned_up_at, final_at, served_model) on jobs to assay_api;
 grant select on jobs to assay_worker;
 grant update (status, attempts, available_at, started_at, deadline_at, worker_id, finished_at, result, error_code, error_message,
     dispatched_at, upload_id, scores_key, progress) on jobs to assay_worker;

@@ -57,7 +57,7 @@ const FILL: &str = "
     cross join jsonb_populate_record(
         null::jobs,
         to_jsonb(j) || jsonb_build_object(
-            'id', 'job_copy' || n, 'tidied_at', now(), 'idempotency_key', null, 'created_at', j.created_at - n * interval '1 us'
+            'id', 'job_copy' || n, 'cleaned_up_at', now(), 'idempotency_key', null, 'created_at', j.created_at - n * interval '1 us'
         )
     ) r;
     insert into board_entries (id, org_id, suite_id, suite_version, job_id, name, name_key, entered_by, entered_at, holders)

@@ -100,7 +100,7 @@ pub async fn enter_copies(world: &World, job_id: &str) -> Scored {
             null::jobs,
             to_jsonb(j) || jsonb_build_object(
                 'id', j.id || copy.suffix, 'status', 'succeeded', 'started_at', now(), 'finished_at', now(), 'result', ':result'::jsonb,
-                'tidied_at', now(), 'idempotency_key', null, 'worker_id', null, 'deadline_at', null,
+                'cleaned_up_at', now(), 'idempotency_key', null, 'worker_id', null, 'deadline_at', null,
                 'created_at', j.created_at - case copy.suffix when 'x' then interval '1 ms' else interval '2 ms' end
             )
         ) r

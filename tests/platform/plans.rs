@@ -71,7 +71,7 @@ const MANY: &str = "
             'label', 'nightly',
             'started_at', now(),
             'finished_at', now(),
-            'tidied_at', now(),
+            'cleaned_up_at', now(),
             'result', '{}'::jsonb
         )
     ) r;

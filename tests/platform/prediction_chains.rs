@@ -489,7 +489,7 @@ async fn killed_processes_leave_one_output() {
     api.ready().await.unwrap();
     let attempts = finished["attempts"].as_i64().unwrap();
     wait_until("cleanup", async || {
-        let left = "select count(*) from jobs where tidied_at is null";
+        let left = "select count(*) from jobs where cleaned_up_at is null";
         count(&mut database, left).await == 0
     })
     .await;

@@ -584,7 +584,7 @@ async fn cleanup_repeats_until_nothing_is_left() {
                 from jobs, generate_series(1, 2300) n";
     sqlx::raw_sql(many).execute(&mut database).await.unwrap();
     let _api = launch_api_with_cleanup(&world).await;
-    let left = "select count(*) from jobs where tidied_at is null and finished_at is not null";
+    let left = "select count(*) from jobs where cleaned_up_at is null and finished_at is not null";
     wait_until("cleanup", async || {
         count(&mut world.database().await, left).await == 0
     })
@@ -637,10 +637,10 @@ async fn expired_rows_are_deleted() {
         .expect_status(200);
     let age = format!(
         "update jobs set finished_at = now() - interval '2 minutes';
-         update jobs set created_at = created_at - interval '401 days', tidied_at = now(), input_key = null, scores_key = null
+         update jobs set created_at = created_at - interval '401 days', cleaned_up_at = now(), input_key = null, scores_key = null
          where id in ('{}', '{}', '{}');
          delete from stored_item_scores;
-         update jobs set created_at = created_at - interval '94 days', tidied_at = now(), input_key = null where id = '{stopped}';
+         update jobs set created_at = created_at - interval '94 days', cleaned_up_at = now(), input_key = null where id = '{stopped}';
          insert into suite_disclosures (holder, org_id, kind, job_id, suite_id, suite_version, created_at)
          select 'org:x', org_id, 'submission', id, suite_id, suite_version, created_at from jobs where id = '{}';
          delete from upload_parts;

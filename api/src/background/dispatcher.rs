@@ -44,7 +44,7 @@ const RECENT_COSTS_AGE_MAX: Duration = Duration::from_secs(5);
 const NOTIFIER_RECORD_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time between two removals that take finished notifications from Redis.
-const TIDY_INTERVAL: Duration = Duration::from_secs(60);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The jobs that a round reclaims.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ struct Dispatcher {
     app: App,
     notifier: JobNotifier,
     /// The time when finished notifications were last removed.
-    tidied_at: Option<Instant>,
+    cleaned_up_at: Option<Instant>,
     /// The time since which every round has succeeded.
     rounds_succeed_since: Option<Instant>,
     /// Set unless no job waited for a notification in the last round.
@@ -120,7 +120,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let mut dispatcher = Dispatcher {
         app: app.clone(),
         notifier,
-        tidied_at: None,
+        cleaned_up_at: None,
         rounds_succeed_since: None,
         others_wait: true,
         tick: TICK,
@@ -232,10 +232,10 @@ impl Dispatcher {
             self.send(&decided.notifications).await?;
         }
         if self
-            .tidied_at
-            .is_none_or(|at| at.elapsed() >= TIDY_INTERVAL)
+            .cleaned_up_at
+            .is_none_or(|at| at.elapsed() >= CLEANUP_INTERVAL)
         {
-            self.tidied_at = Some(Instant::now());
+            self.cleaned_up_at = Some(Instant::now());
             self.notifier.clean_up().await?;
         }
         Ok(self.room_for_stored_jobs(&state))

@@ -37,7 +37,7 @@ const COPIED: [(&str, &[(&str, &str)]); 3] = [
             ("dispatched_at", "c.created_at"),
             ("started_at", "c.created_at"),
             ("finished_at", "c.finished_at"),
-            ("tidied_at", "c.finished_at"),
+            ("cleaned_up_at", "c.finished_at"),
             ("scores_key", "null"),
             (
                 "idempotency_key",

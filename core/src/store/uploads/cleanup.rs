@@ -91,7 +91,7 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
             ) as "keeps_predictions!",
             output_upload_id as "output_upload_id: UploadId"
         from jobs
-        where tidied_at is null
+        where cleaned_up_at is null
           and finished_at < now() - $2::float8 * interval '1 second'
         order by finished_at
         limit $1
@@ -114,24 +114,24 @@ pub async fn mark_cleaned_up(
     sqlx::query!(
         "
         /* all tenants: cleanup removes the objects of every organization */
-        with tidied as (
+        with cleaned as (
             update jobs
             set
                 input_key = case when id = any($2) then input_key end,
                 served_model = null,
-                tidied_at = now()
+                cleaned_up_at = now()
             where id = any($1)
               and finished_at is not null
             returning id, org_id, suite_id, suite_version
         ), kept as (
             insert into board_predictions (job_id, org_id, suite_id, suite_version)
             select id, org_id, suite_id, suite_version
-            from tidied
+            from cleaned
             where id = any($2)
             on conflict do nothing
         )
         delete from stored_predictions p
-        using tidied t
+        using cleaned t
         where p.job_id = t.id
           and t.id <> all($2)
         ",
@@ -401,7 +401,7 @@ pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> 
               select from jobs j
               where j.upload_id = uploads.id
                 and (
-                    j.tidied_at is null
+                    j.cleaned_up_at is null
                     or exists (select from board_predictions p where p.job_id = j.id)
                 )
           )
@@ -543,7 +543,7 @@ pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<
             from jobs j
             where j.id = any($1)
               and j.finished_at is not null
-              and j.tidied_at is not null
+              and j.cleaned_up_at is not null
               and j.scores_key is null
               and j.final_at is null
               -- Allowances count these rows, and the figures of sealed items need the job.

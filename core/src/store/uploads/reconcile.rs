@@ -158,7 +158,7 @@ pub async fn known(db: &mut PgConnection, objects: &Objects<'_>) -> Result<Vec<K
                 or exists(
                     select from jobs j
                     where j.id = o.owner_id
-                      and (j.tidied_at is null or j.input_key = o.key or j.scores_key = o.key)
+                      and (j.cleaned_up_at is null or j.input_key = o.key or j.scores_key = o.key)
                 )
             ) as "is_recorded!"
         from unnest($1::text[], $2::text[], $3::text[], $4::integer[])
