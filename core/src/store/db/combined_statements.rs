@@ -37,7 +37,7 @@ impl<Q, A> Schedule<Q, A> for Queue<Q, A> {
     }
 
     fn finish(&mut self, (): (), waiting: Requests<Q, A>, results: Results<A>) {
-        self.finish_batch(waiting, results, super::is_of_connection);
+        self.finish_batch(waiting, results, super::is_connection_error);
     }
 
     /// During a statement, requests wait in the channel, whose bound makes further ones wait.

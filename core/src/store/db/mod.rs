@@ -69,7 +69,7 @@ pub fn is_deadlock(error: &Error) -> bool {
 
 /// Returns `true` if a statement failed because the database is unavailable. Otherwise the request
 /// or another transaction's lock is the cause.
-pub(super) fn is_of_connection(error: &Error) -> bool {
+pub(super) fn is_connection_error(error: &Error) -> bool {
     let is_lock_conflict =
         sql_state(error).is_some_and(|state| state.starts_with("40") || state == "55P03");
     error.code == Code::Unavailable && !is_lock_conflict

@@ -18,7 +18,7 @@ use crate::model::ids::OrgId;
 use crate::store::db::combined_requests::{
     self, CombinedRequests, Queue, Schedule, WaitingRequests, pop_open, respond, respond_with_error,
 };
-use crate::store::db::is_of_connection;
+use crate::store::db::is_connection_error;
 
 /// The most jobs that one transaction stores.
 const JOBS_MAX: usize = 64;
@@ -168,7 +168,7 @@ impl Queues {
         self.common_runs = false;
         let left_out = match results {
             Ok(results) => respond(waiting, results),
-            Err(error) if is_of_connection(&error) => {
+            Err(error) if is_connection_error(&error) => {
                 respond_with_error(waiting, &error);
                 Vec::new()
             }
