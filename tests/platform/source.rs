@@ -150,7 +150,7 @@ const ALL_TENANTS: [&str; 92] = [
     "auth::join_by_domain",
     "auth::may_sign_in",
     "board::is_name_taken",
-    "board::most_entries",
+    "board::max_entries_in_group",
     "board::remove (2)",
     "board::rows",
     "board_computation::bodies",

@@ -132,7 +132,7 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
     if let Some(closes_at) = lock_and_find_close(db, suite_id, version).await? {
         return Ok(Entered::Refused(EntryRefusal::BoardClosed { closes_at }));
     }
-    if most_entries(db, &holders, suite_id, version).await? >= ENTRIES_MAX {
+    if max_entries_in_group(db, &holders, suite_id, version).await? >= ENTRIES_MAX {
         let max = ENTRIES_MAX;
         return Ok(Entered::Refused(EntryRefusal::MaxEntries { max }));
     }
@@ -257,7 +257,7 @@ async fn lock_and_find_close(
 }
 
 /// Returns the entry count for the holder that has most.
-async fn most_entries(
+async fn max_entries_in_group(
     db: &mut PgConnection,
     holders: &[String],
     suite_id: &SuiteId,
