@@ -298,7 +298,7 @@ async fn product_discloses_only_attacked_figures() {
             };
             let table = table(case, metric, clip);
             let ladder = if let DisclosurePolicy::Ladder(step) = policy {
-                Ladder::of_suite(step, metric, clip, &table)
+                Ladder::for_suite(step, metric, clip, &table)
             } else {
                 None
             };

@@ -202,7 +202,7 @@ const ALL_TENANTS: [&str; 92] = [
     "operator::org_of_key",
     "operator::sole_ownerships",
     "org::choices",
-    "org::of_user",
+    "org::for_user",
     "org::owns_any",
     "queue::busy",
     "queue::recent_costs",

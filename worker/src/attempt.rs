@@ -83,7 +83,10 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
     if result == "fenced" {
         metrics::counter!(prometheus::FENCED_WRITES).increment(1);
     }
-    if let Some(outcome) = outcome.of_job(claim).filter(|_| result == outcome.as_str()) {
+    if let Some(outcome) = outcome
+        .for_claim(claim)
+        .filter(|_| result == outcome.as_str())
+    {
         count_finished(context, claim, outcome).await;
         metrics::histogram!(prometheus::JOB_SECONDS)
             .record(seconds_between(claim.created_at, claim.started_at) + seconds);

@@ -87,7 +87,7 @@ impl Outcome {
     }
 
     /// Returns the job's final outcome, if this attempt finishes it.
-    pub fn of_job(&self, claim: &Claim) -> Option<&'static str> {
+    pub fn for_claim(&self, claim: &Claim) -> Option<&'static str> {
         let is_last = claim.attempt >= ATTEMPTS_MAX;
         match self {
             Self::Scored(_) | Self::Predicted(_) => Some("succeeded"),

@@ -79,7 +79,7 @@ impl SourceElement {
                 changed(errors.first().map_or("unknown", |error| error.reason))
             }),
             (Self::Item(SuiteItem { item_id, input }), Some(paths)) => {
-                item_sequence::of_item(item_id, input.get(), paths)
+                item_sequence::from_item(item_id, input.get(), paths)
                     .map_err(|_| changed("of an item of a suite"))
             }
             (Self::Item(_), None) => Err(changed("of an item without paths")),

@@ -141,7 +141,7 @@ fn read_suite(folder: &Path) -> Result<SuiteFolder> {
     let suite = SuiteFolder::read(folder).map_err(bad)?;
     if let Some(paths) = &suite.sequence {
         let check = |item: &FolderItem| {
-            item_sequence::of_item(&item.item_id, item.input.get(), paths).map(drop)
+            item_sequence::from_item(&item.item_id, item.input.get(), paths).map(drop)
         };
         suite.check_items(check).map_err(bad)?;
     }

@@ -21,7 +21,7 @@ pub struct Account {
 pub async fn get(app: &App, user: &User) -> Result<Account> {
     let mut db = app.db.get().acquire().await?;
     let email = store::org::email(&mut *db, user.user_id()).await?;
-    let orgs = store::org::of_user(&mut *db, user.user_id()).await?;
+    let orgs = store::org::for_user(&mut *db, user.user_id()).await?;
     Ok(Account { email, orgs })
 }
 
@@ -41,7 +41,7 @@ pub async fn set_mail_preferences(
 
 /// Returns the accounts of providers that sign the caller in.
 pub async fn linked_accounts(app: &App, user: &User) -> Result<Vec<LinkedAccount>> {
-    store::identity::of_user(&app.db.get(), user.user_id()).await
+    store::identity::for_user(&app.db.get(), user.user_id()).await
 }
 
 /// Removes an account of a provider, which then no longer signs the caller in. Its sessions go on.

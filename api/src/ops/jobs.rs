@@ -37,7 +37,7 @@ pub(super) fn not_found() -> Error {
 
 /// Returns a job as callers see it.
 pub(super) fn represent(app: &App, caller: &Caller, row: JobRow) -> Job {
-    let queue = app.jobs.queue.of_job(&row, caller.plan().queue_weight);
+    let queue = app.jobs.queue.for_job(&row, caller.plan().queue_weight);
     row.into_job(&app.settings.public_url, queue)
 }
 
@@ -63,13 +63,13 @@ impl inputs::ListJobs {
 
 /// Returns the job that a request submitted, if it is one of the newest jobs of the
 /// organization.
-pub async fn of_request(app: &App, caller: &JobReader, request_id: &str) -> Result<Option<JobId>> {
+pub async fn find_by_request(app: &App, caller: &JobReader, request_id: &str) -> Result<Option<JobId>> {
     let _permit = app
         .concurrency
         .job_lists
         .acquire(caller.org_id().as_str())
         .await?;
-    store::job::of_request(&app.db.jobs.get(), caller.org_id(), request_id).await
+    store::job::find_by_request(&app.db.jobs.get(), caller.org_id(), request_id).await
 }
 
 /// Memory that a job on a page takes, in bytes: its row, the job and its JSON, each with 16 metadata

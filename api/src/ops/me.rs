@@ -14,7 +14,7 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Me> {
         Principal::ApiKey { .. } => (PrincipalKind::ApiKey, vec![caller.org().clone()]),
         Principal::Session { user_id, .. } => (
             PrincipalKind::Session,
-            store::org::of_user(&app.db.get(), user_id).await?,
+            store::org::for_user(&app.db.get(), user_id).await?,
         ),
     };
     Ok(Me {

@@ -83,7 +83,7 @@ pub async fn of_job(
     let figures = figures.unwrap_or(default);
     let wait = SignatureWait::new();
     loop {
-        let stored = receipts::of_job(&app.db.get(), org_id, &job_id, figures)
+        let stored = receipts::find_by_job(&app.db.get(), org_id, &job_id, figures)
             .await?
             .ok_or_else(receipt_not_found)?;
         if let Some(receipt) = receipt(app, stored).await? {

@@ -123,7 +123,7 @@ pub(super) async fn store_job(
     let estimate = app
         .jobs
         .queue
-        .of_new_job(caller.org_id(), weight, task.cost());
+        .for_new_job(caller.org_id(), weight, task.cost());
     let new = NewJob {
         id: job_id.clone(),
         org_id: caller.org_id().clone(),

@@ -89,7 +89,7 @@ impl QueueEstimates {
 
     /// Returns the place and the estimates of a job that is queued or running. `weight` is that of the
     /// organization's plan.
-    pub fn of_job(&self, job: &JobRow, weight: u32) -> Option<JobQueue> {
+    pub fn for_job(&self, job: &JobRow, weight: u32) -> Option<JobQueue> {
         if job.status.is_final() {
             return None;
         }
@@ -97,7 +97,7 @@ impl QueueEstimates {
             return Some(JobQueue::default());
         };
         Some(match job.status {
-            JobStatus::Running => known.of_running(job),
+            JobStatus::Running => known.for_running(job),
             // Nothing is known about the end of the job that it waits for.
             _ if job.waits_for_job => JobQueue::default(),
             _ => match known.places.get(&job.id) {
@@ -113,7 +113,7 @@ impl QueueEstimates {
     }
 
     /// Returns the estimate of a job that is about to be stored.
-    pub fn of_new_job(&self, org_id: &OrgId, weight: u32, cost: i64) -> FirstEstimate {
+    pub fn for_new_job(&self, org_id: &OrgId, weight: u32, cost: i64) -> FirstEstimate {
         let Some(known) = self.known() else {
             return FirstEstimate::default();
         };
@@ -133,7 +133,7 @@ impl Known {
         plus_seconds(at, instant.elapsed().as_secs_f64())
     }
 
-    fn of_running(&self, job: &JobRow) -> JobQueue {
+    fn for_running(&self, job: &JobRow) -> JobQueue {
         let end_at = self.snapshot.measured.speed.map(|speed| {
             // Progress is stored once a second, so a short job has none.
             let left = (1.0 - job.progress.unwrap_or(0.0)) * speed.seconds(1, job.cost);

@@ -316,7 +316,7 @@ impl Request<'_> {
         let retry_after = text_of(&headers, "retry-after")
             .and_then(|text| text.parse().ok())
             .filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
-        let failure = Failure::of_response(status, &body, request_id, retry_after);
+        let failure = Failure::from_response(status, &body, request_id, retry_after);
         let name = failure.code.clone().unwrap_or_default();
         Err((failure, name))
     }

@@ -102,7 +102,7 @@ impl Failure {
     }
 
     /// Adds the resource id that the failure is about.
-    pub fn of_resource(mut self: Box<Self>, id: &str) -> Box<Self> {
+    pub fn with_resource(mut self: Box<Self>, id: &str) -> Box<Self> {
         if !self.message.contains(id) {
             self.message = format!("{id}: {}", self.message);
         }
@@ -117,7 +117,7 @@ impl Failure {
     }
 
     /// Creates the failure for an error response without a code: a proxy before the API sent it.
-    fn of_proxy(status: u16, request_id: Option<String>, retry_after: Option<f64>) -> Box<Self> {
+    fn from_proxy(status: u16, request_id: Option<String>, retry_after: Option<f64>) -> Box<Self> {
         let code = code_of_status(status);
         let exit = code.map_or(Exit::Other, exit_of_code);
         let mut failure = Self::new(exit, format!("the server responded with status {status}"));
@@ -129,7 +129,7 @@ impl Failure {
     }
 
     /// Creates the failure for an error response from the API.
-    pub fn of_response(
+    pub fn from_response(
         status: u16,
         body: &[u8],
         request_id: Option<String>,
@@ -138,7 +138,7 @@ impl Failure {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let error = &body["error"];
         let Some(code) = error["code"].as_str() else {
-            return Self::of_proxy(status, request_id, retry_after);
+            return Self::from_proxy(status, request_id, retry_after);
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let details = &error["details"];

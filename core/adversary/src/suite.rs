@@ -175,7 +175,7 @@ impl Suite {
         let (candidates, frequencies) = candidates(&items);
         let ladder = match policy {
             DisclosurePolicy::Ladder(step) => {
-                Some(Ladder::of_suite(step, metric, clip, &open).ok_or(SuiteError::NoGrid)?)
+                Some(Ladder::for_suite(step, metric, clip, &open).ok_or(SuiteError::NoGrid)?)
             }
             _ => None,
         };

@@ -144,7 +144,7 @@ impl Ladder {
     }
 
     /// Returns the grid for a suite with these open answers; see [`Ladder::new`].
-    pub fn of_suite(
+    pub fn for_suite(
         step: Step,
         metric: Metric,
         clip: Option<Clip>,

@@ -500,7 +500,7 @@ fn check_score<R: BufRead>(
     }
     match policy {
         DisclosurePolicy::Ladder(step) => {
-            let ladder = Ladder::of_suite(step, metric, clip, &tables.open)
+            let ladder = Ladder::for_suite(step, metric, clip, &tables.open)
                 .ok_or("the ladder has no levels")?;
             let own = ladder.value(ladder.climb(0, exact.value));
             let is_own_alone =

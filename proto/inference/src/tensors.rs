@@ -161,7 +161,7 @@ impl<'m> Tensors<'m> {
     ///
     /// # Errors
     /// If they have repeated names, or raw contents for some of them only.
-    pub fn of_request(request: &'m ModelInferRequest) -> Result<Self, InvalidMessage> {
+    pub fn from_request(request: &'m ModelInferRequest) -> Result<Self, InvalidMessage> {
         Self::new(&request.inputs, &request.raw_input_contents)
     }
 
@@ -169,7 +169,7 @@ impl<'m> Tensors<'m> {
     ///
     /// # Errors
     /// If they have repeated names, or raw contents for some of them only.
-    pub fn of_response(response: &'m ModelInferResponse) -> Result<Self, InvalidMessage> {
+    pub fn from_response(response: &'m ModelInferResponse) -> Result<Self, InvalidMessage> {
         Self::new(&response.outputs, &response.raw_output_contents)
     }
 

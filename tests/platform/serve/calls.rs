@@ -161,7 +161,7 @@ fn push_options(tensors: &mut TensorsBuilder, histories: &[&History]) {
 /// Returns the same call in typed form.
 pub fn typed(mut request: ModelInferRequest) -> ModelInferRequest {
     let raw = request.clone();
-    let tensors = Tensors::of_request(&raw).unwrap();
+    let tensors = Tensors::from_request(&raw).unwrap();
     for input in &mut request.inputs {
         let name = input.name.as_str();
         let mut contents = InferTensorContents::default();
@@ -189,7 +189,7 @@ pub fn typed(mut request: ModelInferRequest) -> ModelInferRequest {
 
 /// Returns the results in a response.
 pub fn rows(response: &ModelInferResponse, operation: Operation, rows: usize) -> Vec<Row> {
-    let tensors = Tensors::of_response(response).unwrap().with_rows(rows);
+    let tensors = Tensors::from_response(response).unwrap().with_rows(rows);
     let column = |name: &str| tensors.read_required::<i64, 2>(name).unwrap().elements;
     let count = |value: i64| usize::try_from(value).unwrap();
     let (used, unknown, refusals) = (

@@ -164,7 +164,7 @@ impl Engine {
         let picked = tokio::time::timeout_at(deadline, self.replicas.pick()).await;
         picked
             .map_err(|_| Failure::Timeout(String::from("the host was not resolved in time")))?
-            .map_err(|status| Failure::of_status(&status))
+            .map_err(|status| Failure::from_status(&status))
     }
 
     fn finish(
@@ -180,9 +180,9 @@ impl Engine {
             }
             Outcome::Unsent(status) => {
                 self.record_failure(replica, true);
-                return Err(Failure::of_status(&status));
+                return Err(Failure::from_status(&status));
             }
-            Outcome::Status(status) => Failure::of_status(&status),
+            Outcome::Status(status) => Failure::from_status(&status),
             Outcome::Timeout => Failure::Timeout(String::from("no response within the deadline")),
         };
         match failure {

@@ -105,7 +105,10 @@ impl<'m> Codes<'m> {
             let rows = &rows[range];
             let request = self.request(rows, call);
             let found = admitted.infer(request, |response| {
-                read(&Tensors::of_response(response)?.with_rows(rows.len()), rows)
+                read(
+                    &Tensors::from_response(response)?.with_rows(rows.len()),
+                    rows,
+                )
             });
             results.extend(found.await?);
         }

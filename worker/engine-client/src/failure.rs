@@ -52,7 +52,7 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the failure for a call that ended with this status.
-    pub fn of_status(status: &Status) -> Self {
+    pub fn from_status(status: &Status) -> Self {
         let text = || {
             let mut text = format!("{:?}: {}", status.code(), status.message());
             if let Some(source) = status.source() {
@@ -189,7 +189,8 @@ mod tests {
             (Code::NotFound, ErrorCode::Internal),
             (Code::Unknown, ErrorCode::Internal),
         ] {
-            let error = Failure::of_status(&Status::new(code, "engine text")).into_error("default");
+            let error =
+                Failure::from_status(&Status::new(code, "engine text")).into_error("default");
             assert_eq!(error.code, expected, "{code:?}");
             assert!(!error.to_string().contains("engine text"));
             assert!(error.cause_or_message().contains("engine text"));
@@ -225,14 +226,14 @@ mod tests {
     fn every_status_has_its_effect() {
         for (number, (code, effect)) in effects().into_iter().enumerate() {
             assert_eq!(code as usize, number);
-            let failure = Failure::of_status(&Status::new(code, "text"));
+            let failure = Failure::from_status(&Status::new(code, "text"));
             assert_eq!(failure.effect(false), effect, "{code:?}");
         }
     }
 
     #[test]
     fn late_timeout_and_shed_call_have_no_effect() {
-        let late = Failure::of_status(&Status::deadline_exceeded("text"));
+        let late = Failure::from_status(&Status::deadline_exceeded("text"));
         assert_eq!(late.effect(true), Effect::None);
         for (value, effect) in [
             ("250", Effect::None),
@@ -245,7 +246,7 @@ mod tests {
             status
                 .metadata_mut()
                 .insert(ids::RETRY_PUSHBACK_HEADER, value);
-            assert_eq!(Failure::of_status(&status).effect(false), effect);
+            assert_eq!(Failure::from_status(&status).effect(false), effect);
         }
     }
 
@@ -271,7 +272,7 @@ mod tests {
         let status = Status::from_error(Box::new(broken));
         assert!(!is_unsent(&status));
         assert!(matches!(
-            Failure::of_status(&status),
+            Failure::from_status(&status),
             Failure::Unavailable(_)
         ));
     }
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn long_text_is_shortened() {
         let status = Status::internal("é".repeat(10_000));
-        let Failure::Status(text) = Failure::of_status(&status) else {
+        let Failure::Status(text) = Failure::from_status(&status) else {
             panic!("{status}");
         };
         assert_eq!(text.chars().count(), TEXT_MAX + 1);

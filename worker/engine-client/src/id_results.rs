@@ -155,7 +155,7 @@ impl<'r, 's> Response<'r, 's> {
         options: &HistoryOptions,
         response: &'r ModelInferResponse,
     ) -> Result<Self, Failure> {
-        let tensors = Tensors::of_response(response)?.with_rows(sequences.len());
+        let tensors = Tensors::from_response(response)?.with_rows(sequences.len());
         let mut response = Self {
             model,
             sequences,

@@ -65,7 +65,7 @@ impl Engines {
         let failure = match tokio::time::timeout(deadline, call).await {
             Ok(Ok(declared)) => return Ok(needed.differences(declared.get_ref())),
             Ok(Err(status)) if status.code() == Code::Unimplemented => return Ok(Vec::new()),
-            Ok(Err(status)) => Failure::of_status(&status),
+            Ok(Err(status)) => Failure::from_status(&status),
             Err(_) => Failure::Timeout(String::from("no metadata within the deadline")),
         };
         Err(failure.into_error(&model.engine))

@@ -97,7 +97,7 @@ impl Call {
     /// # Errors
     /// A sentence that names the input or parameter that is wrong. It contains no item.
     pub fn read(request: &ModelInferRequest) -> Result<Self, InvalidMessage> {
-        let tensors = Tensors::of_request(request)?;
+        let tensors = Tensors::from_request(request)?;
         let parameters = &request.parameters;
         reject_unknown("input", tensors.names(), &INPUTS)?;
         reject_unknown(

@@ -38,15 +38,15 @@ pub struct PackageError {
 
 impl PackageError {
     pub(crate) fn model(reason: impl Into<String>) -> Self {
-        Self::of_file(PackageFile::Model, reason)
+        Self::in_file(PackageFile::Model, reason)
     }
 
     pub(crate) fn weights(reason: impl Into<String>) -> Self {
-        Self::of_file(PackageFile::Weights, reason)
+        Self::in_file(PackageFile::Weights, reason)
     }
 
     pub(crate) fn items(reason: impl Into<String>) -> Self {
-        Self::of_file(PackageFile::Items, reason)
+        Self::in_file(PackageFile::Items, reason)
     }
 
     pub(crate) fn item_line(line: usize, reason: impl Into<String>) -> Self {
@@ -57,7 +57,7 @@ impl PackageError {
         }
     }
 
-    fn of_file(file: PackageFile, reason: impl Into<String>) -> Self {
+    fn in_file(file: PackageFile, reason: impl Into<String>) -> Self {
         Self {
             file,
             line: None,

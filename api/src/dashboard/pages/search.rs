@@ -39,7 +39,7 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
     }
     let reader: JobReader = visitor.proof()?;
     if text.parse::<RequestId>().is_ok()
-        && let Some(job_id) = jobs::of_request(&app, &reader, text).await?
+        && let Some(job_id) = jobs::find_by_request(&app, &reader, text).await?
     {
         return Ok(redirect(&format!("/jobs/{job_id}")));
     }

@@ -113,7 +113,7 @@ pub async fn show(
     let reader = visitor.proof()?;
     let suite = suites::get(&app, &reader, &suite_id).await?;
     let used = usage::get(&app, &visitor.proof()?).await?;
-    let usage = used.of_suite(&suite.suite_id).cloned();
+    let usage = used.for_suite(&suite.suite_id).cloned();
     let jobs = scored_jobs(&app, &visitor, &suite).await?;
     let best = History::best(&suite, &jobs).cloned();
     let snippets = snippets::submit(&app, &reader, &suite, visitor.room()).await?;

@@ -170,7 +170,7 @@ fn show_each(
                 failures.extend(failure_of(&job));
                 shown.push(job);
             }
-            Err(failure) => failures.push(failure.of_resource(id)),
+            Err(failure) => failures.push(failure.with_resource(id)),
         }
     }
     let output = context.output.list(JOBS, shown.into_iter().map(Ok));

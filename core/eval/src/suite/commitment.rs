@@ -12,7 +12,7 @@ pub struct SealSeed([u8; 32]);
 
 impl SealSeed {
     /// Returns the seed for `seal_seed` in `suite.toml`: the text's SHA-256.
-    pub fn of_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 
@@ -124,7 +124,7 @@ mod tests {
     /// Computed by Python: `hmac.new(hashlib.sha256(b"s").digest(), id, "sha256").hexdigest()`.
     #[test]
     fn draw_takes_the_smallest_hashes() {
-        let seed = SealSeed::of_text("s");
+        let seed = SealSeed::from_text("s");
         let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
         assert_eq!(hex(seed.place("a")), HASH_OF_A);
         let ids = ["a", "b", "c", "d", "e"];

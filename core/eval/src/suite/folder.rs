@@ -86,7 +86,7 @@ impl SuiteFolder {
             (protection.policy, &protection.seal_seed)
         {
             let n_sealed = fraction.of(items.len());
-            seal_items(&mut items, n_sealed, SealSeed::of_text(seed), metric)?;
+            seal_items(&mut items, n_sealed, SealSeed::from_text(seed), metric)?;
         }
         let SuiteToml {
             suite_id,
@@ -123,7 +123,11 @@ impl SuiteFolder {
             salt,
             items_sha256: digest("input", |item| item.input.get()),
             answers_sha256: digest("answer", |item| item.answer.get()),
-            seed: self.protection.seal_seed.as_deref().map(SealSeed::of_text),
+            seed: self
+                .protection
+                .seal_seed
+                .as_deref()
+                .map(SealSeed::from_text),
         }
     }
 
@@ -157,7 +161,7 @@ impl SuiteFolder {
         let DisclosurePolicy::Ladder(step) = self.protection.policy else {
             return Ok(None);
         };
-        let ladder = Ladder::of_suite(step, self.metric, self.protection.clip, open);
+        let ladder = Ladder::for_suite(step, self.metric, self.protection.clip, open);
         ladder.map(Some).ok_or_else(|| {
             let best = best_trivial(&trivial_submissions(open, self.metric), self.metric);
             let start = best.map_or_else(String::new, |best| {

@@ -37,7 +37,7 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the submissions to a suite, if it has a daily cap or a submission today.
-    pub fn of_suite(&self, suite_id: &SuiteId) -> Option<&SuiteUsage> {
+    pub fn for_suite(&self, suite_id: &SuiteId) -> Option<&SuiteUsage> {
         self.suites.iter().find(|used| used.suite_id == *suite_id)
     }
 }

@@ -11,7 +11,7 @@ use crate::model::sequence::{Event, Sequence, Text};
 ///
 /// # Errors
 /// The reason why the input has no valid sequence, for the operator who publishes it.
-pub fn of_item<'a>(
+pub fn from_item<'a>(
     item_id: &'a str,
     input: &'a str,
     paths: &SequencePaths,
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn events_are_ids_or_objects() {
         let input = r#"{"user": {"past": ["\u0061", {"item_id": "b", "type": "buy"}]}, "menu": ["x", "y"], "prompt": "?"}"#;
-        let sequence = of_item("i", input, &paths(Some("menu"))).unwrap();
+        let sequence = from_item("i", input, &paths(Some("menu"))).unwrap();
         let events: Vec<_> = sequence
             .events
             .iter()
@@ -88,14 +88,14 @@ mod tests {
         assert_eq!(sequence.sequence_id, "i");
         assert_eq!(events, [("a", None), ("b", Some("buy"))]);
         assert_eq!(sequence.options.unwrap(), ["x", "y"]);
-        assert_eq!(of_item("i", input, &paths(None)).unwrap().options, None);
+        assert_eq!(from_item("i", input, &paths(None)).unwrap().options, None);
     }
 
     #[test]
     fn reason_names_the_place() {
         let of = |past: &str, menu: &str| {
             let input = format!(r#"{{"user": {{"past": {past}}}, "menu": {menu}}}"#);
-            of_item("i", &input, &paths(Some("menu"))).unwrap_err()
+            from_item("i", &input, &paths(Some("menu"))).unwrap_err()
         };
         let fine = r#"["x"]"#;
         for (past, menu, reason) in [
@@ -127,10 +127,10 @@ mod tests {
             let found = of(past, menu);
             assert!(found.starts_with(reason), "{found}");
         }
-        let missing = of_item("i", r#"{"user": {}, "menu": []}"#, &paths(None)).unwrap_err();
+        let missing = from_item("i", r#"{"user": {}, "menu": []}"#, &paths(None)).unwrap_err();
         assert_eq!(missing, "input.user.past: this field is required");
         let long = "x".repeat(257);
-        let too_long = of_item(&long, r#"{"user": {"past": []}}"#, &paths(None)).unwrap_err();
+        let too_long = from_item(&long, r#"{"user": {"past": []}}"#, &paths(None)).unwrap_err();
         assert!(too_long.contains("sequence_id"), "{too_long}");
     }
 }

@@ -78,7 +78,7 @@ pub async fn job(
 }
 
 /// Returns the receipt for an organization's job with these figures.
-pub async fn of_job(
+pub async fn find_by_job(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     job_id: &JobId,

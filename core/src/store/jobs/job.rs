@@ -95,7 +95,7 @@ const SEARCHED: i64 = 100_000;
 
 /// Returns the job that a request submitted, if it is one of the newest `SEARCHED` of the
 /// organization. There is no request index, because every submission would have to maintain it.
-pub async fn of_request(
+pub async fn find_by_request(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     request_id: &str,

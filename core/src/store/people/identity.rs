@@ -39,7 +39,7 @@ pub async fn user(db: impl PgExecutor<'_>, identity: &Identity) -> Result<Option
 }
 
 /// Returns the accounts that sign a user in, the first one first.
-pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<LinkedAccount>> {
+pub async fn for_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<LinkedAccount>> {
     let accounts = sqlx::query_as!(
         LinkedAccount,
         r#"

@@ -15,7 +15,7 @@ use crate::store::PgConnection;
 pub const LISTED_MAX: i64 = 200;
 
 /// Returns a user's organizations, the oldest membership first; at most [`LISTED_MAX`].
-pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
+pub async fn for_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
     let orgs = sqlx::query_as!(
         Org,
         r#"

@@ -30,12 +30,12 @@ fn error<T>(read: Result<T, InvalidMessage>) -> String {
 
 /// Reads `x` as strings with two dimensions, and returns the error.
 fn strings_error(request: &ModelInferRequest) -> String {
-    let tensors = Tensors::of_request(request).unwrap();
+    let tensors = Tensors::from_request(request).unwrap();
     error(tensors.read::<&str, 2>("x"))
 }
 
 fn integers_error(request: &ModelInferRequest) -> String {
-    let tensors = Tensors::of_request(request).unwrap();
+    let tensors = Tensors::from_request(request).unwrap();
     error(tensors.read::<i64, 2>("x"))
 }
 
@@ -49,7 +49,7 @@ fn tensors_round_trip() {
     let mut request = ModelInferRequest::default();
     tensors.into_request(&mut request);
     assert_eq!(request.raw_input_contents[1].len(), 16);
-    let tensors = Tensors::of_request(&request).unwrap();
+    let tensors = Tensors::from_request(&request).unwrap();
     let names = tensors.read_required::<&str, 2>("names").unwrap();
     assert_eq!(
         (names.row(0), names.row(1)),
@@ -77,17 +77,17 @@ fn typed_contents_equal_raw_contents() {
         ..InferTensorContents::default()
     };
     let request = typed("BYTES", &[1, 2], contents);
-    let tensors = Tensors::of_request(&request).unwrap();
+    let tensors = Tensors::from_request(&request).unwrap();
     let read = tensors.read_required::<&str, 2>("x").unwrap();
     let same = raw("BYTES", &[1, 2], b"\x01\0\0\0a\0\0\0\0");
-    let tensors = Tensors::of_request(&same).unwrap();
+    let tensors = Tensors::from_request(&same).unwrap();
     assert_eq!(tensors.read_required::<&str, 2>("x").unwrap(), read);
     let contents = InferTensorContents {
         fp32_contents: vec![1.0, 2.0],
         ..InferTensorContents::default()
     };
     let request = typed("FP32", &[2], contents);
-    let tensors = Tensors::of_request(&request).unwrap();
+    let tensors = Tensors::from_request(&request).unwrap();
     let read = tensors.read_required::<f32, 1>("x").unwrap();
     assert_eq!((read.shape, read.elements), ([2], vec![1.0, 2.0]));
 }
@@ -128,7 +128,7 @@ fn wrong_dimensions_are_rejected() {
         );
     }
     let request = raw("INT64", &[1, 2], &[0; 16]);
-    let tensors = Tensors::of_request(&request).unwrap().with_rows(2);
+    let tensors = Tensors::from_request(&request).unwrap().with_rows(2);
     assert_eq!(
         error(tensors.read::<i64, 2>("x")),
         "The tensor `x` must have 2 rows."
@@ -156,7 +156,7 @@ fn wrong_element_counts_are_rejected() {
     assert!(integers_error(&both).contains("both raw and typed contents"));
     // MLServer sends empty contents with raw ones.
     both.inputs[0].contents = Some(InferTensorContents::default());
-    let tensors = Tensors::of_request(&both).unwrap();
+    let tensors = Tensors::from_request(&both).unwrap();
     assert_eq!(
         tensors.read_required::<i64, 2>("x").unwrap().elements,
         [0, 0]
@@ -165,7 +165,7 @@ fn wrong_element_counts_are_rejected() {
     neither.raw_input_contents.clear();
     assert!(integers_error(&neither).contains("has 0 elements"));
     let empty = raw("INT64", &[0, 2], &[]);
-    let tensors = Tensors::of_request(&empty).unwrap();
+    let tensors = Tensors::from_request(&empty).unwrap();
     let read = tensors.read_required::<i64, 2>("x").unwrap();
     assert!(read.elements.is_empty());
 }
@@ -206,7 +206,7 @@ fn wrong_datatype_is_rejected() {
         );
     }
     let request = raw("INT64", &[1, 2], &[0; 16]);
-    let tensors = Tensors::of_request(&request).unwrap();
+    let tensors = Tensors::from_request(&request).unwrap();
     assert_eq!(
         error(tensors.read_required::<i64, 2>("y")),
         "The tensor `y` is missing."
@@ -217,14 +217,14 @@ fn wrong_datatype_is_rejected() {
 fn inconsistent_messages_are_rejected() {
     let mut twice = raw("INT64", &[1, 2], &[0; 16]);
     twice.inputs.push(twice.inputs[0].clone());
-    assert!(error(Tensors::of_request(&twice)).contains("2 tensors, but raw contents of 1"));
+    assert!(error(Tensors::from_request(&twice)).contains("2 tensors, but raw contents of 1"));
     twice.raw_input_contents.push(Bytes::from_static(&[0; 16]));
-    assert!(error(Tensors::of_request(&twice)).contains("have the same name"));
+    assert!(error(Tensors::from_request(&twice)).contains("have the same name"));
     let many = ModelInferResponse {
         outputs: vec![InferTensor::default(); TENSORS_MAX + 1],
         ..ModelInferResponse::default()
     };
-    assert!(error(Tensors::of_response(&many)).contains("65 tensors, and 64 are allowed"));
+    assert!(error(Tensors::from_response(&many)).contains("65 tensors, and 64 are allowed"));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn tensors_without_name_are_removed() {
     assert_eq!(response.outputs.len(), 2);
     tensors.retain(&["b", "c"]);
     tensors.into_response(&mut response);
-    let tensors = Tensors::of_response(&response).unwrap();
+    let tensors = Tensors::from_response(&response).unwrap();
     assert_eq!(tensors.names().collect::<Vec<_>>(), ["b"]);
     let read = tensors.read_required::<f32, 1>("b").unwrap();
     assert_eq!(read.elements, [2.0]);

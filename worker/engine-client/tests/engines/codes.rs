@@ -37,7 +37,7 @@ pub static EMBEDDED: LazyLock<Model> = LazyLock::new(|| golden(Some(ITEMS)));
 
 /// Returns a request's histories, as code texts.
 fn histories(request: &ModelInferRequest) -> Vec<Vec<String>> {
-    let tensors = Tensors::of_request(request).unwrap();
+    let tensors = Tensors::from_request(request).unwrap();
     let codes = tensors.read_required::<i64, 3>("codes").unwrap();
     let lengths = tensors.read_required::<i64, 2>(LENGTHS).unwrap();
     let [rows, _, 1] = codes.shape else {

@@ -137,7 +137,7 @@ async fn refused_history_is_not_continued() {
 async fn exhausted_catalog_ends_continuation() {
     // The engine ranks three items and leaves seen ones out.
     let engine = FakeEngine::start(|request| {
-        let tensors = Tensors::of_request(request).unwrap();
+        let tensors = Tensors::from_request(request).unwrap();
         let items = tensors.read_required::<&str, 2>(ids::ITEM_IDS).unwrap();
         let [rows, _] = items.shape;
         let left: Vec<Vec<&str>> = (0..rows)

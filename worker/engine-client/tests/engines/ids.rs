@@ -127,7 +127,7 @@ async fn request_has_all_tensors_and_parameters() {
     let [request] = engine.requests().try_into().unwrap();
     assert_eq!(request.model_name, model.package);
     assert_eq!(request.model_version, "3");
-    let tensors = Tensors::of_request(&request).unwrap().with_rows(2);
+    let tensors = Tensors::from_request(&request).unwrap().with_rows(2);
     let items = tensors.read_required::<&str, 2>(ids::ITEM_IDS).unwrap();
     assert_eq!(
         (items.row(0), items.row(1)),
@@ -477,7 +477,7 @@ async fn continuations_and_vectors_are_read() {
     assert_eq!(string(parameters, ids::MODE), Ok(Some("sample")));
     assert_eq!(integer(parameters, ids::N_EVENTS), Ok(Some(2)));
     assert_eq!(integer(parameters, ids::N_CONTINUATIONS), Ok(Some(2)));
-    let tensors = Tensors::of_request(&generate).unwrap();
+    let tensors = Tensors::from_request(&generate).unwrap();
     let temperatures = tensors.read_required::<f64, 2>(ids::TEMPERATURE).unwrap();
     assert_eq!(temperatures.elements, [0.5]);
     let sequence_ids = tensors.read_required::<&str, 2>(ids::SEQUENCE_IDS).unwrap();
@@ -536,7 +536,7 @@ async fn invalid_continuations_and_vectors_are_internal_errors() {
 async fn many_sequences_are_sent_in_several_calls() {
     let engine = FakeEngine::start(|request| {
         Reply::Now(Ok(response(request, |tensors| {
-            let given = Tensors::of_request(request).unwrap();
+            let given = Tensors::from_request(request).unwrap();
             let items = given.read_required::<&str, 2>(ids::ITEM_IDS).unwrap();
             let rows = items.shape[0];
             let first = (0..rows).map(|row| items.row(row)[0]);

@@ -60,7 +60,7 @@ fn rankings_are_padded() {
         row(0, Some(ranking(&["c"], &[-3.0]))),
     ];
     let response = response(&predict(), &results, &[]);
-    let tensors = Tensors::of_response(&response).unwrap().with_rows(3);
+    let tensors = Tensors::from_response(&response).unwrap().with_rows(3);
     let item_ids = tensors.read_required::<&str, 2>(ids::ITEM_IDS).unwrap();
     assert_eq!(item_ids.shape, [3, 3]);
     assert_eq!(item_ids.elements, ["a", "b", "x", "", "", "", "c", "", ""]);
@@ -95,7 +95,7 @@ fn continuations_are_padded() {
         &[row(4, None), row(0, Some(continuations))],
         &[],
     );
-    let tensors = Tensors::of_response(&response).unwrap().with_rows(2);
+    let tensors = Tensors::from_response(&response).unwrap().with_rows(2);
     let item_ids = tensors.read_required::<&str, 3>(ids::ITEM_IDS).unwrap();
     assert_eq!(item_ids.shape, [2, 2, 2]);
     assert_eq!(item_ids.elements, ["", "", "", "", "a", "b", "c", ""]);
@@ -128,7 +128,7 @@ fn only_requested_outputs_are_returned() {
         [ids::EMBEDDING, ids::N_USED, ids::N_UNKNOWN, ids::REFUSALS]
     );
     let one = response(&operation, &results, &[ids::EMBEDDING]);
-    let tensors = Tensors::of_response(&one).unwrap();
+    let tensors = Tensors::from_response(&one).unwrap();
     assert_eq!(tensors.names().collect::<Vec<_>>(), [ids::EMBEDDING]);
     let embedding = tensors.read_required::<f32, 2>(ids::EMBEDDING).unwrap();
     assert_eq!(
@@ -150,7 +150,7 @@ fn empty_rankings_have_one_column() {
         is_exact: true,
     };
     let response = response(&predict(), &[row(0, Some(empty))], &[ids::ITEM_IDS]);
-    let tensors = Tensors::of_response(&response).unwrap();
+    let tensors = Tensors::from_response(&response).unwrap();
     let item_ids = tensors.read_required::<&str, 2>(ids::ITEM_IDS).unwrap();
     assert_eq!((item_ids.shape, item_ids.elements), ([1, 1], vec![""]));
 }
