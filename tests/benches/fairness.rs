@@ -284,14 +284,14 @@ async fn run(
     let ended = now(&mut database).await?;
     let mut used = Vec::new();
     for (org_id, ..) in &orgs {
-        let of_org = sqlx::query_as(USED)
+        let org_use = sqlx::query_as(USED)
             .bind(org_id)
             .bind(began)
             .bind(ended)
             .fetch_one(&mut database)
             .await
             .map_err(Trouble::because("the jobs cannot be read"))?;
-        used.push(of_org);
+        used.push(org_use);
     }
     Ok(used)
 }

@@ -417,17 +417,17 @@ async fn log_has_pages_filters_and_an_export() {
     let entries = created.body["entries"].as_array().unwrap();
     assert!(entries.len() >= 5 && entries.iter().all(|entry| entry["type"] == "key.created"));
     let (key_id, user_id) = (&entries[0]["target"]["id"], &entries[0]["actor"]["user_id"]);
-    let of_key = owner
+    let key_entries = owner
         .get(&format!("/v1/audit?target_id={}", string(key_id)))
         .await
         .unwrap();
-    assert_eq!(of_key.body["entries"], json!([entries[0]]));
-    let of_user = owner
+    assert_eq!(key_entries.body["entries"], json!([entries[0]]));
+    let user_entries = owner
         .get(&format!("/v1/audit?actor_id={}", string(user_id)))
         .await
         .unwrap();
     assert!(
-        of_user.body["entries"]
+        user_entries.body["entries"]
             .as_array()
             .unwrap()
             .iter()

@@ -234,7 +234,7 @@ async fn pipeline_of_the_readme_prints_the_score() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_codes_tell_outcomes_apart() {
+async fn exit_codes_distinguish_outcomes() {
     let world = world().await;
     feedback::publish(&world, "1").await;
     let cli = Cli::new(&world);
@@ -669,13 +669,13 @@ async fn offline_score_equals_the_job() {
         let arguments = [&["score", &predictions, "--answers"][..], more].concat();
         offline.run(&arguments).await.json()
     };
-    let of_folder = score(&[suite.to_str().unwrap()]).await;
-    assert!(of_folder["value"].is_f64(), "{of_folder}");
-    for figure in of_folder.as_object().unwrap().keys() {
-        assert_eq!(of_folder[figure], job["result"][figure], "{figure}");
+    let folder_score = score(&[suite.to_str().unwrap()]).await;
+    assert!(folder_score["value"].is_f64(), "{folder_score}");
+    for figure in folder_score.as_object().unwrap().keys() {
+        assert_eq!(folder_score[figure], job["result"][figure], "{figure}");
     }
-    let of_file = score(&[answers.to_str().unwrap(), "--metric", "accuracy"]).await;
-    assert_eq!(of_file, of_folder);
+    let file_score = score(&[answers.to_str().unwrap(), "--metric", "accuracy"]).await;
+    assert_eq!(file_score, folder_score);
     let missing = [
         "score",
         &predictions,

@@ -727,15 +727,15 @@ async fn domain_checks_survive_a_crash() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let of_dead = name_server.asked(&record_of("acme0.example"));
-    let of_live = name_server.asked(&record_of("acme1.example"));
+    let dead_queries = name_server.asked(&record_of("acme0.example"));
+    let live_queries = name_server.asked(&record_of("acme1.example"));
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     wait_until("domain check", async || {
-        name_server.asked(&record_of("acme0.example")) > of_dead
+        name_server.asked(&record_of("acme0.example")) > dead_queries
     })
     .await;
-    assert_eq!(name_server.asked(&record_of("acme1.example")), of_live);
+    assert_eq!(name_server.asked(&record_of("acme1.example")), live_queries);
 }
 
 #[tokio::test(flavor = "multi_thread")]

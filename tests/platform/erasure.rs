@@ -956,9 +956,9 @@ async fn erased_user_leaves_no_canary_in_any_column() {
         let names = ["email", "user_id", "approved_by", "id"].map(|column| {
             format!("coalesce(to_jsonb(t) ->> '{column}' in ('{user_id}', '{email}'), false)")
         });
-        let of_user = names.join(" or ");
+        let belongs_to_user = names.join(" or ");
         let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
-            "select count(*) from {table} t where {of_user}"
+            "select count(*) from {table} t where {belongs_to_user}"
         )))
         .fetch_one(&mut db)
         .await
@@ -981,7 +981,7 @@ async fn erased_user_leaves_no_canary_in_any_column() {
             let update = format!(
                 "set session_replication_role = replica;
                  update {table} t set {column} = {value}
-                 where ({of_user}) and position('{email}' in {column}::text) = 0"
+                 where ({belongs_to_user}) and position('{email}' in {column}::text) = 0"
             );
             if let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(update))
                 .execute(&mut db)

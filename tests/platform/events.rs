@@ -200,11 +200,11 @@ async fn event_of_all_organizations_is_stored_once() {
     };
     let before = rows().await;
     feedback::publish(&world, "1").await;
-    let of_world = wait_for_events(&world.key(), "suite.published", 1).await;
+    let world_events = wait_for_events(&world.key(), "suite.published", 1).await;
     for other in &others {
         let found = wait_for_events(other, "suite.published", 1).await;
-        assert_eq!(found[0]["id"], of_world[0]["id"]);
-        assert_ne!(found[0]["org_id"], of_world[0]["org_id"]);
+        assert_eq!(found[0]["id"], world_events[0]["id"]);
+        assert_ne!(found[0]["org_id"], world_events[0]["org_id"]);
     }
     assert_eq!(rows().await, (before.0 + 1, before.1));
     // An organization has the events since it was created.

@@ -741,7 +741,7 @@ async fn every_path_reads_a_file_in_the_same_way() {
     for file in &files {
         std::fs::write(folder.join(file.name), &file.content).unwrap();
     }
-    let of_python = in_python(&world, &python, &folder, &files);
+    let python_verdicts = in_python(&world, &python, &folder, &files);
     let mut visitor = Visitor::signed_in(&world, &world.org.session);
     let binaries = &world.stack.ground.binaries;
     let mut wrong = Vec::new();
@@ -779,7 +779,7 @@ async fn every_path_reads_a_file_in_the_same_way() {
                 verdict_of(stderr_of(&mut score), file.name),
             ),
         ]);
-        for (way, verdict) in &of_python[file.name] {
+        for (way, verdict) in &python_verdicts[file.name] {
             // Python reads zstd from version 3.14 on.
             if verdict.contains("needs Python 3.14") && file.content.starts_with(b"\x28\xb5")
                 || verdict.contains("needs Python 3.14") && file.content.starts_with(b"\x50\x2a")

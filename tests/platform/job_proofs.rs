@@ -124,14 +124,14 @@ impl ReferenceStateMachine for Jobs {
                 .filter(|job| !job.status.is_final())
                 .count()
         };
-        let of_effect = those(&|action| after(action).jobs != state.jobs);
+        let effective_actions = those(&|action| after(action).jobs != state.jobs);
         let onward = those(&|action| {
             !matches!(action, Action::LoseAttempt { .. })
                 && after(action).jobs != state.jobs
                 && open(&after(action)) >= open(state)
         });
         let late = those(&|action| action.is_late(state));
-        prop_oneof![4 => onward, 1 => of_effect, 3 => late, 1 => select(all)].boxed()
+        prop_oneof![4 => onward, 1 => effective_actions, 3 => late, 1 => select(all)].boxed()
     }
 
     fn apply(state: State, action: &Action) -> State {

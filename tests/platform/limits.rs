@@ -105,8 +105,8 @@ async fn concurrent_requests_report_their_own_allowance() {
     let all = join_all((0..80).map(|_| client.get("/v1/me"))).await;
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
     let remaining = |status| {
-        let of_status = all.iter().filter(|response| response.status == status);
-        let mut remaining: Vec<u32> = of_status
+        let status_responses = all.iter().filter(|response| response.status == status);
+        let mut remaining: Vec<u32> = status_responses
             .map(|response| response.header("x-ratelimit-remaining").parse().unwrap())
             .collect();
         remaining.sort_unstable();

@@ -256,14 +256,14 @@ async fn lines_equal_synchronous_results() {
             expected.push((data["prediction"].clone(), data["scores"].clone()));
         }
     }
-    let of_suite = predicted(&world, json!({"suite_id": DISHES})).await;
+    let suite_output = predicted(&world, json!({"suite_id": DISHES})).await;
     let inline = predicted(&world, json!({"sequences": sequences})).await;
     let input_ref = uploaded_sequences(&world.key(), &sequences).await;
-    let of_upload = predicted(&world, json!({"input_ref": input_ref})).await;
+    let upload_output = predicted(&world, json!({"input_ref": input_ref})).await;
     for (job, id) in [
-        (&of_suite, "item_id"),
+        (&suite_output, "item_id"),
         (&inline, "sequence_id"),
-        (&of_upload, "sequence_id"),
+        (&upload_output, "sequence_id"),
     ] {
         let lines = lines(&output(&world.key(), job).await);
         for (at, line) in lines.iter().enumerate() {
@@ -274,7 +274,7 @@ async fn lines_equal_synchronous_results() {
         assert_eq!(lines.len(), N);
     }
     let sha256 = |job: &Value| string(&job["result"]["output_sha256"]);
-    assert_eq!(sha256(&inline), sha256(&of_upload));
+    assert_eq!(sha256(&inline), sha256(&upload_output));
     assert!(inline["versions"].get("suite_id").is_none());
 }
 

@@ -198,11 +198,11 @@ async fn queued_job_has_its_place_and_estimates() {
         ))
         .await
         .unwrap();
-    let of_rpc = watched.into_inner().job.unwrap().queue.unwrap();
-    assert_eq!(of_rpc.ahead, 1);
-    assert!(of_rpc.estimated_start_at.is_some());
-    assert!(of_rpc.estimated_end_at.is_some());
-    assert!(of_rpc.estimated_end_by.is_some());
+    let rpc_queue = watched.into_inner().job.unwrap().queue.unwrap();
+    assert_eq!(rpc_queue.ahead, 1);
+    assert!(rpc_queue.estimated_start_at.is_some());
+    assert!(rpc_queue.estimated_end_at.is_some());
+    assert!(rpc_queue.estimated_end_by.is_some());
     hold.close().await.unwrap();
 }
 

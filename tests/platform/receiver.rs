@@ -89,8 +89,8 @@ impl Receiver {
     /// Returns the requests with this path, the oldest first.
     pub fn received(&self, path: &str) -> Vec<Received> {
         let requests = self.requests.lock().unwrap();
-        let of_path = requests.iter().filter(|request| request.path == path);
-        of_path.cloned().collect()
+        let path_requests = requests.iter().filter(|request| request.path == path);
+        path_requests.cloned().collect()
     }
 
     /// Waits for this many requests with a path, and returns them.

@@ -127,7 +127,7 @@ async fn assert_recovery(world: &World, name: &str) {
         metric(world, "assay_ratelimit_degraded").await == 0.0
     })
     .await;
-    let rung = metric(world, "assay_job_notifications_total").await;
+    let notified = metric(world, "assay_job_notifications_total").await;
     // Workers that have subscribed again do not depend on polling.
     let subscribers = format!("pubsub numsub {}.evals.channel", world.stack.database.name);
     wait_until("the subscriptions of all workers", async || {
@@ -138,7 +138,7 @@ async fn assert_recovery(world: &World, name: &str) {
     .await;
     submit_jobs(world, name, 5).await;
     assert!(
-        metric(world, "assay_job_notifications_total").await >= rung + 5.0,
+        metric(world, "assay_job_notifications_total").await >= notified + 5.0,
         "{name}"
     );
     assert_eq!(

@@ -835,14 +835,14 @@ async fn observe_everything(
             // Log lines of requests, jobs and suites. The others depend on the machine: a slow
             // Redis, names of queue workers, and statements with their durations but without their
             // values.
-            let of_calls = |line: &&str| {
+            let is_call = |line: &&str| {
                 ["\"job_id\"", "\"request_id\"", "suite:"]
                     .iter()
                     .any(|name| line.contains(name))
             };
             let lines = lines
                 .lines()
-                .filter(of_calls)
+                .filter(is_call)
                 .filter(|line| !line.contains("sqlx::query"));
             let mut lines: Vec<String> = lines.map(|line| normalized(world, line)).collect();
             lines.sort();

@@ -296,25 +296,25 @@ async fn retried_job_is_one_span_tree() {
     let lines = api
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_request: Vec<_> = lines
+    let request_lines: Vec<_> = lines
         .filter(|line| {
             line["message"] == "request" && line["request_id"] == queued.body["request_id"]
         })
         .collect();
     assert!(
-        matches!(of_request.as_slice(), [line] if line["trace_id"] == trace_id),
-        "{of_request:?}"
+        matches!(request_lines.as_slice(), [line] if line["trace_id"] == trace_id),
+        "{request_lines:?}"
     );
     let worker = std::fs::read_to_string(&world.stack.workers[0].log).unwrap();
     let lines = worker
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_job: Vec<_> = lines
+    let job_lines: Vec<_> = lines
         .filter(|line| line["message"] == "job" && line["job_id"] == job_id)
         .collect();
     assert!(
-        matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["result"] == "succeeded"),
-        "{of_job:?}"
+        matches!(job_lines.as_slice(), [line] if line["trace_id"] == trace_id && line["result"] == "succeeded"),
+        "{job_lines:?}"
     );
 
     // The tenant's trace document parses as OpenTelemetry's types, and a collector accepts it.

@@ -1138,7 +1138,7 @@ async fn uploads_are_listed_in_pages_by_status() {
     late.execute(&mut database).await.unwrap();
     let marked = sqlx::query(marked).bind(expired[1]);
     marked.execute(&mut database).await.unwrap();
-    let of_status = async |status: &str| {
+    let uploads_with_status = async |status: &str| {
         let of = |id: &String| {
             let path = format!("/v1/uploads/{id}");
             let key = key.clone();
@@ -1154,7 +1154,7 @@ async fn uploads_are_listed_in_pages_by_status() {
     };
     let mut found = 0;
     for status in ["pending", "ready", "failed", "expired"] {
-        let expected = of_status(status).await;
+        let expected = uploads_with_status(status).await;
         assert_eq!(
             listed(&key, &format!("&status={status}")).await,
             expected,

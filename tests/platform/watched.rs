@@ -177,9 +177,9 @@ fn assert_known(query: &str, place: &str, operations: &BTreeSet<String>) {
                 .iter()
                 .find(|(known, _)| *known == label)
                 .map(|(_, values)| *values);
-            let of_the_scrape = ["namespace", "instance", "job", "le"].contains(&label.as_str());
+            let is_scrape_label = ["namespace", "instance", "job", "le"].contains(&label.as_str());
             assert!(
-                values.is_some() || of_the_scrape,
+                values.is_some() || is_scrape_label,
                 "{place}: {name} has no label {label}: {query}"
             );
             for value in value

@@ -35,7 +35,7 @@ pub struct Seen {
     /// Requests retried because a connection broke.
     pub retried: usize,
     /// Responses of 503 with `Retry-After`, after which the client waited and sent its request again.
-    pub told_to_wait: usize,
+    pub rejected: usize,
     /// Submissions accepted with a status below 300.
     pub accepted: usize,
 }
@@ -58,10 +58,10 @@ impl fmt::Display for Seen {
         let ms = |share| self.quantile(share).as_secs_f64() * 1000.0;
         let count = self.times.len();
         let retried = self.retried;
-        let told_to_wait = self.told_to_wait;
+        let rejected = self.rejected;
         write!(
             f,
-            "{count} requests, p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms, {retried} retried, {told_to_wait} × 503 with Retry-After",
+            "{count} requests, p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms, {retried} retried, {rejected} × 503 with Retry-After",
             ms(0.5),
             ms(0.99),
             ms(1.0)
@@ -108,12 +108,12 @@ impl Load {
                 took,
                 failed,
                 retried,
-                told_to_wait,
+                rejected,
                 accepted,
             } = ended.map_err(Trouble::because("a request panicked"))?;
             seen.times.push(took);
             seen.retried += retried;
-            seen.told_to_wait += told_to_wait;
+            seen.rejected += rejected;
             seen.accepted += accepted;
             failed
                 .into_iter()
@@ -182,7 +182,7 @@ impl Load {
                 }
                 Ok(response) => match retry_after(&response) {
                     Some(pause) if Instant::now() + pause < deadline => {
-                        outcome.told_to_wait += 1;
+                        outcome.rejected += 1;
                         tokio::time::sleep(pause).await;
                         continue;
                     }
@@ -209,7 +209,7 @@ struct Outcome {
     took: Duration,
     failed: Option<String>,
     retried: usize,
-    told_to_wait: usize,
+    rejected: usize,
     accepted: usize,
 }
 

@@ -170,9 +170,9 @@ async fn test_new_entries(
         .filter(|at| is_new(&entries[*at]))
         .collect();
     for block in new.chunks(per_block) {
-        let of_block: Vec<BoardEntry> = block.iter().map(|at| entries[*at].clone()).collect();
+        let block_entries: Vec<BoardEntry> = block.iter().map(|at| entries[*at].clone()).collect();
         let mut scored: Vec<ScoredEntry> = Vec::with_capacity(block.len());
-        score_entries(context, claim, answers, of_block, |entry| {
+        score_entries(context, claim, answers, block_entries, |entry| {
             scored.push(entry);
         })
         .await?;

@@ -296,14 +296,14 @@ fn check_server(process: Process, settings: &DoctorSettings, server: &Server, ar
         "set autovacuum and track_counts to on: tables grow without bound",
     );
     let free = i64::from(server.connections_max) - server.connections;
-    let of_process = i64::from(settings.database_connections) + OTHER_CONNECTIONS;
+    let per_process = i64::from(settings.database_connections) + OTHER_CONNECTIONS;
     area.require(
         "max_connections",
-        free >= of_process,
+        free >= per_process,
         format!("{} of {} are free", free.max(0), server.connections_max),
         format!(
             "raise max_connections, or lower ASSAY_DATABASE_CONNECTIONS: a further process, as a rolling update starts it, opens up \
-             to {of_process}"
+             to {per_process}"
         ),
     );
     area.require(

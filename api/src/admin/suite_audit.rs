@@ -170,12 +170,12 @@ impl<'f> Audit<'f> {
         let ladder = self
             .ladder
             .filter(|_| self.protection().board != BoardMode::Off);
-        let of_entries = |ladder: Ladder, entries: u32| {
+        let bits_with_entries = |ladder: Ladder, entries: u32| {
             let bits = f64::from(ladder.levels + 1).log2() + 3.0 * f64::from(entries).log2();
             json!({"entries": entries, "bits_per_entry": rounded(bits, 1)})
         };
         ladder.map_or(Value::Null, |ladder| {
-            json!([10, 100, 1000].map(|entries| of_entries(ladder, entries)))
+            json!([10, 100, 1000].map(|entries| bits_with_entries(ladder, entries)))
         })
     }
 
@@ -193,7 +193,7 @@ impl<'f> Audit<'f> {
 
     /// Attacks a suite under its policy, with each cap that is tried.
     fn attacks(&self, suite: &Suite, known_after: Option<u32>) -> Value {
-        let of_cap = |submissions: u32| {
+        let report_with_cap = |submissions: u32| {
             let caps = Caps {
                 submissions,
                 organizations: 1,
@@ -217,7 +217,7 @@ impl<'f> Audit<'f> {
             "is_configured": policy == self.protection().policy,
             "ladder": suite.ladder().map(grid),
             "all_open_answers_known_after": known_after,
-            "attacks": self.tried().into_iter().map(of_cap).collect::<Vec<_>>(),
+            "attacks": self.tried().into_iter().map(report_with_cap).collect::<Vec<_>>(),
         })
     }
 

@@ -293,12 +293,18 @@ mod tests {
         let org_id = OrgId::random().unwrap();
         let job_id = JobId::random().unwrap();
         let upload_id = UploadId::random().unwrap();
-        let of_job = Some((job_id.to_string(), 0));
+        let job_object = Some((job_id.to_string(), 0));
         let part = assay_core::model::upload::part_key(&org_id, &upload_id, 12).unwrap();
         for (key, expected) in [
-            (Artifacts::predictions_key(&org_id, &job_id), of_job.clone()),
-            (Artifacts::scores_key(&org_id, &job_id, 3), of_job.clone()),
-            (format!("{org_id}/{job_id}.1.f64"), of_job),
+            (
+                Artifacts::predictions_key(&org_id, &job_id),
+                job_object.clone(),
+            ),
+            (
+                Artifacts::scores_key(&org_id, &job_id, 3),
+                job_object.clone(),
+            ),
+            (format!("{org_id}/{job_id}.1.f64"), job_object),
             (part, Some((upload_id.to_string(), 12))),
             (format!("{org_id}/{job_id}.predictions.json.bak"), None),
             (format!("{org_id}/{job_id}.x.scores"), None),

@@ -134,8 +134,8 @@ fn is_same_origin(headers: &HeaderMap, uri: &Uri, public_url: &str) -> bool {
     };
     let authority = uri.authority().map(http::uri::Authority::as_str);
     let host = authority.or_else(|| text(HOST.as_str()));
-    let of_origin = origin.split_once("://").map(|(_, authority)| authority);
-    origin == public_url || (of_origin.is_some() && of_origin == host)
+    let origin_authority = origin.split_once("://").map(|(_, authority)| authority);
+    origin == public_url || (origin_authority.is_some() && origin_authority == host)
 }
 
 fn is_urlencoded(headers: &HeaderMap) -> bool {

@@ -175,15 +175,15 @@ async fn admit_address(
     let mut verdict = None;
     for (prefix, multiple) in counting_prefixes(address) {
         let limit = limit.saturating_mul(multiple);
-        let of_prefix = app
+        let prefix_verdict = app
             .limits
             .rate
             .admit(&format!("{kind}.{prefix}"), limit)
             .await?;
-        if of_prefix.refused_for.is_some() {
-            return Ok(Some(of_prefix));
+        if prefix_verdict.refused_for.is_some() {
+            return Ok(Some(prefix_verdict));
         }
-        verdict = verdict.or(Some(of_prefix));
+        verdict = verdict.or(Some(prefix_verdict));
     }
     Ok(verdict)
 }

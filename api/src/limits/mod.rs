@@ -123,12 +123,12 @@ impl Limits {
             if verdict.refused_for.is_some() {
                 break;
             }
-            let of_prefix = self
+            let prefix_verdict = self
                 .fail_prefix(&prefix, self.failures_per_minute.saturating_mul(times))
                 .await;
-            if of_prefix.refused_for.is_some() {
+            if prefix_verdict.refused_for.is_some() {
                 verdict = Verdict {
-                    refused_for: of_prefix.refused_for,
+                    refused_for: prefix_verdict.refused_for,
                     allowance: Allowance {
                         remaining: 0,
                         ..verdict.allowance

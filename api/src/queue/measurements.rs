@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn speed_is_measured_over_jobs_of_all_sizes() {
-        let of_cost = |cost: i64| attempt(cost, 0.01 + cost as f64 / 50_000.0);
-        let mut attempts: Vec<_> = (0..90).map(|n| of_cost(1 << (n % 20))).collect();
+        let with_cost = |cost: i64| attempt(cost, 0.01 + cost as f64 / 50_000.0);
+        let mut attempts: Vec<_> = (0..90).map(|n| with_cost(1 << (n % 20))).collect();
         // Some attempts wait for a busy machine.
         attempts.extend((0..5).map(|n| attempt(1 << n, 60.0)));
         let speed = measure(&attempts).speed.unwrap();

@@ -435,14 +435,15 @@ mod tests {
             let new = (0..20_000).map(|n| job(small, 10_000 + n)).collect();
             let orgs = vec![org(1, 0, old), org(u32::MAX, 0, new)];
             let mut order = Order::new(orgs, SPEED, ChoiceCounts::default());
-            let (mut of_oldest, mut total) = (0.0, 0.0);
+            let (mut oldest_seconds, mut total) = (0.0, 0.0);
             for _ in 0..16_000 {
                 let (job, _) = order.take().unwrap();
                 let seconds = SPEED.seconds(1, job.cost);
                 total += seconds;
-                of_oldest += seconds * f64::from(u8::from(job.created_at.unix_micros() < 10_000));
+                oldest_seconds +=
+                    seconds * f64::from(u8::from(job.created_at.unix_micros() < 10_000));
             }
-            let share = of_oldest / total;
+            let share = oldest_seconds / total;
             assert!((0.1..0.13).contains(&share), "{large} {small}: {share}");
         }
     }

@@ -200,8 +200,8 @@ fn flooding_organization_at_most_doubles_the_wait_of_others() {
         let p95 = |first: Submitter| {
             let submitters: Vec<_> = std::iter::once(first).chain([other; 19]).collect();
             let (finished, _) = run(&submitters, slots, 70.0);
-            let of_others = finished.iter().filter(|job| job.org > 0);
-            let mut waits: Vec<f64> = of_others.map(|job| job.waited).collect();
+            let other_jobs = finished.iter().filter(|job| job.org > 0);
+            let mut waits: Vec<f64> = other_jobs.map(|job| job.waited).collect();
             waits.sort_by(f64::total_cmp);
             waits[waits.len() * 95 / 100]
         };
@@ -225,8 +225,8 @@ fn finished_cost_follows_the_weights() {
     });
     let (finished, _) = run(&submitters, 4, 200.0);
     let cost = |org| {
-        let of_org = finished.iter().filter(|job| job.org == org);
-        of_org.map(|job| job.cost).sum::<i64>() as f64
+        let org_jobs = finished.iter().filter(|job| job.org == org);
+        org_jobs.map(|job| job.cost).sum::<i64>() as f64
     };
     let unit = (cost(0) + cost(1) + cost(2)) / 7.0;
     let shares = [0, 1, 2].map(|org| cost(org) / unit);

@@ -196,8 +196,8 @@ impl Retries {
 }
 
 fn class_of(operation: &Operation, has_key: bool) -> Class {
-    let of_method = TABLE.methods.get(operation.method).copied();
-    let class = TABLE.operations.get(operation.id).copied().or(of_method);
+    let method_retry = TABLE.methods.get(operation.method).copied();
+    let class = TABLE.operations.get(operation.id).copied().or(method_retry);
     match class.unwrap_or(TABLE.class_without_key) {
         Class::Keyed if !has_key => TABLE.class_without_key,
         Class::Other if has_key => Class::Keyed,

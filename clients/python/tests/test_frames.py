@@ -318,7 +318,7 @@ def test_index_of_pandas_has_the_ids() -> None:
         ({"x": 1, "y": None, "z": pd.NA}, {"x": 1}),
     ],
 )
-def test_values_of_libraries_are_values_of_json(value: Any, expected: Any) -> None:
+def test_library_values_become_json_values(value: Any, expected: Any) -> None:
     assert natural([("a", value)]) == {"a": expected}
 
 

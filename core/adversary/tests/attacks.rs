@@ -101,16 +101,17 @@ fn sealed_items_are_known_by_chance() {
             strategies.sort_unstable();
             strategies.dedup();
             for strategy in strategies {
-                let of_strategy: Vec<Outcome> = outcomes(allowance)
+                let strategy_outcomes: Vec<Outcome> = outcomes(allowance)
                     .filter(|outcome| outcome.strategy == strategy)
                     .collect();
                 let mean = |share: fn(&Outcome) -> Option<f64>| {
-                    of_strategy.iter().filter_map(share).sum::<f64>() / of_strategy.len() as f64
+                    strategy_outcomes.iter().filter_map(share).sum::<f64>()
+                        / strategy_outcomes.len() as f64
                 };
                 let known = mean(|outcome| outcome.known_sealed);
                 let chance = mean(|outcome| outcome.chance_sealed);
-                let leeway =
-                    three_standard_errors(0.5, N / 2 * of_strategy.len()) + (chance - 0.5).abs();
+                let leeway = three_standard_errors(0.5, N / 2 * strategy_outcomes.len())
+                    + (chance - 0.5).abs();
                 assert!(
                     (known - 0.5).abs() <= leeway,
                     "{metric} {strategy}: {known}, chance {chance}"

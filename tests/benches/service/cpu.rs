@@ -15,12 +15,12 @@ pub type Parts = BTreeMap<&'static str, Vec<u32>>;
 pub fn used(parts: &Parts) -> BTreeMap<&'static str, Duration> {
     parts
         .iter()
-        .map(|(name, pids)| (*name, pids.iter().map(|pid| of_family(*pid)).sum()))
+        .map(|(name, pids)| (*name, pids.iter().map(|pid| family_time(*pid)).sum()))
         .collect()
 }
 
 /// Returns the CPU time that a process, its descendants, and the ended ones that they waited for.
-fn of_family(pid: u32) -> Duration {
+fn family_time(pid: u32) -> Duration {
     let children: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -32,7 +32,7 @@ fn of_family(pid: u32) -> Duration {
                 .collect::<Vec<u32>>()
         })
         .collect();
-    own(pid) + of_ended_children(pid) + children.into_iter().map(of_family).sum::<Duration>()
+    own(pid) + ended_children_time(pid) + children.into_iter().map(family_time).sum::<Duration>()
 }
 
 /// Returns a process's CPU time over all threads, with nanoseconds.
@@ -46,7 +46,7 @@ fn own(pid: u32) -> Duration {
 }
 
 /// Returns `cutime + cstime`, see proc_pid_stat(5).
-fn of_ended_children(pid: u32) -> Duration {
+fn ended_children_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may contain spaces. The fields after it start with the third.
     let ticks: u64 = stat

@@ -184,12 +184,12 @@ async fn copy(
         let found = changed.iter().find(|(name, _)| name == column);
         found.map_or_else(|| format!("e.{column}"), |(_, value)| (*value).to_owned())
     });
-    let of_example = match table {
+    let example_row = match table {
         "jobs" => "example e",
         _ => &format!("{table} e join example on example.id = e.job_id"),
     };
     let insert = format!(
-        "insert into {table} ({}) select {} from copies c, {of_example}",
+        "insert into {table} ({}) select {} from copies c, {example_row}",
         columns.join(", "),
         values.collect::<Vec<_>>().join(", ")
     );

@@ -213,8 +213,8 @@ fn assert_matches_json(plain: &Json, outputs: &[Output]) {
                 rest = behind;
             }
             None => {
-                let of_it = |output: &&Output| matches!(output, Output::Error(error) if error.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
-                let errors = rest.iter().take_while(of_it).count();
+                let is_own_error = |output: &&Output| matches!(output, Output::Error(error) if error.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
+                let errors = rest.iter().take_while(is_own_error).count();
                 assert!(
                     (1..=FIELD_ERRORS_MAX).contains(&errors),
                     "{errors} errors of {element:?}"

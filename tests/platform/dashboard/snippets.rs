@@ -102,11 +102,11 @@ async fn send_as_grpcurl(world: &World, folder: &Path, code: &str) -> String {
         )
     );
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
-    let of_request = pool
+    let request_type = pool
         .get_message_by_name("assay.v1.CreateEvalRequest")
         .unwrap();
     let mut json = serde_json::Deserializer::from_str(message);
-    let request = DynamicMessage::deserialize(of_request, &mut json).unwrap();
+    let request = DynamicMessage::deserialize(request_type, &mut json).unwrap();
     let request = v1::CreateEvalRequest::decode(&*request.encode_to_vec()).unwrap();
     let mut evals = EvalServiceClient::new(world.channel().await);
     let created = evals.create_eval(with_token(request, &world.org.key)).await;

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_folders_are_told_from_others() {
+    fn run_folders_are_recognized() {
         assert_eq!(owner_in(OsStr::new("assay-run-123-0badcafe")), Some(123));
         assert_eq!(owner_in(OsStr::new("assay-run-123")), None);
         assert_eq!(owner_in(OsStr::new("assay-run-x-y")), None);

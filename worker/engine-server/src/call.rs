@@ -220,7 +220,7 @@ fn read_generate(
     let missing = |name: &str| InvalidMessage::new(format!("The parameter `{name}` is missing."));
     let mode = [("beam", false), ("sample", true)];
     let is_sample = choice(parameters, ids::MODE, &mode)?.unwrap_or_default();
-    let of_all = GenerateOptions {
+    let full_options = GenerateOptions {
         n_events: integer(parameters, ids::N_EVENTS, N_EVENTS_MAX)?
             .ok_or_else(|| missing(ids::N_EVENTS))?,
         n_continuations: integer(parameters, ids::N_CONTINUATIONS, N_CONTINUATIONS_MAX)?
@@ -232,7 +232,7 @@ fn read_generate(
     if !is_sample {
         return Ok(Operation::Generate {
             sequence_ids,
-            parameters: vec![of_all; rows],
+            parameters: vec![full_options; rows],
         });
     }
     for sequence_id in required_column::<&str>(tensors, ids::SEQUENCE_IDS)? {
@@ -252,7 +252,7 @@ fn read_generate(
         match temperature.is_normal() && temperature > 0.0 {
             true => Ok(GenerateOptions {
                 mode: GenerateMode::Sample { temperature, seed },
-                ..of_all
+                ..full_options
             }),
             false => Err(InvalidMessage::new(format!(
                 "The tensor `{}` must have positive numbers only.",

@@ -157,15 +157,15 @@ impl Pool {
         }
         let half = shared.permits_max / 2;
         // A job's large call is admitted if no other job has permits.
-        let of_jobs = match priority {
+        let job_permits = match priority {
             Priority::Request => 0,
             Priority::Job => count.min(half),
         };
-        take(&shared.permits_of_jobs, of_jobs, half)?;
+        take(&shared.permits_of_jobs, job_permits, half)?;
         // Dropped if the other permits are not free.
         let mut permits = Permits {
             count: 0,
-            of_jobs,
+            job_permits,
             shared: Arc::clone(shared),
         };
         take(&shared.permits_used, count, shared.permits_max)?;
@@ -307,7 +307,7 @@ fn compute_rows(shared: &Shared) {
 /// A call's permits, returned on drop.
 pub struct Permits {
     count: usize,
-    of_jobs: usize,
+    job_permits: usize,
     shared: Arc<Shared>,
 }
 
@@ -323,7 +323,7 @@ impl Drop for Permits {
         let shared = &self.shared;
         shared
             .permits_of_jobs
-            .fetch_sub(self.of_jobs, Ordering::Relaxed);
+            .fetch_sub(self.job_permits, Ordering::Relaxed);
         shared.permits_used.fetch_sub(self.count, Ordering::Relaxed);
         shared.permits_used_gauge.decrement(self.count as f64);
     }

@@ -146,12 +146,12 @@ fn activated(value: f64, activation: &str) -> f64 {
 
 /// Returns each code's log-probability, by computing every softmax on its way.
 fn scores(parameters: &Parameters, state: &[f64], codes: &[Vec<usize>]) -> Vec<f64> {
-    let mut of_prefix: HashMap<&[usize], Vec<f64>> = HashMap::new();
+    let mut prefix_scores: HashMap<&[usize], Vec<f64>> = HashMap::new();
     let mut score = |prefix, code: usize| {
-        let of_codes = of_prefix
+        let code_scores = prefix_scores
             .entry(prefix)
             .or_insert_with(|| log_softmax(parameters, state, prefix));
-        of_codes[code]
+        code_scores[code]
     };
     let code_scores = codes.iter().map(|code| {
         let levels = (0..code.len()).map(|level| score(&code[..level], code[level]));

@@ -37,10 +37,10 @@ struct Point {
 impl History {
     /// Returns the job with the best score on the suite's present version.
     pub fn best<'a>(suite: &Suite, jobs: &'a [Job]) -> Option<&'a Job> {
-        let of_version = |job: &&Job| {
+        let is_in_version = |job: &&Job| {
             eval_result(job).is_some_and(|result| result.suite_version == suite.version)
         };
-        let scored = jobs.iter().filter(of_version);
+        let scored = jobs.iter().filter(is_in_version);
         scored
             .filter_map(|job| Some((Score::of(job)?.value, job)))
             .reduce(|best, other| {

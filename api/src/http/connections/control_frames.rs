@@ -70,9 +70,9 @@ impl ControlFrames {
         let mut frames = 0;
         while !bytes.is_empty() {
             let skipped = (self.preface + self.payload).min(bytes.len());
-            let of_preface = skipped.min(self.preface);
-            self.preface -= of_preface;
-            self.payload -= skipped - of_preface;
+            let preface_bytes = skipped.min(self.preface);
+            self.preface -= preface_bytes;
+            self.payload -= skipped - preface_bytes;
             bytes = &bytes[skipped..];
             let taken = (HEADER - self.arrived).min(bytes.len());
             let (part, rest) = bytes.split_at(taken);

@@ -267,12 +267,12 @@ fn read_block(
             }
             Place::Pair(..) => false,
         };
-        let of_others = places
+        let other_counts = places
             .iter()
             .zip(&right)
             .filter(|pair| differs(*pair))
             .count() as i64;
-        let n_differ = found.n_differ.map_or(0, |n| n as i64) - of_others;
+        let n_differ = found.n_differ.map_or(0, |n| n as i64) - other_counts;
         right[at] = (counts[one][0] + counts[other][0] - n_differ) / 2 > 0;
         if right[at] {
             alone[one] -= 1;

@@ -83,13 +83,13 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     let n = public.candidates.len();
     let clipped = |loss: f64| public.clip.map_or(loss, |clip| clip.apply(loss));
     let number = |at: usize| numbers.get(at).copied().unwrap_or(0.0);
-    let moment = |power: i32| -> f64 {
+    let power_mean = |power: i32| -> f64 {
         (0..n)
             .map(|at| public.frequencies[at] * number(at).powi(power))
             .sum()
     };
-    let mean = moment(1);
-    let square = moment(2);
+    let mean = power_mean(1);
+    let square = power_mean(2);
     let [right, wrong] = confidence(n);
     // The guess comes first, then all other candidates in their order.
     let rank = |guess: usize, answer: usize| {
@@ -117,12 +117,12 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
             Metric::LogLoss => -clipped(-(if hit == 1.0 { right } else { wrong }).ln()),
             Metric::Brier => {
                 let others = (n as f64 - 1.0) * wrong * wrong;
-                let of_right = if hit == 1.0 {
+                let right_score = if hit == 1.0 {
                     (1.0 - right).powi(2)
                 } else {
                     (1.0 - wrong).powi(2) + right * right - wrong * wrong
                 };
-                -(others + of_right) * if n <= 2 { 0.5 } else { 1.0 }
+                -(others + right_score) * if n <= 2 { 0.5 } else { 1.0 }
             }
             _ => hit,
         }
@@ -344,7 +344,7 @@ impl Filter {
             - mean * mean
     }
 
-    fn moments(&self, guesses: &[u8]) -> (f64, f64) {
+    fn mean_and_variance(&self, guesses: &[u8]) -> (f64, f64) {
         let of = |(item, guess): (usize, &u8)| {
             (self.expected(item, *guess), self.variance(item, *guess))
         };
@@ -385,7 +385,7 @@ impl Filter {
             (Draw::Reach(hits), Some(next)) => (hits, next),
         };
         let distance = |guesses: &[u8]| {
-            let (mean, variance) = self.moments(guesses);
+            let (mean, variance) = self.mean_and_variance(guesses);
             (next - mean) / variance.max(1e-12).sqrt()
         };
         if above(distance(&at(1.0)).min(distance(&at(0.5)))) * f64::from(left) < MIN_EXPECTED_HITS {
@@ -406,7 +406,7 @@ impl Filter {
     }
 
     fn learn(&mut self, guesses: &[u8], interval: Interval) {
-        let (mean, variance) = self.moments(guesses);
+        let (mean, variance) = self.mean_and_variance(guesses);
         let [first, second] = derivatives(interval, mean, variance.max(1e-9).sqrt());
         for (item, guess) in guesses.iter().enumerate() {
             let expected = self.expected(item, *guess);

@@ -40,10 +40,13 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     let mut joint = Joint::new((0..others * n).map(share).collect());
     if public.n == public.n_open {
         for candidate in 0..others {
-            let of_candidate: Vec<f64> = (0..others * n)
+            let candidate_weights: Vec<f64> = (0..others * n)
                 .map(|unknown| f64::from(u8::from(unknown / n == candidate)))
                 .collect();
-            joint.observe_sum(&of_candidate, public.frequencies[1 + candidate] * n as f64);
+            joint.observe_sum(
+                &candidate_weights,
+                public.frequencies[1 + candidate] * n as f64,
+            );
         }
     }
     let mut n_measured = 0;

@@ -58,12 +58,12 @@ pub fn right_guesses(public: &Public, disclosed: &Disclosed) -> Option<(f64, f64
     let is = |figure: f64, shown: f64| (figure - shown).abs() <= unit * 0.500_001;
     let fits = |count: usize| {
         let share = count as f64 / n;
-        let of_means = means.iter().all(|(name, right, wrong)| {
+        let fits_means = means.iter().all(|(name, right, wrong)| {
             disclosed
                 .figure(public, name)
                 .is_none_or(|shown| is(share * right + (1.0 - share) * wrong, shown))
         });
-        let of_estimate = match (public.metric, disclosed.figures.estimate) {
+        let fits_estimate = match (public.metric, disclosed.figures.estimate) {
             (Metric::Accuracy | Metric::ExactMatch, Some(shown)) => wilson(share, public.n_open)
                 .is_none_or(|of_share| {
                     let [low, high] = of_share.ci95;
@@ -73,7 +73,7 @@ pub fn right_guesses(public: &Public, disclosed: &Disclosed) -> Option<(f64, f64
                 }),
             _ => true,
         };
-        of_means && of_estimate
+        fits_means && fits_estimate
     };
     let low = (0..=public.n_open).find(|count| fits(*count))?;
     let high = (low..=public.n_open)

@@ -27,13 +27,13 @@ impl Detecting {
         let odd_subsets = |set: usize| {
             (1..=set).filter(move |subset| subset & set == *subset && subset.count_ones() % 2 == 1)
         };
-        let of_set = |set: usize| {
+        let subset_row = |set: usize| {
             (0..set.count_ones() as usize)
                 .map(move |at| (set, at, odd_subsets(set).take(1 << at).collect()))
         };
         Self {
             rows,
-            columns: (1..=rows).flat_map(of_set).collect(),
+            columns: (1..=rows).flat_map(subset_row).collect(),
         }
     }
 

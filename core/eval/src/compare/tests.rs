@@ -26,10 +26,13 @@ fn compare(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
             .for_each(|values| aggregate.add(&stored(values.to_vec())));
         aggregate.contribution()
     };
-    let of_a = contribution(a);
-    let of_b = contribution(b);
+    let contribution_a = contribution(a);
+    let contribution_b = contribution(b);
     for (a, b) in a.chunks(7).zip(b.chunks(7)) {
-        pairs.add((&stored(a.to_vec()), &of_a), (&stored(b.to_vec()), &of_b));
+        pairs.add(
+            (&stored(a.to_vec()), &contribution_a),
+            (&stored(b.to_vec()), &contribution_b),
+        );
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     pairs.finish(mean(a) - mean(b), 0.01, true)

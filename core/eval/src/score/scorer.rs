@@ -224,15 +224,15 @@ impl<'t> Scorer<'t> {
             unmatched,
             ..
         } = self;
-        let of_both = |of: fn(&ItemSet<'t>) -> usize| of(&open) + sealed.as_ref().map_or(0, of);
-        let n_missing = of_both(ItemSet::n_missing);
+        let sum_both = |of: fn(&ItemSet<'t>) -> usize| of(&open) + sealed.as_ref().map_or(0, of);
+        let n_missing = sum_both(ItemSet::n_missing);
         if metric.needs_all_predictions() && n_missing > 0 {
             return Err(Failure::InvalidPredictions(format!(
                 "{metric} needs a prediction for each item of the suite: {n_missing} are missing"
             )));
         }
         let n_unmatched = unmatched.len() as i64;
-        let n_submitted = of_both(|set| set.n_matched) as i64 + n_unmatched;
+        let n_submitted = sum_both(|set| set.n_matched) as i64 + n_unmatched;
         let n = open.table.len() as i64;
         let n_missing = open.n_missing() as i64;
         let (figures, items) = open.finish()?;

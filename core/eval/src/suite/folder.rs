@@ -373,7 +373,7 @@ mod tests {
             one
         );
         // The metric must be defined for the open and for the sealed items.
-        let of_one_label = |at: usize| {
+        let with_one_label = |at: usize| {
             format!(
                 "\"{}\"",
                 if one.contains(&format!("i{at}")) {
@@ -383,7 +383,7 @@ mod tests {
                 }
             )
         };
-        let error = sealed(&head("auc", "s"), &up, &of_one_label).unwrap_err();
+        let error = sealed(&head("auc", "s"), &up, &with_one_label).unwrap_err();
         assert!(
             error.contains("of the sealed items alone: auc is for two labels")
                 && error.contains("try another seal_seed"),

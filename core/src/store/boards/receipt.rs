@@ -336,9 +336,9 @@ pub async fn opened_extent(
     from: i32,
 ) -> Result<PageExtent> {
     let SuiteVersion { suite_id, version } = suite;
-    let of_answers = file == OpenedFile::Answers;
+    let is_answers = file == OpenedFile::Answers;
     let max = (OPENED_BLOCK_LINES, OPENED_BLOCK_BYTES);
-    page_extent(db, of_answers, suite_id, version, from, max).await
+    page_extent(db, is_answers, suite_id, version, from, max).await
 }
 
 /// Returns `count` lines from an opened file, each with its line feed, from the given ordinal on, and

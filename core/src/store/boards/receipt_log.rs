@@ -424,7 +424,7 @@ pub async fn statements_from(db: &mut PgConnection, from: i64) -> Result<Vec<Log
             jws: compact(&row.kid, &row.payload, &row.signature),
         })
         .collect();
-    let of_keys = sqlx::query_as!(
+    let key_statements = sqlx::query_as!(
         LoggedStatement,
         r#"
         select
@@ -443,7 +443,7 @@ pub async fn statements_from(db: &mut PgConnection, from: i64) -> Result<Vec<Log
     )
     .fetch_all(&mut *db)
     .await?;
-    statements.extend(of_keys);
+    statements.extend(key_statements);
     Ok(statements)
 }
 

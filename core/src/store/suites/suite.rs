@@ -320,7 +320,7 @@ pub async fn items_extent(
 /// Does the same for a version's items, or for its opened answers. `max` has the number and the bytes.
 pub(in crate::store) async fn page_extent(
     db: impl PgExecutor<'_>,
-    of_answers: bool,
+    is_answers: bool,
     suite_id: &SuiteId,
     version: &str,
     from: i32,
@@ -334,7 +334,7 @@ pub(in crate::store) async fn page_extent(
             bytes as "bytes!"
         from page_extent($1, $2, $3, $4, $5, $6)
         "#,
-        of_answers,
+        is_answers,
         suite_id.as_str(),
         version,
         from,

@@ -151,22 +151,22 @@ async fn permits_are_counted_in_sequences() {
 async fn jobs_use_half_of_the_permits() {
     let pool = Pool::start(1).unwrap();
     let max = pool.permits_max();
-    let of_job = |rows| pool.permits(rows, 0, Priority::Job);
-    let first = of_job(max / 2 - 1).unwrap();
-    let last = of_job(1).unwrap();
-    assert_eq!(of_job(1).err(), Some(NotAdmitted::Saturated));
+    let job_permits = |rows| pool.permits(rows, 0, Priority::Job);
+    let first = job_permits(max / 2 - 1).unwrap();
+    let last = job_permits(1).unwrap();
+    assert_eq!(job_permits(1).err(), Some(NotAdmitted::Saturated));
     assert_eq!(pool.check(Priority::Job), Err(NotAdmitted::Saturated));
     assert_eq!(pool.check(Priority::Request), Ok(()));
     let request = pool.permits(max / 2, 0, Priority::Request).unwrap();
     drop((first, last));
     assert_eq!(pool.check(Priority::Job), Ok(()));
     // More permits than jobs have in all: the call has them alone.
-    assert_eq!(of_job(max / 2 + 1).err(), Some(NotAdmitted::Saturated));
+    assert_eq!(job_permits(max / 2 + 1).err(), Some(NotAdmitted::Saturated));
     drop(request);
-    let large = of_job(max / 2 + 1).unwrap();
-    assert_eq!(of_job(1).err(), Some(NotAdmitted::Saturated));
+    let large = job_permits(max / 2 + 1).unwrap();
+    assert_eq!(job_permits(1).err(), Some(NotAdmitted::Saturated));
     drop(large);
-    assert_eq!(of_job(max).unwrap().count(), max);
+    assert_eq!(job_permits(max).unwrap().count(), max);
     assert_eq!(pool.shared.permits_of_jobs.load(Ordering::Relaxed), 0);
 }
 
