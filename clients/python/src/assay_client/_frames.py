@@ -201,14 +201,14 @@ def _table_of(source: Any) -> _Table | None:
         source = source.collect()  # a lazy frame of polars
     if hasattr(source, "write_ndjson"):
 
-        def of_polars(column: int, start: int, end: int) -> Any:
+        def from_polars(column: int, start: int, end: int) -> Any:
             return source.to_series(column).slice(start, end - start).to_list()
 
-        return _Table(list(source.columns), len(source), of_polars)
+        return _Table(list(source.columns), len(source), from_polars)
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         index = source.index
 
-        def of_pandas(column: int, start: int, end: int) -> Any:
+        def from_pandas(column: int, start: int, end: int) -> Any:
             return source.iloc[start:end, column].tolist()
 
         def ids(start: int, end: int) -> Any:
@@ -216,16 +216,16 @@ def _table_of(source: Any) -> _Table | None:
 
         names = [str(name) for name in source.columns]
         is_set = kind_of(index) != "RangeIndex"
-        return _Table(names, len(source), of_pandas, ids if is_set else None)
+        return _Table(names, len(source), from_pandas, ids if is_set else None)
     if hasattr(source, "to_pydict") and hasattr(source, "schema"):
         # Maps are lists of pairs in Python.
         maps = [str(field.type).startswith("map<") for field in source.schema]
 
-        def of_arrow(column: int, start: int, end: int) -> list[Any]:
+        def from_arrow(column: int, start: int, end: int) -> list[Any]:
             found = source.column(column).slice(start, end - start).to_pylist()
             return [_map_of(pairs) for pairs in found] if maps[column] else found
 
-        return _Table([str(name) for name in source.schema.names], source.num_rows, of_arrow)
+        return _Table([str(name) for name in source.schema.names], source.num_rows, from_arrow)
     return None
 
 
@@ -294,10 +294,10 @@ def _matrix(values: Any) -> _Table:
         return table
     rows = _ordered("rankings", values)
 
-    def of_rows(_: int, start: int, end: int) -> list[Any]:
+    def from_rows(_: int, start: int, end: int) -> list[Any]:
         return _listed(rows, start, end)
 
-    return _Table(None, len(rows), of_rows)
+    return _Table(None, len(rows), from_rows)
 
 
 def _aligned(ids: Any, table: _Table, labels: list[str] | None) -> Iterator[Pair]:
