@@ -129,7 +129,9 @@ async fn every_audited_operation_writes_its_entries_unless_refused() {
             send(&world.owner(), unknown).await.expect_status(404);
         }
         assert_eq!(log(&observer).await.len(), before, "{line_of_route}");
-        let done = send(&world.owner(), &id).await.expect_status(route.status());
+        let done = send(&world.owner(), &id)
+            .await
+            .expect_status(route.status());
         let entries = added_since(&observer, before).await;
         assert_eq!(types(&entries), *expected, "{line_of_route}");
         for entry in entries {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
 use crate::harness::{
-    Expect, World, error_code, one_prediction, org, pause, shared_world, string, wait_until, with_setting,
-    world_with,
+    Expect, World, error_code, one_prediction, org, pause, shared_world, string, wait_until,
+    with_setting, world_with,
 };
 use crate::uploads::{open, put};
 

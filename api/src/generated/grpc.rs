@@ -568,7 +568,7 @@ impl v1::receipt_service_server::ReceiptService for Service {
                     let fields = inputs::GetJobReceipt { figures };
                     Ok(v1::GetJobReceiptResponse {
                         receipt: Some(
-                            ops::receipts::of_job(&app, &proof, &job_id, fields)
+                            ops::receipts::for_job(&app, &proof, &job_id, fields)
                                 .await?
                                 .into(),
                         ),

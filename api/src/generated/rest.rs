@@ -1663,7 +1663,7 @@ async fn get_job_receipt(
     let mut query = Query::read(&uri);
     let input = inputs::GetJobReceipt::read(&mut query);
     query.finish()?;
-    Ok(Json(ops::receipts::of_job(&app, &proof, &job_id, input).await?).into_response())
+    Ok(Json(ops::receipts::for_job(&app, &proof, &job_id, input).await?).into_response())
 }
 
 // proto/assay/v1/receipts.proto:35

@@ -185,8 +185,8 @@ impl Parts {
     }
 
     fn n_sent(&self, sequence: usize, continuation: usize) -> usize {
-        let of_sequence = self.n_sent.get(sequence);
-        let n_sent = of_sequence.and_then(|of_sequence| of_sequence.get(continuation));
+        let counts = self.n_sent.get(sequence);
+        let n_sent = counts.and_then(|counts| counts.get(continuation));
         n_sent.copied().unwrap_or(0)
     }
 

@@ -37,7 +37,8 @@ pub async fn create(app: &App, owner: &Owner, input: inputs::CreateInvite) -> Re
     let inputs::CreateInvite { email, role } = input;
     let mut errors = Errors::default();
     let email = errors.take(validation::email("email", &email));
-    let role: Option<Role> = errors.take(role.map(|role| validation::one_of("role", &role))
+    let role: Option<Role> = errors.take(
+        role.map(|role| validation::one_of("role", &role))
             .transpose(),
     );
     errors.finish()?;

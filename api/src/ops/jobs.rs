@@ -63,7 +63,11 @@ impl inputs::ListJobs {
 
 /// Returns the job that a request submitted, if it is one of the newest jobs of the
 /// organization.
-pub async fn find_by_request(app: &App, caller: &JobReader, request_id: &str) -> Result<Option<JobId>> {
+pub async fn find_by_request(
+    app: &App,
+    caller: &JobReader,
+    request_id: &str,
+) -> Result<Option<JobId>> {
     let _permit = app
         .concurrency
         .job_lists
@@ -93,7 +97,8 @@ pub async fn list(
         before,
     } = input;
     let mut errors = Errors::default();
-    let r#type = errors.take(        r#type
+    let r#type = errors.take(
+        r#type
             .map(|text| validation::one_of("type", &text))
             .transpose(),
     );

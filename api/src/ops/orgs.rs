@@ -61,9 +61,9 @@ pub async fn update(
 ) -> Result<Org> {
     let (name, data_use) = (input.name.as_deref(), input.data_use.as_deref());
     let mut errors = Errors::default();
-    let new_name = errors.take(name.map(|name| name_without_link("name", name)).transpose(),
-    );
-    let new_use: Option<DataUse> = errors.take(        data_use
+    let new_name = errors.take(name.map(|name| name_without_link("name", name)).transpose());
+    let new_use: Option<DataUse> = errors.take(
+        data_use
             .map(|text| validation::one_of("data_use", text))
             .transpose(),
     );

@@ -42,7 +42,7 @@ fn receipt_not_found() -> Error {
 }
 
 /// Returns the receipt of a job. Waits up to `SIGNATURE_TIMEOUT` for its signature.
-pub async fn of_job(
+pub async fn for_job(
     app: &App,
     caller: &JobReader,
     job_id: &str,

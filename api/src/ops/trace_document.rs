@@ -53,7 +53,7 @@ pub fn build(job: &Job, row: &TraceRow, attempts: &[AttemptRow]) -> TraceDocumen
         text("assay.request.id", &job.request_id),
     ];
     let versions = &job.versions;
-    let of_job = [
+    let job_versions = [
         (
             "assay.suite.id",
             versions.suite_id.as_ref().map(SuiteId::as_str),
@@ -63,7 +63,7 @@ pub fn build(job: &Job, row: &TraceRow, attempts: &[AttemptRow]) -> TraceDocumen
         ("assay.model.version", versions.model_version.as_deref()),
     ];
     attributes.extend(
-        of_job
+        job_versions
             .into_iter()
             .filter_map(|(key, value)| Some(text(key, value?))),
     );

@@ -622,7 +622,7 @@ mod tests {
         let read = |seed| Tables::read(&folder, Metric::Accuracy, None, policy, seed);
         let without = read(None).err().unwrap();
         assert!(without.contains("no seed"), "{without}");
-        let with = read(Some(SealSeed::of_text("s"))).unwrap();
+        let with = read(Some(SealSeed::from_text("s"))).unwrap();
         assert!(with.sealed.is_some());
         std::fs::remove_dir_all(folder).unwrap();
     }

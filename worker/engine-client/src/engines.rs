@@ -1,33 +1,4 @@
-<<<<<<< HEAD:worker/engine-client/src/engines.rs
 //! The client of all engines.
-=======
-//! The engines' client, which run models behind the Open Inference Protocol.
-//!
-//! It encodes sequences as tensors, calls an engine within a deadline, and checks that each
-//! sequence got its own, well-formed result. Each engine has permits and a circuit breaker, so a
-//! failing engine affects neither other engines nor other requests. Histories are never logged.
-
-pub mod address;
-mod batches;
-mod breaker;
-mod by_prediction;
-mod calls;
-mod checks;
-mod code_calls;
-mod codes;
-mod early;
-mod failure;
-mod id_results;
-mod ids;
-mod item_tables;
-mod logits;
-mod metadata;
-mod permits;
-mod recovery;
-mod replicas;
-#[cfg(test)]
-mod tests;
->>>>>>> 49d7f8a6 (Write compounds in comments of the runtime):core/src/runtime/engine/mod.rs
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,13 +7,7 @@ use assay_inference::ids;
 use assay_inference::tensors::InvalidMessage;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
-<<<<<<< HEAD:worker/engine-client/src/failure.rs
 /// Maximum length of an engine's text in a cause, in characters.
-=======
-use crate::model::error::Error;
-
-/// An engine text's maximum length in a cause, in characters.
->>>>>>> 49d7f8a6 (Write compounds in comments of the runtime):core/src/runtime/engine/failure.rs
 const TEXT_MAX: usize = 500;
 
 /// A call's effect on its engine's circuit breaker.

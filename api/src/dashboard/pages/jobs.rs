@@ -308,7 +308,7 @@ pub async fn receipt_json(
 ) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let receipt =
-        receipts::of_job(&app, &reader, &job_id, inputs::GetJobReceipt::default()).await?;
+        receipts::for_job(&app, &reader, &job_id, inputs::GetJobReceipt::default()).await?;
     let response = Json(receipt).into_response();
     Ok(download(&format!("{job_id}-receipt.json"), response))
 }

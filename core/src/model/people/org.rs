@@ -131,7 +131,7 @@ macro_rules! plan_limits {
             $(#[doc = $shown_doc] pub $shown: i64,)*
         }
 
-        /// The limits of plans, in the order of the options of `plan set`.
+        /// The plan limits, in the order in which `plan set` has options.
         pub const PLAN_LIMITS: &[PlanLimit] = &[
             $(PlanLimit {
                 column: stringify!($name), default: $default, min: $min, max: $max, help: $help,
@@ -160,7 +160,7 @@ macro_rules! plan_limits {
         impl Plan {
             /// Returns a plan whose limits are all the same.
             #[cfg(test)]
-            pub(crate) fn of_equal_limits(limit: u16) -> Self {
+            pub(crate) fn with_equal_limits(limit: u16) -> Self {
                 Self { $($name: limit.into(),)* $($shown: limit.into(),)* }
             }
         }

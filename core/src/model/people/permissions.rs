@@ -515,7 +515,7 @@ mod tests {
                 role,
                 created_at: Timestamp::now(),
             },
-            plan: Plan::of_equal_limits(60),
+            plan: Plan::with_equal_limits(60),
             unaccepted_terms: None,
             is_suspended: false,
         });

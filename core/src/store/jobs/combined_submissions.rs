@@ -230,7 +230,7 @@ mod tests {
             suite_commitment: String::new(),
             is_retired: false,
         };
-        let plan = Plan::of_equal_limits(1);
+        let plan = Plan::with_equal_limits(1);
         NewJob {
             id: JobId::random().unwrap(),
             org_id: org_id.clone(),
