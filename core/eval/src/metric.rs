@@ -49,7 +49,7 @@ pub enum Metric {
     Map(K),
     /// The share of items whose label is, byte for byte, a right answer.
     ExactMatch,
-    /// The mean of the F1 scores of the classes.
+    /// The mean F1 score over the classes.
     F1Macro,
     /// The F1 score over all classes together.
     F1Micro,

@@ -155,7 +155,7 @@ pub struct SuitePublication {
     pub n_items: i64,
     /// The disclosure policy.
     pub release: String,
-    /// The bounds of the loss of one item.
+    /// The bounds of one item's loss.
     pub clip: Option<[f64; 2]>,
     /// The time at which the suite and its board close.
     pub closes_at: Option<String>,

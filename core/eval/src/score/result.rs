@@ -35,7 +35,7 @@ pub struct Figures {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// The figures of the sealed items of a suite.
+/// The figures of a suite's sealed items.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sealed {
     /// Sealed item count.

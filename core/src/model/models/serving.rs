@@ -610,7 +610,7 @@ impl Refusal {
     }
 }
 
-/// The schema of the id of an item.
+/// The schema of an item id.
 struct ItemId;
 
 impl PartialSchema for ItemId {

@@ -35,7 +35,7 @@ pub struct Invite {
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Maximum number of open invites of an organization.
+/// The most open invites that an organization has.
 pub const OPEN_MAX: i64 = 200;
 
 /// One page of invites, the newest first.

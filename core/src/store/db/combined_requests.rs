@@ -53,7 +53,7 @@ pub trait Schedule<Q, A> {
     }
 }
 
-/// The sender of one kind of requests.
+/// Sends one kind of requests.
 pub struct CombinedRequests<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 
 /// The receiver of requests, for the task that executes them.

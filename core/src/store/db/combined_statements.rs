@@ -20,7 +20,7 @@ use crate::model::error::Result;
 /// unavailable: lookups that wait for it would only accumulate.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
-/// Lookups of one kind of rows by key.
+/// Lookups by key, for one kind of rows.
 pub type CombinedLookups<K, V> = CombinedRequests<K, Option<V>>;
 
 /// One statement at a time, for all requests that wait.

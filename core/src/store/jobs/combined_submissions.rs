@@ -23,7 +23,7 @@ use crate::store::db::is_connection_error;
 /// The most jobs that one transaction stores.
 const JOBS_MAX: usize = 64;
 
-/// The largest number of submissions of one organization that wait.
+/// The most submissions of one organization that wait.
 const WAITING_MAX: usize = 1000;
 
 /// A submission whose request waits for the result.
@@ -150,7 +150,7 @@ impl Queues {
         taken
     }
 
-    /// Takes the submissions of the next transaction of an organization that has its own. Forgets
+    /// Takes the next transaction's submissions for an organization that has its own. Forgets
     /// organizations without submissions.
     fn take_own(&mut self) -> Option<(Transaction, Vec<Waiting>)> {
         let must_be_alone = |job: &NewJob| job.needs_own_transaction().unwrap_or(true);

@@ -29,7 +29,7 @@ pub struct NewSuite<'a> {
     pub max_submissions: Option<i32>,
     /// The condition under which organizations may submit.
     pub access: SuiteAccess,
-    /// The bounds of the loss of one item.
+    /// The bounds of one item's loss.
     pub clip: Option<Clip>,
     /// The grid, if the disclosure policy is a ladder.
     pub ladder: Option<Ladder>,

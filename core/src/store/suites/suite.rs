@@ -40,7 +40,7 @@ pub struct SuiteRow {
     pub max_submissions: Option<i32>,
     /// The condition under which organizations may submit.
     pub access: SuiteAccess,
-    /// The bounds of the loss of one item.
+    /// The bounds of one item's loss.
     pub clip: Option<Vec<f64>>,
     /// A ladder's grid: its start, step and level count.
     pub ladder_start: Option<f64>,
