@@ -45,6 +45,8 @@ struct Module {
     file: String,
     /// Names that this module imports or re-exports, with their paths.
     names: BTreeMap<String, Segments>,
+    /// The modules all of whose names this module re-exports.
+    globs: Vec<Segments>,
     /// Paths in the file, except those in its tests.
     paths: Vec<Segments>,
 }
@@ -116,7 +118,9 @@ impl<'ast> Visit<'ast> for Paths<'_> {
         expand(&item.tree, &[], &mut found);
         for (name, path) in found {
             self.module.paths.push(path.clone());
-            if self.depth == 0 {
+            if self.depth == 0 && name == "*" {
+                self.module.globs.push(path);
+            } else if self.depth == 0 {
                 self.module.names.insert(name, path);
             }
         }
@@ -176,7 +180,31 @@ impl Modules {
                 modules.insert(segments, module);
             }
         }
-        Self(modules)
+        let mut modules = Self(modules);
+        modules.expand_globs();
+        modules
+    }
+
+    /// Adds the names that modules re-export from all modules in a folder, as in `pub use jobs::*`.
+    fn expand_globs(&mut self) {
+        let mut names = Vec::new();
+        for (from, module) in &self.0 {
+            for glob in &module.globs {
+                let Some(folder) = self.absolute(from, glob) else {
+                    continue;
+                };
+                let is_inside =
+                    |path: &&Segments| path.len() == folder.len() + 1 && path.starts_with(&folder);
+                for path in self.0.keys().filter(is_inside) {
+                    names.push((from.clone(), path.clone()));
+                }
+            }
+        }
+        for (from, path) in names {
+            if let (Some(module), Some(name)) = (self.0.get_mut(&from), path.last().cloned()) {
+                module.names.entry(name).or_insert(path);
+            }
+        }
     }
 
     /// Resolves a path in a module to an absolute path. Returns `None` if it leads outside the

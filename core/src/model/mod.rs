@@ -18,16 +18,10 @@ pub use base::{
     cursor, date, error, error_details, health, ids, metadata, openapi_schema, public_name, random,
     scope, secret, span_context, timestamp, validation,
 };
-pub use boards::{board, receipt};
-pub use events::{audit, event, webhook, webhook_secret, webhook_target};
-pub use jobs::{comparison, eval, job, prediction, queue, usage};
-pub use models::{
-    catalog, engine_address, package, published_model, sequence, sequence_list, served_model,
-    serving, serving_options,
-};
-pub use people::{
-    auth, device, email_domain, identity, invite, key, mail_preferences, member, org, permissions,
-    session, terms,
-};
-pub use suites::{item_sequence, suite, suite_items};
-pub use uploads::upload;
+pub use boards::*;
+pub use events::*;
+pub use jobs::*;
+pub use models::*;
+pub use people::*;
+pub use suites::*;
+pub use uploads::*;

@@ -24,26 +24,19 @@ mod uploads;
 pub mod usage;
 mod webhooks;
 
-pub use boards::{board, board_computation, receipt, receipt_log};
+pub use boards::*;
 pub use db::{
     Connection, PgConnection, PgPool, PoolProfile, Postgres, PrimaryPool, RESPONSE_TIMEOUT,
     TaskConnections, Transaction, acquire_within, combined_requests, combined_statements, connect,
     disconnect, doctor, is_deadlock, lock_name, notifications, now, pool, pool_with_task, presence,
     unique_violation, within_response_timeout,
 };
-pub use jobs::{
-    allowance, allowance_holders, combined_submissions, dependent_evals, item_scores, job,
-    job_notifications, leases, new_job, queue, queue_depth, queue_snapshot, submission, trace,
-    work,
-};
-pub use models::{catalog, serving};
+pub use jobs::*;
+pub use models::*;
 pub use operator::migrations;
-pub use people::{
-    auth, credential, device, email_domain, identity, invite, key, mail_preferences, org, session,
-    terms,
-};
-pub use records::{audit, event, member};
-pub use suites::{commitment, publish, suite};
-pub use uploads::{cleanup, reconcile, storage, upload};
+pub use people::*;
+pub use records::*;
+pub use suites::*;
+pub use uploads::*;
 pub use usage::plan;
-pub use webhooks::{delivery, webhook};
+pub use webhooks::*;
