@@ -166,10 +166,10 @@ message Plain {
   option (assay.v1.message) = { resource: "a::Plain" flatten: "part" };
 }
 message Whole {
-  option (assay.v1.message) = { resource: "a::Whole" flatten: "field" };
+  option (assay.v1.message) = { resource: "a::Whole" flatten: "piece" };
 }
-message Field {
-  option (assay.v1.message).resource = "a::Field";
+message Piece {
+  option (assay.v1.message).resource = "a::Piece";
   string id = 1;
 }
 message Twice {
@@ -188,7 +188,7 @@ proto/assay/v1/things.proto:18:5: Kinds.right: a oneof has no conversion
 proto/assay/v1/things.proto:20:3: Kinds.parts: a map of messages has no conversion
 proto/assay/v1/things.proto:21:3: Inner: a message inside another one cannot have a resource
 proto/assay/v1/things.proto:26:1: Plain: flatten `part`: Part has no resource
-proto/assay/v1/things.proto:29:1: Whole: flatten `field`: Field.id is missing
+proto/assay/v1/things.proto:29:1: Whole: flatten `piece`: Piece.id is missing
 proto/assay/v1/things.proto:36:1: Twice: flatten `whole`: Whole itself has the option"
     );
 }
@@ -200,5 +200,50 @@ fn unknown_option_is_reported_with_its_position() {
     assert!(
         errors.starts_with("proto/assay/v1/things.proto:7:"),
         "{errors}"
+    );
+}
+
+#[test]
+fn wrong_declarations_are_reported_together() {
+    let errors = conversions(
+        r#"
+// The things.
+service ThingService {
+  option (assay.v1.service).tag = "things";
+  // Not declared.
+  rpc ListThings(Request) returns (Response);
+  // Without a caller, and without an audit entry.
+  rpc CreateThing(Request) returns (Response) {
+    option (assay.v1.operation) = { post: "/v1/things" call: "things::create" success_when: "The thing." };
+  }
+  // With a parameter that is no field.
+  rpc GetThing(Request) returns (Response) {
+    option (assay.v1.operation) = {
+      get: "/v1/things/{thing_id}" call: "things::get" success_when: "The thing." caller: { key: true }
+    };
+  }
+  // With a caller for whom there is no proof.
+  rpc FindThing(Request) returns (Response) {
+    option (assay.v1.operation) = {
+      get: "/v1/thing" call: "things::find" success_when: "The thing." caller: { key: true session: SESSION_OWNER }
+    };
+  }
+  rpc PingThing(Request) returns (Response) {
+    option (assay.v1.operation) = { get: "/v1/ping" call: "things::ping" success_when: "It." caller: { key: true } };
+  }
+}
+message Request {}
+message Response {}
+"#,
+    );
+    assert_eq!(
+        errors.unwrap_err(),
+        "\
+proto/assay/v1/things.proto:11:3: ListThings: is not declared: give the option (assay.v1.operation)
+proto/assay/v1/things.proto:13:3: CreateThing: has no caller
+proto/assay/v1/things.proto:13:3: CreateThing: needs exactly one of audit and audit_exempt
+proto/assay/v1/things.proto:17:3: GetThing: path parameter {thing_id} is not a field of Request
+proto/assay/v1/things.proto:23:3: FindThing: no proof stands for this caller
+proto/assay/v1/things.proto:28:3: PingThing: has no comment"
     );
 }
