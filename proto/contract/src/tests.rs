@@ -225,7 +225,7 @@ service ThingService {
   // With a caller for whom there is no proof.
   rpc FindThing(Request) returns (Response) {
     option (assay.v1.operation) = {
-      get: "/v1/thing" call: "things::find" success_when: "The thing." caller: { key: true session: SESSION_OWNER }
+      get: "/v1/thing" call: "things::find" success_when: "The thing." caller: { key: true session: ROLE_OWNER }
     };
   }
   rpc PingThing(Request) returns (Response) {
