@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use assay_proto::OPERATIONS;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_types::method_options::IdempotencyLevel;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
@@ -138,4 +140,31 @@ fn reflection_has_no_options() {
             check(method.full_name(), method.options());
         }
     }
+}
+
+#[test]
+fn reads_have_no_side_effects() {
+    let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap();
+    let mut reads = 0;
+    for file in &set.file {
+        for service in &file.service {
+            for rpc in &service.method {
+                let path = format!("/{}.{}/{}", file.package(), service.name(), rpc.name());
+                let found = OPERATIONS
+                    .iter()
+                    .find(|operation| operation.rpcs.contains(&path.as_str()));
+                let level = rpc
+                    .options
+                    .as_ref()
+                    .map(|options| options.idempotency_level());
+                let is_read = found.is_some_and(|operation| operation.method == "GET");
+                assert!(
+                    !is_read || level == Some(IdempotencyLevel::NoSideEffects),
+                    "{path} is a read: give it the option idempotency_level = NO_SIDE_EFFECTS"
+                );
+                reads += usize::from(is_read);
+            }
+        }
+    }
+    assert!(reads > 30, "{reads}");
 }

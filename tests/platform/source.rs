@@ -1,6 +1,6 @@
 //! Checks that read the sources and documents instead of running them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -428,60 +428,4 @@ fn marker_and_organization_are_recognized() {
     ] {
         assert!(!parse(unnamed).names_organization(), "{unnamed}");
     }
-}
-
-#[test]
-fn rpc_comments_name_their_rest_route() {
-    // Without whitespace, because rustfmt breaks long routes over several lines.
-    let router = read("api/src/rest/mod.rs")
-        .split_whitespace()
-        .collect::<String>();
-    let routes: Vec<&str> = router.split(".route(").skip(1).collect();
-    let mut operations = BTreeSet::new();
-    for file in std::fs::read_dir(root().join("proto/assay/v1")).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        for (at, line) in lines
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| line.starts_with("rpc "))
-        {
-            let (method, path) = lines[at - 1]
-                .trim_start_matches("// ")
-                .split_once(' ')
-                .unwrap();
-            let route = routes
-                .iter()
-                .find(|route| route.starts_with(&format!("\"{path}\",")))
-                .unwrap_or_else(|| panic!("{line}: no route {path}"));
-            assert!(
-                route.contains(&format!("{}(", method.to_lowercase())),
-                "{line}: {route}"
-            );
-            let option = lines[at + 1] == "option idempotency_level = NO_SIDE_EFFECTS;";
-            assert!(
-                method != "GET" || option,
-                "{line}: a read has the option idempotency_level = NO_SIDE_EFFECTS"
-            );
-            // A streaming rpc can be another form of an operation.
-            operations.insert(format!("{method} {path}"));
-        }
-    }
-    let methods = ["get(", "post(", "put(", "patch(", "delete("];
-    let handlers: usize = routes
-        .iter()
-        // The layers of the router follow the last route.
-        .map(|route| route.split("_layer(").next().unwrap_or_default())
-        .map(|route| {
-            methods
-                .iter()
-                .map(|method| route.matches(method).count())
-                .sum::<usize>()
-        })
-        .sum();
-    assert_eq!(
-        operations.len(),
-        handlers,
-        "an operation has only one transport: rpcs on the left, routes on the right"
-    );
 }
