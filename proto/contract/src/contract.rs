@@ -148,6 +148,12 @@ impl Contract {
             .unwrap_or_default()
     }
 
+    /// Returns the resource of a message. `None` if it has none.
+    pub fn resource(&self, message: &MessageDescriptor) -> Option<String> {
+        let option = self.message_option(message)?;
+        Some(option.resource).filter(|resource| !resource.is_empty())
+    }
+
     /// Returns the tags in the order of their sections, with their descriptions.
     pub fn tags(&self) -> Vec<(String, String)> {
         let mut tags = Vec::new();

@@ -10,7 +10,7 @@ use quote::quote;
 use crate::contract::{Contract, MessageOption};
 use crate::names::upper_camel;
 use crate::problem::{Position, Problem};
-use crate::rust_file::{RustFile, identifier};
+use crate::rust_file::{self, identifier};
 
 /// The messages whose Rust types are not generated from the contract. `IntoProto` converts to them.
 const LEAVES: [&str; 2] = ["google.protobuf.Timestamp", "google.protobuf.Struct"];
@@ -40,19 +40,12 @@ pub fn generate(contract: &Contract) -> Result<String, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    write(&modules, items).map_err(|error| vec![error.into()])
-}
-
-fn write(modules: &BTreeSet<Ident>, items: Vec<(Position, TokenStream)>) -> syn::Result<String> {
-    let mut file = RustFile::new(quote! {
+    let imports = quote! {
         use assay_core::model::{#(#modules),*};
         use crate::convert::IntoProto;
         use crate::v1;
-    })?;
-    for (position, item) in items {
-        file.push(&position, item)?;
-    }
-    Ok(file.finish())
+    };
+    rust_file::write(imports, Vec::new(), items)
 }
 
 /// Returns the conversion to a message, and the module of its resource.

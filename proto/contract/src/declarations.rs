@@ -72,6 +72,8 @@ pub struct Caller {
     pub unless: String,
     /// `true` if the organization must have accepted the terms.
     pub terms: bool,
+    /// The proof that the operation takes. `None` without a credential.
+    pub proof: Option<&'static str>,
 }
 
 /// The credential that an operation requires.
@@ -127,6 +129,23 @@ pub enum Place {
 }
 
 impl Operation {
+    /// Returns the REST line, such as `GET /v1/keys`.
+    pub fn line(&self) -> String {
+        format!("{} {}", self.method.to_uppercase(), self.path)
+    }
+
+    /// Returns all rpcs of the operation, its own first.
+    pub fn rpcs(&self) -> impl Iterator<Item = &MethodDescriptor> {
+        std::iter::once(&self.rpc).chain(&self.other_forms)
+    }
+
+    /// Returns the paths of the rpcs, such as `assay.v1.KeyService/ListKeys`.
+    pub fn rpc_paths(&self) -> Vec<String> {
+        let path =
+            |rpc: &MethodDescriptor| format!("{}/{}", rpc.parent_service().full_name(), rpc.name());
+        self.rpcs().map(path).collect()
+    }
+
     /// Returns the position of the declaration.
     pub fn position(&self) -> Position {
         Position::method(&self.rpc)
@@ -290,6 +309,7 @@ fn operation(
             access: Access::Owner,
             unless: String::new(),
             terms: false,
+            proof: None,
         }
     });
     let audit = texts(option, "audit");
@@ -307,12 +327,7 @@ fn operation(
         _ => Body::Required,
     };
     let idempotency_key = flag(option, "idempotency_key");
-    let retry_by_method = if method == "post" {
-        "other"
-    } else {
-        "repeatable"
-    };
-    let retry = word("retry", "RETRY_", retry_by_method);
+    let retry = word("retry", "RETRY_", default_retry(method));
     if (retry == "keyed") != idempotency_key {
         problems.push("retry is RETRY_KEYED if idempotency_key is set, and only then".to_owned());
     }
@@ -371,6 +386,14 @@ fn operation(
         is_grpc_special,
         fields,
     })
+}
+
+/// Returns the retry class of an operation that declares none.
+pub fn default_retry(method: &str) -> &'static str {
+    match method {
+        "post" => "other",
+        _ => "repeatable",
+    }
 }
 
 /// Returns the names of the parameters in the template of a path.
@@ -457,13 +480,57 @@ fn caller(option: &DynamicMessage) -> Result<Caller, String> {
         (false, false, false, false, "ROLE_MEMBER") => Access::Member,
         (false, false, false, false, "ROLE_OWNER") => Access::Owner,
         (false, false, false, false, "ROLE_WITHOUT_ORG") => Access::User,
-        _ => return Err("no proof stands for this caller".to_owned()),
+        _ => return Err(NO_PROOF.to_owned()),
     };
+    let terms = flag(caller, "terms");
+    let proof = proof(&access)?;
+    if terms && matches!(access, Access::Anyone | Access::Public(_) | Access::User) {
+        return Err("terms needs the credential of an organization".to_owned());
+    }
     Ok(Caller {
         access,
         unless,
-        terms: flag(caller, "terms"),
+        terms,
+        proof,
     })
+}
+
+/// The error of a caller for whom there is no proof.
+const NO_PROOF: &str = "no proof stands for this caller";
+
+/// Returns the proof in `permissions` that stands for an access. `None` if it needs no credential.
+///
+/// # Errors
+/// If there is no proof with this scope and role.
+fn proof(access: &Access) -> Result<Option<&'static str>, String> {
+    Ok(Some(match access {
+        Access::Anyone => return Ok(None),
+        Access::Any => "Caller",
+        Access::Session => "Session",
+        Access::Member => "Member",
+        Access::Owner => "Owner",
+        Access::User => "User",
+        Access::Public(scope) => match scope.as_str() {
+            "suites:read" => "BoardReader",
+            "jobs:read" => "ReceiptCaller",
+            _ => return Err(NO_PROOF.to_owned()),
+        },
+        Access::Reader(scope) => match scope.as_str() {
+            "suites:read" => "SuiteReader",
+            "jobs:read" => "JobReader",
+            "usage:read" => "UsageReader",
+            "models:read" => "ModelReader",
+            "uploads:write" => "UploadReader",
+            _ => return Err(NO_PROOF.to_owned()),
+        },
+        Access::Submitter(scope) => match scope.as_str() {
+            "jobs:cancel" => "JobCanceller",
+            "evals:write" => "EvalSubmitter",
+            "models:run" => "ModelRunner",
+            "uploads:write" => "Uploader",
+            _ => return Err(NO_PROOF.to_owned()),
+        },
+    }))
 }
 
 /// Reads the errors that an operation returns.

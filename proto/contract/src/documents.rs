@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use crate::declarations::{Access, Operation};
+use crate::declarations::{Access, Operation, default_retry};
+use crate::problem::Problem;
 
 /// The texts of the files that have a generated part, by their paths in the repository.
 pub type Documents = BTreeMap<&'static str, String>;
@@ -33,7 +34,14 @@ pub fn read_documents(root: &Path) -> io::Result<Documents> {
 }
 
 /// Returns the files with their generated parts.
-pub fn generate(documents: &Documents, operations: &[Operation]) -> Vec<(&'static str, String)> {
+///
+/// # Errors
+/// The files in which the place of a generated part is not found.
+pub fn generate(
+    documents: &Documents,
+    operations: &[Operation],
+) -> Result<Vec<(&'static str, String)>, Vec<Problem>> {
+    let mut problems = Vec::new();
     let mut written = vec![("docs/operations.json", json(operations))];
     for (path, text) in documents {
         let text = match *path {
@@ -41,37 +49,41 @@ pub fn generate(documents: &Documents, operations: &[Operation]) -> Vec<(&'stati
             RETRIES => retries(text, operations),
             _ => alerts(text, operations),
         };
-        written.push((path, text));
+        match text {
+            Ok(text) => written.push((path, text)),
+            Err(what) => problems.push(Problem::in_file(path, what)),
+        }
     }
-    written
+    match problems.is_empty() {
+        true => Ok(written),
+        false => Err(problems),
+    }
 }
 
-/// Returns the text with another part between the first `begin` and the `end` that follows it. A text
-/// without them is not changed.
-fn replaced(text: &str, begin: &str, end: &str, part: &str) -> String {
-    let found = text.split_once(begin).and_then(|(before, rest)| {
+/// Returns the text with another part between the first `begin` and the `end` that follows it.
+///
+/// # Errors
+/// If the text has no such place.
+fn replaced(text: &str, begin: &str, end: &str, part: &str) -> Result<String, String> {
+    let place = text.split_once(begin).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(end)?;
-        Some(format!("{before}{begin}{part}{end}{after}"))
+        Some((before, after))
     });
-    found.unwrap_or_else(|| text.to_owned())
+    let (before, after) = place.ok_or_else(|| format!("there is no `{}`", begin.trim()))?;
+    Ok(format!("{before}{begin}{part}{end}{after}"))
 }
 
 /// Returns the guide with a row for each operation.
-fn guide(text: &str, operations: &[Operation]) -> String {
+fn guide(text: &str, operations: &[Operation]) -> Result<String, String> {
     let mut rows = String::new();
     for operation in operations {
-        let rpcs = std::iter::once(&operation.rpc).chain(&operation.other_forms);
-        let rpcs: Vec<_> = rpcs
+        let rpcs: Vec<_> = operation
+            .rpcs()
             .map(|rpc| format!("`{}.{}`", rpc.parent_service().name(), rpc.name()))
             .collect();
-        let (method, path) = (operation.method.to_uppercase(), &operation.path);
-        let credential = credential(operation);
+        let (line, credential) = (operation.line(), credential(operation));
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            rows,
-            "| `{method} {path}` | {} | {credential} |",
-            rpcs.join(", ")
-        );
+        let _ = writeln!(rows, "| `{line}` | {} | {credential} |", rpcs.join(", "));
     }
     replaced(
         text,
@@ -99,17 +111,10 @@ fn credential(operation: &Operation) -> String {
 
 /// Returns the retry rules with the operations whose class does not follow from the method, and those
 /// that may take minutes.
-fn retries(text: &str, operations: &[Operation]) -> String {
-    let by_method = |method: &str| {
-        if method == "post" {
-            "other"
-        } else {
-            "repeatable"
-        }
-    };
+fn retries(text: &str, operations: &[Operation]) -> Result<String, String> {
     let classes: Vec<_> = operations
         .iter()
-        .filter(|operation| operation.retry != by_method(operation.method))
+        .filter(|operation| operation.retry != default_retry(operation.method))
         .map(|operation| format!("\n    \"{}\": \"{}\"", operation.id, operation.retry))
         .collect();
     let long: Vec<_> = operations
@@ -117,15 +122,18 @@ fn retries(text: &str, operations: &[Operation]) -> String {
         .filter(|operation| operation.traffic == "large")
         .map(|operation| format!("\"{}\"", operation.id))
         .collect();
-    let text = replaced(text, "  \"operations\": {", "\n  }", &classes.join(","));
+    let text = replaced(text, "  \"operations\": {", "\n  }", &classes.join(","))?;
     replaced(&text, "\"long_operations\": [", "]", &long.join(", "))
 }
 
 /// Returns the alerts with the operations that wait by design. The pages among them stay.
-fn alerts(text: &str, operations: &[Operation]) -> String {
+fn alerts(text: &str, operations: &[Operation]) -> Result<String, String> {
     const BEGIN: &str = "operation!~\"unknown|";
     let mut parts = text.split(BEGIN);
     let mut written = parts.next().unwrap_or_default().to_owned();
+    if written == text {
+        return Err(format!("there is no `{BEGIN}`"));
+    }
     for part in parts {
         let (names, rest) = part.split_once('"').unwrap_or((part, ""));
         let names = match names.contains("/health") {
@@ -134,25 +142,15 @@ fn alerts(text: &str, operations: &[Operation]) -> String {
         };
         let _ = write!(written, "{BEGIN}{names}\"{rest}");
     }
-    written
+    Ok(written)
 }
 
 /// Returns the names of the operations that wait by design, then the pages that are among these names.
 fn slow(names: &str, operations: &[Operation]) -> String {
     let mut slow = Vec::new();
     for operation in operations.iter().filter(|operation| operation.slow) {
-        slow.push(format!(
-            "{} {}",
-            operation.method.to_uppercase(),
-            operation.path
-        ));
-        for rpc in std::iter::once(&operation.rpc).chain(&operation.other_forms) {
-            slow.push(format!(
-                "{}/{}",
-                rpc.parent_service().full_name(),
-                rpc.name()
-            ));
-        }
+        slow.push(operation.line());
+        slow.extend(operation.rpc_paths());
     }
     let is_page = |name: &&str| !name.contains("/v1/") && !name.starts_with("assay.v1.");
     slow.extend(names.split('|').filter(is_page).map(str::to_owned));
@@ -164,17 +162,13 @@ fn json(operations: &[Operation]) -> String {
     let rows: Vec<_> = operations
         .iter()
         .map(|operation| {
-            let rpcs = std::iter::once(&operation.rpc).chain(&operation.other_forms);
-            let rpcs: Vec<_> = rpcs
-                .map(|rpc| format!("{}/{}", rpc.parent_service().full_name(), rpc.name()))
-                .collect();
             format!(
                 "{{\"id\": {:?}, \"method\": {:?}, \"path\": {:?}, \"rpcs\": {:?}, \"credential\": {:?}, \
                  \"traffic\": {:?}, \"retry\": {:?}, \"slow\": {}}}",
                 operation.id,
                 operation.method.to_uppercase(),
                 operation.path,
-                rpcs,
+                operation.rpc_paths(),
                 credential(operation),
                 operation.traffic,
                 operation.retry,

@@ -55,7 +55,7 @@ pub fn generate(
             grpc::generate(&contract, &operations)?,
         ),
     ];
-    let written = documents::generate(documents, &operations);
+    let written = documents::generate(documents, &operations)?;
     files.extend(
         written
             .into_iter()

@@ -1,7 +1,9 @@
 //! The gRPC adapter: one `impl` for each service, and the list of the services.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::TokenStream;
-use prost_reflect::{Kind, MethodDescriptor, ServiceDescriptor};
+use prost_reflect::{Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor};
 use quote::{format_ident, quote};
 
 use crate::contract::Contract;
@@ -10,7 +12,7 @@ use crate::inputs::{Input, TIMESTAMP, kind};
 use crate::names::snake;
 use crate::problem::{Position, Problem};
 use crate::rest::{call, permission, proof};
-use crate::rust_file::{RustFile, identifier};
+use crate::rust_file::{self, identifier};
 
 /// Returns the content of `api/src/generated/grpc.rs`.
 ///
@@ -21,41 +23,36 @@ pub fn generate(contract: &Contract, operations: &[Operation]) -> Result<String,
     let mut items = Vec::new();
     let mut services = Vec::new();
     for service in contract.services() {
+        match registration(&service, operations) {
+            Ok(registration) => services.push(registration),
+            Err(problem) => problems.push(problem),
+        }
         match implementation(contract, &service, operations) {
-            Ok(item) => {
-                services.push(registration(&service, operations));
-                items.push((Position::service(&service), item));
-            }
+            Ok(item) => items.push((Position::service(&service), item)),
             Err(found) => problems.extend(found),
         }
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    let write = || {
-        let mut file = RustFile::new(quote! {
-            use assay_core::model::permissions;
-            use assay_proto::v1;
-            use futures_util::stream::BoxStream;
-            use tonic::service::Routes;
-            use tonic::{Request, Response, Status, Streaming};
-            use super::inputs;
-            use crate::grpc::service::{SMALL_MESSAGE_MAX, Service};
-            use crate::grpc::special;
-            use crate::ops;
-        })?;
-        file.add(quote! {
-            /// Returns the routes of all services.
-            pub fn routes(service: &Service) -> Routes {
-                Routes::from(axum::Router::new()) #(#services)*
-            }
-        })?;
-        for (position, item) in items {
-            file.push(&position, item)?;
-        }
-        Ok(file.finish())
+    let imports = quote! {
+        use assay_core::model::permissions;
+        use assay_proto::v1;
+        use futures_util::stream::BoxStream;
+        use tonic::service::Routes;
+        use tonic::{Request, Response, Status, Streaming};
+        use super::inputs;
+        use crate::grpc::service::{SMALL_MESSAGE_MAX, Service};
+        use crate::grpc::special;
+        use crate::ops;
     };
-    write().map_err(|error: syn::Error| vec![error.into()])
+    let common = vec![quote! {
+        /// Returns the routes of all services.
+        pub fn routes(service: &Service) -> Routes {
+            Routes::from(axum::Router::new()) #(#services)*
+        }
+    }];
+    rust_file::write(imports, common, items)
 }
 
 fn server_module(service: &ServiceDescriptor) -> TokenStream {
@@ -64,27 +61,33 @@ fn server_module(service: &ServiceDescriptor) -> TokenStream {
 }
 
 /// Returns the registration of a service, with the largest message that one of its rpcs accepts.
-fn registration(service: &ServiceDescriptor, operations: &[Operation]) -> TokenStream {
+///
+/// # Errors
+/// If a limit is not a path.
+fn registration(
+    service: &ServiceDescriptor,
+    operations: &[Operation],
+) -> Result<TokenStream, Problem> {
     let (module, server) = (
         server_module(service),
         format_ident!("{}Server", service.name()),
     );
-    let mut sizes: Vec<String> = operations
-        .iter()
-        .filter(|operation| operation.rpc.parent_service().full_name() == service.full_name())
-        .map(|operation| operation.message_max.clone())
-        .filter(|max| !max.is_empty())
-        .collect();
-    sizes.sort();
-    sizes.dedup();
-    let max = sizes
-        .iter()
-        .filter_map(|max| max.parse::<TokenStream>().ok())
-        .fold(
-            quote!(SMALL_MESSAGE_MAX),
-            |all, max| quote!(usize::max(#all, #max)),
-        );
-    quote!(.add_service(#module::#server::new(service.clone()).max_decoding_message_size(#max)))
+    let mut max = quote!(SMALL_MESSAGE_MAX);
+    let mut included = BTreeSet::new();
+    for operation in operations {
+        let limit = operation.message_max.as_str();
+        let is_own = operation.rpc.parent_service().full_name() == service.full_name();
+        if is_own && !limit.is_empty() && included.insert(limit) {
+            let what = |_| format!("message_max `{limit}` is not a path");
+            let path: syn::Path = syn::parse_str(limit).map_err(|error| {
+                Problem::new(&operation.position(), operation.rpc.name(), what(error))
+            })?;
+            max = quote!(usize::max(#max, #path));
+        }
+    }
+    Ok(quote! {
+        .add_service(#module::#server::new(service.clone()).max_decoding_message_size(#max))
+    })
 }
 
 /// Returns the implementation of a service.
@@ -98,7 +101,7 @@ fn implementation(
     for rpc in service.methods() {
         let operation = operations
             .iter()
-            .find(|operation| operation.rpc == rpc || operation.other_forms.contains(&rpc));
+            .find(|operation| operation.rpcs().any(|other| *other == rpc));
         let Some(operation) = operation else { continue };
         match method(contract, &rpc, operation) {
             Ok(method) => methods.push(method),
@@ -203,7 +206,7 @@ fn plain(contract: &Contract, operation: &Operation) -> Result<TokenStream, Stri
         arguments.push(quote!(&input.room));
         input = quote!(input);
     }
-    let call = call(operation);
+    let call = call(operation)?;
     let call = quote!(ops::#call(#(#arguments),*).await?);
     let respond = response(contract, operation, &call)?;
     Ok(match (&operation.caller.access, proof) {
@@ -244,10 +247,7 @@ fn response(
 ) -> Result<TokenStream, String> {
     let message = operation.rpc.output();
     let name = identifier(message.name());
-    let is_resource = |message: &prost_reflect::MessageDescriptor| {
-        let option = contract.message_option(message);
-        option.is_some_and(|option| !option.resource.is_empty())
-    };
+    let is_resource = |message: &MessageDescriptor| contract.resource(message).is_some();
     if is_resource(&message) {
         return Ok(quote!(Ok(#call.into())));
     }

@@ -6,7 +6,7 @@ use quote::quote;
 
 use crate::declarations::{Body, Field, Operation};
 use crate::problem::{Position, Problem};
-use crate::rust_file::{RustFile, identifier};
+use crate::rust_file::{self, identifier};
 
 /// The message of timestamps.
 pub const TIMESTAMP: &str = "google.protobuf.Timestamp";
@@ -39,14 +39,7 @@ pub fn generate(operations: &[Operation]) -> Result<String, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let write = || {
-        let mut file = RustFile::new(TokenStream::new())?;
-        for (position, item) in items {
-            file.push(&position, item)?;
-        }
-        Ok(file.finish())
-    };
-    write().map_err(|error: syn::Error| vec![error.into()])
+    rust_file::write(TokenStream::new(), Vec::new(), items)
 }
 
 /// A field of an input.

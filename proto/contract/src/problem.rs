@@ -66,6 +66,11 @@ impl Problem {
         let Position { file, line, column } = position;
         Self(format!("{file}:{line}:{column}: {name}: {what}"))
     }
+
+    /// Returns an error in another file than those of the contract.
+    pub fn in_file(path: &str, what: impl fmt::Display) -> Self {
+        Self(format!("{path}: {what}"))
+    }
 }
 
 impl From<protox::Error> for Problem {

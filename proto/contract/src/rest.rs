@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use prost_reflect::Kind;
-use quote::{format_ident, quote};
+use quote::quote;
 
 use crate::contract::Contract;
 use crate::declarations::{Access, Body, Field, Operation, Place};
 use crate::inputs::{self, doc_lines};
 use crate::names::snake;
 use crate::problem::{Position, Problem};
-use crate::rust_file::{RustFile, identifier};
+use crate::rust_file::{self, identifier};
 use crate::schemas;
 
 /// Returns the content of `api/src/generated/rest.rs`.
@@ -33,37 +33,32 @@ pub fn generate(contract: &Contract, operations: &[Operation]) -> Result<String,
     if !problems.is_empty() {
         return Err(problems);
     }
-    let tags = contract.tags();
-    let write = || {
-        let mut file = RustFile::new(quote! {
-            use assay_core::model;
-            use assay_core::model::permissions;
-            use axum::extract::{Extension, Request, State};
-            use axum::response::{IntoResponse as _, Response};
-            use axum::routing::{delete, get, patch, post, put};
-            use axum::{Json, Router};
-            use http::{StatusCode, Uri};
-            use super::inputs;
-            use super::schemas::*;
-            use crate::app::App;
-            use crate::http::error_response::Failure;
-            use crate::http::request_context::RequestContext;
-            use crate::limits::request_memory::SharedReservation;
-            use crate::ops;
-            use crate::rest::extract::{
-                Ids, Permitted, SMALL_BODY_MAX, read_json_body, read_optional_json_body,
-            };
-            use crate::rest::input::{Fields, Query};
-            use crate::rest::special;
-        })?;
-        file.add(router(operations))?;
-        file.add(description(operations, &tags))?;
-        for (position, item) in items {
-            file.push(&position, item)?;
-        }
-        Ok(file.finish())
+    let imports = quote! {
+        use assay_core::model;
+        use assay_core::model::permissions;
+        use axum::extract::{Extension, Request, State};
+        use axum::response::{IntoResponse as _, Response};
+        use axum::routing::{delete, get, patch, post, put};
+        use axum::{Json, Router};
+        use http::{StatusCode, Uri};
+        use super::inputs;
+        use super::schemas::*;
+        use crate::app::App;
+        use crate::http::error_response::Failure;
+        use crate::http::request_context::RequestContext;
+        use crate::limits::request_memory::SharedReservation;
+        use crate::ops;
+        use crate::rest::extract::{
+            Ids, Permitted, SMALL_BODY_MAX, read_json_body, read_optional_json_body,
+        };
+        use crate::rest::input::{Fields, Query};
+        use crate::rest::special;
     };
-    write().map_err(|error: syn::Error| vec![error.into()])
+    let common = vec![
+        router(operations),
+        description(operations, &contract.tags()),
+    ];
+    rust_file::write(imports, common, items)
 }
 
 /// Returns the function of the router: one route for each path.
@@ -193,7 +188,8 @@ fn handler(contract: &Contract, operation: &Operation) -> Result<TokenStream, Pr
     if operation.charges_memory {
         arguments.push(quote!(&room));
     }
-    let call = call(operation);
+    let call = call(operation)
+        .map_err(|what| Problem::new(&operation.position(), operation.rpc.name(), what))?;
     let status = status_code(operation.success);
     let call = quote!(ops::#call(#(#arguments),*).await?);
     let respond = match operation.success {
@@ -213,8 +209,12 @@ fn handler(contract: &Contract, operation: &Operation) -> Result<TokenStream, Pr
 }
 
 /// Returns the path of the function below `ops`.
-pub fn call(operation: &Operation) -> TokenStream {
-    operation.call.parse().unwrap_or_default()
+///
+/// # Errors
+/// If it is not a path.
+pub fn call(operation: &Operation) -> Result<syn::Path, String> {
+    let what = |_| format!("call `{}` is not a path", operation.call);
+    syn::parse_str(&operation.call).map_err(what)
 }
 
 fn status_code(status: u16) -> TokenStream {
@@ -228,43 +228,7 @@ fn status_code(status: u16) -> TokenStream {
 
 /// Returns the proof that an operation takes. `None` if it takes none.
 pub fn proof(operation: &Operation) -> Option<Ident> {
-    let scope = |scope: &str, suffixes: [(&str, &str); 8]| {
-        let found = suffixes.into_iter().find(|(name, _)| *name == scope);
-        found.map(|(_, proof)| format_ident!("{proof}"))
-    };
-    match &operation.caller.access {
-        Access::Anyone => None,
-        Access::Public(name) if name == "suites:read" => Some(format_ident!("BoardReader")),
-        Access::Public(_) => Some(format_ident!("ReceiptCaller")),
-        Access::Any => Some(format_ident!("Caller")),
-        Access::Reader(name) | Access::Submitter(name) => {
-            let is_reader = matches!(operation.caller.access, Access::Reader(_));
-            scope(
-                name,
-                [
-                    ("suites:read", "SuiteReader"),
-                    ("jobs:read", "JobReader"),
-                    ("jobs:cancel", "JobCanceller"),
-                    ("evals:write", "EvalSubmitter"),
-                    ("usage:read", "UsageReader"),
-                    ("models:read", "ModelReader"),
-                    ("models:run", "ModelRunner"),
-                    (
-                        "uploads:write",
-                        if is_reader {
-                            "UploadReader"
-                        } else {
-                            "Uploader"
-                        },
-                    ),
-                ],
-            )
-        }
-        Access::Session => Some(format_ident!("Session")),
-        Access::Member => Some(format_ident!("Member")),
-        Access::Owner => Some(format_ident!("Owner")),
-        Access::User => Some(format_ident!("User")),
-    }
+    operation.caller.proof.map(identifier)
 }
 
 /// Returns the type of a proof, with the acceptance of the terms if it is required.
@@ -396,15 +360,12 @@ fn success(contract: &Contract, operation: &Operation) -> Result<Vec<TokenStream
 /// Returns the resource that an operation returns.
 fn resource(contract: &Contract, operation: &Operation) -> Result<TokenStream, Problem> {
     let response = operation.rpc.output();
-    let of = |message: &prost_reflect::MessageDescriptor| {
-        let option = contract.message_option(message)?;
-        Some(option.resource).filter(|resource| !resource.is_empty())
-    };
     let inner = response.fields().find_map(|field| match field.kind() {
-        Kind::Message(message) if !field.is_list() => of(&message),
+        Kind::Message(message) if !field.is_list() => contract.resource(&message),
         _ => None,
     });
-    match of(&response)
+    match contract
+        .resource(&response)
         .or(inner)
         .map(|path| path.parse::<TokenStream>())
     {

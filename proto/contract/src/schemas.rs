@@ -9,7 +9,7 @@ use crate::contract::Contract;
 use crate::declarations::{Body, Field, Operation, Place};
 use crate::inputs::{TIMESTAMP, doc_lines};
 use crate::problem::{Position, Problem};
-use crate::rust_file::{RustFile, identifier};
+use crate::rust_file::{self, identifier};
 
 /// Returns the content of `api/src/generated/schemas.rs`.
 ///
@@ -29,17 +29,11 @@ pub fn generate(contract: &Contract, operations: &[Operation]) -> Result<String,
     if !problems.is_empty() {
         return Err(problems);
     }
-    let write = || {
-        let mut file = RustFile::new(quote! {
-            use assay_core::model;
-            use utoipa::ToSchema;
-        })?;
-        for (position, item) in items {
-            file.push(&position, item)?;
-        }
-        Ok(file.finish())
+    let imports = quote! {
+        use assay_core::model;
+        use utoipa::ToSchema;
     };
-    write().map_err(|error: syn::Error| vec![error.into()])
+    rust_file::write(imports, Vec::new(), items)
 }
 
 /// Returns the name of the schema of an operation's body.
@@ -66,9 +60,8 @@ fn schema(contract: &Contract, operation: &Operation) -> Result<TokenStream, Pro
     // The first paragraph names the rpc.
     let mut paragraphs = comments::paragraphs(&message.parent_file(), message.path());
     paragraphs.drain(..paragraphs.len().min(1));
-    let (method, path) = (operation.method.to_uppercase(), &operation.path);
     let docs = match paragraphs.is_empty() {
-        true => vec![format!("The request body of `{method} {path}`.")],
+        true => vec![format!("The request body of `{}`.", operation.line())],
         false => comments::lines(&paragraphs),
     };
     let docs = doc_lines(&docs);

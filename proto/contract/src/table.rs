@@ -15,10 +15,8 @@ pub fn generate(operations: &[Operation]) -> String {
         operations.len()
     );
     for operation in operations {
-        let rpcs = std::iter::once(&operation.rpc).chain(&operation.other_forms);
-        let rpcs: Vec<_> = rpcs
-            .map(|rpc| format!("\"/{}/{}\"", rpc.parent_service().full_name(), rpc.name()))
-            .collect();
+        let rpcs = operation.rpc_paths();
+        let rpcs: Vec<_> = rpcs.iter().map(|path| format!("\"/{path}\"")).collect();
         let audit: Vec<_> = operation
             .audit
             .iter()
@@ -84,11 +82,11 @@ pub struct Operation {{
     let mut names = Vec::new();
     for operation in operations {
         let name = snake(&upper_camel(&operation.id)).to_uppercase();
-        let method = operation.method.to_uppercase();
+        let (method, line) = (operation.method.to_uppercase(), operation.line());
         let Operation { id, path, .. } = operation;
         let _ = write!(
             text,
-            "\n/// `{method} {path}`\npub const {name}: Operation = Operation {{\n    \
+            "\n/// `{line}`\npub const {name}: Operation = Operation {{\n    \
              id: {id:?},\n    method: {method:?},\n    path: {path:?},\n}};\n"
         );
         names.push(name);

@@ -228,6 +228,12 @@ service ThingService {
       get: "/v1/thing" call: "things::find" success_when: "The thing." caller: { key: true session: ROLE_OWNER }
     };
   }
+  // With a scope that viewers do not have.
+  rpc EditThing(Request) returns (Response) {
+    option (assay.v1.operation) = {
+      get: "/v1/edit" call: "things::edit" success_when: "The thing." caller: { scope: "evals:write" }
+    };
+  }
   rpc PingThing(Request) returns (Response) {
     option (assay.v1.operation) = { get: "/v1/ping" call: "things::ping" success_when: "It." caller: { key: true } };
   }
@@ -244,6 +250,7 @@ proto/assay/v1/things.proto:13:3: CreateThing: has no caller
 proto/assay/v1/things.proto:13:3: CreateThing: needs exactly one of audit and audit_exempt
 proto/assay/v1/things.proto:17:3: GetThing: path parameter {thing_id} is not a field of Request
 proto/assay/v1/things.proto:23:3: FindThing: no proof stands for this caller
-proto/assay/v1/things.proto:28:3: PingThing: has no comment"
+proto/assay/v1/things.proto:29:3: EditThing: no proof stands for this caller
+proto/assay/v1/things.proto:34:3: PingThing: has no comment"
     );
 }
