@@ -6,7 +6,7 @@ use assay_proto::OPERATIONS;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use prost_types::method_options::IdempotencyLevel;
-use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodOptions};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
 fn root() -> PathBuf {
@@ -153,10 +153,7 @@ fn reads_have_no_side_effects() {
                 let found = OPERATIONS
                     .iter()
                     .find(|operation| operation.rpcs.contains(&path.as_str()));
-                let level = rpc
-                    .options
-                    .as_ref()
-                    .map(|options| options.idempotency_level());
+                let level = rpc.options.as_ref().map(MethodOptions::idempotency_level);
                 let is_read = found.is_some_and(|operation| operation.method == "GET");
                 assert!(
                     !is_read || level == Some(IdempotencyLevel::NoSideEffects),
