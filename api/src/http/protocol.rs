@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use assay_proto::OPERATIONS;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Request};
-use prost::Message as _;
-use prost_types::FileDescriptorSet;
 
 /// A request's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,22 +60,12 @@ fn is_rest(path: &str) -> bool {
     path.starts_with("/v1/") || matches!(path, "/v1" | "/health" | "/openapi.json")
 }
 
-/// All gRPC methods' paths, such as `/assay.v1.JobService/GetJob`.
-pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
-    let files = set.file.iter();
-    files
-        .flat_map(|file| {
-            file.service
-                .iter()
-                .map(move |service| (file.package(), service))
-        })
-        .flat_map(|(package, service)| {
-            service
-                .method
-                .iter()
-                .map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
-        })
+/// The paths of all gRPC methods, such as `/assay.v1.JobService/GetJob`.
+pub static METHODS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    OPERATIONS
+        .iter()
+        .flat_map(|one| one.rpcs)
+        .copied()
         .collect()
 });
 

@@ -17,7 +17,7 @@ use assay_core::store::PgConnection;
 use assay_core::store::device::{Decided, Decision, NewDeviceLogin};
 use assay_core::{Code, DeviceLoginId, Error, KeyId, Resource, Result, Timestamp, UserId, store};
 
-use super::keys::{KeyFields, ensure_room};
+use super::keys::ensure_room;
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::address::counting_prefixes;
@@ -240,7 +240,7 @@ pub async fn approve(
         scopes,
         expires_at,
         ..
-    } = KeyFields::from(key).read()?;
+    } = inputs::UpdateKey::from(key).validate()?;
     let session = member.proof().session();
     let code = read_code(app, session.user_id(), session.actor(), user_code).await?;
     // The poll checks both again. Here they are errors that the user can correct.

@@ -1,7 +1,7 @@
 //! Domain claims of an organization, and their verification: `/v1/domains`.
 
 use assay_core::model::audit::{Actor, AuditType, Change};
-use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::cursor::Listing;
 use assay_core::model::email_domain::{
     self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX,
 };
@@ -32,11 +32,7 @@ fn parse_domain(domain: &str) -> Result<String> {
 
 /// Returns a page of the verified domains of the organization, by name.
 pub async fn list(app: &App, session: &Session, input: inputs::ListDomains) -> Result<Domains> {
-    let page = PageQuery {
-        limit: input.limit,
-        cursor: input.cursor,
-    };
-    let page = page.read(Listing::Domains)?;
+    let page = Listing::Domains.page(input.limit, input.cursor.as_deref())?;
     let mut domains = store::email_domain::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut domains, |domain| {
         (Timestamp::UNIX_EPOCH, domain.domain.clone())

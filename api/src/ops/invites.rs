@@ -1,7 +1,7 @@
 //! Invites to an organization: `/v1/invites`.
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
-use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::cursor::Listing;
 use assay_core::model::error::Errors;
 use assay_core::model::invite::{Invite, Invites, OPEN_MAX};
 use assay_core::model::org::Role;
@@ -16,11 +16,7 @@ use crate::generated::inputs;
 
 /// Returns a page of the invites of the organization, the newest first.
 pub async fn list(app: &App, owner: &Owner, input: inputs::ListInvites) -> Result<Invites> {
-    let page = PageQuery {
-        limit: input.limit,
-        cursor: input.cursor,
-    };
-    let page = page.read(Listing::Invites)?;
+    let page = Listing::Invites.page(input.limit, input.cursor.as_deref())?;
     let mut invites = store::invite::list(&app.db.get(), owner.session().org_id(), &page).await?;
     let next_cursor = page.cut(&mut invites, |invite| {
         (invite.created_at, invite.id.to_string())

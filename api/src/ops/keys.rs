@@ -1,7 +1,7 @@
 //! API keys of an organization: `/v1/keys`.
 
 use assay_core::model::audit::{AuditType, Change};
-use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::cursor::Listing;
 use assay_core::model::error::Errors;
 use assay_core::model::event::EventType;
 use assay_core::model::key::{
@@ -16,17 +16,7 @@ use assay_core::{Code, Error, KeyId, Resource, Result, Timestamp, store};
 use crate::app::App;
 use crate::generated::inputs;
 
-/// The fields that an owner sets of a key, not validated yet.
-pub struct KeyFields {
-    /// The name.
-    pub name: Option<String>,
-    /// The scopes.
-    pub scopes: Option<Vec<String>>,
-    /// The expiry, in RFC 3339.
-    pub expires_at: Option<String>,
-}
-
-impl From<inputs::CreateKey> for KeyFields {
+impl From<inputs::CreateKey> for inputs::UpdateKey {
     fn from(input: inputs::CreateKey) -> Self {
         Self {
             name: Some(input.name),
@@ -36,9 +26,9 @@ impl From<inputs::CreateKey> for KeyFields {
     }
 }
 
-impl KeyFields {
+impl inputs::UpdateKey {
     /// Validates the fields that are present.
-    pub(super) fn read(self) -> Result<KeyChange> {
+    pub(super) fn validate(self) -> Result<KeyChange> {
         let Self {
             name,
             scopes,
@@ -72,11 +62,7 @@ impl KeyFields {
 
 /// Returns a page of the API keys of the organization, the newest first. Revoked keys are included.
 pub async fn list(app: &App, session: &Session, input: inputs::ListKeys) -> Result<ApiKeys> {
-    let page = PageQuery {
-        limit: input.limit,
-        cursor: input.cursor,
-    };
-    let page = page.read(Listing::Keys)?;
+    let page = Listing::Keys.page(input.limit, input.cursor.as_deref())?;
     let mut keys = store::key::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut keys, |key| (key.created_at, key.id.to_string()));
     Ok(ApiKeys { keys, next_cursor })
@@ -95,13 +81,12 @@ pub async fn create(
     member: &TermsAccepted<Member>,
     input: inputs::CreateKey,
 ) -> Result<ApiKeyCreated> {
-    let fields = KeyFields::from(input);
     let KeyChange {
         name,
         scopes,
         expires_at,
         ..
-    } = fields.read()?;
+    } = inputs::UpdateKey::from(input).validate()?;
     let session = member.proof().session();
     let new = NewKey {
         scopes: scopes.unwrap_or(Scopes::All),
@@ -128,12 +113,7 @@ pub async fn update(
     key_id: &str,
     input: inputs::UpdateKey,
 ) -> Result<ApiKey> {
-    let fields = KeyFields {
-        name: input.name,
-        scopes: input.scopes,
-        expires_at: input.expires_at,
-    };
-    let mut new = fields.read()?;
+    let mut new = input.validate()?;
     if new == KeyChange::default() {
         return Err(Error::field(
             "body",

@@ -1,7 +1,7 @@
 //! Members of an organization: `/v1/members`.
 
 use assay_core::model::audit::{AuditType, Change, TargetType};
-use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::cursor::Listing;
 use assay_core::model::event::EventType;
 use assay_core::model::member::{Member, Members};
 use assay_core::model::org::Role;
@@ -20,11 +20,7 @@ fn not_found() -> Error {
 
 /// Returns a page of the members of the organization, the longest membership first.
 pub async fn list(app: &App, session: &Session, input: inputs::ListMembers) -> Result<Members> {
-    let page = PageQuery {
-        limit: input.limit,
-        cursor: input.cursor,
-    };
-    let page = page.read(Listing::Members)?;
+    let page = Listing::Members.page(input.limit, input.cursor.as_deref())?;
     let mut members = store::member::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut members, |member| {
         (member.created_at, member.user_id.to_string())

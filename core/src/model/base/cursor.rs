@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::model::error::{Error, Errors, Result};
+use crate::model::error::{Error, Result};
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
@@ -40,6 +40,25 @@ impl Listing {
             Self::Members => "members",
             Self::Domains => "domains",
         }
+    }
+
+    /// Validates the page that a caller requests: its size, and the `next_cursor` of the page before it.
+    /// Without a cursor, it is the first page.
+    ///
+    /// # Errors
+    /// `validation_failed` if the limit is out of range or the cursor is not this listing's.
+    pub fn page(self, limit: Option<i64>, cursor: Option<&str>) -> Result<Page> {
+        let limit = validation::limit(limit, PAGE.0, PAGE.1)?;
+        let after = cursor
+            .map(|text| Cursor::parse(self, text).ok_or_else(bad_cursor))
+            .transpose()?;
+        let (at, id) = after.map(|cursor| (cursor.at, cursor.id)).unzip();
+        Ok(Page {
+            listing: self,
+            limit,
+            at,
+            id,
+        })
     }
 }
 
@@ -108,38 +127,6 @@ impl PartialSchema for Cursor {
 }
 
 impl ToSchema for Cursor {}
-
-/// The page that a caller requests, not yet validated.
-#[derive(Debug, Default)]
-pub struct PageQuery {
-    /// The page's requested size.
-    pub limit: Option<i64>,
-    /// The previous page's `next_cursor`. `None` requests the first page.
-    pub cursor: Option<String>,
-}
-
-impl PageQuery {
-    /// Validates the fields.
-    ///
-    /// # Errors
-    /// `validation_failed` if the limit is out of range or the cursor is not this listing's.
-    pub fn read(self, listing: Listing) -> Result<Page> {
-        let mut errors = Errors::default();
-        let limit = errors.take(validation::limit(self.limit, PAGE.0, PAGE.1));
-        errors.finish()?;
-        let after = self
-            .cursor
-            .map(|text| Cursor::parse(listing, &text).ok_or_else(bad_cursor))
-            .transpose()?;
-        let (at, id) = after.map(|cursor| (cursor.at, cursor.id)).unzip();
-        Ok(Page {
-            listing,
-            limit,
-            at,
-            id,
-        })
-    }
-}
 
 /// A listing's valid page.
 #[derive(Debug)]
@@ -221,22 +208,12 @@ mod tests {
 
     #[test]
     fn page_is_truncated_and_has_next_cursor() {
-        let page = PageQuery {
-            limit: Some(2),
-            cursor: None,
-        }
-        .read(Listing::Domains)
-        .unwrap();
+        let page = Listing::Domains.page(Some(2), None).unwrap();
         let position = |id: &&str| (Timestamp::from_unix_micros(0).unwrap(), (*id).to_owned());
         let mut rows = vec!["a", "b", "c"];
         let next = page.cut(&mut rows, position).unwrap().to_string();
         assert_eq!(rows, ["a", "b"]);
-        let second = PageQuery {
-            limit: None,
-            cursor: Some(next),
-        }
-        .read(Listing::Domains)
-        .unwrap();
+        let second = Listing::Domains.page(None, Some(&next)).unwrap();
         assert_eq!((second.id.as_deref(), second.rows()), (Some("b"), 101));
         assert_eq!(page.cut(&mut rows, position), None);
     }
