@@ -60,7 +60,7 @@ fn is_rest(path: &str) -> bool {
     path.starts_with("/v1/") || matches!(path, "/v1" | "/health" | "/openapi.json")
 }
 
-/// The paths of all gRPC methods, such as `/assay.v1.JobService/GetJob`.
+/// All gRPC methods' paths, such as `/assay.v1.JobService/GetJob`.
 pub static METHODS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     OPERATIONS
         .iter()
