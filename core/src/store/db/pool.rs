@@ -17,6 +17,10 @@ use crate::model::error::{BestEffort as _, Code, Error, Result};
 /// The longest wait for a connection before a request fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
+/// The longest wait of an operator's command. Nobody sends it again, so a busy machine must not fail
+/// it.
+const COMMAND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// A connection pool's server-side settings and opening behaviour.
 #[derive(Clone, Copy)]
 pub struct PoolProfile {
@@ -27,6 +31,8 @@ pub struct PoolProfile {
     /// Set if all connections are opened at the start, so that a request burst does not wait
     /// for connections to open.
     open_eagerly: bool,
+    /// The longest wait for a connection.
+    acquire_timeout: Duration,
 }
 
 /// A setting that does not have the process's value.
@@ -76,6 +82,7 @@ impl PoolProfile {
             ("idle_in_transaction_session_timeout", "5s"),
         ],
         open_eagerly: true,
+        acquire_timeout: ACQUIRE_TIMEOUT,
     };
     /// For statements from many requests, which have arrays as parameters. Planning one costs more
     /// than executing it, and the best plan does not depend on the arrays. They find rows by
@@ -91,6 +98,7 @@ impl PoolProfile {
             ("jit", "off"),
         ],
         open_eagerly: true,
+        acquire_timeout: ACQUIRE_TIMEOUT,
     };
     /// For workers, which read whole suites.
     pub const WORK: Self = Self {
@@ -103,6 +111,7 @@ impl PoolProfile {
             ("jit", "off"),
         ],
         open_eagerly: false,
+        acquire_timeout: ACQUIRE_TIMEOUT,
     };
     /// For cleanup, which reads and deletes a bounded row count.
     pub const CLEANUP: Self = Self {
@@ -112,12 +121,14 @@ impl PoolProfile {
             ("idle_in_transaction_session_timeout", "10s"),
         ],
         open_eagerly: false,
+        acquire_timeout: ACQUIRE_TIMEOUT,
     };
     /// For the operator's commands, which have no time limits.
     pub const OPERATOR: Self = Self {
         // A command that hangs in a transaction would hold its locks, and all events.
         settings: &[("idle_in_transaction_session_timeout", "1min")],
         open_eagerly: false,
+        acquire_timeout: COMMAND_ACQUIRE_TIMEOUT,
     };
 
     pub(super) const fn settings(&self) -> &'static [(&'static str, &'static str)] {
@@ -137,7 +148,7 @@ pub async fn connect(
         .clone()
         .application_name(application)
         .options(profile.settings.iter().copied());
-    let mut db = timeout(ACQUIRE_TIMEOUT, options.connect())
+    let mut db = timeout(profile.acquire_timeout, options.connect())
         .await
         .map_err(|_| Error::unavailable("the database does not respond"))??;
     require_writable(&mut db).await?;
@@ -182,7 +193,7 @@ pub fn pool_with_task(
     let pool_options = PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(if profile.open_eagerly { connections } else { 0 })
-        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .acquire_timeout(profile.acquire_timeout)
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             Box::pin(async move {
