@@ -24,18 +24,23 @@ create table suites (
     sequence_events text,
     sequence_options text,
     board text not null default 'off', -- When the board of the version shows figures.
+    cluster text, -- The group field of items that are not independent. 'none': the publisher states that all are. Null: nothing is stated.
+    cluster_is_hidden boolean not null default false, -- The field is in the lines of answers.
+    n_clusters integer constraint suites_has_clusters check (n_clusters > 1),
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (
         num_nonnulls(ladder_start, ladder_step, ladder_levels) = case when starts_with(release, 'ladder(') then 3 else 0 end
     ),
     constraint suites_options_have_events check (sequence_options is null or sequence_events is not null),
+    constraint suites_n_clusters_match check ((n_clusters is not null) = (cluster is not null and cluster <> 'none')),
     constraint suites_board_known check (board in ('off', 'live', 'at_close')),
     constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
 );
 create index suites_current_idx on suites (suite_id, published_at desc);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
-    ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board)
+    ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
+    cluster, cluster_is_hidden, n_clusters)
     on suites to assay_api, assay_worker;
 
 create table suite_items (
@@ -44,6 +49,7 @@ create table suite_items (
     ordinal integer not null, -- The place in the published file, from 0.
     item_id text collate "C" not null,
     input json not null, -- Not jsonb: callers get it exactly as it was published.
+    groups json, -- The public group fields, in the form of RFC 8785. Not jsonb: the commitment hashes these bytes.
     primary key (suite_id, version, ordinal),
     constraint suite_items_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
@@ -58,10 +64,24 @@ create table suite_answers (
     item_id text collate "C" not null,
     answer json not null,
     sealed boolean not null default false, -- In this table, because the API's role must not read it.
+    groups json, -- The hidden group fields.
+    cluster integer, -- The number of the item's cluster among those of all items, by first item.
     primary key (suite_id, version, ordinal),
     constraint suite_answers_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
 grant select on suite_answers to assay_worker;
+
+-- The clusters of the open items, in their order, for comparisons: the role that serves requests must know which items are not independent,
+-- but not their hidden group fields. A row has 65,536 items, the last one the rest.
+create table suite_clusters (
+    suite_id text collate "C" not null,
+    version text not null,
+    first integer not null, -- The place of the row's first item among the open ones.
+    clusters bytea not null, -- Little-endian 32-bit numbers from 0 without gaps, by the first open item of each cluster.
+    primary key (suite_id, version, first),
+    constraint suite_clusters_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_clusters to assay_api;
 
 -- Organizations that may submit to suites with access = 'granted'.
 create table suite_grants (
@@ -115,7 +135,7 @@ begin
     bytes := 0;
     if of_answers then
         open sizes for
-            select octet_length(item_id) + octet_length(answer::text)
+            select octet_length(item_id) + octet_length(answer::text) + coalesce(octet_length(groups::text), 0)
             from opened_answers
             where suite_id = of_suite_id
               and suite_version = of_version
@@ -124,7 +144,7 @@ begin
             limit items_max;
     else
         open sizes for
-            select octet_length(item_id) + octet_length(input::text)
+            select octet_length(item_id) + octet_length(input::text) + coalesce(octet_length(groups::text), 0)
             from suite_items
             where suite_id = of_suite_id
               and version = of_version

@@ -71,6 +71,7 @@ create table board_computations (
     -- The numbers of entries and items in the tests.
     n_entries integer not null,
     n_items integer not null,
+    n_clusters integer,
     primary key (suite_id, suite_version, computation),
     constraint board_computations_board_fkey foreign key (suite_id, suite_version) references boards (suite_id, suite_version)
 );

@@ -59,6 +59,7 @@ create table opened_answers (
     ordinal integer not null,
     item_id text collate "C" not null,
     answer json not null,
+    groups json,
     primary key (suite_id, suite_version, ordinal),
     constraint opened_answers_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
 );
@@ -147,10 +148,11 @@ join receipts r
     and r.figures = case when s.n_sealed > 0 then 'sealed' when s.ladder_step is not null then 'board' else 'all' end
 where e.withdrawn_at is null;
 
--- Returns the statement of a receipt. `result` is the disclosed result with the stated figures.
+-- Returns the statement of a receipt. `result` is the disclosed result with the stated figures. `cluster` is null if items are independent;
+-- then the statement has no fields of clusters, which older readers reject.
 create function receipt_payload(
     receipt_id text, org_id text, job_id text, salt bytea, commitment bytea, predictions_sha256 bytea, submission_number integer,
-    result jsonb, figures text, value_scope text, finished_at timestamptz, issued_at timestamptz, nonce text
+    result jsonb, figures text, value_scope text, finished_at timestamptz, issued_at timestamptz, nonce text, cluster text default null
 ) returns bytea language sql immutable as $$
     select convert_to(
         json_build_object(
@@ -162,7 +164,7 @@ create function receipt_payload(
                 )
             ),
             'predicateType', 'urn:assay:eval-result:v1',
-            'predicate', json_build_object(
+            'predicate', (left(json_build_object(
                 'receipt_id', receipt_id,
                 'job_id', job_id,
                 'org_hash', encode(sha256(salt || convert_to(org_id, 'UTF8')), 'hex'),
@@ -184,7 +186,12 @@ create function receipt_payload(
                 'finished_at', to_char(finished_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
                 'issued_at', to_char(issued_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
                 'nonce', nonce
-            )
+            )::text, -1) || case
+                when cluster is null then ''
+                else ', ' || substr(left(
+                    json_build_object('cluster', cluster, 'n_clusters', result -> 'n_clusters', 'average', 'item')::text, -1
+                ), 2)
+            end || '}')::json
         )::text,
         'UTF8'
     )

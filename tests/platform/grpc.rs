@@ -36,7 +36,7 @@ fn is_same_timestamp(rest: &Value, grpc: Option<prost_types::Timestamp>) -> bool
     rest == grpc
 }
 
-async fn connect(world: &World) -> Channel {
+pub async fn connect(world: &World) -> Channel {
     world.channel().await
 }
 

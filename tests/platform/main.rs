@@ -18,6 +18,7 @@ mod chaos;
 mod chromium;
 mod cli;
 mod clients;
+mod clusters;
 mod comparisons;
 mod contract;
 mod crashes;

@@ -41,7 +41,7 @@ fn without_keys_in_the_api() -> StackSize {
 }
 
 /// Waits until a job's receipt is in the log, and returns it.
-async fn logged_receipt(client: &Client, job_id: &str, figures: &str) -> Value {
+pub async fn logged_receipt(client: &Client, job_id: &str, figures: &str) -> Value {
     let path = format!("/v1/jobs/{job_id}/receipt{figures}");
     let mut receipt = Value::Null;
     wait_until("a place in the log", async || {
@@ -54,36 +54,36 @@ async fn logged_receipt(client: &Client, job_id: &str, figures: &str) -> Value {
 }
 
 /// A folder with what a stranger needs to verify a receipt.
-struct Evidences {
+pub struct Evidences {
     folder: PathBuf,
 }
 
 impl Evidences {
-    fn new(world: &World) -> Self {
+    pub fn new(world: &World) -> Self {
         let name = assay_tests::databases::fresh_name("evidence");
         let folder = world.stack.ground.servers.folder().join(name);
         std::fs::create_dir(&folder).unwrap();
         Self { folder }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     /// Fetches the keys without a credential.
-    async fn fetch_keys(&self, world: &World) {
+    pub async fn fetch_keys(&self, world: &World) {
         let keys = world.anonymous().get("/.well-known/jwks.json").await;
         self.write("jwks.json", keys.unwrap().body.to_string());
     }
 
     /// Fetches the opening of a retired suite without a credential.
-    async fn fetch_opening(&self, world: &World, suite_id: &str, version: &str) {
+    pub async fn fetch_opening(&self, world: &World, suite_id: &str, version: &str) {
         let anonymous = world.anonymous();
         let path = format!("/v1/suites/{suite_id}/commitment?version={version}");
         let mut commitment = Value::Null;
@@ -137,15 +137,15 @@ impl Evidences {
         arguments
     }
 
+    /// Verifies with the command-line program, and returns what it prints.
+    pub async fn verify_with_cli(&self, world: &World, more: &[&str]) -> String {
+        outcomes(&run_cli(world, &self.arguments(more)).await.stdout)
+    }
+
     /// Verifies with both verifiers, and returns what both print.
     async fn verify(&self, world: &World, python: &Path, more: &[&str]) -> String {
         let arguments = self.arguments(more);
-        let cli = tokio::process::Command::new(&world.stack.ground.binaries.cli)
-            .arg("verify")
-            .args(&arguments)
-            .args(["--format", "table"])
-            .output();
-        let cli = cli.await.unwrap();
+        let cli = run_cli(world, &arguments).await;
         let independent = tokio::process::Command::new(python)
             .arg(sources().join("receipts/verify.py"))
             .args(&arguments)
@@ -165,6 +165,15 @@ impl Evidences {
         assert_eq!(cli.status.success(), !own.contains("FAILED"));
         own
     }
+}
+
+async fn run_cli(world: &World, arguments: &[String]) -> std::process::Output {
+    let cli = tokio::process::Command::new(&world.stack.ground.binaries.cli)
+        .arg("verify")
+        .args(arguments)
+        .args(["--format", "table"])
+        .output();
+    cli.await.unwrap()
 }
 
 /// Returns the steps with their results, without reasons.
@@ -215,7 +224,7 @@ async fn submit(client: &Client, suite_id: &str, predictions: &Value) -> Value {
     submit_until_succeeded(client, &eval).await
 }
 
-async fn retire(world: &World, suite_id: &str, more: &[&str]) -> Result<Value, String> {
+pub async fn retire(world: &World, suite_id: &str, more: &[&str]) -> Result<Value, String> {
     let mut arguments = vec![
         "suite",
         "retire",

@@ -112,8 +112,13 @@ impl AnswerCache {
             suite_id,
             version,
             scoring.metric,
-            |item_id, answer, is_sealed| {
-                Ok(if is_sealed { &mut sealed } else { &mut open }.push(item_id, answer)?)
+            |item, answer| {
+                let table = if item.is_sealed { &mut sealed } else { &mut open };
+                table.push(item.item_id, answer)?;
+                item.cluster
+                    .into_iter()
+                    .for_each(|cluster| table.put_into_cluster(cluster));
+                Ok(())
             },
         )
         .await?;

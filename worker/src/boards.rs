@@ -15,7 +15,7 @@ use assay_core::store::board_computation::{
 use assay_core::store::{PrimaryPool, within_response_timeout};
 use assay_core::{BestEffort as _, Error, Result};
 use assay_eval::board::{EntryItems, Evidence, Standing, standings, test_pair};
-use assay_eval::score::{Figures, Progress, Score};
+use assay_eval::score::{AnswerTable, Figures, Progress, Score};
 use assay_eval::{Metric, Scoring};
 use futures_util::future::{FutureExt as _, try_join_all};
 use tokio::sync::watch;
@@ -132,8 +132,15 @@ async fn compute(context: &AttemptContext, claim: &BoardClaim) -> Result<()> {
         .map(|entry| (&entry.id, entry.revision))
         .collect();
     let mut transaction = context.db.get().begin().await?;
-    let n_items = i32::try_from(n_items(&answers)).map_err(Error::internal)?;
-    if store::finish(&mut transaction, claim, &seen, n_items, &rows).await? {
+    let ranked = ranked(&answers);
+    let n_items = i32::try_from(ranked.len()).map_err(Error::internal)?;
+    let n_clusters = ranked
+        .clusters()
+        .map(|clusters| i32::try_from(clusters.sizes().len()))
+        .transpose()
+        .map_err(Error::internal)?;
+    let counts = (n_items, n_clusters);
+    if store::finish(&mut transaction, claim, &seen, counts, &rows).await? {
         transaction.commit().await?;
         tracing::info!(
             suite_id = %claim.suite_id,
@@ -147,9 +154,9 @@ async fn compute(context: &AttemptContext, claim: &BoardClaim) -> Result<()> {
     Ok(())
 }
 
-/// Returns the item count in the tests: the sealed ones, if there are some.
-fn n_items(answers: &Answers) -> usize {
-    answers.sealed.as_ref().unwrap_or(&answers.open).len()
+/// Returns the items in the tests: the sealed ones, if there are some.
+fn ranked(answers: &Answers) -> &AnswerTable {
+    answers.sealed.as_ref().unwrap_or(&answers.open)
 }
 
 /// Tests each entry without stored tests against all earlier ones, and stores the tests. Sets the
@@ -162,7 +169,12 @@ async fn test_new_entries(
     entries: &mut [BoardEntry],
 ) -> Result<()> {
     let metric = answers.scoring.metric;
-    let per_block = (BLOCK_BYTES / (9 * n_items(answers)).max(1)).clamp(1, BLOCK_ENTRIES);
+    let ranked = ranked(answers);
+    let entry_bytes = match ranked.clusters() {
+        None => 9 * ranked.len(),
+        Some(clusters) => 8 * clusters.sizes().len(),
+    };
+    let per_block = (BLOCK_BYTES / entry_bytes.max(1)).clamp(1, BLOCK_ENTRIES);
     let is_new = |entry: &BoardEntry| entry.is_tested && entry.position.is_none();
     let last = entries.iter().filter_map(|entry| entry.position).max();
     let mut next_position = last.map_or(0, |last| last + 1);
@@ -339,7 +351,13 @@ async fn score_entry(
     let metric = answers.scoring.metric;
     Ok(Some(ScoredEntry {
         entry: entry.clone(),
-        items: EntryItems::new(metric, &items, figures.value, has_estimate),
+        items: EntryItems::new(
+            metric,
+            &items,
+            figures.value,
+            has_estimate,
+            ranked(answers).clusters(),
+        ),
         figures,
         n_missing,
     }))

@@ -188,6 +188,8 @@ fn split_score(
         metrics: [].into(),
         release: scoring.policy.to_string(),
         sealed: None,
+        n_clusters: None,
+        design_effect: None,
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);

@@ -6,16 +6,21 @@ use std::fs::File;
 use std::path::Path;
 
 use assay_eval::offline::{self, Report};
-use assay_eval::suite::{AnswerLines, metric_and_clip};
+use assay_eval::suite::{AnswerLines, BadSuite, FolderRules};
 use assay_eval::{Metric, content};
 
 /// Scores a prediction file against the answers in a suite's folder. The file is NDJSON,
 /// a JSON array or CSV, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Report, String> {
-    let (metric, clip) = metric_and_clip(suite, metric).map_err(|bad| bad.to_string())?;
-    let answers = AnswerLines::open(suite, metric)
-        .and_then(|lines| offline::read_answers(lines, metric, clip))
-        .map_err(|bad| bad.to_string())?;
+    let answers = || {
+        let rules = FolderRules::read(suite, metric)?;
+        let clusters = rules.clusters(suite)?;
+        let FolderRules { metric, clip, .. } = rules;
+        let lines = AnswerLines::open(suite, metric)?;
+        let table = offline::read_answers(lines, metric, clip, clusters.as_ref())?;
+        Ok((table, metric))
+    };
+    let (answers, metric) = answers().map_err(|bad: BadSuite| bad.to_string())?;
     let name = predictions.display().to_string();
     let (bytes, format) = File::open(predictions)
         .and_then(|file| content::open(file, &name))

@@ -78,7 +78,7 @@ impl SourceElement {
                 // Without the message, which may quote the history.
                 changed(errors.first().map_or("unknown", |error| error.reason))
             }),
-            (Self::Item(SuiteItem { item_id, input }), Some(paths)) => {
+            (Self::Item(SuiteItem { item_id, input, .. }), Some(paths)) => {
                 item_sequence::from_item(item_id, input.get(), paths)
                     .map_err(|_| changed("of an item of a suite"))
             }

@@ -10,7 +10,9 @@ use assay_core::model::suite::{SuiteId, SuiteVersion};
 use assay_core::store::commitment::{self, NotRetired};
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
-use assay_eval::suite::{BadSuite, FolderItem, SuiteFolder};
+use assay_core::store::publish::ItemColumns;
+use assay_eval::clusters::Clusters;
+use assay_eval::suite::{BadSuite, ClusterKey, FolderItem, Groups, SuiteFolder};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -41,7 +43,11 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         description,
         protection,
         sequence,
+        cluster,
+        cluster_is_hidden,
+        n_clusters,
         items,
+        warnings,
         content_sha256,
     } = &read;
     // `SuiteFolder::read` has validated both.
@@ -76,6 +82,12 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         closes_at,
         board: protection.board.into(),
         sequence: sequence.as_ref(),
+        cluster: cluster.as_ref().map(ClusterKey::as_str),
+        cluster_is_hidden: *cluster_is_hidden,
+        n_clusters: n_clusters
+            .map(i32::try_from)
+            .transpose()
+            .map_err(Error::internal)?,
         n_items,
         content_sha256,
     };
@@ -90,22 +102,15 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         }
         for (batch, items) in items.chunks(BATCH).enumerate() {
             let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
-            let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
-            let ids = column(|item| &item.item_id);
-            let inputs = column(|item| item.input.get());
-            let answers = column(|item| item.answer.get());
-            let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
-            publish::insert_items(
-                &mut transaction,
-                suite_id,
-                version,
-                first,
-                &ids,
-                &inputs,
-                &answers,
-                &sealed,
-            )
-            .await?;
+            publish::insert_items(&mut transaction, suite_id, version, first, &columns(items))
+                .await?;
+        }
+        if n_clusters.is_some() {
+            let open = items.iter().filter(|item| !item.is_sealed);
+            let labels = open.filter_map(|item| item.cluster);
+            let clusters = Clusters::from_labels(labels);
+            publish::insert_clusters(&mut transaction, suite_id, version, clusters.of_items())
+                .await?;
         }
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
@@ -126,8 +131,23 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let disclosure = audit.summary();
     Ok(json!({
         "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": is_new,
-        "disclosure": disclosure,
+        "n_clusters": n_clusters, "warnings": warnings, "disclosure": disclosure,
     }))
+}
+
+fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
+    let mut columns = ItemColumns::default();
+    for item in items {
+        columns.item_ids.push(&item.item_id);
+        columns.inputs.push(item.input.get());
+        columns.groups.push(item.groups.as_ref().map(Groups::to_json));
+        columns.answers.push(item.answer.get());
+        columns.sealed.push(item.is_sealed);
+        let hidden = item.hidden_groups.as_ref();
+        columns.hidden_groups.push(hidden.map(Groups::to_json));
+        columns.clusters.push(item.cluster.map(u32::cast_signed));
+    }
+    columns
 }
 
 /// `suite audit`: reports the share of a folder's answers that callers could compute, under its own

@@ -399,8 +399,7 @@ fn attacked(
             item_id,
             answer,
             is_sealed,
-            input: _,
-            line: _,
+            ..
         },
     ) in items.iter().step_by(spread).enumerate()
     {

@@ -2,7 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::board::{
-    BOARD_PAGE, Board, BoardCursor, BoardVisibility, ENTRIES_PAGE, Entries, Entry, METHOD,
+    BOARD_PAGE, Board, BoardCursor, BoardVisibility, BoardMethod, ENTRIES_PAGE, Entries, Entry,
     entry_name, entry_url,
 };
 
@@ -226,6 +226,8 @@ pub async fn get(
         as_of,
         n_entries,
         n_items,
+        n_clusters,
+        is_clustered,
     } = head;
     Ok(Board {
         suite_id,
@@ -238,9 +240,10 @@ pub async fn get(
         closes_at,
         as_of,
         visibility,
-        method: METHOD,
+        method: BoardMethod::of(is_clustered),
         n_entries: n_entries.into(),
         n_items: n_items.map(i64::from),
+        n_clusters: n_clusters.map(i64::from),
         entries,
         next_cursor,
     })

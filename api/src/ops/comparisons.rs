@@ -192,6 +192,7 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         metric: name,
         release,
         has_stderr,
+        is_clustered,
         ..
     } = a.job;
     let metric = Metric::published(&name)?;
@@ -202,10 +203,27 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
     )?;
     let mut pairs = Pairs::new(metric);
     for range in ranges(n_items) {
-        let (scores_a, scores_b) =
-            tokio::try_join!(items_a.read(range.clone()), items_b.read(range))?;
+        let clusters = async {
+            let db = app.db.get();
+            let places = is_clustered.then(|| range.clone());
+            match places {
+                Some(places) => store::suite::clusters(&db, &suite_id, &suite_version, places)
+                    .await
+                    .map(Some),
+                None => Ok(None),
+            }
+        };
+        let (scores_a, scores_b, clusters) = tokio::try_join!(
+            items_a.read(range.clone()),
+            items_b.read(range.clone()),
+            clusters
+        )?;
         block_in_place(|| {
-            pairs.add((&scores_a, &contribution_a), (&scores_b, &contribution_b));
+            pairs.add(
+                (&scores_a, &contribution_a),
+                (&scores_b, &contribution_b),
+                clusters.as_deref(),
+            );
         });
     }
     let difference = a.value - b.value;
@@ -238,6 +256,15 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         lower_is_better: verdict.lower_is_better,
         better: verdict.better.map(Into::into),
         is_significant: verdict.is_significant,
+        n_clusters: found.clusters.map(|clusters| count(clusters.n)),
+        n_clusters_differ: found
+            .clusters
+            .and_then(|clusters| clusters.n_differ)
+            .map(count),
+        n_clusters_needed: found
+            .clusters
+            .and_then(|clusters| clusters.n_needed)
+            .map(count),
     })
 }
 

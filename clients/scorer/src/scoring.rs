@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use assay_eval::content::{self, ReadEnd, read_content};
 use assay_eval::offline::{self, Report};
 use assay_eval::prediction::{CellForm, FitCheck};
-use assay_eval::suite::{AnswerLines, metric_and_clip};
-use assay_eval::{Clip, Metric};
+use assay_eval::Metric;
+use assay_eval::suite::{AnswerLines, FolderRules};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,12 +19,14 @@ use crate::chunks::Chunks;
 /// anywhere. Answers are NDJSON with `item_id` and `answer`. Predictions are NDJSON, a JSON array or
 /// CSV, possibly compressed, as their content shows.
 ///
+/// `suite` is the folder of the suite, if its items may be in clusters.
+///
 /// Errors name the two as `predictions_name` and `answers_name`.
 ///
 /// Raises `ValueError` with the location of the first invalid prediction or answer.
 #[pyfunction]
 #[pyo3(signature = (
-    predictions, answers, metric, clip=None, *, predictions_name=None, answers_name="answers"
+    predictions, answers, metric, clip=None, *, suite=None, predictions_name=None, answers_name="answers"
 ))]
 pub fn score(
     py: Python<'_>,
@@ -32,6 +34,7 @@ pub fn score(
     answers: &Bound<'_, PyAny>,
     metric: &str,
     clip: Option<(f64, f64)>,
+    suite: Option<PathBuf>,
     predictions_name: Option<&str>,
     answers_name: &str,
 ) -> PyResult<String> {
@@ -45,7 +48,13 @@ pub fn score(
     let scored = py.detach(|| {
         // The size is only a hint for the first allocation.
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
-        let table = offline::read_answers(lines, metric, clip).map_err(|bad| bad.to_string())?;
+        let clusters = suite
+            .map(|suite| FolderRules::read(&suite, Some(metric))?.clusters(&suite))
+            .transpose()
+            .map_err(|bad| bad.to_string())?
+            .flatten();
+        let table = offline::read_answers(lines, metric, clip, clusters.as_ref())
+            .map_err(|bad| bad.to_string())?;
         let named = |error: String| match predictions_name {
             Some(name) => format!("{name}: {error}"),
             None => error,
@@ -105,8 +114,8 @@ pub fn check(
 #[pyo3(signature = (folder, metric=None))]
 pub fn read_suite(folder: PathBuf, metric: Option<&str>) -> PyResult<(String, Option<(f64, f64)>)> {
     let named = metric.map(parse_metric).transpose()?;
-    let (metric, clip): (Metric, Option<Clip>) =
-        metric_and_clip(&folder, named).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+    let FolderRules { metric, clip, .. } = FolderRules::read(&folder, named)
+        .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
     Ok((metric.to_string(), clip.map(|clip| (clip.low, clip.high))))
 }
 

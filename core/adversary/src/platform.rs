@@ -257,7 +257,11 @@ impl<'s> Platform<'s> {
             figure.contribution()
         };
         let mut pairs = Pairs::new(public.metric);
-        pairs.add((&one, &contribution(&one)), (&other, &contribution(&other)));
+        pairs.add(
+            (&one, &contribution(&one)),
+            (&other, &contribution(&other)),
+            None,
+        );
         let difference = value - other_value;
         let found = pairs.finish(difference, point(public.metric, *value, *other_value), true);
         public.policy.disclose_difference(difference, found)

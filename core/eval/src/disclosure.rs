@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::compare::Difference;
 use crate::error::Corrupt;
 use crate::metric::{Clip, Metric};
-use crate::score::{AnswerTable, Figures, best_trivial, trivial_submissions};
+use crate::score::{AnswerTable, ClusterFigures, Figures, best_trivial, trivial_submissions};
 
 /// A suite's disclosure policy, written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -261,6 +261,7 @@ impl DisclosurePolicy {
                     value,
                     estimate,
                     metrics,
+                    clusters,
                 } = figures;
                 let metrics: BTreeMap<_, _> = metrics
                     .into_iter()
@@ -270,6 +271,10 @@ impl DisclosurePolicy {
                     value: round(value),
                     estimate: estimate.map(|estimate| estimate.map(round)),
                     metrics,
+                    clusters: clusters.map(|clusters| ClusterFigures {
+                        design_effect: clusters.design_effect.map(round),
+                        ..clusters
+                    }),
                 })
             }
             (Self::Ladder(_), Some((ladder, level))) => {
@@ -278,6 +283,10 @@ impl DisclosurePolicy {
                     value: ladder.value(*level),
                     estimate: None,
                     metrics: BTreeMap::new(),
+                    clusters: figures.clusters.map(|clusters| ClusterFigures {
+                        design_effect: None,
+                        ..clusters
+                    }),
                 })
             }
             (Self::Ladder(_), None) => Err(Corrupt::new(
@@ -342,6 +351,7 @@ mod tests {
             value,
             estimate: None,
             metrics: [("other".to_owned(), value / 3.0)].into(),
+            clusters: None,
         }
     }
 

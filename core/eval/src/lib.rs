@@ -5,6 +5,7 @@
 //! Nothing here uses a clock, a database or the network. Only `suite::folder` reads files.
 
 pub mod board;
+pub mod clusters;
 pub mod compare;
 pub mod content;
 pub mod csv;

@@ -218,6 +218,15 @@ impl Metric {
         }
     }
 
+    /// Returns the smallest and the largest value of the metric.
+    pub(crate) fn range(self, clip: Option<Clip>, n_labels: usize) -> [f64; 2] {
+        match self.bounds(clip, n_labels) {
+            Some([worst, best]) => [worst.min(best), worst.max(best)],
+            None if self == Self::LogLoss => [0.0, -PROBABILITY_MIN.ln()],
+            None => [0.0, f64::INFINITY],
+        }
+    }
+
     /// Returns `true` if the metric is defined only with a prediction for every item.
     pub const fn needs_all_predictions(self) -> bool {
         !self.has_item_scores()
@@ -234,6 +243,9 @@ impl Metric {
         self.properties().has_item_scores
     }
 }
+
+/// The right label's smallest probability in `log_loss`, so that no loss is infinite.
+pub(crate) const PROBABILITY_MIN: f64 = 1e-15;
 
 /// Returns an item's largest Brier score. With at most two labels the sum over the labels is
 /// halved, so that it is the squared error in one label's probability.

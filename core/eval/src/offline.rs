@@ -10,7 +10,7 @@ use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
 use crate::prediction::CellForm;
 use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
-use crate::suite::{AnswerLines, BadSuite};
+use crate::suite::{AnswerLines, BadSuite, ClusterLabels};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,12 +35,19 @@ pub struct Report {
     pub n_unmatched: i64,
     /// Items without a prediction.
     pub n_missing: i64,
+    /// The number of clusters, if items are in clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_clusters: Option<i64>,
+    /// The squared ratio of the standard error to that of independent items.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub design_effect: Option<f64>,
 }
 
 impl Report {
     /// Creates a score's report.
     pub fn new(metric: Metric, score: Score) -> Self {
         let estimate = score.figures.estimate;
+        let clusters = score.figures.clusters;
         Self {
             metric: metric.to_string(),
             value: score.figures.value,
@@ -52,20 +59,28 @@ impl Report {
             n_submitted: score.n_submitted,
             n_unmatched: score.n_unmatched,
             n_missing: score.n_missing,
+            n_clusters: clusters.map(|clusters| clusters.n),
+            design_effect: clusters.and_then(|clusters| clusters.design_effect),
         }
     }
 }
 
-/// Reads all answers for a metric. Fails with the first invalid one's line, or without answers.
+/// Reads all answers for a metric. `clusters` has the cluster of each item, if items are not
+/// independent. Fails with the first invalid answer's line, or without answers.
 pub fn read_answers<R: BufRead>(
     mut lines: AnswerLines<R>,
     metric: Metric,
     clip: Option<Clip>,
+    clusters: Option<&ClusterLabels>,
 ) -> Result<AnswerTable, BadSuite> {
     let mut builder = Builder::new(metric, lines.estimate()).clip(clip);
     lines.for_each(|item_id, answer| {
         let pushed = builder.push(item_id, answer);
-        pushed.map_err(|corrupt| corrupt.to_string())
+        pushed.map_err(|corrupt| corrupt.to_string())?;
+        if let Some(clusters) = clusters {
+            builder.put_into_cluster(clusters.of(item_id)?);
+        }
+        Ok(())
     })?;
     let finished = builder.finish();
     let table = finished.map_err(|corrupt| lines.bad(corrupt.to_string()))?;

@@ -15,6 +15,9 @@ pub const EVAL_RESULT: &str = "urn:assay:eval-result:v1";
 /// `predicateType` for a suite's commitment.
 pub const SUITE: &str = "urn:assay:suite:v1";
 
+/// `average`: a value is a mean over items, not over clusters.
+pub const AVERAGE: &str = "item";
+
 /// `predicateType` for a receipt key change.
 pub const KEY: &str = "urn:assay:key:v1";
 
@@ -137,6 +140,16 @@ pub struct EvalResult {
     pub issued_at: String,
     /// 16 random bytes in base64url.
     pub nonce: String,
+    /// The group field of the items' clusters. This and the next two fields are present if and only
+    /// if the suite has clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The number of clusters among the items that the value covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_clusters: Option<i64>,
+    /// [`AVERAGE`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<String>,
 }
 
 /// The claim about a suite's publication.
@@ -165,6 +178,13 @@ pub struct SuitePublication {
     pub published_at: String,
     /// The time of the commitment: that of the publication.
     pub committed_at: String,
+    /// The group field of the items' clusters, or `none` if the publisher states that items are
+    /// independent. Absent if nothing is stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// [`AVERAGE`]. Present if and only if the suite has clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<String>,
 }
 
 /// A receipt key change.

@@ -8,7 +8,7 @@ use std::path::Path;
 use assay_eval::content::{ContentFormat, ReadEnd, read_content};
 use assay_eval::prediction::CellForm;
 use assay_eval::score::{AnswerTable, Builder, Figures as Score};
-use assay_eval::suite::{AnswerLines, Opening, SealSeed};
+use assay_eval::suite::{AnswerLines, ClusterKey, Opening, SealSeed, read_clusters};
 use assay_eval::{Clip, DisclosurePolicy, Ladder, Metric, offline};
 use serde::Deserialize;
 use serde_json::Value;
@@ -405,7 +405,9 @@ fn open_suite(
         && claim.suite_version == publication.suite_version
         && claim.suite_commitment == publication.suite_commitment
         && claim.metric == publication.metric
-        && claim.release == publication.release;
+        && claim.release == publication.release
+        && claim.cluster.as_deref() == publication.cluster.as_deref().filter(|cluster| *cluster != "none")
+        && claim.average == publication.average;
     if !is_of_receipt {
         return Err("the opening is not that of the receipt's suite".into());
     }
@@ -481,7 +483,8 @@ fn check_score<R: BufRead>(
         Some([low, high]) => Some(Clip::new(*low, *high).ok_or("clip is not a range")?),
         None => None,
     };
-    let tables = Tables::read(folder, metric, clip, policy, suite.seed)?;
+    let cluster = suite.publication.cluster.as_deref();
+    let tables = Tables::read(folder, metric, clip, cluster, policy, suite.seed)?;
     let (content, format) = open()?;
     let sealed = tables.sealed.as_ref();
     let score = offline::score_all(&tables.open, sealed, metric, content, format)?;
@@ -534,6 +537,10 @@ fn compare_figures(claim: &EvalResult, disclosed: &Score) -> Result<Passed, Stri
     let estimate = disclosed.estimate;
     let ci95 = estimate.map(|estimate| estimate.ci95);
     let ci_method = estimate.map(|estimate| estimate.method);
+    let n_clusters = disclosed.clusters.map(|clusters| clusters.n);
+    if claim.n_clusters != n_clusters {
+        return Err(format!("n_clusters is {n_clusters:?}"));
+    }
     if (claim.value, claim.ci95, claim.ci_method.as_deref()) == (disclosed.value, ci95, ci_method) {
         Ok(Passed::Ok)
     } else {
@@ -556,9 +563,16 @@ impl Tables {
         folder: &Path,
         metric: Metric,
         clip: Option<Clip>,
+        cluster: Option<&str>,
         policy: DisclosurePolicy,
         seed: Option<SealSeed>,
     ) -> Result<Self, String> {
+        let key: Option<ClusterKey> = cluster.map(str::parse).transpose()?;
+        let field = key.as_ref().and_then(ClusterKey::field);
+        let clusters = field
+            .map(|field| read_clusters(folder, field))
+            .transpose()
+            .map_err(|bad| bad.to_string())?;
         let lines = || {
             AnswerLines::open(&folder.join("answers.ndjson"), metric).map_err(|bad| bad.to_string())
         };
@@ -569,33 +583,47 @@ impl Tables {
                 Ok(())
             })
             .map_err(|bad| bad.to_string())?;
+        let labels = match &clusters {
+            Some(clusters) => ids.iter().map(|id| clusters.of(id)).collect(),
+            None => Ok(Vec::new()),
+        };
+        let labels: Vec<u32> = labels?;
         let mut is_sealed = vec![false; ids.len()];
-        let n_sealed = match (policy, seed) {
+        match (policy, seed) {
             (DisclosurePolicy::Sealed(fraction), Some(seed)) => {
                 let n_sealed = fraction.of(ids.len());
-                for at in seed.draw(ids.iter().map(String::as_str), n_sealed) {
-                    is_sealed[at] = true;
+                match &clusters {
+                    Some(clusters) => {
+                        is_sealed = seed.draw_clusters(clusters.values(), &labels, n_sealed);
+                    }
+                    None => {
+                        for at in seed.draw(ids.iter().map(String::as_str), n_sealed) {
+                            is_sealed[at] = true;
+                        }
+                    }
                 }
-                n_sealed
             }
             (DisclosurePolicy::Sealed(_), None) => {
                 return Err("the opening has no seed, which draws the sealed items".into());
             }
-            _ => 0,
-        };
+            _ => {}
+        }
+        let n_sealed = is_sealed.iter().filter(|is_sealed| **is_sealed).count();
         let mut open = Builder::new(metric, ids.len() - n_sealed).clip(clip);
         let mut sealed = Builder::new(metric, n_sealed).clip(clip);
-        let mut place = is_sealed.iter();
+        let mut places = is_sealed.iter().enumerate();
         lines()?
             .for_each(|item_id, answer| {
-                let builder = if place.next() == Some(&true) {
-                    &mut sealed
-                } else {
-                    &mut open
-                };
+                let (place, is_sealed) = places.next().unwrap_or((0, &false));
+                let builder = if *is_sealed { &mut sealed } else { &mut open };
                 builder
                     .push(item_id, answer)
-                    .map_err(|corrupt| corrupt.to_string())
+                    .map_err(|corrupt| corrupt.to_string())?;
+                labels
+                    .get(place)
+                    .into_iter()
+                    .for_each(|label| builder.put_into_cluster(*label));
+                Ok(())
             })
             .map_err(|bad| bad.to_string())?;
         let finish = |builder: Builder| builder.finish().map_err(|corrupt| corrupt.to_string());
@@ -619,7 +647,7 @@ mod tests {
             .collect();
         std::fs::write(folder.join("answers.ndjson"), answers).unwrap();
         let policy: DisclosurePolicy = "sealed(0.3)".parse().unwrap();
-        let read = |seed| Tables::read(&folder, Metric::Accuracy, None, policy, seed);
+        let read = |seed| Tables::read(&folder, Metric::Accuracy, None, None, policy, seed);
         let without = read(None).err().unwrap();
         assert!(without.contains("no seed"), "{without}");
         let with = read(Some(SealSeed::from_text("s"))).unwrap();

@@ -28,12 +28,18 @@ pub fn encode_items_page(page: SuiteItems) -> Result<Vec<u8>> {
         next_cursor: next_cursor.map(|cursor| cursor.to_string()),
     }
     .encode_to_vec();
-    for SuiteItem { item_id, input } in items {
+    for SuiteItem {
+        item_id,
+        input,
+        groups,
+    } in items
+    {
         let start = begin(&mut message, ITEMS);
         let without_input = v1::SuiteItem {
             item_id,
             input: None,
             input_json: None,
+            groups: groups.into_iter().flatten().collect(),
         };
         message.extend_from_slice(&without_input.encode_to_vec());
         let input_start = begin(&mut message, INPUT);
@@ -84,6 +90,7 @@ mod tests {
                 .map(|(number, input)| SuiteItem {
                     item_id: format!("i{number}"),
                     input: serde_json::from_str(input).unwrap(),
+                    groups: (number == 1).then(|| [("person".into(), "p1".into())].into()),
                 })
                 .collect(),
             n_items: 9,

@@ -191,6 +191,7 @@ impl From<board::Board> for v1::Board {
             entries,
             next_cursor,
             lower_is_better,
+            n_clusters,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -208,11 +209,12 @@ impl From<board::Board> for v1::Board {
             entries: entries.into_iter().map(Into::into).collect(),
             next_cursor: next_cursor.into_proto(),
             lower_is_better: lower_is_better.into_proto(),
+            n_clusters: n_clusters.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/boards.proto:223
+// proto/assay/v1/boards.proto:225
 impl From<board::BoardMethod> for v1::BoardMethod {
     fn from(resource: board::BoardMethod) -> Self {
         let board::BoardMethod { test, correction, level } = resource;
@@ -224,7 +226,7 @@ impl From<board::BoardMethod> for v1::BoardMethod {
     }
 }
 
-// proto/assay/v1/boards.proto:234
+// proto/assay/v1/boards.proto:237
 impl From<board::BoardRow> for v1::BoardRow {
     fn from(resource: board::BoardRow) -> Self {
         let board::BoardRow {
@@ -290,6 +292,9 @@ impl From<comparison::Comparison> for v1::Comparison {
             lower_is_better,
             better,
             is_significant,
+            n_clusters,
+            n_clusters_differ,
+            n_clusters_needed,
         } = resource;
         Self {
             job_a: job_a.into_proto(),
@@ -312,6 +317,9 @@ impl From<comparison::Comparison> for v1::Comparison {
             lower_is_better: lower_is_better.into_proto(),
             better: better.into_proto(),
             is_significant: is_significant.into_proto(),
+            n_clusters: n_clusters.into_proto(),
+            n_clusters_differ: n_clusters_differ.into_proto(),
+            n_clusters_needed: n_clusters_needed.into_proto(),
         }
     }
 }
@@ -525,6 +533,8 @@ impl From<job::EvalResult> for v1::EvalResult {
             metrics,
             release,
             sealed,
+            n_clusters,
+            design_effect,
         } = resource;
         Self {
             hfm_sha: hfm_sha.into_proto(),
@@ -542,11 +552,13 @@ impl From<job::EvalResult> for v1::EvalResult {
             metrics: metrics.into_proto(),
             release: release.into_proto(),
             sealed: sealed.map(Into::into),
+            n_clusters: n_clusters.into_proto(),
+            design_effect: design_effect.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:381
+// proto/assay/v1/jobs.proto:387
 impl From<prediction::PredictResult> for v1::PredictResult {
     fn from(resource: prediction::PredictResult) -> Self {
         let prediction::PredictResult {
@@ -588,7 +600,7 @@ impl From<prediction::PredictResult> for v1::PredictResult {
     }
 }
 
-// proto/assay/v1/jobs.proto:418
+// proto/assay/v1/jobs.proto:424
 impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     fn from(resource: prediction::PredictionUsage) -> Self {
         let prediction::PredictionUsage { predict_items } = resource;
@@ -598,20 +610,22 @@ impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     }
 }
 
-// proto/assay/v1/jobs.proto:425
+// proto/assay/v1/jobs.proto:431
 impl From<job::SealedFigures> for v1::SealedFigures {
     fn from(resource: job::SealedFigures) -> Self {
-        let job::SealedFigures { value, stderr, ci95, n } = resource;
+        let job::SealedFigures { value, stderr, ci95, n, n_clusters, design_effect } = resource;
         Self {
             value: value.into_proto(),
             stderr: stderr.into_proto(),
             ci95: ci95.into_proto(),
             n: n.into_proto(),
+            n_clusters: n_clusters.into_proto(),
+            design_effect: design_effect.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:438
+// proto/assay/v1/jobs.proto:449
 impl From<job::JobError> for v1::JobError {
     fn from(resource: job::JobError) -> Self {
         let job::JobError { code, message } = resource;
@@ -1144,6 +1158,9 @@ impl From<suite::Suite> for v1::Suite {
             board,
             suite_commitment,
             lower_is_better,
+            cluster,
+            cluster_is_hidden,
+            n_clusters,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -1165,11 +1182,14 @@ impl From<suite::Suite> for v1::Suite {
             board: board.into_proto(),
             suite_commitment: suite_commitment.into_proto(),
             lower_is_better: lower_is_better.into_proto(),
+            cluster: cluster.into_proto(),
+            cluster_is_hidden: cluster_is_hidden.into_proto(),
+            n_clusters: n_clusters.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/suites.proto:131
+// proto/assay/v1/suites.proto:139
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1180,7 +1200,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:140
+// proto/assay/v1/suites.proto:148
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

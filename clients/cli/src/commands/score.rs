@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_eval::suite::{AnswerLines, metric_and_clip};
+use assay_eval::suite::{AnswerLines, BadSuite, FolderRules};
 use assay_eval::{Metric, offline};
 use serde_json::json;
 
@@ -33,18 +33,25 @@ pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str
         .map(str::parse::<Metric>)
         .transpose()
         .map_err(|error| Failure::new(Exit::Usage, error))?;
-    let (metric, clip) = if answers.is_dir() {
-        metric_and_clip(answers, named).map_err(|bad| invalid(bad.to_string()))?
+    let bad = |bad: BadSuite| invalid(bad.to_string());
+    let rules = if answers.is_dir() {
+        FolderRules::read(answers, named).map_err(bad)?
     } else {
         let missing = || {
             Failure::new(Exit::Usage, "--metric is missing")
                 .with_advice("A file of answers does not name its metric; a suite's folder does.")
         };
-        (named.ok_or_else(missing)?, None)
+        FolderRules {
+            metric: named.ok_or_else(missing)?,
+            clip: None,
+            cluster: None,
+        }
     };
+    let clusters = rules.clusters(answers).map_err(bad)?;
+    let FolderRules { metric, clip, .. } = rules;
     let table = AnswerLines::open(answers, metric)
-        .and_then(|lines| offline::read_answers(lines, metric, clip))
-        .map_err(|bad| invalid(bad.to_string()))?;
+        .and_then(|lines| offline::read_answers(lines, metric, clip, clusters.as_ref()))
+        .map_err(bad)?;
     let (bytes, format) = predictions::open(file)?;
     let report = offline::score(&table, metric, bytes, format)
         .map_err(|message| invalid(format!("{file}: {message}")))?;

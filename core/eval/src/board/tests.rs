@@ -68,7 +68,7 @@ fn items(metric: Metric, values: &[f64]) -> EntryItems {
     }
     let scores: ItemScores = builder.finish();
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    EntryItems::new(metric, &scores, mean, true)
+    EntryItems::new(metric, &scores, mean, true, None)
 }
 
 /// Simulates a board with entries that get each item right with these probabilities on average.

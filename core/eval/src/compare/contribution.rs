@@ -12,6 +12,23 @@ pub struct StoredItems {
     pub rights: Vec<bool>,
 }
 
+/// The stored value of one item.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredItem {
+    pub(crate) value: f64,
+    /// The predicted label is right; `false` if the metric does not store it.
+    pub(crate) is_right: bool,
+}
+
+impl StoredItems {
+    pub(crate) fn item(&self, item: usize) -> StoredItem {
+        StoredItem {
+            value: self.values[item],
+            is_right: self.rights.get(item).copied().unwrap_or_default(),
+        }
+    }
+}
+
 /// A job's figure, accumulated over all its items.
 pub struct Aggregate {
     metric: Metric,
@@ -38,15 +55,18 @@ impl Aggregate {
     }
 
     /// Adds the next items.
-    pub fn add(&mut self, StoredItems { values, rights }: &StoredItems) {
-        self.n += values.len();
+    pub fn add(&mut self, items: &StoredItems) {
+        (0..items.values.len()).for_each(|item| self.add_item(items.item(item)));
+    }
+
+    /// Adds the next item.
+    pub(crate) fn add_item(&mut self, item: StoredItem) {
+        self.n += 1;
         match self.metric {
-            Metric::Rmse => values.iter().for_each(|error| self.sum.add(error * error)),
+            Metric::Rmse => self.sum.add(item.value * item.value),
             Metric::Ece => {
-                for (value, right) in values.iter().zip(rights) {
-                    let (bin, gap) = calibration::gap(*value, *right);
-                    self.bins[bin].add(gap);
-                }
+                let (bin, gap) = calibration::gap(item.value, item.is_right);
+                self.bins[bin].add(gap);
             }
             _ => {}
         }
@@ -77,14 +97,14 @@ pub enum Contribution {
 }
 
 impl Contribution {
-    pub(super) fn of(&self, StoredItems { values, rights }: &StoredItems, item: usize) -> f64 {
-        let value = values[item];
+    /// Returns the contribution of an item.
+    pub(crate) fn of(&self, StoredItem { value, is_right }: StoredItem) -> f64 {
         match self {
             Self::Stored => value,
             Self::OfRoot(0.0) => 0.0,
             Self::OfRoot(root) => root + (value * value - root * root) / (2.0 * root),
             Self::OfGaps(signs) => {
-                let (bin, gap) = calibration::gap(value, rights[item]);
+                let (bin, gap) = calibration::gap(value, is_right);
                 signs[bin] * gap
             }
         }

@@ -3,7 +3,8 @@
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::metric::SignificanceTest;
-use crate::stats::confidence::around;
+use crate::stats::clustered;
+use crate::stats::confidence::Z;
 
 /// The uncertainty of the difference between two jobs' values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,17 +13,33 @@ pub struct Difference {
     pub stderr: Option<f64>,
     /// The 95 % confidence interval; `None` without a standard error.
     pub ci95: Option<[f64; 2]>,
-    /// The name of the interval's method: `bonett_price`, `normal` or `delta`.
+    /// The name of the interval's method: `bonett_price`, `normal`, `delta` or `cluster_t`.
     pub ci_method: &'static str,
     /// The p-value for the hypothesis that the two jobs are equally good.
     pub p_value: f64,
-    /// The test's name: `mcnemar`, `permutation` or `wald`.
+    /// The test's name: `mcnemar`, `permutation`, `wald`, `cluster_sign_flip` or `cluster_wald`.
     pub p_method: &'static str,
     /// Items whose scores differ; `None` if the items have no scores.
     pub n_differ: Option<u64>,
     /// The item count with which a one-[`point`](super::point) difference would be found in four
     /// out of five comparisons; `None` if it cannot be estimated.
     pub n_needed: Option<u64>,
+    /// Present if the items are in clusters.
+    pub clusters: Option<DifferenceByCluster>,
+}
+
+/// The counts of a difference between two jobs whose items are in clusters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DifferenceByCluster {
+    /// The number of clusters.
+    pub n: u64,
+    /// The number of clusters in which the jobs differ; `None` if the suite does not disclose it.
+    pub n_differ: Option<u64>,
+    /// The number of clusters with which a one-[`point`](super::point) difference would be found in
+    /// four out of five comparisons; `None` if it cannot be estimated.
+    pub n_needed: Option<u64>,
+    /// The degrees of freedom of Student's t.
+    pub degrees: f64,
 }
 
 impl Difference {
@@ -30,16 +47,38 @@ impl Difference {
     /// rounded values' difference and the rounded standard error only, so that it discloses nothing
     /// else.
     pub fn rounded(self, difference: f64, round: impl Fn(f64) -> f64) -> Self {
+        let stderr = self.stderr.map(&round);
+        let (half_width, p_value) = match self.clusters {
+            None => (Z, wald(difference, stderr)),
+            Some(DifferenceByCluster { degrees, .. }) => (
+                clustered::half_width(degrees),
+                stderr.map_or(1.0, |stderr| {
+                    clustered::p_value(difference, stderr, degrees)
+                }),
+            ),
+        };
+        let ci95 = self.stderr.map(|stderr| {
+            let half = half_width * stderr;
+            [difference - half, difference + half].map(&round)
+        });
+        let is_clustered = self.clusters.is_some();
         Self {
-            stderr: self.stderr.map(&round),
-            ci95: self
-                .stderr
-                .map(|stderr| around(difference, stderr).map(&round)),
-            ci_method: "normal",
-            p_value: wald(difference, self.stderr.map(&round)),
-            p_method: SignificanceTest::Wald.as_str(),
+            stderr,
+            ci95,
+            ci_method: if is_clustered { "cluster_t" } else { "normal" },
+            p_value,
+            p_method: if is_clustered {
+                "cluster_wald"
+            } else {
+                SignificanceTest::Wald.as_str()
+            },
             n_differ: None,
             n_needed: None,
+            clusters: self.clusters.map(|clusters| DifferenceByCluster {
+                n_differ: None,
+                n_needed: None,
+                ..clusters
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! for its [`Aggregate`], then both together for their [`Pairs`]. `docs/metrics.md` defines every
 //! number.
 
+mod cluster_differences;
 mod contribution;
 mod difference;
 mod mcnemar;
@@ -11,8 +12,9 @@ mod pairs;
 mod permutation_test;
 mod verdict;
 
+pub(crate) use contribution::StoredItem;
 pub use contribution::{Aggregate, Contribution, StoredItems};
-pub use difference::Difference;
+pub use difference::{Difference, DifferenceByCluster};
 pub(crate) use mcnemar::mcnemar;
 pub use pairs::{Pairs, point};
 pub use verdict::{Side, Verdict, direction};

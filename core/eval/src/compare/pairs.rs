@@ -1,5 +1,6 @@
 //! Two jobs' item pairs, and what follows from them.
 
+use super::cluster_differences::ClusterDifferences;
 use super::contribution::{Contribution, StoredItems};
 use super::difference::{Difference, wald};
 use super::mcnemar::{bonett_price, mcnemar};
@@ -14,6 +15,8 @@ const Z_POWER: f64 = 0.841_621_233_572_914_3;
 /// Two jobs' items, pair by pair.
 pub struct Pairs {
     metric: Metric,
+    /// The sums by cluster; empty if items are independent.
+    clusters: Option<ClusterDifferences>,
     test: SignificanceTest,
     n: u64,
     /// Item counts at which the first job and the second job is better, for McNemar's test.
@@ -33,6 +36,7 @@ impl Pairs {
     pub fn new(metric: Metric) -> Self {
         Self {
             metric,
+            clusters: None,
             test: metric.significance_test(),
             n: 0,
             more: 0,
@@ -45,15 +49,18 @@ impl Pairs {
         }
     }
 
-    /// Adds both jobs' next items, each with the contributions to its job's figure.
+    /// Adds both jobs' next items, each with the contributions to its job's figure. `clusters` has
+    /// the cluster of each, if items are not independent: numbers from 0 without gaps, by the first
+    /// item of all.
     pub fn add(
         &mut self,
         (one, of_one): (&StoredItems, &Contribution),
         (other, of_other): (&StoredItems, &Contribution),
+        clusters: Option<&[u32]>,
     ) {
         for item in 0..one.values.len().min(other.values.len()) {
             self.n += 1;
-            let difference = of_one.of(one, item) - of_other.of(other, item);
+            let difference = of_one.of(one.item(item)) - of_other.of(other.item(item));
             self.n_differ += u64::from(match self.metric.family() {
                 Family::Labels if self.test == SignificanceTest::Wald => {
                     one.rights[item] != other.rights[item]
@@ -63,6 +70,17 @@ impl Pairs {
                         || (self.metric == Metric::Ece && one.rights[item] != other.rights[item])
                 }
             });
+            let permuted = match self.metric {
+                // The contribution depends on all items. The squared error does not, and RMSE grows
+                // with the squared errors' sum.
+                Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
+                _ => difference,
+            };
+            if let Some(clusters) = clusters {
+                let sums = self.clusters.get_or_insert_default();
+                sums.add(clusters[item] as usize, difference, permuted);
+                continue;
+            }
             if difference == 0.0 {
                 continue;
             }
@@ -72,12 +90,6 @@ impl Pairs {
                 SignificanceTest::McNemar if difference > 0.0 => self.more += 1,
                 SignificanceTest::McNemar => self.less += 1,
                 SignificanceTest::Permutation => {
-                    let permuted = match self.metric {
-                        // The contribution depends on all items. The squared error does not, and
-                        // RMSE grows with the squared errors' sum.
-                        Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
-                        _ => difference,
-                    };
                     self.permuted_sum.add(permuted);
                     self.permutation_test.add(permuted.abs());
                 }
@@ -90,13 +102,18 @@ impl Pairs {
     /// that the suite should be able to find. If a value has no estimate, `has_estimates` is
     /// `false`, and the difference has no standard error either.
     pub fn finish(self, difference: f64, point: f64, has_estimates: bool) -> Difference {
+        let n_differ = self.metric.has_item_scores().then_some(self.n_differ);
+        if let Some(clusters) = self.clusters {
+            return clusters.finish(difference, point, has_estimates, n_differ);
+        }
         let Self {
             metric,
+            clusters: _,
             test,
             n,
             more,
             less,
-            n_differ,
+            n_differ: n_items_differ,
             sum,
             squares,
             permuted_sum,
@@ -110,11 +127,6 @@ impl Pairs {
         let ci95 = match stderr {
             Some(_) if test == SignificanceTest::McNemar => Some(bonett_price(more, less, n)),
             _ => stderr.map(|stderr| around(difference, stderr)),
-        };
-        let n_needed = |variance: f64| {
-            ((Z + Z_POWER).powi(2) * variance / (point * point))
-                .ceil()
-                .max(1.0) as u64
         };
         Difference {
             stderr,
@@ -132,17 +144,26 @@ impl Pairs {
                 // With few differing items the normal approximation claims more than any exact test
                 // could.
                 SignificanceTest::Wald if metric.has_item_scores() => wald(difference, stderr)
-                    .max(0.5_f64.powf(n_differ as f64 - 1.0))
+                    .max(0.5_f64.powf(n_items_differ as f64 - 1.0))
                     .min(1.0),
                 SignificanceTest::Wald => wald(difference, stderr),
             },
             p_method: test.as_str(),
-            n_differ: metric.has_item_scores().then_some(n_differ),
+            n_differ,
             n_needed: variance
                 .filter(|variance| *variance > 0.0 && point > 0.0)
-                .map(n_needed),
+                .map(|variance| needed(variance, point)),
+            clusters: None,
         }
     }
+}
+
+/// Returns how many independent differences with this variance find a difference of one point in
+/// four out of five comparisons.
+pub(super) fn needed(variance: f64, point: f64) -> u64 {
+    ((Z + Z_POWER).powi(2) * variance / (point * point))
+        .ceil()
+        .max(1.0) as u64
 }
 
 /// Returns one point's size: 0.01 for metrics with a largest value, otherwise a hundredth of the

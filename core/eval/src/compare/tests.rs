@@ -32,6 +32,7 @@ fn compare(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
         pairs.add(
             (&stored(a.to_vec()), &contribution_a),
             (&stored(b.to_vec()), &contribution_b),
+            None,
         );
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -234,6 +235,7 @@ fn one_differing_item_is_no_evidence() {
     pairs.add(
         (&job(1.0, true), &Contribution::Stored),
         (&job(0.5, false), &Contribution::Stored),
+        None,
     );
     assert_eq!(pairs.finish(0.5, 0.01, true).p_value, 1.0);
 }
@@ -258,7 +260,11 @@ fn equal_jobs_rarely_differ() {
 fn no_interval_without_estimates() {
     let mut pairs = Pairs::new(Metric::Auc);
     let [a, b] = [vec![0.9, 0.7, 0.9, 0.8], vec![0.5, 0.4, 0.6, 0.5]].map(stored);
-    pairs.add((&a, &Contribution::Stored), (&b, &Contribution::Stored));
+    pairs.add(
+        (&a, &Contribution::Stored),
+        (&b, &Contribution::Stored),
+        None,
+    );
     let found = pairs.finish(0.4, 0.01, false);
     assert_eq!(
         (found.stderr, found.ci95, found.p_value, found.n_needed),
@@ -288,7 +294,7 @@ fn mean_of_contributions_is_the_metric() {
     aggregate.add(&stored(errors.to_vec()));
     let contribution = aggregate.contribution();
     let mean = (0..5)
-        .map(|item| contribution.of(&stored(errors.to_vec()), item))
+        .map(|item| contribution.of(stored(errors.to_vec()).item(item)))
         .sum::<f64>()
         / 5.0;
     assert!(
@@ -309,7 +315,7 @@ fn mean_of_contributions_is_the_metric() {
     // 0.9 and 0.92 share a bin, where their gaps partly cancel; the others have a bin each.
     let together = (0.9_f64 - 1.0 + 0.92).abs() - (0.1 + 0.92);
     let mean = (0..5)
-        .map(|item| contribution.of(&confidences(), item))
+        .map(|item| contribution.of(confidences().item(item)))
         .sum::<f64>();
     assert!(
         (mean - (gaps + together)).abs() < 1e-12,
@@ -317,6 +323,6 @@ fn mean_of_contributions_is_the_metric() {
     );
     for metric in [Metric::Accuracy, Metric::Auc] {
         let contribution = Aggregate::new(metric).contribution();
-        assert_eq!(contribution.of(&stored(vec![0.25]), 0), 0.25);
+        assert_eq!(contribution.of(stored(vec![0.25]).item(0)), 0.25);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::clusters::Clusters;
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
 use crate::suite::answers::Answer;
@@ -38,6 +39,8 @@ pub struct AnswerTable {
     /// The answers by ordinal, if they are numbers.
     numbers: Vec<f64>,
     clip: Option<Clip>,
+    /// The items' clusters; `None` if items are independent.
+    clusters: Option<Clusters>,
     /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
@@ -197,6 +200,8 @@ pub struct Builder {
     inlines_labels: bool,
     /// The place of the last id, if all ids so far are ascending: then no id is repeated.
     last_ascending: Option<Range<usize>>,
+    /// The label of each item's cluster, if items are in clusters.
+    cluster_labels: Vec<u32>,
 }
 
 impl Builder {
@@ -217,6 +222,7 @@ impl Builder {
                 0
             }),
             clip: None,
+            clusters: None,
             hash: DefaultHashBuilder::default(),
         };
         Self {
@@ -224,6 +230,7 @@ impl Builder {
             keeps_label_index: matches!(metric.family(), Family::Labels | Family::Probabilities),
             inlines_labels: metric.family() == Family::Rankings,
             last_ascending: Some(0..0),
+            cluster_labels: Vec::new(),
         }
     }
 
@@ -276,14 +283,28 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated.
+    /// Puts the last added item into a cluster: that of all items with this label. Every item needs
+    /// one, or none has one.
+    pub fn put_into_cluster(&mut self, label: u32) {
+        self.cluster_labels.push(label);
+    }
+
+    /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated,
+    /// or if some items only are in clusters.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self {
             mut table,
             keeps_label_index,
             inlines_labels: _,
             last_ascending,
+            cluster_labels,
         } = self;
+        if !cluster_labels.is_empty() {
+            if cluster_labels.len() != table.n {
+                return Err(Corrupt::new("some items of the suite only are in clusters"));
+            }
+            table.clusters = Some(Clusters::from_labels(cluster_labels));
+        }
         if last_ascending.is_none() {
             let (slots, repeated) = table.build_slots();
             if let Some(at) = repeated {
@@ -383,6 +404,11 @@ impl AnswerTable {
         self.clip
     }
 
+    /// Returns the items' clusters; `None` if items are independent.
+    pub fn clusters(&self) -> Option<&Clusters> {
+        self.clusters.as_ref()
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
@@ -405,6 +431,7 @@ impl AnswerTable {
             gains,
             numbers,
             clip: _,
+            clusters,
             hash: _,
         } = self;
         let labels = labels.text.capacity()
@@ -414,6 +441,7 @@ impl AnswerTable {
         records.capacity()
             + labels
             + lists
+            + clusters.as_ref().map_or(0, Clusters::bytes)
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 

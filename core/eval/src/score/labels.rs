@@ -151,6 +151,7 @@ impl<'t> Labels<'t> {
             value,
             estimate,
             metrics: others.collect(),
+            clusters: None,
         }
     }
 

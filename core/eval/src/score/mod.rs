@@ -15,7 +15,7 @@ mod scorer;
 mod trivial;
 
 pub use answer_table::{AnswerTable, Builder};
-pub use result::{Failure, Figures, Score, Sealed};
+pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 

@@ -105,6 +105,7 @@ impl<'t> Numbers<'t> {
                 value: rho,
                 estimate: fisher(rho, n),
                 metrics: [named("rmse", rmse), named("mae", mae)].into(),
+                clusters: None,
             });
         }
         let errors = (0..n).map(|item| items.value(item));
@@ -147,6 +148,7 @@ impl<'t> Numbers<'t> {
             value,
             estimate,
             metrics,
+            clusters: None,
         })
     }
 }

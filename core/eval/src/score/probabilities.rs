@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use crate::clusters::Clusters;
 use crate::item_scores::{ItemScoresBuilder, Kind};
-use crate::metric::{Metric, brier_max};
+use crate::metric::{Metric, PROBABILITY_MIN, brier_max};
 use crate::stats::bootstrap::Bootstrap;
 use crate::stats::calibration::{self, BINS};
 use crate::stats::compensated_sum::Sum;
@@ -13,9 +14,6 @@ use crate::stats::confidence::{Estimate, estimate_within, stderr_of_mean};
 use super::answer_table::{AnswerTable, Item};
 use super::ranks::{RANKED_ITEMS_MAX, ranks};
 use super::result::{Failure, Figures};
-
-/// The right label's smallest probability in `log_loss`, so that no loss is infinite.
-const PROBABILITY_MIN: f64 = 1e-15;
 
 /// Accumulates probability losses.
 pub(super) struct Probabilities<'t> {
@@ -178,6 +176,7 @@ impl<'t> Probabilities<'t> {
             value,
             estimate,
             metrics: others.collect(),
+            clusters: None,
         })
     }
 }
@@ -185,10 +184,31 @@ impl<'t> Probabilities<'t> {
 /// Returns the calibration error's standard error by the bootstrap, as there is no formula for
 /// it.
 fn stderr_of_ece(items: &ItemScoresBuilder) -> Option<f64> {
+    bootstrap_ece(items, |item| item)
+}
+
+/// Returns the calibration error's standard error over items in clusters: a replicate draws whole
+/// clusters. `None` with fewer than [`CLUSTERS_MIN`](crate::clusters::CLUSTERS_MIN) clusters.
+pub(super) fn stderr_of_ece_by_cluster(
+    items: &ItemScoresBuilder,
+    clusters: &Clusters,
+) -> Option<f64> {
+    let n = clusters.sizes().len() as f64;
+    let stderr = clusters
+        .sizes()
+        .are_enough()
+        .then(|| bootstrap_ece(items, |item| clusters.of(item)));
+    stderr
+        .flatten()
+        .map(|stderr| stderr * (n / (n - 1.0)).sqrt())
+}
+
+/// Returns the bootstrap's standard error. Items with the same `draw` are drawn together.
+fn bootstrap_ece(items: &ItemScoresBuilder, draw: impl Fn(usize) -> usize) -> Option<f64> {
     let mut bootstrap = Bootstrap::<{ BINS + 1 }>::default();
     for item in 0..items.len() {
         let (bin, gap) = calibration::gap(items.value(item), items.is_right(item));
-        bootstrap.add(item, bin, gap);
+        bootstrap.add(draw(item), bin, gap);
     }
     bootstrap.stderr(|bins, n| bins.iter().map(|bin| bin.abs()).sum::<f64>() / n)
 }

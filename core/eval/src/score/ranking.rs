@@ -190,6 +190,7 @@ impl<'t> Rankings<'t> {
             value,
             estimate,
             metrics: others.collect::<BTreeMap<_, _>>(),
+            clusters: None,
         }
     }
 }

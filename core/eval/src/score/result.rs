@@ -33,6 +33,18 @@ pub struct Figures {
     pub estimate: Option<Estimate>,
     /// The other figures of the metric's family, by name.
     pub metrics: BTreeMap<String, f64>,
+    /// Present if the items are in clusters; `estimate` is then by cluster.
+    pub clusters: Option<ClusterFigures>,
+}
+
+/// What clusters do to a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClusterFigures {
+    /// The number of clusters.
+    pub n: i64,
+    /// The squared ratio of the standard error to that of independent items. `None` without a
+    /// standard error, or if that of independent items is 0.
+    pub design_effect: Option<f64>,
 }
 
 /// The figures of a suite's sealed items.

@@ -6,15 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::answer_table::{AnswerTable, Item, NextRecord, Prefetch};
 use super::labels::Labels;
 use super::numbers::Numbers;
-use super::probabilities::Probabilities;
+use super::probabilities::{Probabilities, stderr_of_ece_by_cluster};
 use super::ranking::Rankings;
-use super::result::{Failure, Figures, Score, Sealed};
+use super::result::{ClusterFigures, Failure, Figures, Score, Sealed};
+use crate::clusters::Clusters;
+use crate::compare::{Aggregate, StoredItem};
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::{Family, Metric};
 use crate::prediction::{
     HashedPredictions, Prediction, PredictionSink, Unmatched, Value, check_value, location, read,
 };
+use crate::stats::clustered;
 
 /// Predictions between two progress updates, which also check whether to stop.
 const PROGRESS_INTERVAL: u64 = 1024;
@@ -76,6 +79,7 @@ pub struct Scorer<'t> {
 /// One table's items, and their accumulated figures.
 struct ItemSet<'t> {
     table: &'t AnswerTable,
+    metric: Metric,
     next_record: NextRecord,
     /// Never loaded for sealed items: they are looked up one by one.
     prefetch: Prefetch,
@@ -151,6 +155,7 @@ impl<'t> ItemSet<'t> {
         let (accumulator, items) = Accumulator::new(table, metric);
         Self {
             table,
+            metric,
             next_record: NextRecord::default(),
             prefetch: Prefetch::default(),
             accumulator,
@@ -186,7 +191,10 @@ impl<'t> ItemSet<'t> {
 
     fn finish(mut self) -> Result<(Figures, ItemScores), Failure> {
         let n_missing = self.n_missing();
-        let figures = self.accumulator.finish(&mut self.items, n_missing)?;
+        let mut figures = self.accumulator.finish(&mut self.items, n_missing)?;
+        if let Some(clusters) = self.table.clusters() {
+            by_cluster(&mut figures, clusters, self.table, self.metric, &self.items);
+        }
         Ok((figures, self.items.finish()))
     }
 }
@@ -300,6 +308,50 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Replaces the estimate for independent items by that for items in clusters. `items` have their
+/// final values.
+fn by_cluster(
+    figures: &mut Figures,
+    clusters: &Clusters,
+    table: &AnswerTable,
+    metric: Metric,
+    items: &ItemScoresBuilder,
+) {
+    let independent = figures.estimate.take();
+    let stored = (0..items.len()).map(|item| StoredItem {
+        value: items.value(item),
+        is_right: items.is_right(item),
+    });
+    let mut aggregate = Aggregate::new(metric);
+    if Aggregate::is_needed(metric) {
+        stored.clone().for_each(|item| aggregate.add_item(item));
+    }
+    let contribution = aggregate.contribution();
+    let range = metric.range(table.clip(), table.n_labels());
+    figures.estimate = match &independent {
+        Some(independent) if metric == Metric::Ece => stderr_of_ece_by_cluster(items, clusters)
+            .map(|stderr| {
+                let sizes = clusters.sizes();
+                clustered::around(sizes, independent.method, figures.value, stderr, range)
+            }),
+        Some(independent) => {
+            let contributions = stored.map(|item| contribution.of(item));
+            clustered::estimate(clusters, independent, figures.value, range, contributions)
+        }
+        None => None,
+    };
+    let ratio = figures
+        .estimate
+        .zip(independent)
+        .map(|(by_cluster, independent)| by_cluster.stderr / independent.stderr);
+    figures.clusters = Some(ClusterFigures {
+        n: clusters.sizes().len() as i64,
+        design_effect: ratio
+            .map(|ratio| ratio * ratio)
+            .filter(|effect| effect.is_finite()),
+    });
 }
 
 /// Returns the failure for a second prediction for the same item.

@@ -28,12 +28,13 @@ impl<const BINS: usize> Default for Bootstrap<BINS> {
 }
 
 impl<const BINS: usize> Bootstrap<BINS> {
-    /// Adds an item's term to a bin. `item` is the item's place in the suite.
-    pub(crate) fn add(&mut self, item: usize, bin: usize, term: f64) {
+    /// Adds an item's term to a bin. `draw` is what is drawn with the item: the item's place in the
+    /// suite, or the number of its cluster.
+    pub(crate) fn add(&mut self, draw: usize, bin: usize, term: f64) {
         self.n += 1;
         let mut drawn = [0_u16; REPLICATES];
         for (at, four) in drawn.chunks_mut(4).enumerate() {
-            let bits = splitmix64((item * REPLICATES.div_ceil(4) + at) as u64);
+            let bits = splitmix64((draw * REPLICATES.div_ceil(4) + at) as u64);
             four.iter_mut()
                 .enumerate()
                 .for_each(|(at, draw)| *draw = (bits >> (16 * at)) as u16);

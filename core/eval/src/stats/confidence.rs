@@ -13,7 +13,9 @@ pub struct Estimate {
     pub stderr: f64,
     /// The 95 % confidence interval: lower and upper end.
     pub ci95: [f64; 2],
-    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
+    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`; with
+    /// clusters `cluster_wilson`, `cluster_t`, `cluster_logit`, `cluster_fisher` or
+    /// `cluster_bootstrap`.
     pub method: &'static str,
 }
 
@@ -36,9 +38,18 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
         return None;
     }
     let n = n as f64;
-    let spread = Z * Z / n;
+    Some(Estimate {
+        stderr: (share * (1.0 - share) / n).sqrt(),
+        ci95: wilson_ends(share, n, Z),
+        method: "wilson",
+    })
+}
+
+/// Returns the ends of Wilson's interval with a half width of `z` standard errors.
+pub(crate) fn wilson_ends(share: f64, n: f64, z: f64) -> [f64; 2] {
+    let spread = z * z / n;
     let middle = (share + spread / 2.0) / (1.0 + spread);
-    let half = Z / (1.0 + spread) * (share * (1.0 - share) / n + spread / (4.0 * n)).sqrt();
+    let half = z / (1.0 + spread) * (share * (1.0 - share) / n + spread / (4.0 * n)).sqrt();
     // At 0 and 1 the end is exact; the formula would leave a rounding error.
     let low = if share == 0.0 {
         0.0
@@ -50,11 +61,7 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     } else {
         (middle + half).min(1.0)
     };
-    Some(Estimate {
-        stderr: (share * (1.0 - share) / n).sqrt(),
-        ci95: [low, high],
-        method: "wilson",
-    })
+    [low, high]
 }
 
 /// Returns the normal 95 % confidence interval for a value with this standard error.

@@ -43,6 +43,29 @@ impl SealSeed {
         order.into_iter().map(|(_, at)| at).collect()
     }
 
+    /// Returns for each item whether it is sealed, if whole clusters are sealed: clusters in the
+    /// order of the HMAC-SHA-256 of their `values` under the seed, until they contain at least
+    /// `n_sealed` items. `of_items` has each item's index in `values`.
+    pub fn draw_clusters(&self, values: &[String], of_items: &[u32], n_sealed: usize) -> Vec<bool> {
+        let mut sizes = vec![0; values.len()];
+        of_items
+            .iter()
+            .for_each(|cluster| sizes[*cluster as usize] += 1);
+        let mut is_sealed = vec![false; values.len()];
+        let mut n = 0;
+        for cluster in self.draw(values.iter().map(String::as_str), values.len()) {
+            if n >= n_sealed {
+                break;
+            }
+            is_sealed[cluster] = true;
+            n += sizes[cluster];
+        }
+        of_items
+            .iter()
+            .map(|cluster| is_sealed[*cluster as usize])
+            .collect()
+    }
+
     fn place(&self, item_id: &str) -> [u8; 32] {
         // A 32-byte key has a valid length for every hash function.
         Hmac::<Sha256>::new_from_slice(&self.0)
@@ -64,10 +87,11 @@ struct ItemId<'a> {
 }
 
 impl LinesDigest {
-    /// Adds an item's line: `field` is `input` or `answer`, and `json` its value.
-    pub fn add(&mut self, item_id: &str, field: &str, json: &str) {
+    /// Adds an item's line: `field` is `input` or `answer`, `json` its value, and `groups` the
+    /// object of its group fields, if it has any.
+    pub fn add(&mut self, item_id: &str, field: &str, json: &str, groups: Option<&str>) {
         self.line.clear();
-        write_line(item_id, field, json, &mut self.line);
+        write_line(item_id, field, json, groups, &mut self.line);
         self.hash.update(&self.line);
     }
 
@@ -78,8 +102,16 @@ impl LinesDigest {
 }
 
 /// Appends an item's line in `items.ndjson` (`field` is `input`) or `answers.ndjson` (`answer`)
-/// as it is published: `{"item_id":…,"input":…}` and a line feed. `json` is the value byte for byte.
-pub fn write_line(item_id: &str, field: &str, json: &str, out: &mut Vec<u8>) {
+/// as it is published: `{"item_id":…,"input":…}` and a line feed, with `"groups":…` at the end if the
+/// line has group fields. `json` is the value byte for byte, `groups` the object in the form of RFC
+/// 8785.
+pub fn write_line(
+    item_id: &str,
+    field: &str,
+    json: &str,
+    groups: Option<&str>,
+    out: &mut Vec<u8>,
+) {
     // Writing a string to a vector cannot fail.
     let _ = serde_json::to_writer(&mut *out, &ItemId { item_id });
     out.pop();
@@ -87,6 +119,10 @@ pub fn write_line(item_id: &str, field: &str, json: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(field.as_bytes());
     out.extend_from_slice(b"\":");
     out.extend_from_slice(json.as_bytes());
+    if let Some(groups) = groups {
+        out.extend_from_slice(b",\"groups\":");
+        out.extend_from_slice(groups.as_bytes());
+    }
     out.extend_from_slice(b"}\n");
 }
 
@@ -140,7 +176,7 @@ mod tests {
     #[test]
     fn commitment_hashes_salt_files_and_seed() {
         let mut line = Vec::new();
-        write_line("ä\"", "input", "{\"x\" :1}", &mut line);
+        write_line("ä\"", "input", "{\"x\" :1}", None, &mut line);
         assert_eq!(
             String::from_utf8(line).unwrap(),
             "{\"item_id\":\"ä\\\"\",\"input\":{\"x\" :1}}\n"

@@ -9,10 +9,12 @@ use sha2::{Digest as _, Sha256};
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::commitment::{LinesDigest, Opening, SealSeed};
+use super::folder_clusters;
+use super::groups::{GroupLabels, Groups};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
 use super::sequence_paths::SequencePaths;
-use super::suite_toml::{Protection, SUITE, SuiteToml};
+use super::suite_toml::{ClusterKey, Protection, SUITE, SuiteToml};
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
@@ -34,8 +36,16 @@ pub struct SuiteFolder {
     /// The sequence's places in each item's input, if the suite is about sequences. The
     /// content is not checked; see [`SuiteFolder::check_items`].
     pub sequence: Option<SequencePaths>,
+    /// Whether items are independent, as far as the suite states it.
+    pub cluster: Option<ClusterKey>,
+    /// Set if the items' clusters are in the lines of answers.
+    pub cluster_is_hidden: bool,
+    /// The number of clusters, open and sealed; `None` without clusters.
+    pub n_clusters: Option<usize>,
     /// The items, in file order.
     pub items: Vec<FolderItem>,
+    /// What the publisher should know. The folder is accepted nevertheless.
+    pub warnings: Vec<String>,
     /// The SHA-256 over all other fields.
     pub content_sha256: [u8; 32],
 }
@@ -75,19 +85,31 @@ impl SuiteFolder {
         let sequence = suite.sequence()?;
         let mut answers = read_answers(answers, &metric)?;
         let mut items = join_items(items, &mut answers)?;
-        if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
+        if let Some((item_id, answer)) = answers.iter().min_by_key(|(_, answer)| answer.line) {
             let reason = format!("there is no item {item_id:?} in {ITEMS}");
-            return Err(BadSuite::new(ANSWERS, *line, reason));
+            return Err(BadSuite::new(ANSWERS, answer.line, reason));
         }
         if items.is_empty() {
             return Err(BadSuite::new(ITEMS, 0, "a suite needs at least one item"));
         }
+        folder_clusters::check_places(&items)?;
+        let cluster = suite.cluster(suite_toml)?;
+        let field = cluster.as_ref().and_then(ClusterKey::field);
+        let labels = field
+            .map(|field| folder_clusters::assign(&mut items, field))
+            .transpose()?;
+        let cluster_is_hidden = labels.as_ref().is_some_and(GroupLabels::are_hidden);
+        let n_clusters = labels.as_ref().map(GroupLabels::len);
         if let (DisclosurePolicy::Sealed(fraction), Some(seed)) =
             (protection.policy, &protection.seal_seed)
         {
             let n_sealed = fraction.of(items.len());
-            seal_items(&mut items, n_sealed, SealSeed::from_text(seed), metric)?;
+            let seed = SealSeed::from_text(seed);
+            seal_items(&mut items, n_sealed, seed, labels, metric)?;
         }
+        let warnings = field.map_or_else(Vec::new, |field| {
+            folder_clusters::warnings(&items, field)
+        });
         let SuiteToml {
             suite_id,
             version,
@@ -103,7 +125,11 @@ impl SuiteFolder {
             description,
             protection,
             sequence,
+            cluster,
+            cluster_is_hidden,
+            n_clusters,
             items,
+            warnings,
             content_sha256: [0; 32],
         };
         folder.content_sha256 = folder.digest();
@@ -112,17 +138,22 @@ impl SuiteFolder {
 
     /// Returns what opens the commitment to this folder, with this salt.
     pub fn opening(&self, salt: [u8; 32]) -> Opening {
-        let digest = |field, of: fn(&FolderItem) -> &str| {
+        type Of = for<'a> fn(&'a FolderItem) -> (&'a str, Option<&'a Groups>);
+        let digest = |field, of: Of| {
             let mut lines = LinesDigest::default();
             for item in &self.items {
-                lines.add(&item.item_id, field, of(item));
+                let (json, groups) = of(item);
+                let groups = groups.map(Groups::to_json);
+                lines.add(&item.item_id, field, json, groups.as_deref());
             }
             lines.finish()
         };
         Opening {
             salt,
-            items_sha256: digest("input", |item| item.input.get()),
-            answers_sha256: digest("answer", |item| item.answer.get()),
+            items_sha256: digest("input", |item| (item.input.get(), item.groups.as_ref())),
+            answers_sha256: digest("answer", |item| {
+                (item.answer.get(), item.hidden_groups.as_ref())
+            }),
             seed: self
                 .protection
                 .seal_seed
@@ -151,6 +182,9 @@ impl SuiteFolder {
             builder
                 .push(&item.item_id, &answer)
                 .map_err(|corrupt| bad(corrupt.to_string()))?;
+            item.cluster
+                .into_iter()
+                .for_each(|label| builder.put_into_cluster(label));
         }
         builder.finish().map_err(|corrupt| bad(corrupt.to_string()))
     }
@@ -226,16 +260,34 @@ impl SuiteFolder {
                 .into_iter()
                 .for_each(&mut add);
         }
+        // What suites without these keys do not have comes last, and not as an item.
+        if let Some(cluster) = &self.cluster {
+            add("cluster");
+            add(cluster.as_str());
+        }
+        let lines = self.items.iter().flat_map(|item| {
+            let groups = [("groups", &item.groups), ("hidden", &item.hidden_groups)];
+            groups.map(|(name, groups)| (&item.item_id, name, groups.as_ref()))
+        });
+        for (item_id, name, groups) in lines {
+            if let Some(groups) = groups {
+                [name, item_id, &groups.to_json()]
+                    .into_iter()
+                    .for_each(&mut add);
+            }
+        }
         hash.finalize().into()
     }
 }
 
-/// Seals this many items, which the seed draws. The choice depends neither on the file's order nor on any answer. Fails if the metric is not defined
-/// for the open items alone, or for the sealed ones.
+/// Seals this many items, which the seed draws, or whole clusters with at least so many. The choice
+/// depends neither on the file's order nor on any answer. Fails if the metric is not defined for the
+/// open items alone, or for the sealed ones.
 fn seal_items(
     items: &mut [FolderItem],
     n_sealed: usize,
     seed: SealSeed,
+    labels: Option<GroupLabels>,
     metric: Metric,
 ) -> Result<(), BadSuite> {
     if items.len() < 2 {
@@ -245,9 +297,18 @@ fn seal_items(
             "a suite with sealed items needs at least two items",
         ));
     }
-    let drawn = seed.draw(items.iter().map(|item| item.item_id.as_str()), n_sealed);
-    for at in drawn {
-        items[at].is_sealed = true;
+    if let Some(labels) = labels {
+        let of_items: Vec<u32> = items.iter().filter_map(|item| item.cluster).collect();
+        let is_sealed = seed.draw_clusters(&labels.into_values(), &of_items, n_sealed);
+        for (item, is_sealed) in items.iter_mut().zip(is_sealed) {
+            item.is_sealed = is_sealed;
+        }
+        folder_clusters::check_sealed(items)?;
+    } else {
+        let drawn = seed.draw(items.iter().map(|item| item.item_id.as_str()), n_sealed);
+        for at in drawn {
+            items[at].is_sealed = true;
+        }
     }
     for is_sealed in [false, true] {
         let mut check = AnswersCheck::new(metric);
@@ -391,6 +452,94 @@ mod tests {
         );
         let error = sealed(&head("accuracy", "s"), &[0], &|_| "\"x\"".into()).unwrap_err();
         assert!(error.contains("at least two items"), "{error}");
+    }
+
+    /// Returns the lines of items and answers of `n` persons with two items each.
+    fn of_persons(n: usize, groups_in_answers: bool) -> (String, String) {
+        let groups = |at: usize, here: bool| {
+            if here {
+                format!(",\"groups\":{{\"person\":\"p{}\"}}", at % n)
+            } else {
+                String::new()
+            }
+        };
+        let lines_of = |at: usize| {
+            (
+                format!(
+                    "{{\"item_id\":\"i{at}\",\"input\":{{}}{}}}\n",
+                    groups(at, !groups_in_answers)
+                ),
+                format!(
+                    "{{\"item_id\":\"i{at}\",\"answer\":\"x\"{}}}\n",
+                    groups(at, groups_in_answers)
+                ),
+            )
+        };
+        (0..2 * n).map(lines_of).unzip()
+    }
+
+    #[test]
+    fn items_of_a_person_are_one_cluster() {
+        let head = format!("{GOOD}cluster = \"person\"\n");
+        let (items, answers) = of_persons(30, false);
+        let read = folder(&head, &items, &answers).unwrap();
+        assert_eq!((read.n_clusters, read.cluster_is_hidden), (Some(30), false));
+        assert_eq!(read.warnings, Vec::<String>::new());
+        assert_eq!(read.items[31].cluster, Some(1));
+        let (items, answers) = of_persons(5, true);
+        let read = folder(&head, &items, &answers).unwrap();
+        assert!(read.cluster_is_hidden);
+        assert!(read.warnings[0].contains("no standard error"), "{:?}", read.warnings);
+        let (items, answers) = of_persons(12, true);
+        let read = folder(&head, &items, &answers).unwrap();
+        assert!(read.warnings[0].contains("worth 12.0 equal ones"), "{:?}", read.warnings);
+        // The groups are in the committed lines and in the digest of the content.
+        let independent = folder(&format!("{GOOD}cluster = \"none\"\n"), &items, &answers).unwrap();
+        assert_eq!((independent.n_clusters, independent.items[0].cluster), (None, None));
+        let without = answers.replace(",\"groups\":{\"person\":\"p3\"}", "");
+        let without = folder(GOOD, &items, &without).unwrap();
+        let salt = [0; 32];
+        let commitment = |folder: &SuiteFolder| folder.opening(salt).commitment();
+        assert_eq!(commitment(&read), commitment(&independent));
+        assert_ne!(commitment(&read), commitment(&without));
+        let digests = [&read, &independent, &without].map(|folder| folder.content_sha256);
+        assert!(digests[0] != digests[1] && digests[1] != digests[2]);
+    }
+
+    #[test]
+    fn whole_clusters_are_sealed() {
+        let head = format!(
+            "{GOOD}cluster = \"person\"\nrelease = \"sealed(0.3)\"\nseal_seed = \"s\"\ncloses_at = 2030-01-01T00:00:00Z\n"
+        );
+        let (items, answers) = of_persons(40, true);
+        let read = folder(&head, &items, &answers).unwrap();
+        let sealed: Vec<bool> = read.items.iter().map(|item| item.is_sealed).collect();
+        assert_eq!(sealed[..40], sealed[40..]);
+        assert_eq!(sealed.iter().filter(|is_sealed| **is_sealed).count(), 24);
+        let (items, answers) = of_persons(20, true);
+        let error = folder(&head, &items, &answers).err().unwrap();
+        assert!(error.contains("the sealed items have 6 clusters, but need 10"), "{error}");
+    }
+
+    #[test]
+    fn bad_clusters_are_rejected_with_location() {
+        let (items, answers) = of_persons(12, false);
+        let missing = items.replacen(",\"groups\":{\"person\":\"p3\"}", "", 1);
+        let head = |cluster: &str| format!("{GOOD}cluster = \"{cluster}\"\n");
+        let both = answers.replacen("\"x\"", "\"x\",\"groups\":{\"person\":\"q\"}", 1);
+        let named = ITEM.replace("}\n", ",\"groups\":{\"Person\":\"a\"}}\n");
+        let group = ITEM.replace("}\n", ",\"groups\":{\"person\":\"a\"}}\n");
+        for (suite, items, answers, reason) in [
+            (head("person"), &missing, &answers, "items.ndjson:4: groups.person is missing; cluster in suite.toml"),
+            (head("input.user"), &items, &answers, "items.ndjson:1: input.user is missing"),
+            (head("Person"), &items, &answers, "suite.toml:4: cluster: must be the name of a group field"),
+            (head("person"), &items, &both, "items.ndjson:1: groups.person is in lines of answers too"),
+            (head("person"), &group, &ANSWER.to_owned(), "cluster: all items have the same person"),
+            (GOOD.to_owned(), &named, &ANSWER.to_owned(), "items.ndjson:1: groups: \"Person\" is no name"),
+        ] {
+            let error = folder(&suite, items, answers).err().unwrap();
+            assert!(error.contains(reason), "{error} instead of {reason}");
+        }
     }
 
     #[test]

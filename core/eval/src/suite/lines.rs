@@ -11,6 +11,8 @@ use serde_json::value::RawValue;
 
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
+use super::groups::{GroupField, GroupLabels, Groups};
+use super::suite_toml::SUITE;
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
 
@@ -32,6 +34,7 @@ const READ_BYTES: usize = 256 * 1024;
 struct ItemLine {
     item_id: String,
     input: Box<RawValue>,
+    groups: Option<Groups>,
 }
 
 #[derive(Deserialize)]
@@ -39,10 +42,18 @@ struct ItemLine {
 struct AnswerLine {
     item_id: String,
     answer: Box<RawValue>,
+    groups: Option<Groups>,
 }
 
-/// The answers by item id, each with its line number.
-pub(super) type Answers = HashMap<String, (usize, Box<RawValue>)>;
+/// The answers by item id.
+pub(super) type Answers = HashMap<String, FolderAnswer>;
+
+/// An answer with its line.
+pub(super) struct FolderAnswer {
+    pub(super) line: usize,
+    answer: Box<RawValue>,
+    groups: Option<Groups>,
+}
 
 /// An item with its answer.
 pub struct FolderItem {
@@ -52,6 +63,12 @@ pub struct FolderItem {
     pub input: Box<RawValue>,
     /// The hidden answer: JSON that fits the suite's metric, byte for byte as in the file.
     pub answer: Box<RawValue>,
+    /// The public group fields.
+    pub groups: Option<Groups>,
+    /// The hidden group fields: those of the answer's line.
+    pub hidden_groups: Option<Groups>,
+    /// The label of the item's cluster, if the suite has clusters.
+    pub cluster: Option<u32>,
     /// Set if the item is scored without disclosing its figures before the suite has closed.
     pub is_sealed: bool,
     /// Its line number in the file, from 1.
@@ -146,7 +163,9 @@ impl<R: BufRead> AnswerLines<R> {
             match line_of(text, "answer") {
                 Some((item_id, json)) => add_checked(&item_id, json)?,
                 None => {
-                    let AnswerLine { item_id, answer } = serde_json::from_str(text)
+                    let AnswerLine {
+                        item_id, answer, ..
+                    } = serde_json::from_str(text)
                         .map_err(|error| bad(explain(text, &error, "answer")))?;
                     add_checked(&item_id, answer.get())?;
                 }
@@ -156,6 +175,74 @@ impl<R: BufRead> AnswerLines<R> {
             .finish()
             .map_err(|reason| BadSuite::new(&self.name, 0, reason))
     }
+}
+
+/// The clusters of a folder's items.
+#[derive(Debug, Default)]
+pub struct ClusterLabels {
+    by_item: HashMap<String, u32>,
+    values: Vec<String>,
+}
+
+impl ClusterLabels {
+    /// Returns the label of an item's cluster.
+    ///
+    /// # Errors
+    /// Returns the reason if the folder does not have the item.
+    pub fn of(&self, item_id: &str) -> Result<u32, String> {
+        let label = self.by_item.get(item_id).copied();
+        label.ok_or_else(|| format!("there is no item {item_id:?} in {ITEMS}"))
+    }
+
+    /// Returns the values of the group field, by label.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+}
+
+/// Reads the clusters of a folder's items: items with one value of the field have one label. The
+/// items are read too if the field is not in the lines of answers.
+///
+/// # Errors
+/// Returns the first line that has no value of the field.
+pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels, BadSuite> {
+    let text = |file| {
+        fs::read_to_string(folder.join(file))
+            .map_err(|error| BadSuite::unreadable(file, 0, &error))
+    };
+    let mut hidden = HashMap::new();
+    for (line, json) in numbered_lines(&text(ANSWERS)?) {
+        let AnswerLine {
+            item_id, groups, ..
+        } = serde_json::from_str(json)
+            .map_err(|error| BadSuite::new(ANSWERS, line, explain(json, &error, "answer")))?;
+        hidden.insert(item_id, groups);
+    }
+    let mut labels = GroupLabels::default();
+    let mut by_item = HashMap::new();
+    for (line, json) in numbered_lines(&text(ITEMS)?) {
+        let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
+        let ItemLine {
+            item_id,
+            input,
+            groups,
+        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
+        let hidden = hidden.get(&item_id).and_then(Option::as_ref);
+        let label = field
+            .value(input.get(), groups.as_ref(), hidden)
+            .and_then(|value| labels.add(field, value))
+            .map_err(|reason| bad(missing_cluster(&reason)))?;
+        by_item.insert(item_id, label);
+    }
+    Ok(ClusterLabels {
+        by_item,
+        values: labels.into_values(),
+    })
+}
+
+/// Returns the error for an item whose cluster is not known.
+pub(super) fn missing_cluster(reason: &str) -> String {
+    format!("{reason}; cluster in {SUITE} names this field")
 }
 
 /// Returns a text without the byte order mark that programs on Windows write before it.
@@ -180,15 +267,23 @@ fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
     let Ok(fields) = serde_json::from_str::<BTreeMap<String, Value>>(json) else {
         return format!("must be an object with item_id and {other}");
     };
-    let known = ["item_id", other];
-    if let Some(missing) = known.iter().find(|field| !fields.contains_key(**field)) {
+    let required = ["item_id", other];
+    if let Some(missing) = required.iter().find(|field| !fields.contains_key(**field)) {
         return format!("{missing}: this field is required");
     }
-    if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
-        return format!("{unknown:?} is no field of a line, which has item_id and {other}");
+    let is_known = |field: &str| required.contains(&field) || field == "groups";
+    if let Some(unknown) = fields.keys().find(|field| !is_known(field)) {
+        return format!(
+            "{unknown:?} is no field of a line, which has item_id and {other}, and may have groups"
+        );
     }
     if !fields["item_id"].is_string() {
         return "item_id must be a string".into();
+    }
+    if let Some(groups) = fields.get("groups")
+        && let Err(reason) = serde_json::from_value::<Groups>(groups.clone())
+    {
+        return reason.to_string();
     }
     "a field is given twice".into()
 }
@@ -211,17 +306,25 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
     let mut check = AnswersCheck::new(*metric);
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
-        let AnswerLine { item_id, answer } =
-            serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "answer")))?;
+        let AnswerLine {
+            item_id,
+            answer,
+            groups,
+        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "answer")))?;
         check_item_id(ANSWERS, line, &item_id)?;
         let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| check.add(&parsed));
         parsed.map_err(|reason| bad(format!("answer: {reason}")))?;
-        if let Some((first, _)) = answers.get(&item_id) {
+        if let Some(FolderAnswer { line: first, .. }) = answers.get(&item_id) {
             return Err(bad(format!(
                 "item_id {item_id:?} is repeated; it is also in line {first}"
             )));
         }
-        answers.insert(item_id, (line, answer));
+        let answer = FolderAnswer {
+            line,
+            answer,
+            groups,
+        };
+        answers.insert(item_id, answer);
     }
     // Without answers the missing ones are reported by item.
     if !answers.is_empty() {
@@ -250,8 +353,11 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
     let mut seen = HashMap::new();
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
-        let ItemLine { item_id, input } =
-            serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
+        let ItemLine {
+            item_id,
+            input,
+            groups,
+        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
         check_item_id(ITEMS, line, &item_id)?;
         check_size("input", input.get()).map_err(bad)?;
         // The raw value is not validated in full, and gRPC cannot carry every number that it may
@@ -268,13 +374,21 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
                 "item_id {item_id:?} is repeated; it is also in line {first}"
             )));
         }
-        let Some((_, answer)) = answers.remove(&item_id) else {
+        let Some(FolderAnswer {
+            answer,
+            groups: hidden_groups,
+            ..
+        }) = answers.remove(&item_id)
+        else {
             return Err(bad(format!("item {item_id:?} has no answer in {ANSWERS}")));
         };
         items.push(FolderItem {
             item_id,
             input,
             answer,
+            groups,
+            hidden_groups,
+            cluster: None,
             is_sealed: false,
             line,
         });

@@ -1,7 +1,6 @@
 //! `suite.toml`: a suite's description.
 
-use std::fs;
-use std::path::Path;
+use std::str::FromStr;
 
 use serde::Deserialize;
 use time::format_description::well_known::Rfc3339;
@@ -11,6 +10,7 @@ use toml::Spanned;
 use super::access::Access;
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
+use super::groups::GroupField;
 use super::sequence_paths::SequencePaths;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
@@ -41,6 +41,50 @@ pub(super) struct SuiteToml {
     board: Option<Spanned<String>>,
     closes_at: Option<Spanned<toml::Value>>,
     sequence: Option<SequencePaths>,
+    cluster: Option<Spanned<String>>,
+}
+
+/// `cluster` in `suite.toml`: whether items are independent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterKey {
+    /// The publisher states that items are independent.
+    Independent,
+    /// Items with one value of this field are not independent.
+    Field(GroupField),
+}
+
+impl ClusterKey {
+    /// The key's value for independent items.
+    const INDEPENDENT: &str = "none";
+
+    /// Returns the key's value in `suite.toml`.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Independent => Self::INDEPENDENT,
+            Self::Field(field) => field.as_str(),
+        }
+    }
+
+    /// Returns the field, unless items are independent.
+    pub fn field(&self) -> Option<&GroupField> {
+        match self {
+            Self::Independent => None,
+            Self::Field(field) => Some(field),
+        }
+    }
+}
+
+impl FromStr for ClusterKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == Self::INDEPENDENT {
+            return Ok(Self::Independent);
+        }
+        text.parse().map(Self::Field).map_err(|reason: String| {
+            format!("{reason}; or \"none\" if the items of the suite are independent")
+        })
+    }
 }
 
 /// The suite fields that keep its answers from being computed from scores.
@@ -88,11 +132,23 @@ impl SuiteToml {
         )
     }
 
+    /// Returns the cluster key. `text` is the file, to name the error's line.
+    pub(super) fn cluster(&self, text: &str) -> Result<Option<ClusterKey>, BadSuite> {
+        let parse = |key: &Spanned<String>| {
+            key.get_ref().parse().map_err(|reason: String| {
+                let line = line_at(text, key.span().start);
+                BadSuite::new(SUITE, line, format!("cluster: {reason}"))
+            })
+        };
+        self.cluster.as_ref().map(parse).transpose()
+    }
+
     /// Checks the protection fields. `text` is the file, to name errors' lines.
     pub(super) fn protection(&self, metric: Metric, text: &str) -> Result<Protection, BadSuite> {
-        let line = |offset: usize| 1 + text[..offset].matches('\n').count();
-        self.checked_protection(metric)
-            .map_err(|error| BadSuite::new(SUITE, error.offset.map_or(0, line), error.reason))
+        self.checked_protection(metric).map_err(|error| {
+            let line = error.offset.map_or(0, |offset| line_at(text, offset));
+            BadSuite::new(SUITE, line, error.reason)
+        })
     }
 
     fn checked_protection(&self, metric: Metric) -> Result<Protection, BadField> {
@@ -216,6 +272,11 @@ impl SuiteToml {
     }
 }
 
+/// Returns the line at this place in the text, from 1.
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text[..offset].matches('\n').count()
+}
+
 /// The reason why a field is rejected.
 struct BadField {
     /// The field value's place in the file, in bytes; `None` if the field is missing or the
@@ -268,33 +329,6 @@ fn canonical_utc(text: &str) -> Option<String> {
         at.second(),
         at.microsecond()
     ))
-}
-
-/// Returns the metric for the answers in a folder, and the bounds of an item's loss. `named`
-/// replaces the suite's metric. The suite's bounds are for its own metric only. Without
-/// `suite.toml`, `named` is required.
-pub fn metric_and_clip(
-    folder: &Path,
-    named: Option<Metric>,
-) -> Result<(Metric, Option<Clip>), BadSuite> {
-    let path = folder.join(SUITE);
-    if let Some(named) = named
-        && !path.exists()
-    {
-        return Ok((named, None));
-    }
-    let own = own_metric_and_clip(&path)?;
-    Ok(match named {
-        Some(named) if named != own.0 => (named, None),
-        _ => own,
-    })
-}
-
-fn own_metric_and_clip(path: &Path) -> Result<(Metric, Option<Clip>), BadSuite> {
-    let text = fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
-    let suite = SuiteToml::parse(&text)?;
-    let metric = suite.metric()?;
-    Ok((metric, suite.protection(metric, &text)?.clip))
 }
 
 #[cfg(test)]

@@ -103,7 +103,8 @@ pub struct Entries {
 /// The tests of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub struct BoardMethod {
-    /// The test of two entries, always `paired`: by their values for the same items.
+    /// The test of two entries: `paired`, by their values for the same items, or
+    /// `paired_by_cluster`, by their sums over the same clusters.
     pub test: &'static str,
     /// The correction for all tests together, always `holm`.
     pub correction: &'static str,
@@ -111,12 +112,20 @@ pub struct BoardMethod {
     pub level: f64,
 }
 
-/// The one method.
-pub const METHOD: BoardMethod = BoardMethod {
-    test: "paired",
-    correction: "holm",
-    level: 0.05,
-};
+impl BoardMethod {
+    /// Returns the method of a suite whose items are in clusters or are independent.
+    pub const fn of(is_clustered: bool) -> Self {
+        Self {
+            test: if is_clustered {
+                "paired_by_cluster"
+            } else {
+                "paired"
+            },
+            correction: "holm",
+            level: 0.05,
+        }
+    }
+}
 
 /// The leaderboard of a suite's version. It ranks only what the data separate: entries of one tier
 /// are not ordered by their values.
@@ -151,6 +160,11 @@ pub struct Board {
     /// Null before the first computation.
     #[schema(minimum = 1)]
     pub n_items: Option<i64>,
+    /// The number of clusters in the tests. Absent if the items are independent, and before the first
+    /// computation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    pub n_clusters: Option<i64>,
     /// The entries of the page, by tier, and by name within a tier.
     #[schema(max_items = 1000)]
     pub entries: Vec<BoardRow>,

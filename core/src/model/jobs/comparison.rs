@@ -72,13 +72,14 @@ pub struct Comparison {
     /// `stderr` is null.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
-    /// The method of `ci95`: `bonett_price`, `normal` or `delta`. Null if `ci95` is null.
+    /// The method of `ci95`: `bonett_price`, `normal`, `delta` or `cluster_t`. Null if `ci95` is null.
     pub ci_method: Option<String>,
     /// The two-sided p-value of the hypothesis that the two jobs are equally good: the probability
     /// of a difference at least as large. It is 1 if the data do not allow a test.
     #[schema(minimum = 0, maximum = 1)]
     pub p_value: f64,
-    /// The method of `p_value`: `mcnemar`, `permutation` or `wald`.
+    /// The method of `p_value`: `mcnemar`, `permutation`, `wald`, `cluster_sign_flip` or
+    /// `cluster_wald`.
     pub p_method: String,
     /// The number of items whose two scores differ. Null if the items have no scores of their own,
     /// or if the suite rounds its figures.
@@ -99,4 +100,19 @@ pub struct Comparison {
     pub better: Option<ComparisonSide>,
     /// True if `p_value` is below 0.05.
     pub is_significant: bool,
+    /// The number of clusters among the `n` items. Absent if the items are independent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    pub n_clusters: Option<i64>,
+    /// The number of clusters in which the two jobs differ. Absent if the items are independent, or
+    /// if the suite rounds its figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub n_clusters_differ: Option<i64>,
+    /// The number of clusters that a suite needs to show a difference of one point between two such
+    /// jobs, at a level of 5 % and with a power of 80 %. Absent if the items are independent, if no
+    /// cluster differs, or if the suite rounds its figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    pub n_clusters_needed: Option<i64>,
 }

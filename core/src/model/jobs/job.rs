@@ -208,7 +208,8 @@ pub struct EvalResult {
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
     /// The method of `stderr` and `ci95`: `wilson`, `normal`, `delta`, `delong`, `fisher` or
-    /// `bootstrap`. Null if `stderr` is null.
+    /// `bootstrap`; by cluster `cluster_wilson`, `cluster_t`, `cluster_logit`, `cluster_fisher` or
+    /// `cluster_bootstrap`. Null if `stderr` is null.
     #[serde(default)]
     pub ci_method: Option<String>,
     /// The other figures of the metric's family, by name. Empty if `release` is a ladder.
@@ -225,6 +226,16 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub sealed: Option<SealedFigures>,
+    /// The number of clusters among the `n` items. Absent if the items are independent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    pub n_clusters: Option<i64>,
+    /// How much larger the variance of `value` is by its clusters: the squared ratio of `stderr` to
+    /// the standard error of independent items. Absent if the items are independent, or if `stderr`
+    /// is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub design_effect: Option<f64>,
 }
 
 impl EvalResult {
@@ -235,6 +246,7 @@ impl EvalResult {
             value,
             estimate,
             metrics,
+            clusters,
         } = figures;
         Self {
             value,
@@ -242,6 +254,8 @@ impl EvalResult {
             ci95: estimate.map(|estimate| estimate.ci95),
             ci_method: estimate.map(|estimate| estimate.method.to_owned()),
             metrics,
+            n_clusters: clusters.map(|clusters| clusters.n),
+            design_effect: clusters.and_then(|clusters| clusters.design_effect),
             ..self
         }
     }
@@ -262,6 +276,16 @@ pub struct SealedFigures {
     /// The number of sealed items.
     #[schema(minimum = 1)]
     pub n: i64,
+    /// The number of clusters among the sealed items. Absent if the items are independent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    pub n_clusters: Option<i64>,
+    /// How much larger the variance of `value` is by its clusters: the squared ratio of `stderr` to
+    /// the standard error of independent items. Absent if the items are independent, or if `stderr`
+    /// is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub design_effect: Option<f64>,
 }
 
 /// The most jobs on a suite version that each allowance holder can mark as final.

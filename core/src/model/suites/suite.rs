@@ -66,6 +66,18 @@ pub struct Suite {
     /// The commitment to the items and answers: a salted SHA-256 in lower-case hex.
     #[schema(min_length = 64, max_length = 64)]
     pub suite_commitment: Option<String>,
+    /// The group field whose equal values make items dependent, such as `person` or `input.person`:
+    /// errors and intervals are by cluster. `none` if the publisher states that items are
+    /// independent. Absent if the suite states nothing; items then count as independent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, max_length = 206)]
+    pub cluster: Option<String>,
+    /// True if the values of `cluster` are hidden, like the answers.
+    pub cluster_is_hidden: bool,
+    /// The number of clusters, open and sealed. Absent if items are independent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 2)]
+    pub n_clusters: Option<i64>,
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names

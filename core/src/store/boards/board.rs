@@ -393,6 +393,10 @@ pub struct BoardHead {
     pub n_entries: i32,
     /// The number of items in the tests.
     pub n_items: Option<i32>,
+    /// The number of clusters in the tests, if the items are in clusters.
+    pub n_clusters: Option<i32>,
+    /// `true` if the items are in clusters.
+    pub is_clustered: bool,
 }
 
 /// Returns a suite version's board, or its current version's, with the given computation
@@ -417,13 +421,16 @@ pub async fn find(
             c.computation as "computation?",
             c.as_of as "as_of?: Timestamp",
             coalesce(c.n_entries, 0) as "n_entries!",
-            c.n_items as "n_items?"
+            c.n_items as "n_items?",
+            c.n_clusters as "n_clusters?",
+            s.n_clusters is not null as "is_clustered!"
         from (
             select
                 suite_id,
                 version,
                 metric,
-                release
+                release,
+                n_clusters
             from suites
             where suite_id = $1
               and ($2::text is null or version = $2)
@@ -462,6 +469,8 @@ pub async fn find(
         as_of: row.as_of,
         n_entries: row.n_entries,
         n_items: row.n_items,
+        n_clusters: row.n_clusters,
+        is_clustered: row.is_clustered,
     }))
 }
 

@@ -391,13 +391,13 @@ pub struct ComputedRow {
 }
 
 /// Stores a computation with its rows in order, and shows it from now on. `seen` are the changes
-/// that it has, and `n_items` is the item count in the tests. Returns `false`, and writes
+/// that it has, and `n_items` and `n_clusters` are the counts in the tests. Returns `false`, and writes
 /// nothing, if the attempt no longer holds the board.
 pub async fn finish(
     db: &mut PgConnection,
     claim: &BoardClaim,
     seen: &[(&EntryId, i32)],
-    n_items: i32,
+    (n_items, n_clusters): (i32, Option<i32>),
     rows: &[ComputedRow],
 ) -> Result<bool> {
     let computation = sqlx::query_scalar!(
@@ -430,15 +430,17 @@ pub async fn finish(
             computation,
             as_of,
             n_entries,
-            n_items
+            n_items,
+            n_clusters
         )
-        values ($1, $2, $3, clock_timestamp(), $4, $5)
+        values ($1, $2, $3, clock_timestamp(), $4, $5, $6)
         ",
         claim.suite_id.as_str(),
         claim.suite_version,
         computation,
         i32::try_from(rows.len()).unwrap_or(i32::MAX),
-        n_items
+        n_items,
+        n_clusters
     )
     .execute(&mut *db)
     .await?;
@@ -700,7 +702,8 @@ pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
                         'ci95', to_jsonb(d.ci95),
                         'ci_method', d.ci_method,
                         'n', d.n,
-                        'n_missing', d.n_missing
+                        'n_missing', d.n_missing,
+                        'n_clusters', d.n_clusters
                     )
                     else jsonb_build_object('value', g.value, 'ci95', null, 'ci_method', null)
                 end,
@@ -708,7 +711,8 @@ pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
                 'this_submission',
                 j.finished_at,
                 t.now,
-                g.nonce
+                g.nonce,
+                nullif(u.cluster, 'none')
             ),
             r.predictions_sha256,
             r.submission_number,
@@ -722,6 +726,7 @@ pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
             and s.suite_id = j.suite_id
             and s.suite_version = j.suite_version
         join suite_commitments c on c.suite_id = j.suite_id and c.suite_version = j.suite_version
+        join suites u on u.suite_id = j.suite_id and u.version = j.suite_version
         left join sealed_results d on d.job_id = j.id
         cross join (select clock_timestamp() as now) t
         on conflict (job_id, figures) do nothing

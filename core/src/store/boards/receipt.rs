@@ -357,7 +357,8 @@ pub async fn opened_lines(
     };
     let mut text = Vec::new();
     for line in &lines {
-        write_line(&line.item_id, field, &line.json, &mut text);
+        let groups = line.groups.as_deref();
+        write_line(&line.item_id, field, &line.json, groups, &mut text);
     }
     Ok((text, lines.last().map_or(from, |line| line.ordinal + 1)))
 }
@@ -367,6 +368,7 @@ struct OpenedLine {
     ordinal: i32,
     item_id: String,
     json: String,
+    groups: Option<String>,
 }
 
 async fn items_from(
@@ -381,7 +383,8 @@ async fn items_from(
         select
             ordinal,
             item_id,
-            input::text as "json!"
+            input::text as "json!",
+            groups::text
         from suite_items
         where suite_id = $1
           and version = $2
@@ -409,7 +412,8 @@ async fn answers_from(
         select
             ordinal,
             item_id,
-            answer::text as "json!"
+            answer::text as "json!",
+            groups::text
         from opened_answers
         where suite_id = $1
           and suite_version = $2

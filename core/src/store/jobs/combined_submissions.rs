@@ -227,6 +227,9 @@ mod tests {
             board: BoardMode::Off,
             sequence_events: None,
             sequence_options: None,
+            cluster: None,
+            cluster_is_hidden: false,
+            n_clusters: None,
             suite_commitment: String::new(),
             is_retired: false,
         };

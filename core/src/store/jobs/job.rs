@@ -48,7 +48,9 @@ macro_rules! select_jobs {
                         'value', c.value,
                         'stderr', c.stderr,
                         'ci95', c.ci95,
-                        'n', c.n
+                        'n', c.n,
+                        'n_clusters', c.n_clusters,
+                        'design_effect', c.design_effect
                     )
                     from closed_sealed_results c
                     where c.org_id = jobs.org_id
@@ -193,6 +195,8 @@ pub struct ComparedJob {
     pub max_submissions: Option<i32>,
     /// Items that the scores cover: those that are not sealed.
     pub n_items: i32,
+    /// `true` if the items are in clusters.
+    pub is_clustered: bool,
     /// The job's score, if it succeeded.
     pub value: Option<f64>,
     /// `true` if the score has a standard error.
@@ -223,6 +227,7 @@ pub async fn compared(
             s.max_submissions_per_day,
             s.max_submissions,
             s.n_items - s.n_sealed as "n_items!",
+            s.n_clusters is not null as "is_clustered!",
             (j.result ->> 'value')::float8 as value,
             (j.result ->> 'stderr') is not null as "has_stderr!",
             i.body as "scores_body?",

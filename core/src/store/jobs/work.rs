@@ -614,13 +614,15 @@ pub async fn succeed_all(
                     f.value_scope,
                     d.finished_at,
                     d.finished_at,
-                    d.nonce
+                    d.nonce,
+                    nullif(u.cluster, 'none')
                 ),
                 d.predictions_sha256,
                 m.submission_number,
                 d.finished_at
             from done d
             join suite_commitments c using (suite_id, suite_version)
+            join suites u on u.suite_id = d.suite_id and u.version = d.suite_version
             join numbered m on m.id = d.id
             left join receipt_salts s
                 on s.org_id = d.org_id
@@ -702,9 +704,13 @@ pub async fn succeed_with_sealed(
         let Sealed {
             n,
             n_missing,
-            figures: Figures {
-                value, estimate, ..
-            },
+            figures:
+                Figures {
+                    value,
+                    estimate,
+                    clusters,
+                    ..
+                },
             ..
         } = sealed;
         let count = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
@@ -720,9 +726,11 @@ pub async fn succeed_with_sealed(
                 stderr,
                 ci95,
                 ci_method,
-                n_missing
+                n_missing,
+                n_clusters,
+                design_effect
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
@@ -733,7 +741,9 @@ pub async fn succeed_with_sealed(
             estimate.map(|estimate| estimate.stderr),
             estimate.map(|estimate| Vec::from(estimate.ci95)) as _,
             estimate.map(|estimate| estimate.method),
-            count(*n_missing)
+            count(*n_missing),
+            clusters.map(|clusters| count(clusters.n)),
+            clusters.and_then(|clusters| clusters.design_effect)
         )
         .execute(&mut *transaction)
         .await?;
@@ -1110,14 +1120,24 @@ pub async fn scoring(
 /// time limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads a suite version's answers in publication order, and calls `each` with every answer and
-/// with whether its item is sealed.
+/// What the answers' table has of an item besides its answer.
+pub struct AnsweredItem<'a> {
+    /// The item's id.
+    pub item_id: &'a str,
+    /// Set if the item is sealed.
+    pub is_sealed: bool,
+    /// The number of its cluster among those of all items, if the suite has clusters.
+    pub cluster: Option<u32>,
+}
+
+/// Reads a suite version's answers in publication order, and calls `each` with every item and its
+/// answer.
 pub async fn answers(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,
     metric: Metric,
-    mut each: impl FnMut(&str, &Answer<'_>, bool) -> Result<()>,
+    mut each: impl FnMut(AnsweredItem<'_>, &Answer<'_>) -> Result<()>,
 ) -> Result<()> {
     use futures_util::TryStreamExt as _;
 
@@ -1126,7 +1146,8 @@ pub async fn answers(
         select
             item_id,
             answer::text as "answer!",
-            sealed
+            sealed,
+            cluster
         from suite_answers
         where suite_id = $1
           and version = $2
@@ -1144,7 +1165,12 @@ pub async fn answers(
         let answer = Answer::parse(&row.answer, &metric).map_err(|_| {
             Error::internal("a published suite has an answer that does not fit its metric")
         })?;
-        each(&row.item_id, &answer, row.sealed)?;
+        let item = AnsweredItem {
+            item_id: &row.item_id,
+            is_sealed: row.sealed,
+            cluster: row.cluster.map(i32::unsigned_abs),
+        };
+        each(item, &answer)?;
     }
     Ok(())
 }

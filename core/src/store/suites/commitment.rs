@@ -6,7 +6,7 @@ use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::Opening;
-use assay_receipts::statement::{SUITE, Statement, SuitePublication};
+use assay_receipts::statement::{AVERAGE, SUITE, Statement, SuitePublication};
 
 /// Stores the commitment of a version that has just been inserted, and what opens it.
 pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Opening) -> Result<()> {
@@ -19,6 +19,7 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             clip,
             closes_at as "closes_at: Timestamp",
             board,
+            cluster,
             published_at as "published_at: Timestamp"
         from suites
         where suite_id = $1
@@ -42,6 +43,12 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
         board: published.board,
         published_at: published.published_at.to_string(),
         committed_at: published.published_at.to_string(),
+        average: published
+            .cluster
+            .as_deref()
+            .filter(|cluster| *cluster != "none")
+            .map(|_| AVERAGE.into()),
+        cluster: published.cluster,
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
@@ -199,13 +206,14 @@ pub async fn retire(
     .await?;
     let opened = sqlx::query!(
         "
-        insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer)
+        insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer, groups)
         select
             suite_id,
             version,
             ordinal,
             item_id,
-            answer
+            answer,
+            groups
         from suite_answers
         where suite_id = $1
           and version = $2

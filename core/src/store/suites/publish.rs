@@ -1,6 +1,6 @@
 //! Publishing suites. Only the operator's role has the privileges.
 
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
 use crate::model::suite::{BoardMode, SuiteId};
@@ -41,6 +41,13 @@ pub struct NewSuite<'a> {
     pub board: BoardMode,
     /// The sequence's places in an item's input, if the suite is about sequences.
     pub sequence: Option<&'a SequencePaths>,
+    /// The group field of items that are not independent, or `none`. `None` if the suite states
+    /// nothing.
+    pub cluster: Option<&'a str>,
+    /// `true` if the field is in the lines of answers.
+    pub cluster_is_hidden: bool,
+    /// Number of clusters, open and sealed.
+    pub n_clusters: Option<i32>,
     /// Number of items, open and sealed.
     pub n_items: i32,
     /// The SHA-256 over everything that is published.
@@ -65,6 +72,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         closes_at,
         board,
         sequence,
+        cluster,
+        cluster_is_hidden,
+        n_clusters,
         n_items,
         content_sha256,
     } = new;
@@ -90,7 +100,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             closes_at,
             sequence_events,
             sequence_options,
-            board
+            board,
+            cluster,
+            cluster_is_hidden,
+            n_clusters
         )
         values (
             $1,
@@ -112,7 +125,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $17,
             $18,
             $19,
-            $20
+            $20,
+            $21,
+            $22,
+            $23
         )
         on conflict do nothing
         ",
@@ -135,7 +151,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         *closes_at as Option<Timestamp>,
         sequence.map(|paths| paths.events.as_str()),
         sequence.and_then(|paths| paths.options.as_deref()),
-        board.as_str()
+        board.as_str(),
+        *cluster,
+        cluster_is_hidden,
+        *n_clusters
     )
     .execute(db)
     .await?;
@@ -196,19 +215,37 @@ pub async fn content_sha256(
     Ok(found)
 }
 
-/// Stores an item batch with its answers. Equal slice indices belong together. `input`
-/// and `answer` are JSON.
-#[expect(clippy::too_many_arguments, reason = "one slice per column")]
+/// A batch of items with their answers. Equal indices belong together. `inputs`, `answers` and the
+/// groups are JSON.
+#[derive(Default)]
+#[expect(missing_docs, reason = "one field per column")]
+pub struct ItemColumns<'a> {
+    pub item_ids: Vec<&'a str>,
+    pub inputs: Vec<&'a str>,
+    pub groups: Vec<Option<String>>,
+    pub answers: Vec<&'a str>,
+    pub sealed: Vec<bool>,
+    pub hidden_groups: Vec<Option<String>>,
+    pub clusters: Vec<Option<i32>>,
+}
+
+/// Stores an item batch, from the given ordinal on.
 pub async fn insert_items(
     db: &mut PgConnection,
     suite_id: &SuiteId,
     version: &str,
     first: i32,
-    item_id: &[&str],
-    input: &[&str],
-    answer: &[&str],
-    sealed: &[bool],
+    columns: &ItemColumns<'_>,
 ) -> Result<()> {
+    let ItemColumns {
+        item_ids,
+        inputs,
+        groups,
+        answers,
+        sealed,
+        hidden_groups,
+        clusters,
+    } = columns;
     sqlx::query!(
         "
         with batch as (
@@ -216,40 +253,99 @@ pub async fn insert_items(
                 $3 + (b.place - 1)::integer as ordinal,
                 b.item_id,
                 b.input,
+                b.groups,
                 b.answer,
-                b.sealed
-            from unnest($4::text[], $5::text[], $6::text[], $7::boolean[])
-                with ordinality as b(item_id, input, answer, sealed, place)
+                b.sealed,
+                b.hidden_groups,
+                b.cluster
+            from unnest(
+                $4::text[],
+                $5::text[],
+                $6::text[],
+                $7::text[],
+                $8::boolean[],
+                $9::text[],
+                $10::integer[]
+            )
+                with ordinality
+                as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, place)
         ), items as (
-            insert into suite_items (suite_id, version, ordinal, item_id, input)
+            insert into suite_items (suite_id, version, ordinal, item_id, input, groups)
             select
                 $1,
                 $2,
                 ordinal,
                 item_id,
-                input::json
+                input::json,
+                groups::json
             from batch
         )
-        insert into suite_answers (suite_id, version, ordinal, item_id, answer, sealed)
+        insert into suite_answers (
+            suite_id,
+            version,
+            ordinal,
+            item_id,
+            answer,
+            sealed,
+            groups,
+            cluster
+        )
         select
             $1,
             $2,
             ordinal,
             item_id,
             answer::json,
-            sealed
+            sealed,
+            hidden_groups::json,
+            cluster
         from batch
         ",
         suite_id.as_str(),
         version,
         first,
-        item_id as &[&str],
-        input as &[&str],
-        answer as &[&str],
-        sealed
+        item_ids as &[&str],
+        inputs as &[&str],
+        groups as &[Option<String>],
+        answers as &[&str],
+        sealed,
+        hidden_groups as &[Option<String>],
+        clusters as &[Option<i32>]
     )
     .execute(db)
     .await?;
+    Ok(())
+}
+
+/// Items whose clusters are in one row.
+pub const CLUSTERS_PER_ROW: usize = 1 << 16;
+
+/// Stores the clusters of a version's open items, in their order.
+pub async fn insert_clusters(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    of_open_items: &[u32],
+) -> Result<()> {
+    for (row, clusters) in of_open_items.chunks(CLUSTERS_PER_ROW).enumerate() {
+        let first = i32::try_from(row * CLUSTERS_PER_ROW).map_err(Error::internal)?;
+        let bytes: Vec<u8> = clusters
+            .iter()
+            .flat_map(|cluster| cluster.to_le_bytes())
+            .collect();
+        sqlx::query!(
+            "
+            insert into suite_clusters (suite_id, version, first, clusters)
+            values ($1, $2, $3, $4)
+            ",
+            suite_id.as_str(),
+            version,
+            first,
+            bytes
+        )
+        .execute(&mut *db)
+        .await?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Published suites, without their answers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use assay_eval::Metric;
@@ -8,7 +9,7 @@ use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
 use crate::model::suite::{Allowance, BoardMode, LadderGrid, Suite, SuiteId, SuiteSequence};
@@ -58,6 +59,12 @@ pub struct SuiteRow {
     pub sequence_events: Option<String>,
     /// The options' path in an item's input, if it has some.
     pub sequence_options: Option<String>,
+    /// The group field of items that are not independent, or `none`.
+    pub cluster: Option<String>,
+    /// `true` if the field is in the lines of answers.
+    pub cluster_is_hidden: bool,
+    /// Number of clusters, open and sealed.
+    pub n_clusters: Option<i32>,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
@@ -112,6 +119,9 @@ impl SuiteRow {
             board,
             sequence_events,
             sequence_options,
+            cluster,
+            cluster_is_hidden,
+            n_clusters,
             suite_commitment,
             is_retired: _,
         } = self;
@@ -138,6 +148,9 @@ impl SuiteRow {
                 options: sequence_options,
             }),
             suite_commitment: Some(suite_commitment),
+            cluster,
+            cluster_is_hidden,
+            n_clusters: n_clusters.map(i64::from),
         }
     }
 
@@ -239,6 +252,9 @@ macro_rules! select_suites {
                 board as "board: BoardMode",
                 sequence_events,
                 sequence_options,
+                cluster,
+                cluster_is_hidden,
+                n_clusters,
                 encode(c.commitment, 'hex') as "suite_commitment!",
                 c.retired_at is not null as "is_retired!"
             from suites s
@@ -361,7 +377,8 @@ pub async fn items(
         r#"
         select
             item_id,
-            input as "input: Json<Box<RawValue>>"
+            input as "input: Json<Box<RawValue>>",
+            groups as "groups: Json<BTreeMap<String, String>>"
         from suite_items
         where suite_id = $1
           and version = $2
@@ -381,6 +398,7 @@ pub async fn items(
         .map(|row| SuiteItem {
             item_id: row.item_id,
             input: row.input.0,
+            groups: row.groups.map(|groups| groups.0),
         })
         .collect())
 }
@@ -411,4 +429,41 @@ pub async fn item_ids(
     .fetch_all(db)
     .await?;
     Ok(ids)
+}
+
+/// Returns the clusters of a version's open items with these places among them, which begin with a
+/// multiple of [`CLUSTERS_PER_ROW`](super::publish::CLUSTERS_PER_ROW).
+pub async fn clusters(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    places: Range<u64>,
+) -> Result<Vec<u32>> {
+    let place = |place: u64| i32::try_from(place).map_err(Error::internal);
+    let rows = sqlx::query_scalar!(
+        "
+        select clusters
+        from suite_clusters
+        where suite_id = $1
+          and version = $2
+          and first >= $3
+          and first < $4
+        order by first
+        ",
+        suite_id.as_str(),
+        version,
+        place(places.start)?,
+        place(places.end)?
+    )
+    .fetch_all(db)
+    .await?;
+    let clusters: Vec<u32> = rows
+        .iter()
+        .flat_map(|row| row.as_chunks().0)
+        .map(|bytes| u32::from_le_bytes(*bytes))
+        .collect();
+    if clusters.len() as u64 != places.end - places.start {
+        return Err(Error::internal("a suite was published without the clusters of all items"));
+    }
+    Ok(clusters)
 }

@@ -1,0 +1,123 @@
+//! The clusters of a folder's items.
+
+use std::collections::HashSet;
+
+use super::bad_suite::BadSuite;
+use super::groups::{GroupField, GroupLabels, Groups};
+use super::lines::{FolderItem, ITEMS, missing_cluster};
+use super::suite_toml::SUITE;
+use crate::clusters::{CLUSTERS_MAX, CLUSTERS_MIN, ClusterSizes, Clusters};
+
+/// With fewer clusters, an interval covers less than 95 % for some metrics.
+const CLUSTERS_ENOUGH: usize = 30;
+
+/// A cluster with a larger share of the items dominates the standard error.
+const SHARE_MAX: f64 = 0.2;
+
+/// Checks that no group field is in the lines of items and in those of answers.
+pub(super) fn check_places(items: &[FolderItem]) -> Result<(), BadSuite> {
+    let names = |of: fn(&FolderItem) -> Option<&Groups>| -> HashSet<&str> {
+        items
+            .iter()
+            .filter_map(of)
+            .flat_map(Groups::names)
+            .collect()
+    };
+    let hidden = names(|item| item.hidden_groups.as_ref());
+    for item in items {
+        let mut public = item.groups.iter().flat_map(Groups::names);
+        if let Some(name) = public.find(|name| hidden.contains(name)) {
+            let reason = format!(
+                "groups.{name} is in lines of answers too; a group field is public for all items or hidden for all"
+            );
+            return Err(BadSuite::new(ITEMS, item.line, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Sets each item's cluster, and returns the values of the field.
+pub(super) fn assign(
+    items: &mut [FolderItem],
+    field: &GroupField,
+) -> Result<GroupLabels, BadSuite> {
+    let mut labels = GroupLabels::default();
+    for item in items {
+        let label = field
+            .value(
+                item.input.get(),
+                item.groups.as_ref(),
+                item.hidden_groups.as_ref(),
+            )
+            .and_then(|value| labels.add(field, value))
+            .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_cluster(&reason)))?;
+        item.cluster = Some(label);
+    }
+    if labels.len() < 2 {
+        let reason = format!(
+            "cluster: all items have the same {field}, so nothing is independent; name another field, or write \
+             cluster = \"none\""
+        );
+        return Err(BadSuite::new(SUITE, 0, reason));
+    }
+    if labels.len() > CLUSTERS_MAX {
+        let reason = format!(
+            "cluster: the items have {} values of {field}; at most {CLUSTERS_MAX} are possible",
+            labels.len()
+        );
+        return Err(BadSuite::new(SUITE, 0, reason));
+    }
+    Ok(labels)
+}
+
+/// Checks that the open items and the sealed ones have enough clusters each.
+pub(super) fn check_sealed(items: &[FolderItem]) -> Result<(), BadSuite> {
+    for (name, is_sealed) in [("open", false), ("sealed", true)] {
+        let clusters = sizes_of(items.iter().filter(|item| item.is_sealed == is_sealed));
+        if clusters.len() < CLUSTERS_MIN {
+            let reason = format!(
+                "release: the {name} items have {} clusters, but need {CLUSTERS_MIN}; choose another fraction",
+                clusters.len()
+            );
+            return Err(BadSuite::new(SUITE, 0, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Returns what the publisher should know about the clusters.
+pub(super) fn warnings(items: &[FolderItem], field: &GroupField) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (name, is_sealed) in [("open ", false), ("sealed ", true)] {
+        let part: Vec<&FolderItem> = items
+            .iter()
+            .filter(|item| item.is_sealed == is_sealed)
+            .collect();
+        if part.is_empty() {
+            continue;
+        }
+        let name = if part.len() == items.len() { "" } else { name };
+        let clusters = sizes_of(part.into_iter());
+        let n = clusters.len();
+        let effective = clusters.effective();
+        let share = clusters.iter().fold(0.0, f64::max) / clusters.n_items();
+        if n < CLUSTERS_MIN {
+            warnings.push(format!(
+                "the {name}items have {n} clusters by {field}; with fewer than {CLUSTERS_MIN}, results have no standard error and \
+                 no interval"
+            ));
+        } else if n < CLUSTERS_ENOUGH || share > SHARE_MAX {
+            warnings.push(format!(
+                "the {name}items have {n} clusters by {field}, which are worth {effective:.1} equal ones, and the largest has {:.0} % \
+                 of the items; intervals are wide, and those of unbounded losses cover less than 95 %",
+                100.0 * share
+            ));
+        }
+    }
+    warnings
+}
+
+fn sizes_of<'a>(items: impl Iterator<Item = &'a FolderItem>) -> ClusterSizes {
+    let clusters = Clusters::from_labels(items.filter_map(|item| item.cluster));
+    clusters.sizes().clone()
+}

@@ -1,0 +1,65 @@
+//! How the answers in a folder are scored.
+
+use std::fs;
+use std::path::Path;
+
+use super::bad_suite::BadSuite;
+use super::groups::GroupField;
+use super::lines::{ClusterLabels, read_clusters};
+use super::suite_toml::{SUITE, SuiteToml};
+use crate::metric::{Clip, Metric};
+
+/// How the answers in a folder are scored.
+pub struct FolderRules {
+    /// The metric of the value.
+    pub metric: Metric,
+    /// The bounds of an item's loss, if the suite has them.
+    pub clip: Option<Clip>,
+    /// The field that names an item's cluster, if items are not independent.
+    pub cluster: Option<GroupField>,
+}
+
+impl FolderRules {
+    /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
+    /// suite's bounds are for its own metric only. Without `suite.toml`, `named` is required.
+    pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
+        let path = folder.join(SUITE);
+        if let Some(metric) = named
+            && !path.exists()
+        {
+            return Ok(Self {
+                metric,
+                clip: None,
+                cluster: None,
+            });
+        }
+        let own = Self::of_suite(&path)?;
+        Ok(match named {
+            Some(metric) if metric != own.metric => Self {
+                metric,
+                clip: None,
+                ..own
+            },
+            _ => own,
+        })
+    }
+
+    /// Reads the clusters of the folder's items. `None` if items are independent.
+    pub fn clusters(&self, folder: &Path) -> Result<Option<ClusterLabels>, BadSuite> {
+        let read = |field| read_clusters(folder, field);
+        self.cluster.as_ref().map(read).transpose()
+    }
+
+    fn of_suite(path: &Path) -> Result<Self, BadSuite> {
+        let text =
+            fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
+        let suite = SuiteToml::parse(&text)?;
+        let metric = suite.metric()?;
+        let cluster = suite.cluster(&text)?;
+        Ok(Self {
+            metric,
+            clip: suite.protection(metric, &text)?.clip,
+            cluster: cluster.and_then(|key| key.field().cloned()),
+        })
+    }
+}
