@@ -1,18 +1,37 @@
 //! Standard errors and confidence intervals of figures over items in clusters.
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use crate::clusters::{ClusterSizes, Clusters};
 use crate::stats::compensated_sum::Sum;
-use crate::stats::confidence::{Estimate, wilson_ends};
+use crate::stats::confidence::{Estimate, Z, wilson_ends};
 
 /// With the rarer outcome in fewer clusters, the variance of a share is unreliable.
 const OUTCOME_CLUSTERS_MIN: usize = 10;
 
+/// The degrees of freedom from which Student's t is computed from the normal distribution. The
+/// incomplete beta function loses digits there: the quantile for 1e7 degrees would be 7 % too large.
+const EXPANSION_MIN: f64 = 1_000.0;
+
 /// Returns the 97.5 % quantile of Student's t with these degrees of freedom: the half width of a
 /// 95 % confidence interval, in standard errors.
 pub(crate) fn half_width(degrees: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
+    if degrees < EXPANSION_MIN {
+        return StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975));
+    }
+    // M. Abramowitz and I. A. Stegun 1964, 26.7.5. The next term is below 1e-15.
+    let terms = [
+        [0.0, 0.0, 0.0, 1.0, 1.0].map(|factor| factor / 4.0),
+        [0.0, 0.0, 5.0, 16.0, 3.0].map(|factor| factor / 96.0),
+        [0.0, 3.0, 19.0, 17.0, -15.0].map(|factor| factor / 384.0),
+        [79.0, 776.0, 1482.0, -1920.0, -945.0].map(|factor| factor / 92_160.0),
+    ];
+    let power_sum = |term: [f64; 5]| Z * term.iter().fold(0.0, |sum, factor| sum * Z * Z + factor);
+    let rest = terms
+        .into_iter()
+        .rev()
+        .fold(0.0, |rest, term| (rest + power_sum(term)) / degrees);
+    Z + rest
 }
 
 /// Returns the two-sided p-value of Student's t for a difference with this standard error.
@@ -20,8 +39,18 @@ pub(crate) fn p_value(difference: f64, stderr: f64, degrees: f64) -> f64 {
     if difference == 0.0 {
         return 1.0;
     }
-    let t = StudentsT::new(0.0, 1.0, degrees);
-    t.map_or(1.0, |t| 2.0 * t.sf(difference.abs() / stderr))
+    let t = difference.abs() / stderr;
+    if degrees < EXPANSION_MIN || t.is_infinite() {
+        let distribution = StudentsT::new(0.0, 1.0, degrees);
+        return distribution.map_or(1.0, |distribution| 2.0 * distribution.sf(t));
+    }
+    // G. W. Hill, Algorithm 395, 1970.
+    let a = degrees - 0.5;
+    let b = 48.0 * a * a;
+    let y = a * (t * t / degrees).ln_1p();
+    let numerator = (((-0.4 * y - 3.3) * y - 24.0) * y - 85.5) / (0.8 * y * y + 100.0 + b);
+    let z = ((numerator + y + 3.0) / b + 1.0) * y.sqrt();
+    2.0 * Normal::standard().sf(z)
 }
 
 /// Returns the standard error of a figure over n items in G clusters: √(G/(G − 1) · Σ U²)/n (CR1:
