@@ -13,7 +13,7 @@ const ROUNDING: f64 = 1e-12;
 /// The largest evidence. No threshold is near it, and its p-value is still above 0.
 const EVIDENCE_MAX: f64 = 700.0;
 
-/// What the tests need of an entry's items.
+/// An entry's items, reduced to the terms of the tests.
 pub struct EntryItems {
     terms: Terms,
     value: f64,

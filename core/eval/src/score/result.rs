@@ -37,7 +37,7 @@ pub struct Figures {
     pub clusters: Option<ClusterFigures>,
 }
 
-/// What clusters do to a figure.
+/// The effect of clusters on a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClusterFigures {
     /// The number of clusters.
