@@ -7,10 +7,10 @@ use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 
-use crate::receipts::{Evidences, logged_receipt, retire};
 use crate::disclosure::{publish_folder, write_files};
 use crate::grpc::connect;
 use crate::harness::{Expect, World, org, string, wait_until, with_token, world};
+use crate::receipts::{Evidences, logged_receipt, retire};
 
 /// Persons of the suites, and items of each.
 const PERSONS: usize = 24;
@@ -105,7 +105,10 @@ fn stderr_by_person(terms: &[f64]) -> f64 {
 
 fn assert_near(found: &Value, expected: f64) {
     let found = found.as_f64().unwrap();
-    assert!((found - expected).abs() <= 1e-12 * expected.abs().max(1.0), "{found} {expected}");
+    assert!(
+        (found - expected).abs() <= 1e-12 * expected.abs().max(1.0),
+        "{found} {expected}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,10 +131,18 @@ async fn results_and_comparisons_are_by_person() {
         assert_eq!(result["ci_method"], "cluster_wilson");
         assert_eq!(result["n_clusters"], PERSONS);
         let share = result["value"].as_f64().unwrap();
-        assert_near(&result["design_effect"], stderr * stderr * N as f64 / (share * (1.0 - share)));
+        assert_near(
+            &result["design_effect"],
+            stderr * stderr * N as f64 / (share * (1.0 - share)),
+        );
 
         let body = json!({"job_a": first["id"], "job_b": second["id"]});
-        let found = world.key().post("/v1/comparisons", &body).await.expect_status(200).body;
+        let found = world
+            .key()
+            .post("/v1/comparisons", &body)
+            .await
+            .expect_status(200)
+            .body;
         let differences: Vec<f64> = (0..N)
             .map(|at| f64::from(by_person(at)) - f64::from(a_little_better(at)))
             .collect();
@@ -140,14 +151,23 @@ async fn results_and_comparisons_are_by_person() {
         assert_eq!(found["ci_method"], "cluster_t");
         assert_eq!(found["n_clusters"], PERSONS);
         // Eight persons differ, all in one direction: 2 of 2⁸ sign combinations are as extreme.
-        assert_eq!((&found["n_clusters_differ"], &found["n_differ"]), (&json!(8), &json!(8)));
+        assert_eq!(
+            (&found["n_clusters_differ"], &found["n_differ"]),
+            (&json!(8), &json!(8))
+        );
         assert_near(&found["p_value"], 2.0 / 256.0);
         let needed = found["n_clusters_needed"].as_f64().unwrap();
-        assert_eq!(found["n_needed"].as_f64().unwrap(), needed * ITEMS_EACH as f64);
+        assert_eq!(
+            found["n_needed"].as_f64().unwrap(),
+            needed * ITEMS_EACH as f64
+        );
 
         let suite = world.key().get("/v1/suites").await.unwrap().body;
         let suite = suite["suites"].as_array().unwrap().iter();
-        let suite = suite.clone().find(|suite| suite["suite_id"] == suite_id.as_str()).unwrap();
+        let suite = suite
+            .clone()
+            .find(|suite| suite["suite_id"] == suite_id.as_str())
+            .unwrap();
         assert_eq!(suite["cluster_is_hidden"], place == Place::Answers);
         assert_eq!(suite["n_clusters"], PERSONS);
         let path = format!("/v1/suites/{suite_id}/items");
@@ -174,15 +194,25 @@ async fn results_and_comparisons_are_by_person() {
             .unwrap();
         let report: Value = serde_json::from_slice(&scored.stdout)
             .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
-        for field in ["value", "stderr", "ci95", "ci_method", "n_clusters", "design_effect"] {
+        for field in [
+            "value",
+            "stderr",
+            "ci95",
+            "ci_method",
+            "n_clusters",
+            "design_effect",
+        ] {
             assert_eq!(report[field], result[field], "{field}");
         }
     }
     let mut suites = SuiteServiceClient::new(connect(&world).await);
-    let request = with_token(v1::ListSuiteItemsRequest {
-        suite_id: "suite:persons".into(),
-        ..v1::ListSuiteItemsRequest::default()
-    }, &world.org.key);
+    let request = with_token(
+        v1::ListSuiteItemsRequest {
+            suite_id: "suite:persons".into(),
+            ..v1::ListSuiteItemsRequest::default()
+        },
+        &world.org.key,
+    );
     let page = suites.list_suite_items(request).await.unwrap().into_inner();
     assert_eq!(page.items[1].groups["person"], format!("{PERSON}1"));
 }
@@ -191,7 +221,10 @@ async fn results_and_comparisons_are_by_person() {
 async fn close(world: &World) {
     let sql = "update suites set closes_at = clock_timestamp() where closes_at is not null;
         update boards set closes_at = clock_timestamp() where closes_at is not null";
-    sqlx::raw_sql(sql).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(sql)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,16 +239,24 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
     let suite_id = "suite:sealed-persons";
 
     // Whole persons are sealed, and at least half of the items.
-    let sealed: Vec<(i32, bool)> =
-        sqlx::query_as("select ordinal, sealed from suite_answers where suite_id = $1 order by ordinal")
-            .bind(suite_id)
-            .fetch_all(&mut world.database().await)
-            .await
-            .unwrap();
+    let sealed: Vec<(i32, bool)> = sqlx::query_as(
+        "select ordinal, sealed from suite_answers where suite_id = $1 order by ordinal",
+    )
+    .bind(suite_id)
+    .fetch_all(&mut world.database().await)
+    .await
+    .unwrap();
     for (ordinal, is_sealed) in &sealed {
-        assert_eq!(*is_sealed, sealed[*ordinal as usize % PERSONS].1, "{ordinal}");
+        assert_eq!(
+            *is_sealed,
+            sealed[*ordinal as usize % PERSONS].1,
+            "{ordinal}"
+        );
     }
-    assert_eq!(sealed.iter().filter(|(_, is_sealed)| *is_sealed).count(), N / 2);
+    assert_eq!(
+        sealed.iter().filter(|(_, is_sealed)| *is_sealed).count(),
+        N / 2
+    );
 
     let job = scored(world.key(), suite_id, &predictions(by_person)).await;
     assert_eq!(job["result"]["n_clusters"], PERSONS / 2);
@@ -224,20 +265,39 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
     let worse = scored(&other, suite_id, &predictions(|at| at % PERSONS == 1)).await;
     for (client, job) in [(world.key(), &job), (&other, &worse)] {
         let path = format!("/v1/jobs/{}", string(&job["id"]));
-        client.send(client.request("POST", &format!("{path}/final"))).await.expect_status(200);
+        client
+            .send(client.request("POST", &format!("{path}/final")))
+            .await
+            .expect_status(200);
         let name = json!({"name": string(&job["id"])});
-        client.post(&format!("{path}/board"), &name).await.expect_status(201);
+        client
+            .post(&format!("{path}/board"), &name)
+            .await
+            .expect_status(201);
     }
     close(&world).await;
     let mut board = Value::Null;
     wait_until("the final board", async || {
-        board = world.key().get(&format!("/v1/suites/{suite_id}/board")).await.unwrap().body;
+        board = world
+            .key()
+            .get(&format!("/v1/suites/{suite_id}/board"))
+            .await
+            .unwrap()
+            .body;
         board["status"] == "final"
     })
     .await;
     assert_eq!(board["method"]["test"], "paired_by_cluster");
-    assert_eq!((&board["n_items"], &board["n_clusters"]), (&json!(N / 2), &json!(PERSONS / 2)));
-    let finished = world.key().get(&format!("/v1/jobs/{}", string(&job["id"]))).await.unwrap().body;
+    assert_eq!(
+        (&board["n_items"], &board["n_clusters"]),
+        (&json!(N / 2), &json!(PERSONS / 2))
+    );
+    let finished = world
+        .key()
+        .get(&format!("/v1/jobs/{}", string(&job["id"])))
+        .await
+        .unwrap()
+        .body;
     let figures = &finished["result"]["sealed"];
     assert_eq!(figures["n_clusters"], PERSONS / 2);
     assert!(figures["design_effect"].as_f64().unwrap() > 1.0);
@@ -261,8 +321,13 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
         evidence.write("receipt.json", receipt.to_string());
         evidence.fetch_opening(&world, suite_id, "1").await;
         let opened = std::fs::read_to_string(evidence.path("opening/answers.ndjson")).unwrap();
-        assert!(opened.contains("\"groups\":{\"person\":\"canary-person-0\"}"), "{opened}");
-        let steps = evidence.verify_with_cli(&world, &["predictions", "opening"]).await;
+        assert!(
+            opened.contains("\"groups\":{\"person\":\"canary-person-0\"}"),
+            "{opened}"
+        );
+        let steps = evidence
+            .verify_with_cli(&world, &["predictions", "opening"])
+            .await;
         assert!(steps.ends_with("commitment: ok, score: ok"), "{steps}");
     }
 }

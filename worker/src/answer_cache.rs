@@ -113,7 +113,11 @@ impl AnswerCache {
             version,
             scoring.metric,
             |item, answer| {
-                let table = if item.is_sealed { &mut sealed } else { &mut open };
+                let table = if item.is_sealed {
+                    &mut sealed
+                } else {
+                    &mut open
+                };
                 table.push(item.item_id, answer)?;
                 item.cluster
                     .into_iter()

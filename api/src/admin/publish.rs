@@ -8,9 +8,9 @@ use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
 use assay_core::model::suite::{SuiteId, SuiteVersion};
 use assay_core::store::commitment::{self, NotRetired};
+use assay_core::store::publish::ItemColumns;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
-use assay_core::store::publish::ItemColumns;
 use assay_eval::clusters::Clusters;
 use assay_eval::suite::{BadSuite, ClusterKey, FolderItem, Groups, SuiteFolder};
 use serde_json::{Value, json};
@@ -109,8 +109,13 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             let open = items.iter().filter(|item| !item.is_sealed);
             let labels = open.filter_map(|item| item.cluster);
             let clusters = Clusters::from_labels(labels);
-            publish::insert_clusters(&mut transaction, suite_id, version, clusters.of_items())
-                .await?;
+            publish::insert_clusters(
+                &mut transaction,
+                suite_id,
+                version,
+                clusters.item_clusters(),
+            )
+            .await?;
         }
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
@@ -140,7 +145,9 @@ fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
     for item in items {
         columns.item_ids.push(&item.item_id);
         columns.inputs.push(item.input.get());
-        columns.groups.push(item.groups.as_ref().map(Groups::to_json));
+        columns
+            .groups
+            .push(item.groups.as_ref().map(Groups::to_json));
         columns.answers.push(item.answer.get());
         columns.sealed.push(item.is_sealed);
         let hidden = item.hidden_groups.as_ref();

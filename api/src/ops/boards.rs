@@ -2,7 +2,7 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::board::{
-    BOARD_PAGE, Board, BoardCursor, BoardVisibility, BoardMethod, ENTRIES_PAGE, Entries, Entry,
+    BOARD_PAGE, Board, BoardCursor, BoardMethod, BoardVisibility, ENTRIES_PAGE, Entries, Entry,
     entry_name, entry_url,
 };
 

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use assay_eval::Metric;
 use assay_eval::content::{self, ReadEnd, read_content};
 use assay_eval::offline::{self, Report};
 use assay_eval::prediction::{CellForm, FitCheck};
-use assay_eval::Metric;
 use assay_eval::suite::{AnswerLines, FolderRules};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -114,8 +114,8 @@ pub fn check(
 #[pyo3(signature = (folder, metric=None))]
 pub fn read_suite(folder: PathBuf, metric: Option<&str>) -> PyResult<(String, Option<(f64, f64)>)> {
     let named = metric.map(parse_metric).transpose()?;
-    let FolderRules { metric, clip, .. } = FolderRules::read(&folder, named)
-        .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+    let FolderRules { metric, clip, .. } =
+        FolderRules::read(&folder, named).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
     Ok((metric.to_string(), clip.map(|clip| (clip.low, clip.high))))
 }
 

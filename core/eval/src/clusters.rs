@@ -67,7 +67,7 @@ impl ClusterSizes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Clusters {
     /// Each item's cluster, by place. Clusters are numbered from 0 by their first item.
-    of_items: Vec<u32>,
+    item_clusters: Vec<u32>,
     sizes: ClusterSizes,
 }
 
@@ -81,9 +81,9 @@ impl Clusters {
             let next = clusters.sizes.len() as u32;
             let cluster = *numbers.entry(label).or_insert(next);
             clusters.sizes.add(cluster as usize);
-            clusters.of_items.push(cluster);
+            clusters.item_clusters.push(cluster);
         }
-        clusters.of_items.shrink_to_fit();
+        clusters.item_clusters.shrink_to_fit();
         clusters.sizes.0.shrink_to_fit();
         clusters
     }
@@ -91,12 +91,12 @@ impl Clusters {
     /// Returns the cluster of the item at this place.
     #[inline]
     pub fn of(&self, item: usize) -> usize {
-        self.of_items[item] as usize
+        self.item_clusters[item] as usize
     }
 
     /// Returns each item's cluster, in the suite's order.
-    pub fn of_items(&self) -> &[u32] {
-        &self.of_items
+    pub fn item_clusters(&self) -> &[u32] {
+        &self.item_clusters
     }
 
     /// Returns each cluster's item count.
@@ -106,7 +106,7 @@ impl Clusters {
 
     /// Returns the heap memory in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<u32>() * (self.of_items.capacity() + self.sizes.0.capacity())
+        size_of::<u32>() * (self.item_clusters.capacity() + self.sizes.0.capacity())
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn clusters_are_numbered_by_first_item() {
         let clusters = Clusters::from_labels([7, 7, 3, 7, 9]);
-        assert_eq!(clusters.of_items(), [0, 0, 1, 0, 2]);
+        assert_eq!(clusters.item_clusters(), [0, 0, 1, 0, 2]);
         let sizes = clusters.sizes();
         assert!(sizes.iter().eq([3.0, 1.0, 1.0]));
         assert!((sizes.effective() - 25.0 / 11.0).abs() < 1e-15);

@@ -18,6 +18,8 @@ pub mod offline;
 pub mod prediction;
 pub mod score;
 mod scoring;
+#[cfg(test)]
+mod simulation;
 pub mod stats;
 pub mod suite;
 pub mod text;

@@ -406,7 +406,11 @@ fn open_suite(
         && claim.suite_commitment == publication.suite_commitment
         && claim.metric == publication.metric
         && claim.release == publication.release
-        && claim.cluster.as_deref() == publication.cluster.as_deref().filter(|cluster| *cluster != "none")
+        && claim.cluster.as_deref()
+            == publication
+                .cluster
+                .as_deref()
+                .filter(|cluster| *cluster != "none")
         && claim.average == publication.average;
     if !is_of_receipt {
         return Err("the opening is not that of the receipt's suite".into());

@@ -11,4 +11,6 @@ pub use pair_test::{EntryItems, Evidence, test_pair};
 pub use standings::{Standing, standings};
 
 #[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
 mod tests;

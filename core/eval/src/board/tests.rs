@@ -8,7 +8,7 @@ use crate::item_scores::{ItemScores, ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 
 /// Simulated boards for each kind: `TEST_BOARDS`, or 100.
-fn n_boards() -> u64 {
+pub(super) fn n_boards() -> u64 {
     std::env::var("TEST_BOARDS").map_or(100, |number| number.parse().unwrap())
 }
 

@@ -23,7 +23,7 @@ pub(super) struct ClusterDifferences {
 struct ClusterSum {
     /// Over the differences of the contributions.
     differences: Sum,
-    /// Over the absolute differences.
+    /// Over the absolute differences that change their sign in the test.
     absolute: f64,
     /// Over the differences that change their sign in the test.
     permuted: Sum,
@@ -39,7 +39,7 @@ impl ClusterDifferences {
         }
         let sum = &mut self.sums[cluster];
         sum.differences.add(difference);
-        sum.absolute += difference.abs();
+        sum.absolute += permuted.abs();
         sum.permuted.add(permuted);
     }
 
@@ -69,10 +69,12 @@ impl ClusterDifferences {
         let mut permuted = Sum::default();
         let mut n_clusters_differ = 0;
         for sum in &sums {
-            if sum.differences.total().abs() > ROUNDING * sum.absolute {
+            let absolute = sum.absolute;
+            let sum = sum.permuted.total();
+            if sum.abs() > ROUNDING * absolute {
                 n_clusters_differ += 1;
-                permuted.add(sum.permuted.total());
-                test.add(sum.permuted.total().abs());
+                permuted.add(sum);
+                test.add(sum.abs());
             }
         }
         let n_clusters = sizes.len() as f64;

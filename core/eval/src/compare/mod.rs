@@ -20,4 +20,6 @@ pub use pairs::{Pairs, point};
 pub use verdict::{Side, Verdict, direction};
 
 #[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
 mod tests;

@@ -20,4 +20,6 @@ pub use scorer::{Progress, Scorer, score, score_and_hash};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
 #[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
 mod tests;

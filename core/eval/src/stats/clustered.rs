@@ -73,7 +73,7 @@ pub(crate) fn stderr(
 pub(crate) fn sums(clusters: &Clusters, terms: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut sums = vec![Sum::default(); clusters.sizes().len()];
     terms
-        .zip(clusters.of_items())
+        .zip(clusters.item_clusters())
         .for_each(|(term, cluster)| sums[*cluster as usize].add(term));
     sums.into_iter().map(Sum::total).collect()
 }
@@ -163,7 +163,7 @@ fn effective_items(
     let rarer = if share <= 0.5 { 1.0 } else { 0.0 };
     let mut has_rarer = vec![false; clusters.sizes().len()];
     contributions
-        .zip(clusters.of_items())
+        .zip(clusters.item_clusters())
         .filter(|(score, _)| *score == rarer)
         .for_each(|(_, cluster)| has_rarer[*cluster as usize] = true);
     let n = (share * (1.0 - share) / (stderr * stderr)).min(clusters.sizes().n_items());

@@ -45,10 +45,15 @@ impl SealSeed {
 
     /// Returns for each item whether it is sealed, if whole clusters are sealed: clusters in the
     /// order of the HMAC-SHA-256 of their `values` under the seed, until they contain at least
-    /// `n_sealed` items. `of_items` has each item's index in `values`.
-    pub fn draw_clusters(&self, values: &[String], of_items: &[u32], n_sealed: usize) -> Vec<bool> {
+    /// `n_sealed` items. `item_clusters` has each item's index in `values`.
+    pub fn draw_clusters(
+        &self,
+        values: &[String],
+        item_clusters: &[u32],
+        n_sealed: usize,
+    ) -> Vec<bool> {
         let mut sizes = vec![0; values.len()];
-        of_items
+        item_clusters
             .iter()
             .for_each(|cluster| sizes[*cluster as usize] += 1);
         let mut is_sealed = vec![false; values.len()];
@@ -60,7 +65,7 @@ impl SealSeed {
             is_sealed[cluster] = true;
             n += sizes[cluster];
         }
-        of_items
+        item_clusters
             .iter()
             .map(|cluster| is_sealed[*cluster as usize])
             .collect()
@@ -105,13 +110,7 @@ impl LinesDigest {
 /// as it is published: `{"item_id":…,"input":…}` and a line feed, with `"groups":…` at the end if the
 /// line has group fields. `json` is the value byte for byte, `groups` the object in the form of RFC
 /// 8785.
-pub fn write_line(
-    item_id: &str,
-    field: &str,
-    json: &str,
-    groups: Option<&str>,
-    out: &mut Vec<u8>,
-) {
+pub fn write_line(item_id: &str, field: &str, json: &str, groups: Option<&str>, out: &mut Vec<u8>) {
     // Writing a string to a vector cannot fail.
     let _ = serde_json::to_writer(&mut *out, &ItemId { item_id });
     out.pop();

@@ -107,9 +107,8 @@ impl SuiteFolder {
             let seed = SealSeed::from_text(seed);
             seal_items(&mut items, n_sealed, seed, labels, metric)?;
         }
-        let warnings = field.map_or_else(Vec::new, |field| {
-            folder_clusters::warnings(&items, field)
-        });
+        let warnings =
+            field.map_or_else(Vec::new, |field| folder_clusters::warnings(&items, field));
         let SuiteToml {
             suite_id,
             version,
@@ -298,8 +297,8 @@ fn seal_items(
         ));
     }
     if let Some(labels) = labels {
-        let of_items: Vec<u32> = items.iter().filter_map(|item| item.cluster).collect();
-        let is_sealed = seed.draw_clusters(&labels.into_values(), &of_items, n_sealed);
+        let item_clusters: Vec<u32> = items.iter().filter_map(|item| item.cluster).collect();
+        let is_sealed = seed.draw_clusters(&labels.into_values(), &item_clusters, n_sealed);
         for (item, is_sealed) in items.iter_mut().zip(is_sealed) {
             item.is_sealed = is_sealed;
         }
@@ -489,13 +488,24 @@ mod tests {
         let (items, answers) = of_persons(5, true);
         let read = folder(&head, &items, &answers).unwrap();
         assert!(read.cluster_is_hidden);
-        assert!(read.warnings[0].contains("no standard error"), "{:?}", read.warnings);
+        assert!(
+            read.warnings[0].contains("no standard error"),
+            "{:?}",
+            read.warnings
+        );
         let (items, answers) = of_persons(12, true);
         let read = folder(&head, &items, &answers).unwrap();
-        assert!(read.warnings[0].contains("worth 12.0 equal ones"), "{:?}", read.warnings);
+        assert!(
+            read.warnings[0].contains("worth 12.0 equal ones"),
+            "{:?}",
+            read.warnings
+        );
         // The groups are in the committed lines and in the digest of the content.
         let independent = folder(&format!("{GOOD}cluster = \"none\"\n"), &items, &answers).unwrap();
-        assert_eq!((independent.n_clusters, independent.items[0].cluster), (None, None));
+        assert_eq!(
+            (independent.n_clusters, independent.items[0].cluster),
+            (None, None)
+        );
         let without = answers.replace(",\"groups\":{\"person\":\"p3\"}", "");
         let without = folder(GOOD, &items, &without).unwrap();
         let salt = [0; 32];
@@ -518,7 +528,10 @@ mod tests {
         assert_eq!(sealed.iter().filter(|is_sealed| **is_sealed).count(), 24);
         let (items, answers) = of_persons(20, true);
         let error = folder(&head, &items, &answers).err().unwrap();
-        assert!(error.contains("the sealed items have 6 clusters, but need 10"), "{error}");
+        assert!(
+            error.contains("the sealed items have 6 clusters, but need 10"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -530,12 +543,42 @@ mod tests {
         let named = ITEM.replace("}\n", ",\"groups\":{\"Person\":\"a\"}}\n");
         let group = ITEM.replace("}\n", ",\"groups\":{\"person\":\"a\"}}\n");
         for (suite, items, answers, reason) in [
-            (head("person"), &missing, &answers, "items.ndjson:4: groups.person is missing; cluster in suite.toml"),
-            (head("input.user"), &items, &answers, "items.ndjson:1: input.user is missing"),
-            (head("Person"), &items, &answers, "suite.toml:4: cluster: must be the name of a group field"),
-            (head("person"), &items, &both, "items.ndjson:1: groups.person is in lines of answers too"),
-            (head("person"), &group, &ANSWER.to_owned(), "cluster: all items have the same person"),
-            (GOOD.to_owned(), &named, &ANSWER.to_owned(), "items.ndjson:1: groups: \"Person\" is no name"),
+            (
+                head("person"),
+                &missing,
+                &answers,
+                "items.ndjson:4: groups.person is missing; cluster in suite.toml",
+            ),
+            (
+                head("input.user"),
+                &items,
+                &answers,
+                "items.ndjson:1: input.user is missing",
+            ),
+            (
+                head("Person"),
+                &items,
+                &answers,
+                "suite.toml:4: cluster: must be the name of a group field",
+            ),
+            (
+                head("person"),
+                &items,
+                &both,
+                "items.ndjson:1: groups.person is in lines of answers too",
+            ),
+            (
+                head("person"),
+                &group,
+                &ANSWER.to_owned(),
+                "cluster: all items have the same person",
+            ),
+            (
+                GOOD.to_owned(),
+                &named,
+                &ANSWER.to_owned(),
+                "items.ndjson:1: groups: \"Person\" is no name",
+            ),
         ] {
             let error = folder(&suite, items, answers).err().unwrap();
             assert!(error.contains(reason), "{error} instead of {reason}");

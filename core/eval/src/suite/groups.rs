@@ -267,10 +267,26 @@ mod tests {
 
     #[test]
     fn names_of_fields_are_checked() {
-        for name in ["person", "age_group2", "input.user.id", "input.A b", &"a".repeat(40)] {
+        for name in [
+            "person",
+            "age_group2",
+            "input.user.id",
+            "input.A b",
+            &"a".repeat(40),
+        ] {
             assert_eq!(name.parse::<GroupField>().unwrap().as_str(), name);
         }
-        for name in ["", "Person", "2a", "_a", "a-b", "input.", "input.a..b", "é", &"a".repeat(41)] {
+        for name in [
+            "",
+            "Person",
+            "2a",
+            "_a",
+            "a-b",
+            "input.",
+            "input.a..b",
+            "é",
+            &"a".repeat(41),
+        ] {
             assert!(name.parse::<GroupField>().is_err(), "{name}");
         }
     }
@@ -294,7 +310,10 @@ mod tests {
         assert_eq!(value("city").unwrap_err(), "groups.city is missing");
         assert_eq!(value("input.city").unwrap_err(), "input.city is missing");
         for name in ["input.x", "input.list", "input.who"] {
-            assert!(value(name).unwrap_err().contains("must be a string"), "{name}");
+            assert!(
+                value(name).unwrap_err().contains("must be a string"),
+                "{name}"
+            );
         }
         assert_eq!(public.to_json(), r#"{"person":"p\"1"}"#);
     }
@@ -310,7 +329,11 @@ mod tests {
         assert_eq!(add(r#"{"id": 1}"#), Ok(0));
         assert_eq!(add(r#"{"id": 2}"#), Ok(1));
         assert_eq!(add(r#"{"id": 1}"#), Ok(0));
-        assert!(add(r#"{"id": "1"}"#).unwrap_err().contains("another JSON type"));
+        assert!(
+            add(r#"{"id": "1"}"#)
+                .unwrap_err()
+                .contains("another JSON type")
+        );
         assert!(add("{}").unwrap_err().contains("is missing"));
         assert_eq!(labels.into_values(), ["1", "2"]);
 
@@ -320,7 +343,12 @@ mod tests {
         let public = field.value("{}", Some(&one), None).unwrap();
         assert_eq!(labels.add(&field, public), Ok(0));
         let hidden = field.value("{}", None, Some(&one)).unwrap();
-        assert!(labels.add(&field, hidden).unwrap_err().contains("those of answers"));
+        assert!(
+            labels
+                .add(&field, hidden)
+                .unwrap_err()
+                .contains("those of answers")
+        );
     }
 
     #[test]
@@ -333,7 +361,9 @@ mod tests {
             (r#"{"person": 1}"#, "string"),
             ("[]", "an object of strings"),
         ] {
-            let error = serde_json::from_str::<Groups>(json).unwrap_err().to_string();
+            let error = serde_json::from_str::<Groups>(json)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(reason), "{json}: {error}");
         }
     }

@@ -207,8 +207,7 @@ impl ClusterLabels {
 /// Returns the first line that has no value of the field.
 pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels, BadSuite> {
     let text = |file| {
-        fs::read_to_string(folder.join(file))
-            .map_err(|error| BadSuite::unreadable(file, 0, &error))
+        fs::read_to_string(folder.join(file)).map_err(|error| BadSuite::unreadable(file, 0, &error))
     };
     let mut hidden = HashMap::new();
     for (line, json) in numbered_lines(&text(ANSWERS)?) {

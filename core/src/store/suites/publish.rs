@@ -325,9 +325,9 @@ pub async fn insert_clusters(
     db: &mut PgConnection,
     suite_id: &SuiteId,
     version: &str,
-    of_open_items: &[u32],
+    item_clusters: &[u32],
 ) -> Result<()> {
-    for (row, clusters) in of_open_items.chunks(CLUSTERS_PER_ROW).enumerate() {
+    for (row, clusters) in item_clusters.chunks(CLUSTERS_PER_ROW).enumerate() {
         let first = i32::try_from(row * CLUSTERS_PER_ROW).map_err(Error::internal)?;
         let bytes: Vec<u8> = clusters
             .iter()

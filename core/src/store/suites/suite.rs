@@ -463,7 +463,9 @@ pub async fn clusters(
         .map(|bytes| u32::from_le_bytes(*bytes))
         .collect();
     if clusters.len() as u64 != places.end - places.start {
-        return Err(Error::internal("a suite was published without the clusters of all items"));
+        return Err(Error::internal(
+            "a suite was published without the clusters of all items",
+        ));
     }
     Ok(clusters)
 }
