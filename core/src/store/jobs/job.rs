@@ -271,173 +271,226 @@ pub async fn list(
     filter: Filter<'_>,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
-    let Filter {
-        r#type,
-        status,
-        suite_id,
+    let limit = i64::from(limit);
+    match filter {
+        Filter {
+            r#type: Some(JobType::Predict),
+            ..
+        } => list_predictions(db, org_id, filter, limit).await,
+        Filter {
+            label: Some(label), ..
+        } => list_with_label(db, org_id, label, filter, limit).await,
+        Filter {
+            suite_id: Some(suite_id),
+            ..
+        } => list_with_suite(db, org_id, suite_id, filter, limit).await,
+        Filter {
+            status: Some(status),
+            ..
+        } => list_with_status(db, org_id, status, filter, limit).await,
+        Filter { .. } => list_all(db, org_id, filter, limit).await,
+    }
+}
+
+/// Returns prediction jobs that match the whole filter.
+async fn list_predictions(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<JobRow>> {
+    let rows = select_jobs!(
+        "
+        where org_id = $1
+          and type = 'predict'
+          and ($2::text is null or status = $2)
+          and created_at < coalesce($3::timestamptz, 'infinity')
+          and ($5::text is null or suite_id = $5)
+          and ($6::text is null or label = $6)
+        order by created_at desc
+        limit $4
+        ",
+        org_id.as_str(),
+        filter.status as Option<JobStatus>,
+        filter.before as Option<Timestamp>,
+        limit,
+        filter.suite_id.map(SuiteId::as_str),
+        filter.label
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Returns jobs with a label that match the rest of the filter.
+async fn list_with_label(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    label: &str,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<JobRow>> {
+    let rows = select_jobs!(
+        "
+        where org_id = $1
+          and label = $2
+          and created_at < coalesce($3::timestamptz, 'infinity')
+          and ($5::text is null or type = $5)
+          and ($6::text is null or suite_id = $6)
+          and ($7::text is null or status = $7)
+        order by created_at desc
+        limit $4
+        ",
+        org_id.as_str(),
         label,
-        before,
-    } = filter;
-    let rows = match (r#type, label, suite_id, status) {
-        (Some(JobType::Predict), label, suite_id, status) => {
-            select_jobs!(
-                "
-                where org_id = $1
-                  and type = 'predict'
-                  and ($2::text is null or status = $2)
-                  and created_at < coalesce($3::timestamptz, 'infinity')
-                  and ($5::text is null or suite_id = $5)
-                  and ($6::text is null or label = $6)
-                order by created_at desc
-                limit $4
-                ",
-                org_id.as_str(),
-                status as Option<JobStatus>,
-                before as Option<Timestamp>,
-                i64::from(limit),
-                suite_id.map(SuiteId::as_str),
-                label
-            )
-            .fetch_all(db)
-            .await?
-        }
-        (r#type, Some(label), suite_id, status) => {
-            select_jobs!(
-                "
-                where org_id = $1
-                  and label = $2
-                  and created_at < coalesce($3::timestamptz, 'infinity')
-                  and ($5::text is null or type = $5)
-                  and ($6::text is null or suite_id = $6)
-                  and ($7::text is null or status = $7)
-                order by created_at desc
-                limit $4
-                ",
-                org_id.as_str(),
-                label,
-                before as Option<Timestamp>,
-                i64::from(limit),
-                r#type as Option<JobType>,
-                suite_id.map(SuiteId::as_str),
-                status as Option<JobStatus>
-            )
-            .fetch_all(db)
-            .await?
-        }
-        (r#type, None, Some(suite_id), status) => {
-            // One branch for each final status, because an index on the suite and the status has
-            // the page's order for one status only. The index has no active jobs: of these an
-            // organization has few, and each status change would cost another entry.
-            select_jobs!(
-                "
-                join (
-                    select b.id as page_id
-                    from (
-                        (
-                            select id, created_at
-                            from jobs
-                            where org_id = $1
-                              and suite_id = $2
-                              and status in ('queued', 'running')
-                              and ($6::text is null or status = $6)
-                              and created_at < coalesce($3::timestamptz, 'infinity')
-                              and ($5::text is null or type = $5)
-                            order by created_at desc
-                            limit $4
-                        )
-                        union all
-                        (
-                            select id, created_at
-                            from jobs
-                            where org_id = $1
-                              and suite_id = $2
-                              and status = 'succeeded'
-                              and coalesce($6, 'succeeded') = 'succeeded'
-                              and created_at < coalesce($3, 'infinity')
-                              and ($5 is null or type = $5)
-                            order by created_at desc
-                            limit $4
-                        )
-                        union all
-                        (
-                            select id, created_at
-                            from jobs
-                            where org_id = $1
-                              and suite_id = $2
-                              and status = 'failed'
-                              and coalesce($6, 'failed') = 'failed'
-                              and created_at < coalesce($3, 'infinity')
-                              and ($5 is null or type = $5)
-                            order by created_at desc
-                            limit $4
-                        )
-                        union all
-                        (
-                            select id, created_at
-                            from jobs
-                            where org_id = $1
-                              and suite_id = $2
-                              and status = 'cancelled'
-                              and coalesce($6, 'cancelled') = 'cancelled'
-                              and created_at < coalesce($3, 'infinity')
-                              and ($5 is null or type = $5)
-                            order by created_at desc
-                            limit $4
-                        )
-                    ) b
-                    order by b.created_at desc
+        filter.before as Option<Timestamp>,
+        limit,
+        filter.r#type as Option<JobType>,
+        filter.suite_id.map(SuiteId::as_str),
+        filter.status as Option<JobStatus>
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Returns a suite's jobs with the type and the status of the filter.
+///
+/// One branch for each final status, because an index on the suite and the status has the page's
+/// order for one status only. The index has no active jobs: of these an organization has few, and
+/// each status change would cost another entry.
+async fn list_with_suite(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    suite_id: &SuiteId,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<JobRow>> {
+    let rows = select_jobs!(
+        "
+        join (
+            select b.id as page_id
+            from (
+                (
+                    select id, created_at
+                    from jobs
+                    where org_id = $1
+                      and suite_id = $2
+                      and status in ('queued', 'running')
+                      and ($6::text is null or status = $6)
+                      and created_at < coalesce($3::timestamptz, 'infinity')
+                      and ($5::text is null or type = $5)
+                    order by created_at desc
                     limit $4
-                ) page on page_id = id
-                where org_id = $1
-                order by created_at desc
-                ",
-                org_id.as_str(),
-                suite_id.as_str(),
-                before as Option<Timestamp>,
-                i64::from(limit),
-                r#type as Option<JobType>,
-                status as Option<JobStatus>
-            )
-            .fetch_all(db)
-            .await?
-        }
-        (r#type, None, None, None) => {
-            select_jobs!(
-                "
-                where org_id = $1
-                  and created_at < coalesce($2::timestamptz, 'infinity')
-                  and ($4::text is null or type = $4)
-                order by created_at desc
-                limit $3
-                ",
-                org_id.as_str(),
-                before as Option<Timestamp>,
-                i64::from(limit),
-                r#type as Option<JobType>
-            )
-            .fetch_all(db)
-            .await?
-        }
-        (r#type, None, None, Some(status)) => {
-            select_jobs!(
-                "
-                where org_id = $1
-                  and status = $2
-                  and created_at < coalesce($3::timestamptz, 'infinity')
-                  and ($5::text is null or type = $5)
-                order by created_at desc
-                limit $4
-                ",
-                org_id.as_str(),
-                status as JobStatus,
-                before as Option<Timestamp>,
-                i64::from(limit),
-                r#type as Option<JobType>
-            )
-            .fetch_all(db)
-            .await?
-        }
-    };
+                )
+                union all
+                (
+                    select id, created_at
+                    from jobs
+                    where org_id = $1
+                      and suite_id = $2
+                      and status = 'succeeded'
+                      and coalesce($6, 'succeeded') = 'succeeded'
+                      and created_at < coalesce($3, 'infinity')
+                      and ($5 is null or type = $5)
+                    order by created_at desc
+                    limit $4
+                )
+                union all
+                (
+                    select id, created_at
+                    from jobs
+                    where org_id = $1
+                      and suite_id = $2
+                      and status = 'failed'
+                      and coalesce($6, 'failed') = 'failed'
+                      and created_at < coalesce($3, 'infinity')
+                      and ($5 is null or type = $5)
+                    order by created_at desc
+                    limit $4
+                )
+                union all
+                (
+                    select id, created_at
+                    from jobs
+                    where org_id = $1
+                      and suite_id = $2
+                      and status = 'cancelled'
+                      and coalesce($6, 'cancelled') = 'cancelled'
+                      and created_at < coalesce($3, 'infinity')
+                      and ($5 is null or type = $5)
+                    order by created_at desc
+                    limit $4
+                )
+            ) b
+            order by b.created_at desc
+            limit $4
+        ) page on page_id = id
+        where org_id = $1
+        order by created_at desc
+        ",
+        org_id.as_str(),
+        suite_id.as_str(),
+        filter.before as Option<Timestamp>,
+        limit,
+        filter.r#type as Option<JobType>,
+        filter.status as Option<JobStatus>
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Returns jobs in a status with the type of the filter.
+async fn list_with_status(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    status: JobStatus,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<JobRow>> {
+    let rows = select_jobs!(
+        "
+        where org_id = $1
+          and status = $2
+          and created_at < coalesce($3::timestamptz, 'infinity')
+          and ($5::text is null or type = $5)
+        order by created_at desc
+        limit $4
+        ",
+        org_id.as_str(),
+        status as JobStatus,
+        filter.before as Option<Timestamp>,
+        limit,
+        filter.r#type as Option<JobType>
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Returns jobs with the type of the filter.
+async fn list_all(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    filter: Filter<'_>,
+    limit: i64,
+) -> Result<Vec<JobRow>> {
+    let rows = select_jobs!(
+        "
+        where org_id = $1
+          and created_at < coalesce($2::timestamptz, 'infinity')
+          and ($4::text is null or type = $4)
+        order by created_at desc
+        limit $3
+        ",
+        org_id.as_str(),
+        filter.before as Option<Timestamp>,
+        limit,
+        filter.r#type as Option<JobType>
+    )
+    .fetch_all(db)
+    .await?;
     Ok(rows)
 }
 
