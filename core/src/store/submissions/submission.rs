@@ -7,10 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::allowance::{self, Decision, Use};
-use super::job_notifications::JobNotification;
 use super::job_rows::{self, UsedLimits};
-use super::leases::ATTEMPT_TIMEOUT;
 use super::new_job::{NewJob, StoredAs};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
@@ -18,6 +15,9 @@ use crate::model::job::{ATTEMPTS_MAX, JobRow};
 use crate::model::serving::Unit;
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
+use crate::store::allowance::{self, Decision, Use};
+use crate::store::job_notifications::JobNotification;
+use crate::store::leases::ATTEMPT_TIMEOUT;
 use crate::store::{Connection as _, PgConnection, storage, upload, usage};
 
 /// A submission's result. Everything but `Accepted` creates no job and charges nothing.

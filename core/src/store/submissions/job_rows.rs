@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use sqlx::types::Json;
 
-use super::job_notifications::JobNotification;
 use super::new_job::{NewEval, NewJob, NewPrediction, NewTask, StoredAs};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
@@ -12,6 +11,7 @@ use crate::model::job::{JobRow, JobStatus, JobType};
 use crate::model::queue::FirstEstimate;
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
+use crate::store::job_notifications::JobNotification;
 use crate::store::suite::SuiteRow;
 
 /// The use that an organization has made from its limits, with the jobs that were accepted so far.

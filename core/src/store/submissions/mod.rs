@@ -1,0 +1,6 @@
+//! Job submissions: the decision about each, and the statements that store several at once.
+
+pub mod combined_submissions;
+mod job_rows;
+pub mod new_job;
+pub mod submission;
