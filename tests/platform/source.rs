@@ -188,7 +188,7 @@ const ALL_TENANTS: [&str; 92] = [
     "event::adopt_restored (3)",
     "event::delete_old",
     "event::insert_usage_thresholds (2)",
-    "job::finalize",
+    "finalization::final_job_count",
     "job_notifications::record",
     "job_notifications::reset_notifications",
     "job_rows::insert",

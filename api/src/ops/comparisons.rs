@@ -8,8 +8,7 @@ use assay_core::model::permissions::{Caller, JobReader};
 use assay_core::model::scope::Scope;
 use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
-use assay_core::store::item_scores::ItemScoresIn;
-use assay_core::store::job::ComparedJob;
+use assay_core::store::item_scores::{ComparedJob, ItemScoresIn};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
@@ -50,7 +49,8 @@ pub async fn create(
     let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| not_found(field));
     let id_a = id(fields[0])?;
     let id_b = id(fields[1])?;
-    let found = store::job::compared(&app.db.get(), caller.org_id(), [&id_a, &id_b]).await?;
+    let found =
+        store::item_scores::compared(&app.db.get(), caller.org_id(), [&id_a, &id_b]).await?;
     let job = |field: &str, id: &JobId| {
         found
             .iter()

@@ -16,8 +16,8 @@ use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
 use assay_core::store::credential::CredentialStatus;
-use assay_core::store::item_scores::ItemScoresIn;
-use assay_core::store::job::{Feedback, Finalized};
+use assay_core::store::finalization::Finalized;
+use assay_core::store::item_scores::{Feedback, ItemScoresIn};
 use assay_core::{BestEffort as _, Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
@@ -208,7 +208,7 @@ pub(super) async fn finalize_in(
             format!("The job cannot be marked as final: {why}."),
         ))
     };
-    match store::job::finalize(db, submitter.caller().org_id(), job_id).await? {
+    match store::finalization::finalize(db, submitter.caller().org_id(), job_id).await? {
         Finalized::Done => Ok(()),
         Finalized::Missing => Err(not_found()),
         Finalized::NotEval => cannot_finalize("it is no eval".into()),
@@ -398,7 +398,7 @@ pub async fn items(
     let cursor = input.cursor.as_deref();
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let found = store::job::feedback(&app.db.jobs.get(), caller.org_id(), &job_id)
+    let found = store::item_scores::feedback(&app.db.jobs.get(), caller.org_id(), &job_id)
         .await?
         .ok_or_else(not_found)?;
     let Feedback {

@@ -5,7 +5,7 @@
 //! `/* all tenants: <reason> */`. A test lists the functions with such statements.
 //!
 //! Functions return what they found, and the operations decide. Exceptions: [`submission`],
-//! [`allowance`] and [`job::finalize`] check quotas and limits between their statements, because a
+//! [`allowance`] and [`finalization`] check quotas and limits between their statements, because a
 //! submission is one transaction, and its checks are exact only while the rows that they count are
 //! locked. [`work`] and [`cleanup`] open their own transactions for the same reason.
 //!

@@ -3,6 +3,7 @@
 pub mod allowance;
 pub mod allowance_holders;
 pub mod dependent_evals;
+pub mod finalization;
 pub mod item_scores;
 pub mod job;
 pub mod job_notifications;
