@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use sqlx::types::Json;
 
+use super::locked_orgs::UsedLimits;
 use super::new_job::{NewEval, NewJob, NewPrediction, NewTask, StoredAs};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
@@ -13,24 +14,6 @@ use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use crate::store::job_notifications::JobNotification;
 use crate::store::suite::SuiteRow;
-
-/// The use that an organization has made from its limits, with the jobs that were accepted so far.
-pub(super) struct UsedLimits {
-    /// The next job's time. It is later than every earlier job's in the organization.
-    pub(super) next_created_at: Timestamp,
-    /// The current month's start.
-    pub(super) period_start: Timestamp,
-    /// The active job count, or more. `None` if it is unknown.
-    pub(super) active_max: Option<i64>,
-    /// Jobs that were accepted by this transaction.
-    pub(super) accepted: i64,
-    pub(super) eval_items: i64,
-    pub(super) predict_items: i64,
-    /// `true` if the month's row exists and is locked. Requests that are served at once charge
-    /// predict items without the other locks, and may create the row.
-    pub(super) month_is_locked: bool,
-    pub(super) bytes: i64,
-}
 
 /// A `jobs` row to insert.
 struct NewRow<'a> {

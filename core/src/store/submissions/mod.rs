@@ -2,5 +2,6 @@
 
 pub mod combined_submissions;
 mod job_rows;
+mod locked_orgs;
 pub mod new_job;
 pub mod submission;
