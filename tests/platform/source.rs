@@ -191,7 +191,7 @@ const ALL_TENANTS: [&str; 92] = [
     "finalization::final_job_count",
     "job_notifications::record",
     "job_notifications::reset_notifications",
-    "job_rows::insert",
+    "job_rows::insert_rows",
     "key::take_expiring",
     "leases::orphan_unknown_claims",
     "leases::sweep",
@@ -384,7 +384,8 @@ fn statements_for_all_tenants_are_listed() {
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"));
         for line in code {
-            if let Some((_, name)) = line.split_once("fn ") {
+            let definition = ["fn ", "macro_rules! "].map(|keyword| line.split_once(keyword));
+            if let Some((_, name)) = definition.into_iter().flatten().next() {
                 let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
                 name[..end.unwrap_or(name.len())].clone_into(&mut function);
             }

@@ -168,26 +168,12 @@ macro_rules! columns {
     };
 }
 
-/// Inserts the accepted jobs with their predictions and charges, and advances the time of the last
-/// submission of their organizations.
-pub(super) async fn insert(
-    db: &mut PgConnection,
-    jobs: &[NewJob],
-    accepted: &[(usize, Timestamp)],
-    orgs: &HashMap<OrgId, UsedLimits>,
-    notifies: bool,
-) -> Result<Vec<JobNotification>> {
-    if accepted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows: Vec<NewRow<'_>> = accepted
-        .iter()
-        .flat_map(|(index, created_at)| jobs[*index].rows(*created_at))
-        .collect();
-    let limits = |row: &NewRow<'_>| orgs.get(&row.job.org_id);
-    let notified = columns!(
-        |row| rows,
-        r#"
+/// Runs the statement that inserts rows. `$columns` are the rows' columns, see `columns`.
+macro_rules! insert_rows {
+    (|$row:ident| $rows:ident, $($columns:tt)+) => {
+        columns!(
+            |$row| $rows,
+            r#"
         /* all tenants: one transaction stores the jobs of several organizations */
         with new as (
             select
@@ -333,6 +319,30 @@ pub(super) async fn insert(
         from job
         where dispatched_at is not null
         "#,
+            $($columns)+
+        )
+    };
+}
+
+/// Inserts the accepted jobs with their predictions and charges, and advances the time of the last
+/// submission of their organizations.
+pub(super) async fn insert(
+    db: &mut PgConnection,
+    jobs: &[NewJob],
+    accepted: &[(usize, Timestamp)],
+    orgs: &HashMap<OrgId, UsedLimits>,
+    notifies: bool,
+) -> Result<Vec<JobNotification>> {
+    if accepted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<NewRow<'_>> = accepted
+        .iter()
+        .flat_map(|(index, created_at)| jobs[*index].rows(*created_at))
+        .collect();
+    let limits = |row: &NewRow<'_>| orgs.get(&row.job.org_id);
+    let notified = insert_rows!(
+        |row| rows,
         "id": "$1::text[]" = row.id.as_str();
         "org_id": "$2::text[]" = row.job.org_id.as_str();
         "request_id": "$3::text[]" = row.job.request_id.as_str();
