@@ -142,7 +142,8 @@ const TENANTS: [&str; 37] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 92] = [
+const ALL_TENANTS: [&str; 94] = [
+    "access::org_of_key",
     "allowance::daily_uses",
     "allowance::used",
     "audit::record_in_orgs_of",
@@ -198,11 +199,6 @@ const ALL_TENANTS: [&str; 92] = [
     "locked_orgs::lock",
     "locked_orgs::read_limits",
     "mail_preferences::take_news",
-    "operator::erase_address (2)",
-    "operator::erase_user (7)",
-    "operator::lock_user",
-    "operator::org_of_key",
-    "operator::sole_ownerships",
     "org::choices",
     "org::for_user",
     "org::owns_any",
@@ -228,6 +224,12 @@ const ALL_TENANTS: [&str; 92] = [
     "submission::record_predictions",
     "usage::add_requests (2)",
     "usage::delete_old_days",
+    "user_erasure::delete_memberships (2)",
+    "user_erasure::erase_address (2)",
+    "user_erasure::erase_in_events (3)",
+    "user_erasure::erase_user (2)",
+    "user_erasure::lock_user",
+    "user_erasure::sole_ownerships",
     "webhook::list_behind",
     "webhook::list_unreachable",
     "work::claim_jobs",
