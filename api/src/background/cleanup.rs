@@ -10,7 +10,8 @@ use assay_core::model::job::JobStatus;
 use assay_core::model::{package, upload};
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
-use assay_core::store::cleanup::{self, BATCH, OldRows};
+use assay_core::store::cleanup::{self, BATCH};
+use assay_core::store::old_rows::{self, OldRows};
 use assay_core::store::{self, PgConnection, PoolProfile, audit, auth, event, usage};
 use assay_core::{BestEffort as _, OrgId, Result, Timestamp};
 use futures_util::{StreamExt as _, stream};
@@ -270,7 +271,7 @@ impl Cleaner<'_> {
         let mut jobs = 0;
         let mut last = String::new();
         loop {
-            let orgs = cleanup::orgs_after(&mut *self.db, &last).await?;
+            let orgs = old_rows::orgs_after(&mut *self.db, &last).await?;
             for org_id in &orgs {
                 jobs += self
                     .old_jobs(org_id, JobStatus::Succeeded, job_days)
@@ -310,7 +311,7 @@ impl Cleaner<'_> {
     async fn delete_old(&mut self, rows: OldRows, days: u32) -> Result<()> {
         let mut deleted = 0;
         loop {
-            let batch = cleanup::delete_old(self.db, rows, days).await?;
+            let batch = old_rows::delete_old(self.db, rows, days).await?;
             deleted += batch;
             if batch < BATCH as u64 {
                 record_deleted(rows.as_str(), deleted);
@@ -325,13 +326,13 @@ impl Cleaner<'_> {
         let mut after = None::<Timestamp>;
         loop {
             // Some jobs in a batch may be retained, so the next batch starts after its last job.
-            let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;
+            let jobs = old_rows::old_jobs(&mut *self.db, org_id, status, days, after).await?;
             let Some(last) = jobs.last() else {
                 return Ok(deleted);
             };
             after = Some(last.created_at);
             let job_ids: Vec<String> = jobs.into_iter().map(|job| job.id).collect();
-            deleted += cleanup::delete_jobs(&mut *self.db, &job_ids).await?;
+            deleted += old_rows::delete_jobs(&mut *self.db, &job_ids).await?;
         }
     }
 }
