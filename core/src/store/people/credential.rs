@@ -232,24 +232,10 @@ pub async fn session(
     .fetch_optional(&mut *db)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let principal = Principal::Session {
-        session_id: row.id,
-        user_id: row.user_id.clone(),
+    let choices = match row.must_choose {
+        true => super::org::choices(db, &row.user_id).await?,
+        false => Vec::new(),
     };
-    if row.must_choose {
-        let choices = super::org::choices(db, &row.user_id).await?;
-        return Ok(Some(FoundSession {
-            credential: Credential {
-                principal,
-                membership: None,
-                choices,
-                is_org_requested: false,
-                expires_soon_at: None,
-                request: None,
-            },
-            stale: row.stale,
-        }));
-    }
     let org = (|| {
         Some(Org {
             id: row.org_id?,
@@ -268,9 +254,12 @@ pub async fn session(
         is_suspended: row.is_suspended,
     });
     let credential = Credential {
-        principal,
-        membership,
-        choices: Vec::new(),
+        principal: Principal::Session {
+            session_id: row.id,
+            user_id: row.user_id,
+        },
+        membership: membership.filter(|_| !row.must_choose),
+        choices,
         is_org_requested: requested.is_some(),
         expires_soon_at: None,
         request: None,
