@@ -61,6 +61,19 @@ pub async fn set(
     Ok(())
 }
 
+/// An event of a user in an organization. Without events, a user has one row.
+struct NewsRow {
+    user_id: UserId,
+    email: String,
+    org_id: Option<OrgId>,
+    org: Option<String>,
+    r#type: Option<EventType>,
+    threshold: Option<Json<UsageThreshold>>,
+    job_id: Option<JobId>,
+    label: Option<String>,
+    subject: Option<String>,
+}
+
 /// Takes the news for at most `limit` users who are due, so that no other process reports them.
 /// Returns them with the user count.
 ///
@@ -68,7 +81,8 @@ pub async fn set(
 /// open. Events in suspended organizations, and in those that have only invited the user, are not
 /// reported later either.
 pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, usize)> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        NewsRow,
         r#"
         /* all tenants: looks for events of every organization of the users */
         with due as (
@@ -169,33 +183,34 @@ pub async fn take_news(db: &mut PgConnection, limit: i64) -> Result<(Vec<News>, 
     let users = rows
         .chunk_by(|one, next| one.user_id == next.user_id)
         .count();
-    let mut all = Vec::new();
-    for of_org in
-        rows.chunk_by(|one, next| (&one.user_id, &one.org_id) == (&next.user_id, &next.org_id))
-    {
-        let [first, ..] = of_org else { continue };
-        let Some(org) = &first.org else { continue };
-        let mut news = News {
-            email: first.email.clone(),
-            org: org.clone(),
-            jobs: Vec::new(),
-            has_more: of_org.len() > EVENTS_MAX,
-            thresholds: Vec::new(),
-        };
-        for row in &of_org[..of_org.len().min(EVENTS_MAX)] {
-            news.thresholds
-                .extend(row.threshold.as_ref().map(|threshold| threshold.0.clone()));
-            // The job may have been deleted.
-            if let (Some(id), Some(subject)) = (&row.job_id, &row.subject) {
-                news.jobs.push(FinishedJob {
-                    id: id.clone(),
-                    label: row.label.clone(),
-                    subject: subject.clone(),
-                    has_succeeded: row.r#type == Some(EventType::JobSucceeded),
-                });
-            }
+    let news = rows
+        .chunk_by(|one, next| (&one.user_id, &one.org_id) == (&next.user_id, &next.org_id))
+        .filter_map(news_in_org);
+    Ok((news.collect(), users))
+}
+
+/// Returns the news of one user in one organization. `None` for a user without events.
+fn news_in_org(rows: &[NewsRow]) -> Option<News> {
+    let first = rows.first()?;
+    let mut news = News {
+        email: first.email.clone(),
+        org: first.org.clone()?,
+        jobs: Vec::new(),
+        has_more: rows.len() > EVENTS_MAX,
+        thresholds: Vec::new(),
+    };
+    for row in rows.iter().take(EVENTS_MAX) {
+        news.thresholds
+            .extend(row.threshold.as_ref().map(|threshold| threshold.0.clone()));
+        // The job may have been deleted.
+        if let (Some(id), Some(subject)) = (&row.job_id, &row.subject) {
+            news.jobs.push(FinishedJob {
+                id: id.clone(),
+                label: row.label.clone(),
+                subject: subject.clone(),
+                has_succeeded: row.r#type == Some(EventType::JobSucceeded),
+            });
         }
-        all.push(news);
     }
-    Ok((all, users))
+    Some(news)
 }
