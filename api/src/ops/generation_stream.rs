@@ -13,7 +13,8 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::serving::{Generation, ServeFields, Started};
+use super::serving::{Generation, ServeFields};
+use super::serving_request::Started;
 use crate::app::App;
 use crate::limits::concurrency::ConcurrencyPermit;
 

@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::evals::{ensure_may_submit, no_such_suite};
 use super::models;
-use super::serving::{Servable, ensure_servable, not_offered};
+use super::servable_model::{Servable, ensure_servable, not_offered};
 use super::submissions::{
     Accepted, FoundUpload, Origin, ValidJob, ensure_json, find_repeated, find_upload,
     idempotency_key_error, replay, store_job, upload_not_ready, with_bytes,
