@@ -200,38 +200,46 @@ pub(super) async fn store_job(
         Submitted::SuiteUsedUp { max } => Err(Error::submissions_used_up(max)),
         Submitted::JobsFull { active, resets_at } => {
             let max = caller.plan().concurrent_jobs;
-            let details = Details::Quota {
-                limit: "concurrent_jobs",
-                max,
-                active: Some(active),
-                resets_at,
-            };
-            let message = match has_evaluation {
-                false => format!("{active} jobs are active; the plan allows {max} at once."),
-                true => format!(
-                    "{active} jobs are active; the plan allows {max} at once, and a prediction \
-                     job with an eval needs two."
-                ),
-            };
-            Err(Error::quota(message, details, JOBS_FULL_RETRY_AFTER))
+            Err(jobs_full(active, max, resets_at, has_evaluation))
         }
         Submitted::MonthFull {
             limit,
             max,
             resets_at,
             seconds,
-        } => {
-            let details = Details::Quota {
-                limit,
-                max,
-                active: None,
-                resets_at,
-            };
-            let units = limit.trim_end_matches("_per_month").replace('_', " ");
-            let message = format!("This submission would exceed the plan's {max} {units} a month.");
-            Err(Error::quota(message, details, seconds))
-        }
+        } => Err(month_full(limit, max, resets_at, seconds)),
     }
+}
+
+/// Returns the error for too many active jobs.
+fn jobs_full(active: i64, max: i64, resets_at: Timestamp, has_evaluation: bool) -> Error {
+    let details = Details::Quota {
+        limit: "concurrent_jobs",
+        max,
+        active: Some(active),
+        resets_at,
+    };
+    let message = match has_evaluation {
+        false => format!("{active} jobs are active; the plan allows {max} at once."),
+        true => format!(
+            "{active} jobs are active; the plan allows {max} at once, and a prediction \
+             job with an eval needs two."
+        ),
+    };
+    Error::quota(message, details, JOBS_FULL_RETRY_AFTER)
+}
+
+/// Returns the error for a month without enough units.
+fn month_full(limit: &'static str, max: i64, resets_at: Timestamp, seconds: u32) -> Error {
+    let details = Details::Quota {
+        limit,
+        max,
+        active: None,
+        resets_at,
+    };
+    let units = limit.trim_end_matches("_per_month").replace('_', " ");
+    let message = format!("This submission would exceed the plan's {max} {units} a month.");
+    Error::quota(message, details, seconds)
 }
 
 /// Returns the job of an idempotency key, with the digest of its request.
