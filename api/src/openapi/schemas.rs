@@ -275,36 +275,33 @@ fn error() -> Value {
     })
 }
 
+/// The description of the field `reason`.
+const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope that \
+    the operation requires), `terms_not_accepted` (the organization \
+    must accept the terms first), `org_suspended` (the operator has suspended the \
+    organization), `suite_access` (the organization may not submit to \
+    the suite) or `submissions_used_up` (the submissions that the \
+    suite allows are used up permanently). `conflict`: \
+    `choose_organization` (the caller belongs to several organizations \
+    and must choose one). `invalid_state` of a model: \
+    `endpoint_not_offered` (the model does not offer the operation), \
+    `no_engine` (the model was published without a package) or \
+    `tokenizer_not_fitted` (the model cannot return items of a \
+    catalog yet). `invalid_state` of a job that cannot enter a board: \
+    `no_board`, `not_succeeded`, `not_final`, `board_closed` or \
+    `max_entries`. `conflict` of an entry: `entered` (the job has entered \
+    the board) or `name_taken`. `invalid_state` of a receipt: \
+    `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
+    submission: `suite_retired`. `key_revoked`: `expired` (the API key has \
+    expired).";
+
 /// Returns the schema of the error details.
 fn details() -> Value {
     json!({
         "type": "object",
         "description": "The details of the error. The code determines which fields are present.",
         "properties": {
-            "fields": {
-                "type": "array",
-                "description": "`validation_failed`: the field errors.",
-                "items": {
-                    "type": "object",
-                    "required": ["field", "reason", "message"],
-                    "properties": {
-                        "field": {
-                            "type": "string",
-                            "description": "The position of the error: a path such as \
-                                            `predictions[3].item_id`, a parameter or a header.",
-                        },
-                        "reason": {
-                            "type": "string",
-                            "description": "The kind of the error, such as `required`, `type`, \
-                                            `range`, `format`, `duplicate` or `unknown_field`.",
-                        },
-                        "message": {
-                            "type": "string",
-                            "description": "A description for people. It can change.",
-                        },
-                    },
-                },
-            },
+            "fields": field_errors(),
             "job_id": {
                 "$ref": "#/components/schemas/JobId",
                 "description": "`validation_failed` of an `Idempotency-Key`: the job that an \
@@ -331,24 +328,7 @@ fn details() -> Value {
             },
             "reason": {
                 "type": "string",
-                "description": "`forbidden`: `scope` (the API key does not have the scope that \
-                                the operation requires), `terms_not_accepted` (the organization \
-                                must accept the terms first), `org_suspended` (the operator has suspended the \
-                                organization), `suite_access` (the organization may not submit to \
-                                the suite) or `submissions_used_up` (the submissions that the \
-                                suite allows are used up permanently). `conflict`: \
-                                `choose_organization` (the caller belongs to several organizations \
-                                and must choose one). `invalid_state` of a model: \
-                                `endpoint_not_offered` (the model does not offer the operation), \
-                                `no_engine` (the model was published without a package) or \
-                                `tokenizer_not_fitted` (the model cannot return items of a \
-                                catalog yet). `invalid_state` of a job that cannot enter a board: \
-                                `no_board`, `not_succeeded`, `not_final`, `board_closed` or \
-                                `max_entries`. `conflict` of an entry: `entered` (the job has entered \
-                                the board) or `name_taken`. `invalid_state` of a receipt: \
-                                `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
-                                submission: `suite_retired`. `key_revoked`: `expired` (the API key has \
-                                expired).",
+                "description": REASON,
             },
             "required": {
                 "$ref": "#/components/schemas/Scope",
@@ -370,24 +350,7 @@ fn details() -> Value {
                 "description": "`conflict` with `choose_organization`: the request header that \
                                 names the chosen organization, `X-Org-Id`.",
             },
-            "orgs": {
-                "type": "array",
-                "maxItems": 20,
-                "description": "`conflict` with `choose_organization`: the organizations of the \
-                                caller, at most 20.",
-                "items": {
-                    "type": "object",
-                    "required": ["id", "name"],
-                    "additionalProperties": false,
-                    "properties": {
-                        "id": {"$ref": "#/components/schemas/OrgId"},
-                        "name": {
-                            "type": "string",
-                            "description": "The name of the organization.",
-                        },
-                    },
-                },
-            },
+            "orgs": org_choices(),
             "suite_version": {
                 "type": "string",
                 "description": "`conflict` of a submission: the version in the request; of an \
@@ -429,6 +392,56 @@ fn details() -> Value {
             "resets_at": {
                 "$ref": "#/components/schemas/Timestamp",
                 "description": "`quota_exceeded`: the latest time at which there is room again.",
+            },
+        },
+    })
+}
+
+/// Returns the schema of the field errors.
+fn field_errors() -> Value {
+    json!({
+        "type": "array",
+        "description": "`validation_failed`: the field errors.",
+        "items": {
+            "type": "object",
+            "required": ["field", "reason", "message"],
+            "properties": {
+                "field": {
+                    "type": "string",
+                    "description": "The position of the error: a path such as \
+                                    `predictions[3].item_id`, a parameter or a header.",
+                },
+                "reason": {
+                    "type": "string",
+                    "description": "The kind of the error, such as `required`, `type`, \
+                                    `range`, `format`, `duplicate` or `unknown_field`.",
+                },
+                "message": {
+                    "type": "string",
+                    "description": "A description for people. It can change.",
+                },
+            },
+        },
+    })
+}
+
+/// Returns the schema of the organizations that the caller can choose.
+fn org_choices() -> Value {
+    json!({
+        "type": "array",
+        "maxItems": 20,
+        "description": "`conflict` with `choose_organization`: the organizations of the \
+                        caller, at most 20.",
+        "items": {
+            "type": "object",
+            "required": ["id", "name"],
+            "additionalProperties": false,
+            "properties": {
+                "id": {"$ref": "#/components/schemas/OrgId"},
+                "name": {
+                    "type": "string",
+                    "description": "The name of the organization.",
+                },
             },
         },
     })
