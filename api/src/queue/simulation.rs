@@ -43,48 +43,76 @@ struct Job {
     waiting: WaitingJob,
 }
 
-/// Runs the submitters for some seconds. Returns the finished jobs, and the share of the time for
-/// which slots were occupied.
-fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f64) {
-    let ids: Vec<OrgId> = submitters
-        .iter()
-        .map(|_| OrgId::random().unwrap())
-        .collect();
-    let mut now = 0.0_f64;
-    let mut n_created = 0;
-    let mut active = vec![0_usize; submitters.len()];
-    let mut waiting: Vec<VecDeque<Job>> = submitters.iter().map(|_| VecDeque::new()).collect();
-    let mut notified: VecDeque<Job> = VecDeque::new();
-    // The end and the start of each running job.
-    let mut running: Vec<(f64, f64, Job)> = Vec::new();
-    // The starts and costs of jobs that have ended.
-    let mut recent: Vec<(f64, usize, i64)> = Vec::new();
-    let (mut finished, mut occupied) = (Vec::new(), 0.0);
-    let mut counts = ChoiceCounts::default();
-    while now < seconds {
-        for (org, submitter) in submitters.iter().enumerate() {
-            while active[org] < submitter.active {
-                active[org] += 1;
-                n_created += 1;
-                waiting[org].push_back(Job {
+/// All submitters' jobs, in virtual time.
+struct Simulation<'s> {
+    submitters: &'s [Submitter],
+    ids: Vec<OrgId>,
+    slots: u32,
+    now: f64,
+    n_created: i64,
+    /// Each submitter's active job count.
+    active: Vec<usize>,
+    waiting: Vec<VecDeque<Job>>,
+    notified: VecDeque<Job>,
+    /// Running jobs, with their end and start.
+    running: Vec<(f64, f64, Job)>,
+    /// Finished jobs' starts and costs.
+    recent: Vec<(f64, usize, i64)>,
+    finished: Vec<Finished>,
+    /// The seconds for which slots were occupied.
+    occupied: f64,
+    counts: ChoiceCounts,
+}
+
+impl<'s> Simulation<'s> {
+    fn new(submitters: &'s [Submitter], slots: u32) -> Self {
+        Self {
+            submitters,
+            ids: submitters
+                .iter()
+                .map(|_| OrgId::random().unwrap())
+                .collect(),
+            slots,
+            now: 0.0,
+            n_created: 0,
+            active: vec![0; submitters.len()],
+            waiting: submitters.iter().map(|_| VecDeque::new()).collect(),
+            notified: VecDeque::new(),
+            running: Vec::new(),
+            recent: Vec::new(),
+            finished: Vec::new(),
+            occupied: 0.0,
+            counts: ChoiceCounts::default(),
+        }
+    }
+
+    /// Submits jobs until each submitter has its active ones.
+    fn submit(&mut self) {
+        for (org, submitter) in self.submitters.iter().enumerate() {
+            while self.active[org] < submitter.active {
+                self.active[org] += 1;
+                self.n_created += 1;
+                self.waiting[org].push_back(Job {
                     org,
-                    created: now,
+                    created: self.now,
                     waiting: WaitingJob {
                         job_id: JobId::random().unwrap(),
                         cost: submitter.cost,
-                        created_at: Timestamp::from_unix_micros(n_created).unwrap(),
+                        created_at: Timestamp::from_unix_micros(self.n_created).unwrap(),
                         is_small: false,
                     },
                 });
             }
         }
-        // A round of the dispatcher.
-        recent.retain(|(started, ..)| *started > now - COUNTED);
+    }
+
+    /// Returns the busy submitters' jobs.
+    fn busy(&self) -> BTreeMap<usize, BusyJobs> {
         let mut busy: BTreeMap<usize, BusyJobs> = BTreeMap::new();
         let long = |job: &Job| i64::from(job.waiting.cost > SPEED.cost_of_short_jobs_max());
         let mut count = |job: &Job, is_notified: bool| {
             let org = busy.entry(job.org).or_insert_with(|| BusyJobs {
-                org_id: ids[job.org].clone(),
+                org_id: self.ids[job.org].clone(),
                 cost: 0,
                 remaining_cost: 0,
                 notified_cost: 0,
@@ -103,25 +131,34 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
                 org.running_large += 1;
             }
         };
-        running.iter().for_each(|(.., job)| count(job, false));
-        notified.iter().for_each(|job| count(job, true));
+        self.running.iter().for_each(|(.., job)| count(job, false));
+        self.notified.iter().for_each(|job| count(job, true));
+        busy
+    }
+
+    /// Notifies workers, as one dispatcher round does.
+    fn dispatch(&mut self) {
+        let counted_from = self.now - COUNTED;
+        self.recent.retain(|(started, ..)| *started > counted_from);
+        let busy = self.busy();
         let mut costs: HashMap<usize, i64> = HashMap::new();
-        for (_, org, cost) in &recent {
+        for (_, org, cost) in &self.recent {
             *costs.entry(*org).or_default() += cost;
         }
         for (org, jobs) in &busy {
             *costs.entry(*org).or_default() += jobs.cost;
         }
         let busy: Vec<_> = busy.into_values().collect();
-        let mut room = Room::new(SPEED, 128, slots, &busy);
-        let candidates = waiting
+        let mut room = Room::new(SPEED, 128, self.slots, &busy);
+        let candidates = self
+            .waiting
             .iter()
             .enumerate()
             .filter(|(_, jobs)| !jobs.is_empty());
         let orgs = candidates
             .map(|(org, jobs)| WaitingOrg {
-                org_id: ids[org].clone(),
-                weight: submitters[org].weight,
+                org_id: self.ids[org].clone(),
+                weight: self.submitters[org].weight,
                 active_cost: costs.get(&org).copied().unwrap_or(0),
                 jobs: jobs
                     .iter()
@@ -130,9 +167,9 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
                     .collect(),
             })
             .collect();
-        let mut order = Order::new(orgs, SPEED, counts);
+        let mut order = Order::new(orgs, SPEED, self.counts);
         for (_, WaitingJob { job_id, .. }) in choose(&mut order, &mut room) {
-            let place = waiting.iter().enumerate().find_map(|(org, jobs)| {
+            let place = self.waiting.iter().enumerate().find_map(|(org, jobs)| {
                 let at = jobs
                     .iter()
                     .take(50)
@@ -140,43 +177,59 @@ fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f6
                 Some((org, at))
             });
             let (org, at) = place.unwrap();
-            notified.extend(waiting[org].remove(at));
+            self.notified.extend(self.waiting[org].remove(at));
         }
-        counts = order.counts();
-        // Workers take notified jobs whenever a slot is free, until the next round.
-        let end = now + TICK;
+        self.counts = order.counts();
+    }
+
+    /// Starts notified jobs whenever a slot is free, until the next round.
+    fn work(&mut self) {
+        let end = self.now + TICK;
         loop {
-            while running.len() < slots as usize
-                && let Some(job) = notified.pop_front()
+            while self.running.len() < self.slots as usize
+                && let Some(job) = self.notified.pop_front()
             {
-                let ends = now + SPEED.seconds(1, job.waiting.cost);
-                running.push((ends, now, job));
+                let ends = self.now + SPEED.seconds(1, job.waiting.cost);
+                self.running.push((ends, self.now, job));
             }
-            let first = running
+            let first = self
+                .running
                 .iter()
                 .enumerate()
                 .min_by(|a, b| a.1.0.total_cmp(&b.1.0))
                 .map(|(index, (ends, ..))| (index, *ends))
                 .filter(|(_, ends)| *ends <= end);
             let until = first.map_or(end, |(_, ends)| ends);
-            occupied += running.len() as f64 * (until - now);
-            now = until;
-            let Some((index, _)) = first else { break };
-            let (_, started, job) = running.swap_remove(index);
-            active[job.org] -= 1;
-            recent.push((started, job.org, job.waiting.cost));
-            finished.push(Finished {
+            self.occupied += self.running.len() as f64 * (until - self.now);
+            self.now = until;
+            let Some((index, _)) = first else { return };
+            let (_, started, job) = self.running.swap_remove(index);
+            self.active[job.org] -= 1;
+            self.recent.push((started, job.org, job.waiting.cost));
+            self.finished.push(Finished {
                 org: job.org,
                 cost: job.waiting.cost,
                 waited: started - job.created,
             });
-            if notified.is_empty() {
+            if self.notified.is_empty() {
                 // A job's end starts a round.
-                break;
+                return;
             }
         }
     }
-    (finished, occupied / (f64::from(slots) * now))
+}
+
+/// Runs the submitters for some seconds. Returns the finished jobs, and the share of the time for
+/// which slots were occupied.
+fn run(submitters: &[Submitter], slots: u32, seconds: f64) -> (Vec<Finished>, f64) {
+    let mut simulation = Simulation::new(submitters, slots);
+    while simulation.now < seconds {
+        simulation.submit();
+        simulation.dispatch();
+        simulation.work();
+    }
+    let share = simulation.occupied / (f64::from(slots) * simulation.now);
+    (simulation.finished, share)
 }
 
 #[test]
