@@ -89,46 +89,11 @@ pub enum Command {
         file: String,
     },
     /// Submit predictions
-    Submit {
-        /// The id of the suite, such as suite:lunch
-        suite: String,
-        /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
-        file: String,
-        /// A name for the job
-        #[arg(long)]
-        label: Option<String>,
-        /// A pair of strings that the job keeps, such as commit=9f1c2e
-        #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
-        metadata: Vec<(String, String)>,
-        /// The version from which the items were read; otherwise the current one
-        #[arg(long, value_name = "VERSION")]
-        suite_version: Option<String>,
-        #[command(flatten)]
-        wait: Wait,
-        /// A key of your own; the same key returns the same job
-        #[arg(long, value_name = "KEY")]
-        idempotency_key: Option<String>,
-        /// Create a new job even if the same predictions were submitted before
-        #[arg(long, conflicts_with = "idempotency_key")]
-        fresh: bool,
-    },
+    Submit(Submit),
     /// List jobs, the newest first
     Jobs {
-        /// Only jobs of this suite
-        #[arg(long)]
-        suite: Option<String>,
-        /// Only jobs with this label
-        #[arg(long)]
-        label: Option<String>,
-        /// Only jobs with this status
-        #[arg(long, value_parser = ["queued", "running", "succeeded", "failed", "cancelled"])]
-        status: Option<String>,
-        /// Only jobs of this time, such as 7d or 12h
-        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-        since: Option<Duration>,
-        /// The largest number of jobs [default: 30, or all with --since]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        limit: Option<u32>,
+        #[command(flatten)]
+        filter: JobFilter,
         /// Show the jobs again until all of them are finished
         #[arg(long)]
         watch: bool,
@@ -223,32 +188,7 @@ pub enum Command {
     /// Verify a receipt; needs no key and no network
     ///
     /// Prints one line for each step, and stops at the first that fails, with exit code 1.
-    Verify {
-        /// The file of the receipt
-        #[arg(value_name = "RECEIPT.json")]
-        receipt: PathBuf,
-        /// The receipt keys: the file of <BASE_URL>/.well-known/jwks.json
-        #[arg(long, value_name = "JWKS.json")]
-        keys: PathBuf,
-        /// The verifier key of the log
-        #[arg(long, value_name = "VKEY")]
-        log_key: String,
-        /// The predictions of the job
-        #[arg(long, value_name = "FILE")]
-        predictions: Option<String>,
-        /// The folder with commitment.json, items.ndjson and answers.ndjson of the retired suite
-        #[arg(long, value_name = "DIR")]
-        opening: Option<PathBuf>,
-        /// An earlier checkpoint, which the log must continue
-        #[arg(long, value_name = "FILE", requires = "tiles")]
-        checkpoint: Option<PathBuf>,
-        /// The folder with the files of the log
-        #[arg(long, value_name = "DIR", requires = "checkpoint")]
-        tiles: Option<PathBuf>,
-        /// Accept a receipt that is not in the log yet
-        #[arg(long)]
-        allow_unlogged: bool,
-    },
+    Verify(Verify),
     /// Show the usage of the month
     Usage {
         /// One line per day
@@ -286,25 +226,7 @@ pub enum Command {
         action: Option<Webhooks>,
     },
     /// Send any request to the API
-    Api {
-        /// GET, POST, PUT, PATCH or DELETE
-        method: String,
-        /// The path, such as /v1/me
-        path: String,
-        /// A parameter of a GET request, or a field of the JSON body; true, false, null and numbers
-        /// are converted
-        #[arg(short = 'F', long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
-        fields: Vec<(String, String)>,
-        /// A header of the request
-        #[arg(short = 'H', long = "header", value_name = "NAME:VALUE", value_parser = parse_header)]
-        headers: Vec<(String, String)>,
-        /// Read the body from this file; - is standard input
-        #[arg(long, value_name = "FILE", conflicts_with = "fields")]
-        input: Option<String>,
-        /// Read all pages, and write one a line
-        #[arg(long)]
-        paginate: bool,
-    },
+    Api(Call),
     /// Open a page of the dashboard
     Open {
         /// The id of a job or a suite, or the name of a page, such as usage
@@ -320,6 +242,103 @@ pub enum Command {
         /// A command, exit-codes or environment
         topic: Vec<String>,
     },
+}
+
+/// A submission.
+#[derive(Args)]
+pub struct Submit {
+    /// The id of the suite, such as suite:lunch
+    pub suite: String,
+    /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
+    pub file: String,
+    /// A name for the job
+    #[arg(long)]
+    pub label: Option<String>,
+    /// A pair of strings that the job keeps, such as commit=9f1c2e
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
+    pub metadata: Vec<(String, String)>,
+    /// The version from which the items were read; otherwise the current one
+    #[arg(long, value_name = "VERSION")]
+    pub suite_version: Option<String>,
+    #[command(flatten)]
+    pub wait: Wait,
+    /// A key of your own; the same key returns the same job
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Create a new job even if the same predictions were submitted before
+    #[arg(long, conflicts_with = "idempotency_key")]
+    pub fresh: bool,
+}
+
+/// The filters of a list of jobs.
+#[derive(Args)]
+pub struct JobFilter {
+    /// Only jobs of this suite
+    #[arg(long)]
+    pub suite: Option<String>,
+    /// Only jobs with this label
+    #[arg(long)]
+    pub label: Option<String>,
+    /// Only jobs with this status
+    #[arg(long, value_parser = ["queued", "running", "succeeded", "failed", "cancelled"])]
+    pub status: Option<String>,
+    /// Only jobs of this time, such as 7d or 12h
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub since: Option<Duration>,
+    /// The largest number of jobs [default: 30, or all with --since]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+}
+
+/// The evidence for a receipt.
+#[derive(Args)]
+pub struct Verify {
+    /// The file of the receipt
+    #[arg(value_name = "RECEIPT.json")]
+    pub receipt: PathBuf,
+    /// The receipt keys: the file of <BASE_URL>/.well-known/jwks.json
+    #[arg(long, value_name = "JWKS.json")]
+    pub keys: PathBuf,
+    /// The verifier key of the log
+    #[arg(long, value_name = "VKEY")]
+    pub log_key: String,
+    /// The predictions of the job
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<String>,
+    /// The folder with commitment.json, items.ndjson and answers.ndjson of the retired suite
+    #[arg(long, value_name = "DIR")]
+    pub opening: Option<PathBuf>,
+    /// An earlier checkpoint, which the log must continue
+    #[arg(long, value_name = "FILE", requires = "tiles")]
+    pub checkpoint: Option<PathBuf>,
+    /// The folder with the files of the log
+    #[arg(long, value_name = "DIR", requires = "checkpoint")]
+    pub tiles: Option<PathBuf>,
+    /// Accept a receipt that is not in the log yet
+    #[arg(long)]
+    pub allow_unlogged: bool,
+}
+
+/// A request to the API.
+#[derive(Args)]
+pub struct Call {
+    /// GET, POST, PUT, PATCH or DELETE
+    pub method: String,
+    /// The path, such as /v1/me
+    pub path: String,
+    /// A parameter of a GET request, or a field of the JSON body; true, false, null and numbers
+    /// are converted
+    #[arg(short = 'F', long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    pub fields: Vec<(String, String)>,
+    /// A header of the request
+    #[arg(short = 'H', long = "header", value_name = "NAME:VALUE", value_parser = parse_header)]
+    pub headers: Vec<(String, String)>,
+    /// Read the body from this file; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "fields")]
+    pub input: Option<String>,
+    /// Read all pages, and write one a line
+    #[arg(long)]
+    pub paginate: bool,
 }
 
 /// The wait for a job.

@@ -7,21 +7,11 @@ use serde_json::{Map, Value};
 
 use super::context::Context;
 use super::listing::next_page;
+use crate::arguments::Call;
 use crate::client::Request;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Format, closed, visible_lines};
 use crate::predictions::STDIN;
-
-/// A request.
-pub struct Call {
-    pub method: String,
-    pub path: String,
-    pub fields: Vec<(String, String)>,
-    pub headers: Vec<(String, String)>,
-    pub input: Option<String>,
-    /// Set to read all pages.
-    pub reads_all_pages: bool,
-}
 
 /// `assay api`
 pub fn send(context: &Context, call: &Call) -> Result<()> {
@@ -89,7 +79,7 @@ pub fn send(context: &Context, call: &Call) -> Result<()> {
             None => request,
         }
     };
-    if !call.reads_all_pages {
+    if !call.paginate {
         return write_body(context, &request(None).send()?.body);
     }
     let mut next = None;

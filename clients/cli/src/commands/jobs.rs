@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::context::Context;
 use super::listing::entries;
+use crate::arguments::JobFilter;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::set_interrupt_text;
@@ -50,17 +51,8 @@ const WATCH: Duration = Duration::from_secs(2);
 /// The default job count in a list.
 const LISTED: usize = 30;
 
-/// The list's filters.
-pub struct Filter {
-    pub suite: Option<String>,
-    pub label: Option<String>,
-    pub status: Option<String>,
-    pub since: Option<Duration>,
-    pub limit: Option<u32>,
-}
-
 /// `assay jobs`
-pub fn list(context: &Context, filter: &Filter, watch: bool) -> Result<()> {
+pub fn list(context: &Context, filter: &JobFilter, watch: bool) -> Result<()> {
     let client = context.client()?;
     let oldest = filter.since.map(oldest_time).transpose()?;
     let limit = match (filter.limit, &oldest) {

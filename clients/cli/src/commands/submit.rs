@@ -1,13 +1,14 @@
 //! Submitting predictions.
 
 use std::io::{self, IsTerminal as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::context::Context;
 use super::{jobs, suites};
+use crate::arguments::Submit;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::messages::set_interrupt_text;
@@ -20,21 +21,9 @@ use crate::upload::upload;
 /// the program gives up.
 const KEYS_MAX: u32 = 50;
 
-/// A submission without its predictions.
-pub struct Submission {
-    pub suite_id: String,
-    pub label: Option<String>,
-    pub metadata: Vec<(String, String)>,
-    pub suite_version: Option<String>,
-    pub idempotency_key: Option<String>,
-    /// Set to create a new job even if the same predictions were submitted before.
-    pub is_fresh: bool,
-    /// The longest wait for the job; `None` for no wait.
-    pub wait: Option<Duration>,
-}
-
 /// `assay submit`
-pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<()> {
+pub fn submit(context: &Context, submission: &Submit) -> Result<()> {
+    let file = submission.file.as_str();
     let mut keys: Vec<_> = submission.metadata.iter().map(|(key, _)| key).collect();
     keys.sort();
     if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -43,13 +32,13 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
     }
     let client = context.client()?;
     // The version is read before the predictions: in a pipeline, `assay items` reads at the same time.
-    let mut suite = suites::get(&client, &submission.suite_id)?;
+    let mut suite = suites::get(&client, &submission.suite)?;
     let metric = suites::metric_of(&suite)?;
     let suite_version = match &submission.suite_version {
         Some(version) => Value::from(version.as_str()),
         None => suite["version"].take(),
     };
-    let wait = submission.wait;
+    let wait = submission.wait.wait;
     if file == STDIN && io::stdin().is_terminal() {
         let hint = "Reading predictions from the terminal; end with Ctrl-D.";
         context.messages.progress(hint);
@@ -61,7 +50,7 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
             let key = submission.key(&suite_version, &inline.digest);
             create(
                 &client,
-                &submission,
+                submission,
                 &suite_version,
                 key,
                 "predictions",
@@ -80,7 +69,7 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
             let reference = Value::from(uploaded.id).to_string();
             create(
                 &client,
-                &submission,
+                submission,
                 &suite_version,
                 key,
                 "input_ref",
@@ -103,7 +92,7 @@ pub fn submit(context: &Context, file: &str, submission: Submission) -> Result<(
     jobs::wait_and_show(context, &client, &id, left)
 }
 
-impl Submission {
+impl Submit {
     /// Returns the idempotency key: The submission's SHA-256, unless the user has given one.
     fn key(&self, suite_version: &Value, digest: &str) -> String {
         if let Some(key) = &self.idempotency_key {
@@ -116,9 +105,9 @@ impl Submission {
         } else {
             json!(metadata)
         };
-        let identity = json!([self.suite_id, suite_version, self.label, metadata, digest]);
+        let identity = json!([self.suite, suite_version, self.label, metadata, digest]);
         let key = hex::encode(Sha256::digest(identity.to_string()));
-        if self.is_fresh {
+        if self.fresh {
             format!("{key}-{:08x}", rand::random::<u32>())
         } else {
             key
@@ -129,13 +118,13 @@ impl Submission {
 /// Creates the job. If a key's job is useless, the next key is used.
 fn create(
     client: &Client,
-    submission: &Submission,
+    submission: &Submit,
     suite_version: &Value,
     key: String,
     field: &str,
     content: &[u8],
 ) -> Result<Value> {
-    let mut fields = json!({"suite_id": submission.suite_id, "suite_version": suite_version});
+    let mut fields = json!({"suite_id": submission.suite, "suite_version": suite_version});
     if let Some(label) = &submission.label {
         fields["label"] = label.as_str().into();
     }
@@ -153,7 +142,7 @@ fn create(
             .request(&operations::CREATE_EVAL)
             .header("Idempotency-Key", &next_key)
             .json_bytes(body.clone())
-            .wait_for_slot(submission.wait)
+            .wait_for_slot(submission.wait.wait)
             .send_json()?;
         if submission.idempotency_key.is_some() || !needs_next_key(&job) {
             return Ok(job);

@@ -1,34 +1,17 @@
 //! Receipts: fetching one, and verifying it without a platform.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use assay_receipts::verify::{Evidence, Passed, Step, verify};
 use serde_json::{Value, json};
 
 use super::context::Context;
+use crate::arguments;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
 use crate::output::{View, escape_controls, visible, write_line};
 use crate::predictions;
-
-/// The evidence for a receipt, as the user names it.
-pub struct Given {
-    /// The receipt's file.
-    pub receipt: PathBuf,
-    /// The file with the JWK set.
-    pub keys: PathBuf,
-    /// The log's verifier key.
-    pub log_key: String,
-    /// The prediction file.
-    pub predictions: Option<String>,
-    /// The opening's folder.
-    pub opening: Option<PathBuf>,
-    /// An earlier checkpoint's file, and the folder with the log's files.
-    pub earlier: Option<(PathBuf, PathBuf)>,
-    /// Accepts a receipt that is not in the log.
-    pub allows_unlogged: bool,
-}
 
 const REPORT: View = View {
     columns: &["receipt_id", "verified"],
@@ -49,16 +32,16 @@ pub fn receipt(context: &Context, job_id: &str, figures: Option<String>) -> Resu
 }
 
 /// `assay verify`
-pub fn check(context: &Context, given: &Given) -> Result<()> {
+pub fn check(context: &Context, given: &arguments::Verify) -> Result<()> {
     let read = |path: &Path| {
         fs::read(path).map_err(|error| Failure::io(&path.display().to_string(), &error))
     };
     let receipt = read(&given.receipt)?;
     let keys = read(&given.keys)?;
-    let earlier = match &given.earlier {
+    let earlier = match given.checkpoint.as_deref().zip(given.tiles.as_deref()) {
         Some((checkpoint, tiles)) => {
             let text = String::from_utf8_lossy(&read(checkpoint)?).into_owned();
-            Some((text, tiles.as_path()))
+            Some((text, tiles))
         }
         None => None,
     };
@@ -69,7 +52,7 @@ pub fn check(context: &Context, given: &Given) -> Result<()> {
     let evidence = Evidence {
         keys: &keys,
         log_key: &given.log_key,
-        allows_unlogged: given.allows_unlogged,
+        allows_unlogged: given.allow_unlogged,
         earlier: earlier
             .as_ref()
             .map(|(checkpoint, tiles)| (checkpoint.as_str(), *tiles)),
