@@ -321,6 +321,7 @@ async fn product_discloses_only_attacked_figures() {
                     value,
                     estimate,
                     metrics,
+                    clusters: _,
                 } = figures;
                 let r = &job["result"];
                 let disclosed = json!([
@@ -396,6 +397,7 @@ async fn product_discloses_only_attacked_figures() {
             pairs.add(
                 (&items_a, &contribution(&items_a)),
                 (&items_b, &contribution(&items_b)),
+                None,
             );
             let found = pairs.finish(value_a - value_b, point(metric, value_a, value_b), true);
             let (difference, found) = policy

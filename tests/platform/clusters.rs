@@ -20,7 +20,7 @@ const N: usize = PERSONS * ITEMS_EACH;
 /// A person's name that no response may contain if the field is hidden.
 const PERSON: &str = "canary-person-";
 
-/// Where the group field is.
+/// The place of the group field.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Items,
@@ -122,8 +122,8 @@ async fn results_and_comparisons_are_by_person() {
         let folder = write(&world, name, place, "");
         publish_folder(&world, &folder).await.unwrap();
         let suite_id = format!("suite:{name}");
-        let first = scored(world.key(), &suite_id, &predictions(by_person)).await;
-        let second = scored(world.key(), &suite_id, &predictions(a_little_better)).await;
+        let first = scored(&world.key(), &suite_id, &predictions(by_person)).await;
+        let second = scored(&world.key(), &suite_id, &predictions(a_little_better)).await;
         let result = &first["result"];
         let scores: Vec<f64> = (0..N).map(|at| f64::from(by_person(at))).collect();
         let stderr = stderr_by_person(&scores);
@@ -174,7 +174,7 @@ async fn results_and_comparisons_are_by_person() {
         let items = world.key().get(&path).await.unwrap().body["items"].clone();
         let groups = match place {
             Place::Items => json!({"person": format!("{PERSON}1")}),
-            Place::Answers | Place::Input => Value::Null,
+            Place::Answers | Place::Input => json!({}),
         };
         assert_eq!(items[1]["groups"], groups);
         if place == Place::Answers {
@@ -258,12 +258,12 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
         N / 2
     );
 
-    let job = scored(world.key(), suite_id, &predictions(by_person)).await;
+    let job = scored(&world.key(), suite_id, &predictions(by_person)).await;
     assert_eq!(job["result"]["n_clusters"], PERSONS / 2);
     let other_org = org(&world.stack, "free").await;
     let other = world.client(&other_org.key);
     let worse = scored(&other, suite_id, &predictions(|at| at % PERSONS == 1)).await;
-    for (client, job) in [(world.key(), &job), (&other, &worse)] {
+    for (client, job) in [(&world.key(), &job), (&other, &worse)] {
         let path = format!("/v1/jobs/{}", string(&job["id"]));
         client
             .send(client.request("POST", &format!("{path}/final")))
@@ -313,7 +313,7 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
         .collect();
     evidence.write("predictions.ndjson", lines);
     for query in ["", "?figures=sealed"] {
-        let receipt = logged_receipt(world.key(), &string(&job["id"]), query).await;
+        let receipt = logged_receipt(&world.key(), &string(&job["id"]), query).await;
         let claim = &receipt["statement"]["predicate"];
         assert_eq!(claim["cluster"], "person");
         assert_eq!(claim["n_clusters"], PERSONS / 2);

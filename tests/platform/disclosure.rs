@@ -479,6 +479,7 @@ impl ManualWorker {
             value,
             estimate: None,
             metrics: [].into(),
+            clusters: None,
         };
         allowance::succeed_on_ladder(
             &self.pool,

@@ -187,7 +187,7 @@ async fn suites_and_items_match() {
     let theirs: Vec<_> = grpc
         .into_iter()
         .map(|s| {
-            json!({"suite_id": s.suite_id, "version": s.version, "metric": s.metric, "lower_is_better": s.lower_is_better, "n_items": s.n_items, "per_item_feedback": s.per_item_feedback, "description": s.description, "hfm_sha": s.hfm_sha, "release": s.release, "max_submissions_per_day": s.max_submissions_per_day, "max_submissions": s.max_submissions, "access": s.access, "clip": (!s.clip.is_empty()).then_some(s.clip), "ladder": s.ladder.map(|ladder| ladder.step), "n_sealed": s.n_sealed, "closes_at": s.closes_at.map(|at| at.to_string()), "board": s.board, "suite_commitment": s.suite_commitment, "sequence": s.sequence.map(|sequence| json!({"events": sequence.events, "options": sequence.options}))})
+            json!({"suite_id": s.suite_id, "version": s.version, "metric": s.metric, "lower_is_better": s.lower_is_better, "n_items": s.n_items, "per_item_feedback": s.per_item_feedback, "description": s.description, "hfm_sha": s.hfm_sha, "release": s.release, "max_submissions_per_day": s.max_submissions_per_day, "max_submissions": s.max_submissions, "access": s.access, "clip": (!s.clip.is_empty()).then_some(s.clip), "ladder": s.ladder.map(|ladder| ladder.step), "n_sealed": s.n_sealed, "closes_at": s.closes_at.map(|at| at.to_string()), "board": s.board, "suite_commitment": s.suite_commitment, "sequence": s.sequence.map(|sequence| json!({"events": sequence.events, "options": sequence.options})), "cluster_is_hidden": s.cluster_is_hidden})
         })
         .collect();
     assert_eq!(rest["suites"], json!(theirs));

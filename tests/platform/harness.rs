@@ -636,6 +636,8 @@ pub fn eval_result(value: f64) -> EvalResult {
         metrics: [].into(),
         release: String::from("exact"),
         sealed: None,
+        n_clusters: None,
+        design_effect: None,
     }
 }
 

@@ -39,7 +39,7 @@ pub fn encode_items_page(page: SuiteItems) -> Result<Vec<u8>> {
             item_id,
             input: None,
             input_json: None,
-            groups: groups.into_iter().flatten().collect(),
+            groups: groups.into_iter().collect(),
         };
         message.extend_from_slice(&without_input.encode_to_vec());
         let input_start = begin(&mut message, INPUT);
@@ -90,7 +90,11 @@ mod tests {
                 .map(|(number, input)| SuiteItem {
                     item_id: format!("i{number}"),
                     input: serde_json::from_str(input).unwrap(),
-                    groups: (number == 1).then(|| [("person".into(), "p1".into())].into()),
+                    groups: if number == 1 {
+                        [("person".into(), "p1".into())].into()
+                    } else {
+                        [].into()
+                    },
                 })
                 .collect(),
             n_items: 9,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
 use assay_eval::Answer;
-use assay_eval::suite::{FolderItem, Protection, SequencePaths, SuiteFolder};
+use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SuiteFolder};
 use serde_json::{Value, json};
 
 /// An accepted suite is complete and consistent, and equals itself after being written and read; an
@@ -45,19 +45,32 @@ fn assert_round_trip(folder: &SuiteFolder) {
         description,
         protection,
         sequence,
+        cluster,
+        cluster_is_hidden,
+        n_clusters,
         items,
+        warnings: _,
         content_sha256,
     } = folder;
+    assert_eq!(
+        n_clusters.is_some(),
+        cluster.as_ref().is_some_and(|key| key.field().is_some())
+    );
+    assert!(n_clusters.is_some() || !cluster_is_hidden);
     assert!(!items.is_empty());
     let mut seen = HashSet::new();
     for FolderItem {
         item_id,
         input,
         answer,
+        groups: _,
+        hidden_groups: _,
+        cluster,
         is_sealed: _,
         line: _,
     } in items
     {
+        assert_eq!(cluster.is_some(), n_clusters.is_some());
         assert!(
             seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0')
         );
@@ -119,6 +132,11 @@ fn assert_round_trip(folder: &SuiteFolder) {
     // TOML strings are written like JSON strings, except for one character.
     let toml_text = |text: &str| json!(text).to_string().replace('\u{7f}', "\\u007f");
     suite += &format!("description = {}\n", toml_text(description));
+    suite.extend(
+        cluster
+            .iter()
+            .map(|key| format!("cluster = {}\n", toml_text(key.as_str()))),
+    );
     if let Some(SequencePaths { events, options }) = sequence {
         suite += &format!("[sequence]\nevents = {}\n", toml_text(events));
         suite.extend(
@@ -127,23 +145,30 @@ fn assert_round_trip(folder: &SuiteFolder) {
                 .map(|options| format!("options = {}\n", toml_text(options))),
         );
     }
-    let line = |item: &FolderItem, name: &str, value: &str| {
+    let line = |item: &FolderItem, name: &str, value: &str, groups: Option<&Groups>| {
+        let groups = groups.map_or_else(String::new, |groups| {
+            format!(", \"groups\": {}", groups.to_json())
+        });
         format!(
-            "{{\"item_id\": {}, \"{name}\": {value}}}\n",
+            "{{\"item_id\": {}, \"{name}\": {value}{groups}}}\n",
             json!(item.item_id)
         )
     };
     // A value never contains a line feed, but it may contain a carriage return.
-    let of = |name: &str, value: fn(&FolderItem) -> &str| {
-        items
-            .iter()
-            .map(|item| line(item, name, value(item)))
-            .collect::<String>()
+    type Of = fn(&FolderItem) -> (&str, Option<&Groups>);
+    let of = |name: &str, of: Of| {
+        let line = |item| {
+            let (value, groups) = of(item);
+            line(item, name, value, groups)
+        };
+        items.iter().map(line).collect::<String>()
     };
     let again = SuiteFolder::parse(
         &suite,
-        &of("input", |item| item.input.get()),
-        &of("answer", |item| item.answer.get()),
+        &of("input", |item| (item.input.get(), item.groups.as_ref())),
+        &of("answer", |item| {
+            (item.answer.get(), item.hidden_groups.as_ref())
+        }),
     );
     let again = again.unwrap_or_else(|error| panic!("{error}\n{suite}"));
     assert_eq!(again.content_sha256, *content_sha256);

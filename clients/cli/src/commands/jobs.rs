@@ -221,7 +221,12 @@ fn headline(job: &Value) -> Option<String> {
         }
         _ => String::new(),
     };
-    Some(format!("{metric} {value:.3}{interval}, n = {n}\n"))
+    let clusters = result["n_clusters"]
+        .as_i64()
+        .map_or_else(String::new, |clusters| format!(" in {clusters} clusters"));
+    Some(format!(
+        "{metric} {value:.3}{interval}, n = {n}{clusters}\n"
+    ))
 }
 
 fn get(client: &Client, id: &str, wait_seconds: u64) -> Result<Value> {

@@ -294,6 +294,7 @@ class Board(Record):
     method: BoardMethod
     n_entries: int
     n_items: int | None = None
+    n_clusters: int | None = None
     entries: tuple[BoardRow, ...]
     next_cursor: str | None = None
 
@@ -386,6 +387,9 @@ class Comparison(Record):
     lower_is_better: bool
     better: ComparisonSide | str | None = None
     is_significant: bool
+    n_clusters: int | None = None
+    n_clusters_differ: int | None = None
+    n_clusters_needed: int | None = None
 
     _decoders: ClassVar[Decoders] = {"ci95": each}
 
@@ -529,6 +533,8 @@ class SealedFigures(Record):
     stderr: float | None = None
     ci95: tuple[float, float] | None = None
     n: int
+    n_clusters: int | None = None
+    design_effect: float | None = None
 
     _decoders: ClassVar[Decoders] = {"ci95": each}
 
@@ -550,6 +556,8 @@ class EvalResult(Record):
     metrics: dict[str, float]
     release: str
     sealed: SealedFigures | None = None
+    n_clusters: int | None = None
+    design_effect: float | None = None
 
     _decoders: ClassVar[Decoders] = {"ci95": each, "sealed": SealedFigures.from_dict}
 
@@ -946,6 +954,9 @@ class Suite(Record):
     board: BoardMode | str
     sequence: SuiteSequence | None = None
     suite_commitment: str | None = None
+    cluster: str | None = None
+    cluster_is_hidden: bool
+    n_clusters: int | None = None
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,
@@ -959,6 +970,7 @@ class Suite(Record):
 class SuiteItem(Record):
     item_id: str
     input: dict[str, Any]
+    groups: dict[str, str]
 
 
 @record

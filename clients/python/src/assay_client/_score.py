@@ -54,6 +54,10 @@ class Score(Record):
     """The number of predictions for items without an answer."""
     n_missing: int
     """The number of items without a prediction."""
+    n_clusters: int | None = None
+    """The number of clusters, if the items are in clusters."""
+    design_effect: float | None = None
+    """The squared ratio of the standard error to that of independent items."""
 
     _decoders: ClassVar[Decoders] = {"ci95": each}
 

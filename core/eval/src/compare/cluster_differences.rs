@@ -1,7 +1,6 @@
 //! Two jobs' differences by cluster, and what follows from them.
 
-use super::difference::{Difference, DifferenceByCluster};
-use super::pairs::needed;
+use super::difference::{Difference, DifferenceByCluster, needed};
 use super::permutation_test::PermutationTest;
 use crate::clusters::ClusterSizes;
 use crate::stats::clustered;

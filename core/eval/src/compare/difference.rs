@@ -6,6 +6,9 @@ use crate::metric::SignificanceTest;
 use crate::stats::clustered;
 use crate::stats::confidence::Z;
 
+/// The normal distribution's 80 % quantile, for 80 % power.
+const Z_POWER: f64 = 0.841_621_233_572_914_3;
+
 /// The uncertainty of the difference between two jobs' values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
@@ -89,4 +92,12 @@ pub(super) fn wald(difference: f64, stderr: Option<f64>) -> f64 {
         Some(stderr) if difference != 0.0 => 2.0 * Normal::standard().sf(difference.abs() / stderr),
         _ => 1.0,
     }
+}
+
+/// Returns how many independent differences with this variance find a difference of one point in
+/// four out of five comparisons.
+pub(super) fn needed(variance: f64, point: f64) -> u64 {
+    ((Z + Z_POWER).powi(2) * variance / (point * point))
+        .ceil()
+        .max(1.0) as u64
 }

@@ -2,15 +2,12 @@
 
 use super::cluster_differences::ClusterDifferences;
 use super::contribution::{Contribution, StoredItems};
-use super::difference::{Difference, wald};
+use super::difference::{Difference, needed, wald};
 use super::mcnemar::{bonett_price, mcnemar};
 use super::permutation_test::PermutationTest;
 use crate::metric::{Family, Metric, SignificanceTest};
 use crate::stats::compensated_sum::Sum;
-use crate::stats::confidence::{Z, around};
-
-/// The normal distribution's 80 % quantile, for 80 % power.
-const Z_POWER: f64 = 0.841_621_233_572_914_3;
+use crate::stats::confidence::around;
 
 /// Two jobs' items, pair by pair.
 pub struct Pairs {
@@ -156,14 +153,6 @@ impl Pairs {
             clusters: None,
         }
     }
-}
-
-/// Returns how many independent differences with this variance find a difference of one point in
-/// four out of five comparisons.
-pub(super) fn needed(variance: f64, point: f64) -> u64 {
-    ((Z + Z_POWER).powi(2) * variance / (point * point))
-        .ceil()
-        .max(1.0) as u64
 }
 
 /// Returns one point's size: 0.01 for metrics with a largest value, otherwise a hundredth of the

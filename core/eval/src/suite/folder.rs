@@ -36,7 +36,7 @@ pub struct SuiteFolder {
     /// The sequence's places in each item's input, if the suite is about sequences. The
     /// content is not checked; see [`SuiteFolder::check_items`].
     pub sequence: Option<SequencePaths>,
-    /// Whether items are independent, as far as the suite states it.
+    /// The publisher's statement about the independence of items, if there is one.
     pub cluster: Option<ClusterKey>,
     /// Set if the items' clusters are in the lines of answers.
     pub cluster_is_hidden: bool,
@@ -44,7 +44,7 @@ pub struct SuiteFolder {
     pub n_clusters: Option<usize>,
     /// The items, in file order.
     pub items: Vec<FolderItem>,
-    /// What the publisher should know. The folder is accepted nevertheless.
+    /// Warnings for the publisher. The folder is accepted nevertheless.
     pub warnings: Vec<String>,
     /// The SHA-256 over all other fields.
     pub content_sha256: [u8; 32],
@@ -454,7 +454,7 @@ mod tests {
     }
 
     /// Returns the lines of items and answers of `n` persons with two items each.
-    fn of_persons(n: usize, groups_in_answers: bool) -> (String, String) {
+    fn person_lines(n: usize, groups_in_answers: bool) -> (String, String) {
         let groups = |at: usize, here: bool| {
             if here {
                 format!(",\"groups\":{{\"person\":\"p{}\"}}", at % n)
@@ -480,12 +480,12 @@ mod tests {
     #[test]
     fn items_of_a_person_are_one_cluster() {
         let head = format!("{GOOD}cluster = \"person\"\n");
-        let (items, answers) = of_persons(30, false);
+        let (items, answers) = person_lines(30, false);
         let read = folder(&head, &items, &answers).unwrap();
         assert_eq!((read.n_clusters, read.cluster_is_hidden), (Some(30), false));
         assert_eq!(read.warnings, Vec::<String>::new());
         assert_eq!(read.items[31].cluster, Some(1));
-        let (items, answers) = of_persons(5, true);
+        let (items, answers) = person_lines(5, true);
         let read = folder(&head, &items, &answers).unwrap();
         assert!(read.cluster_is_hidden);
         assert!(
@@ -493,7 +493,7 @@ mod tests {
             "{:?}",
             read.warnings
         );
-        let (items, answers) = of_persons(12, true);
+        let (items, answers) = person_lines(12, true);
         let read = folder(&head, &items, &answers).unwrap();
         assert!(
             read.warnings[0].contains("worth 12.0 equal ones"),
@@ -521,12 +521,12 @@ mod tests {
         let head = format!(
             "{GOOD}cluster = \"person\"\nrelease = \"sealed(0.3)\"\nseal_seed = \"s\"\ncloses_at = 2030-01-01T00:00:00Z\n"
         );
-        let (items, answers) = of_persons(40, true);
+        let (items, answers) = person_lines(40, true);
         let read = folder(&head, &items, &answers).unwrap();
         let sealed: Vec<bool> = read.items.iter().map(|item| item.is_sealed).collect();
         assert_eq!(sealed[..40], sealed[40..]);
         assert_eq!(sealed.iter().filter(|is_sealed| **is_sealed).count(), 24);
-        let (items, answers) = of_persons(20, true);
+        let (items, answers) = person_lines(20, true);
         let error = folder(&head, &items, &answers).err().unwrap();
         assert!(
             error.contains("the sealed items have 6 clusters, but need 10"),
@@ -536,7 +536,7 @@ mod tests {
 
     #[test]
     fn bad_clusters_are_rejected_with_location() {
-        let (items, answers) = of_persons(12, false);
+        let (items, answers) = person_lines(12, false);
         let missing = items.replacen(",\"groups\":{\"person\":\"p3\"}", "", 1);
         let head = |cluster: &str| format!("{GOOD}cluster = \"{cluster}\"\n");
         let both = answers.replacen("\"x\"", "\"x\",\"groups\":{\"person\":\"q\"}", 1);

@@ -1,4 +1,4 @@
-//! How the answers in a folder are scored.
+//! The rules by which the answers in a folder are scored.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::lines::{ClusterLabels, read_clusters};
 use super::suite_toml::{SUITE, SuiteToml};
 use crate::metric::{Clip, Metric};
 
-/// How the answers in a folder are scored.
+/// The rules by which the answers in a folder are scored.
 pub struct FolderRules {
     /// The metric of the value.
     pub metric: Metric,
@@ -33,7 +33,7 @@ impl FolderRules {
                 cluster: None,
             });
         }
-        let own = Self::of_suite(&path)?;
+        let own = Self::read_file(&path)?;
         Ok(match named {
             Some(metric) if metric != own.metric => Self {
                 metric,
@@ -50,7 +50,7 @@ impl FolderRules {
         self.cluster.as_ref().map(read).transpose()
     }
 
-    fn of_suite(path: &Path) -> Result<Self, BadSuite> {
+    fn read_file(path: &Path) -> Result<Self, BadSuite> {
         let text =
             fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
         let suite = SuiteToml::parse(&text)?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::sequence_paths::value_at;
 
-/// What a name of a group field starts with that is a path into an item's input.
+/// The start of a group field's name that is a path into an item's input.
 const INPUT: &str = "input.";
 
 /// Longest name of a group field that is not a path, in bytes.

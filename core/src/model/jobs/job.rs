@@ -230,7 +230,7 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     pub n_clusters: Option<i64>,
-    /// How much larger the variance of `value` is by its clusters: the squared ratio of `stderr` to
+    /// The factor by which clusters raise the variance of `value`: the squared ratio of `stderr` to
     /// the standard error of independent items. Absent if the items are independent, or if `stderr`
     /// is null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ pub struct SealedFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     pub n_clusters: Option<i64>,
-    /// How much larger the variance of `value` is by its clusters: the squared ratio of `stderr` to
+    /// The factor by which clusters raise the variance of `value`: the squared ratio of `stderr` to
     /// the standard error of independent items. Absent if the items are independent, or if `stderr`
     /// is null.
     #[serde(default, skip_serializing_if = "Option::is_none")]

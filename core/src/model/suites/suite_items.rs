@@ -24,10 +24,8 @@ pub struct SuiteItem {
     /// The question: a JSON object, exactly as it was published.
     #[schema(value_type = Object)]
     pub input: Box<RawValue>,
-    /// The public group fields of the item, by name. Absent if it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub groups: Option<BTreeMap<String, String>>,
+    /// The public group fields of the item, by name. Empty if it has none.
+    pub groups: BTreeMap<String, String>,
 }
 
 /// One page of the items of a suite, in the order of publication.

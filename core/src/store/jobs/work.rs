@@ -1120,7 +1120,7 @@ pub async fn scoring(
 /// time limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the answers' table has of an item besides its answer.
+/// An item of the answers' table, without its answer.
 pub struct AnsweredItem<'a> {
     /// The item's id.
     pub item_id: &'a str,

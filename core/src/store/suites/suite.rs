@@ -398,7 +398,7 @@ pub async fn items(
         .map(|row| SuiteItem {
             item_id: row.item_id,
             input: row.input.0,
-            groups: row.groups.map(|groups| groups.0),
+            groups: row.groups.map(|groups| groups.0).unwrap_or_default(),
         })
         .collect())
 }
