@@ -28,6 +28,10 @@ use crate::chunks::Chunks;
 #[pyo3(signature = (
     predictions, answers, metric, clip=None, *, suite=None, predictions_name=None, answers_name="answers"
 ))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is an argument of the Python function"
+)]
 pub fn score(
     py: Python<'_>,
     predictions: &Bound<'_, PyAny>,
