@@ -127,7 +127,7 @@ async fn responses_contain_no_answers() {
             .keys()
             .map(String::as_str)
             .collect();
-        assert_eq!(keys, ["input", "item_id"].into());
+        assert_eq!(keys, ["groups", "input", "item_id"].into());
     }
     let job = world
         .submit_and_wait(&json!([{"item_id": "person-00/day-0", "prediction": []}]))
