@@ -387,13 +387,14 @@ async fn items_have_the_format_that_is_set() {
     let table = std::fs::read_to_string(cli.home.join("items.csv")).unwrap();
     assert_eq!(table, write("csv").await);
     let mut rows = csv::Reader::from_reader(table.as_bytes());
-    assert_eq!(rows.headers().unwrap(), &["item_id", "input"][..]);
+    assert_eq!(rows.headers().unwrap(), &["item_id", "input", "groups"][..]);
     let rows: Vec<Value> = rows
         .records()
         .map(|row| {
             let row = row.unwrap();
-            let input: Value = serde_json::from_str(&row[1]).unwrap();
-            json!({"item_id": &row[0], "input": input})
+            let [input, groups]: [Value; 2] =
+                [1, 2].map(|column| serde_json::from_str(&row[column]).unwrap());
+            json!({"item_id": &row[0], "input": input, "groups": groups})
         })
         .collect();
     assert_eq!(rows, items);

@@ -19,7 +19,7 @@ from grpc_tools import protoc
 import common
 
 # The fields that REST omits if they are absent; every other absent field is null there.
-OMITTED = {"result", "error", "trace_url", "suite_version", "sealed"}
+OMITTED = {"result", "error", "trace_url", "suite_version", "sealed", "n_clusters", "design_effect"}
 
 
 def generate(folder):

@@ -202,31 +202,33 @@ struct PublishedItem<'a> {
     item_id: String,
     #[serde(borrow)]
     input: &'a RawValue,
+    #[serde(borrow)]
+    groups: &'a RawValue,
 }
 
 /// Returns the text for items that follow `n_before` others.
 fn text_of(items: &[&RawValue], n_before: usize, format: Format) -> Result<Vec<u8>> {
     let unexpected = |error: String| Failure::new(Exit::Other, error);
-    let parsed = |item: &&'_ RawValue| -> Result<(String, String)> {
+    let parsed = |item: &&'_ RawValue| -> Result<[String; 3]> {
         let item: PublishedItem<'_> =
             serde_json::from_str(item.get()).map_err(|error| unexpected(error.to_string()))?;
-        Ok((item.item_id, escape_controls(item.input.get())))
+        let [input, groups] = [item.input, item.groups].map(|json| escape_controls(json.get()));
+        Ok([item.item_id, input, groups])
     };
     let mut text = Vec::new();
     match format {
         Format::Csv => {
             let mut csv = csv::Writer::from_writer(&mut text);
-            let header = [("item_id".to_owned(), "input".to_owned())];
+            let header = [["item_id", "input", "groups"].map(str::to_owned)];
             let header = header.into_iter().filter(|_| n_before == 0).map(Ok);
             for row in header.chain(items.iter().map(parsed)) {
-                let (item_id, input) = row?;
-                let written = csv.write_record([item_id, input]);
+                let written = csv.write_record(row?);
                 written.map_err(|error| unexpected(error.to_string()))?;
             }
         }
         Format::Id => {
             for item in items {
-                text.extend(format!("{}\n", escape_controls(&parsed(item)?.0)).bytes());
+                text.extend(format!("{}\n", escape_controls(&parsed(item)?[0])).bytes());
             }
         }
         Format::Json => {
