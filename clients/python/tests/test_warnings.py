@@ -20,7 +20,8 @@ def client_of(openapi: dict[str, Any], tmp_path: Any, **result: Any) -> assay.As
     suite = example(paths["/v1/suites/{suite_id}"]["get"])
     suite = {**suite, "suite_id": "suite:lunch", "version": "1", "metric": "log_loss"}
     suite["sequence"] = {"events": "past", "options": "options"}
-    items = [{"item_id": item_id, "input": question} for item_id, question in ITEMS.items()]
+    item = example(paths["/v1/suites/{suite_id}/items"]["get"])["items"][0]
+    items = [{**item, "item_id": key, "input": question} for key, question in ITEMS.items()]
     page = {"suite_version": "1", "items": items, "next_cursor": None}
     job = example(paths["/v1/jobs/{job_id}"]["get"])
     counts = {"n": 6, "n_submitted": 6, "n_unmatched": 0, "n_missing": 0, **result}
