@@ -135,7 +135,7 @@ async fn watch(
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_streams_do_not_block_others() {
     let world = world().await;
-    let mut open = Vec::new();
+    let mut watches = Vec::new();
     let mut jobs = Vec::new();
     // An organization watches 50 jobs at once.
     for _ in 0..20 {
@@ -145,54 +145,56 @@ async fn idle_streams_do_not_block_others() {
         let submitted = client.post("/v1/evals", &eval).await.unwrap();
         let job_id = string(&submitted.body["id"]);
         let channel = world.channel().await;
-        let each = (0..50).map(|_| {
-            let channel = channel.clone();
-            let job_id = job_id.clone();
-            let key = org.key.clone();
-            async move {
-                let (watch, first) = watch(channel.clone(), &key, &job_id).await;
-                assert_eq!(first, "queued");
-                (channel, watch, key, job_id)
-            }
-        });
-        open.extend(join_all(each).await);
+        let opening = (0..50).map(|_| watch(channel.clone(), &org.key, &job_id));
+        for (stream, first) in join_all(opening).await {
+            assert_eq!(first, "queued");
+            let again = (channel.clone(), org.key.clone(), job_id.clone());
+            watches.push(last_status(stream, again));
+        }
         jobs.push((client, job_id));
     }
-    assert_eq!(open.len(), 1000);
-    // All streams are open until the job ends.
-    read(&world, Arc::new(AtomicBool::new(true))).await;
+    assert_eq!(watches.len(), 1000);
+    let meanwhile = async {
+        // All streams are open until the job ends.
+        read(&world, Arc::new(AtomicBool::new(true))).await;
+        let (client, job_id) = &jobs[0];
+        let first = client.without_retries();
+        // A busy API can end a stream, which is then opened again; so one more can have its place.
+        wait_until("the refusal of one more stream", async || {
+            let one_more = first.request("GET", &format!("/v1/jobs/{job_id}/events"));
+            one_more.send().await.unwrap().status() == 503
+        })
+        .await;
+        for (key, job_id) in &jobs {
+            let path = format!("/v1/jobs/{job_id}/cancel");
+            let cancelled = key.send(key.request("POST", &path)).await.unwrap();
+            // A repeated request finds the job cancelled.
+            assert!(matches!(cancelled.status, 200 | 409));
+        }
+    };
     // Every stream reports the end.
-    let one_more = format!("/v1/jobs/{}/events", jobs[0].1);
-    let first = jobs[0].0.without_retries();
-    first.get(&one_more).await.expect_status(503);
-    for (key, job_id) in &jobs {
-        let path = format!("/v1/jobs/{job_id}/cancel");
-        let cancelled = key.send(key.request("POST", &path)).await.unwrap();
-        // A repeated request finds the job cancelled.
-        assert!(matches!(cancelled.status, 200 | 409));
-    }
-    let ends = open
-        .into_iter()
-        .map(|(channel, mut watch, key, job_id)| async move {
-            let mut last = None;
-            loop {
-                match watch.message().await {
-                    Ok(Some(change)) => last = change.job.map(|job| job.status).or(last),
-                    Ok(None) => return last.unwrap(),
-                    Err(status) => {
-                        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
-                        let again = self::watch(channel.clone(), &key, &job_id).await;
-                        (watch, last) = (again.0, Some(again.1));
-                    }
-                }
+    let ((), ends) = tokio::join!(meanwhile, join_all(watches));
+    assert!(ends.iter().all(|status| status == "cancelled"));
+}
+
+/// Reads a job's stream until the job has finished, and returns its last status. Opens the stream
+/// again if the API ends it with `UNAVAILABLE`.
+async fn last_status(
+    mut stream: Streaming<v1::WatchJobResponse>,
+    (channel, key, job_id): (Channel, String, String),
+) -> String {
+    let mut last = None;
+    loop {
+        match stream.message().await {
+            Ok(Some(change)) => last = change.job.map(|job| job.status).or(last),
+            Ok(None) => return last.unwrap(),
+            Err(status) => {
+                assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+                let again = watch(channel.clone(), &key, &job_id).await;
+                (stream, last) = (again.0, Some(again.1));
             }
-        });
-    assert!(
-        join_all(ends)
-            .await
-            .iter()
-            .all(|status| status == "cancelled")
-    );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
