@@ -2,7 +2,7 @@
 
 use super::sign_flip;
 use crate::clusters::Clusters;
-use crate::compare::{Aggregate, Contribution, Pairs, StoredItems};
+use crate::compare::{Contribution, Pairs, StoredItem, StoredItems};
 use crate::item_scores::ItemScores;
 use crate::metric::{Metric, SignificanceTest};
 use crate::stats::clustered;
@@ -21,11 +21,12 @@ pub struct EntryItems {
 }
 
 enum Terms {
-    /// Each item's stored value, with the rule for its contribution to the value.
-    Items(StoredItems, Contribution),
-    /// With clusters, the sum over each cluster's contributions; for `rmse`, over its squared
-    /// errors.
-    Clusters(Vec<f64>),
+    /// For the sign-flip test: each item's contribution, or with clusters the sum over each cluster;
+    /// squared errors for `rmse`, which do not depend on other items. Two terms are equal if they
+    /// differ by at most the part `rounding` of the larger one.
+    Flipped { terms: Vec<f64>, rounding: f64 },
+    /// For the comparison test: each item's stored value, with the rule for its contribution.
+    Compared(StoredItems, Contribution),
 }
 
 impl EntryItems {
@@ -47,19 +48,21 @@ impl EntryItems {
                 Vec::new()
             },
         };
-        let mut aggregate = Aggregate::new(metric);
-        aggregate.add(&stored);
-        let contribution = aggregate.contribution();
+        let contribution = Contribution::for_items(metric, stored.items());
+        let term = |item: StoredItem| match metric {
+            Metric::Rmse => item.value * item.value,
+            _ => contribution.of(item),
+        };
         let terms = match clusters {
-            None => Terms::Items(stored, contribution),
-            Some(clusters) => {
-                let term = |item: usize| match metric {
-                    Metric::Rmse => stored.values[item].powi(2),
-                    _ => contribution.of(stored.item(item)),
-                };
-                let terms = (0..stored.values.len()).map(term);
-                Terms::Clusters(clustered::sums(clusters, terms))
-            }
+            Some(clusters) => Terms::Flipped {
+                terms: clustered::sums(clusters, stored.items().map(term)),
+                rounding: ROUNDING,
+            },
+            None if metric.significance_test() != SignificanceTest::Wald => Terms::Flipped {
+                terms: stored.items().map(term).collect(),
+                rounding: 0.0,
+            },
+            None => Terms::Compared(stored, contribution),
         };
         Self {
             terms,
@@ -71,8 +74,8 @@ impl EntryItems {
     /// Returns the size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         match &self.terms {
-            Terms::Items(items, _) => 8 * items.values.len() + items.rights.len(),
-            Terms::Clusters(sums) => 8 * sums.len(),
+            Terms::Flipped { terms, .. } => 8 * terms.len(),
+            Terms::Compared(items, _) => 8 * items.values.len() + items.rights.len(),
         }
     }
 }
@@ -95,19 +98,26 @@ impl Evidence {
 /// clusters, every metric gets the sign-flip test over clusters.
 pub fn test_pair(metric: Metric, first: &EntryItems, second: &EntryItems) -> Evidence {
     match (&first.terms, &second.terms) {
-        (Terms::Items(one, of_one), Terms::Items(other, of_other)) => {
-            if metric.significance_test() != SignificanceTest::Wald {
-                let items = one.values.iter().zip(&other.values);
-                let differences = items
-                    .filter(|(one, other)| one != other)
-                    .map(|(one, other)| match metric {
-                        // Larger for the larger error, and independent from all other items.
-                        Metric::Rmse => one * one - other * other,
-                        _ => one - other,
-                    })
-                    .collect();
-                return sign_flip(metric, differences);
-            }
+        (
+            Terms::Flipped {
+                terms: one,
+                rounding,
+            },
+            Terms::Flipped { terms: other, .. },
+        ) => {
+            let differs =
+                |one: f64, other: f64| (one - other).abs() > rounding * one.abs().max(other.abs());
+            let mut differences: Vec<f64> = one
+                .iter()
+                .zip(other)
+                .filter(|(one, other)| differs(**one, **other))
+                .map(|(one, other)| one - other)
+                .collect();
+            let p_value = sign_flip::p_value(&mut differences);
+            let sum: f64 = differences.iter().sum();
+            Evidence::new(p_value, (sum > 0.0) != metric.lower_is_better())
+        }
+        (Terms::Compared(one, of_one), Terms::Compared(other, of_other)) => {
             let mut pairs = Pairs::new(metric);
             pairs.add((one, of_one), (other, of_other), None);
             let difference = first.value - second.value;
@@ -118,25 +128,8 @@ pub fn test_pair(metric: Metric, first: &EntryItems, second: &EntryItems) -> Evi
                 (difference > 0.0) != metric.lower_is_better(),
             )
         }
-        (Terms::Clusters(one), Terms::Clusters(other)) => {
-            let differences = one.iter().zip(other);
-            let differences = differences
-                .filter(|(one, other)| {
-                    (*one - *other).abs() > ROUNDING * one.abs().max(other.abs())
-                })
-                .map(|(one, other)| one - other)
-                .collect();
-            sign_flip(metric, differences)
-        }
-        // The entries of one board have the same items.
-        (Terms::Items(..), Terms::Clusters(_)) | (Terms::Clusters(_), Terms::Items(..)) => {
-            Evidence(0.0)
-        }
+        // The entries of one board have one metric and the same items.
+        (Terms::Flipped { .. }, Terms::Compared(..))
+        | (Terms::Compared(..), Terms::Flipped { .. }) => Evidence(0.0),
     }
-}
-
-fn sign_flip(metric: Metric, mut differences: Vec<f64>) -> Evidence {
-    let p_value = sign_flip::p_value(&mut differences);
-    let sum: f64 = differences.iter().sum();
-    Evidence::new(p_value, (sum > 0.0) != metric.lower_is_better())
 }

@@ -21,6 +21,11 @@ pub(crate) struct StoredItem {
 }
 
 impl StoredItems {
+    /// Returns all items, in their order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = StoredItem> + Clone {
+        (0..self.values.len()).map(|item| self.item(item))
+    }
+
     pub(crate) fn item(&self, item: usize) -> StoredItem {
         StoredItem {
             value: self.values[item],
@@ -56,11 +61,10 @@ impl Aggregate {
 
     /// Adds the next items.
     pub fn add(&mut self, items: &StoredItems) {
-        (0..items.values.len()).for_each(|item| self.add_item(items.item(item)));
+        items.items().for_each(|item| self.add_item(item));
     }
 
-    /// Adds the next item.
-    pub(crate) fn add_item(&mut self, item: StoredItem) {
+    fn add_item(&mut self, item: StoredItem) {
         self.n += 1;
         match self.metric {
             Metric::Rmse => self.sum.add(item.value * item.value),
@@ -97,6 +101,15 @@ pub enum Contribution {
 }
 
 impl Contribution {
+    /// Returns the rule for a job with these items. Reads them only if the rule depends on them.
+    pub(crate) fn for_items(metric: Metric, items: impl Iterator<Item = StoredItem>) -> Self {
+        let mut aggregate = Aggregate::new(metric);
+        if Aggregate::is_needed(metric) {
+            items.for_each(|item| aggregate.add_item(item));
+        }
+        aggregate.contribution()
+    }
+
     /// Returns the contribution of an item.
     pub(crate) fn of(&self, StoredItem { value, is_right }: StoredItem) -> f64 {
         match self {

@@ -41,7 +41,7 @@ pub struct DifferenceByCluster {
     /// The number of clusters with which a one-[`point`](super::point) difference would be found in
     /// four out of five comparisons; `None` if it cannot be estimated.
     pub n_needed: Option<u64>,
-    /// The degrees of freedom of Student's t.
+    /// Student's degrees of freedom.
     pub degrees: f64,
 }
 
@@ -51,30 +51,32 @@ impl Difference {
     /// else.
     pub fn rounded(self, difference: f64, round: impl Fn(f64) -> f64) -> Self {
         let stderr = self.stderr.map(&round);
-        let (half_width, p_value) = match self.clusters {
-            None => (Z, wald(difference, stderr)),
-            Some(DifferenceByCluster { degrees, .. }) => (
-                clustered::half_width(degrees),
-                stderr.map_or(1.0, |stderr| {
-                    clustered::p_value(difference, stderr, degrees)
-                }),
+        let (half_width, ci_method, p_value, p_method) = match self.clusters {
+            None => (
+                Z,
+                "normal",
+                wald(difference, stderr),
+                SignificanceTest::Wald.as_str(),
             ),
+            Some(DifferenceByCluster { degrees, .. }) => {
+                let p_value = |stderr| clustered::p_value(difference, stderr, degrees);
+                (
+                    clustered::half_width(degrees),
+                    "cluster_t",
+                    stderr.map_or(1.0, p_value),
+                    "cluster_wald",
+                )
+            }
         };
-        let ci95 = self.stderr.map(|stderr| {
-            let half = half_width * stderr;
-            [difference - half, difference + half].map(&round)
-        });
-        let is_clustered = self.clusters.is_some();
         Self {
             stderr,
-            ci95,
-            ci_method: if is_clustered { "cluster_t" } else { "normal" },
+            ci95: self.stderr.map(|stderr| {
+                let half = half_width * stderr;
+                [difference - half, difference + half].map(&round)
+            }),
+            ci_method,
             p_value,
-            p_method: if is_clustered {
-                "cluster_wald"
-            } else {
-                SignificanceTest::Wald.as_str()
-            },
+            p_method,
             n_differ: None,
             n_needed: None,
             clusters: self.clusters.map(|clusters| DifferenceByCluster {

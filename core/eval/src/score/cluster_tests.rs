@@ -461,8 +461,8 @@ impl Population {
         }
     }
 
-    /// Returns the share of samples of persons whose interval contains the population's value: by
-    /// cluster, and as if items were independent.
+    /// Returns the share of person samples whose interval contains the population's value: by cluster,
+    /// and as if items were independent.
     fn coverage(&self, n_persons: usize, samples: u64) -> [f64; 2] {
         let value = self.case.score(self.metric).figures.value;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(n_persons as u64);

@@ -109,10 +109,7 @@ impl<'t> Numbers<'t> {
             });
         }
         let errors = (0..n).map(|item| items.value(item));
-        let range = self
-            .table
-            .clip()
-            .map_or([0.0, f64::INFINITY], |clip| [clip.low, clip.high]);
+        let range = self.metric.range(self.table.clip(), self.table.n_labels());
         let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
             let stderr_of_mse = stderr_of_mean(mse, n, errors.map(|error| error * error));
             let stderr = stderr_of_mse.map(|stderr| {

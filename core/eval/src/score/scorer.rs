@@ -10,7 +10,7 @@ use super::probabilities::{Probabilities, stderr_of_ece_by_cluster};
 use super::ranking::Rankings;
 use super::result::{ClusterFigures, Failure, Figures, Score, Sealed};
 use crate::clusters::Clusters;
-use crate::compare::{Aggregate, StoredItem};
+use crate::compare::{Contribution, StoredItem};
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::{Family, Metric};
@@ -324,11 +324,7 @@ fn by_cluster(
         value: items.value(item),
         is_right: items.is_right(item),
     });
-    let mut aggregate = Aggregate::new(metric);
-    if Aggregate::is_needed(metric) {
-        stored.clone().for_each(|item| aggregate.add_item(item));
-    }
-    let contribution = aggregate.contribution();
+    let contribution = Contribution::for_items(metric, stored.clone());
     let range = metric.range(table.clip(), table.n_labels());
     figures.estimate = match &independent {
         Some(independent) if metric == Metric::Ece => stderr_of_ece_by_cluster(items, clusters)
