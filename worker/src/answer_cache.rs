@@ -119,9 +119,9 @@ impl AnswerCache {
                     &mut open
                 };
                 table.push(item.item_id, answer)?;
-                item.cluster
-                    .into_iter()
-                    .for_each(|cluster| table.put_into_cluster(cluster));
+                if let Some(cluster) = item.cluster {
+                    table.put_into_cluster(cluster);
+                }
                 Ok(())
             },
         )

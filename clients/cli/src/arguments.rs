@@ -270,7 +270,7 @@ pub struct Submit {
     pub fresh: bool,
 }
 
-/// The filters of a list of jobs.
+/// The filters of a job list.
 #[derive(Args)]
 pub struct JobFilter {
     /// Only jobs of this suite

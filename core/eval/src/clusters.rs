@@ -50,8 +50,8 @@ impl ClusterSizes {
         n * n / squares
     }
 
-    /// Returns the degrees of freedom of Student's t for an estimate over these clusters: the
-    /// effective number minus 1, and at least 1. The number of clusters minus 1 would be too large
+    /// Returns Student's degrees of freedom for an estimate over these clusters: the effective number
+    /// minus 1, and at least 1. The number of clusters minus 1 would be too large
     /// where clusters are unequal.
     pub fn degrees(&self) -> f64 {
         (self.effective() - 1.0).max(1.0)
@@ -63,7 +63,7 @@ impl ClusterSizes {
     }
 }
 
-/// The clusters of a set of items.
+/// An item set's clusters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Clusters {
     /// Each item's cluster, by place. Clusters are numbered from 0 by their first item.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
 use crate::prediction::CellForm;
 use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
-use crate::suite::{AnswerLines, BadSuite, ClusterLabels};
+use crate::suite::{AnswerLines, BadSuite, ClusterLabels, FolderRules};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -88,6 +89,13 @@ pub fn read_answers<R: BufRead>(
         return Err(lines.bad("there are no answers".into()));
     }
     Ok(table)
+}
+
+/// Reads all answers in a file, or in a suite's folder, as [`read_answers`] does.
+pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, BadSuite> {
+    let clusters = rules.clusters(path)?;
+    let lines = AnswerLines::open(path, rules.metric)?;
+    read_answers(lines, rules.metric, rules.clip, clusters.as_ref())
 }
 
 /// Scores predictions. Fails with the first invalid prediction's place.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_eval::suite::{AnswerLines, BadSuite, FolderRules};
+use assay_eval::suite::{BadSuite, FolderRules};
 use assay_eval::{Metric, offline};
 use serde_json::json;
 
@@ -41,19 +41,11 @@ pub fn score(context: &Context, answers: &Path, metric: Option<&str>, file: &str
             Failure::new(Exit::Usage, "--metric is missing")
                 .with_advice("A file of answers does not name its metric; a suite's folder does.")
         };
-        FolderRules {
-            metric: named.ok_or_else(missing)?,
-            clip: None,
-            cluster: None,
-        }
+        FolderRules::for_metric(named.ok_or_else(missing)?)
     };
-    let clusters = rules.clusters(answers).map_err(bad)?;
-    let FolderRules { metric, clip, .. } = rules;
-    let table = AnswerLines::open(answers, metric)
-        .and_then(|lines| offline::read_answers(lines, metric, clip, clusters.as_ref()))
-        .map_err(bad)?;
+    let table = offline::read_answers_at(answers, &rules).map_err(bad)?;
     let (bytes, format) = predictions::open(file)?;
-    let report = offline::score(&table, metric, bytes, format)
+    let report = offline::score(&table, rules.metric, bytes, format)
         .map_err(|message| invalid(format!("{file}: {message}")))?;
     let report = json!(report);
     context.output.object(REPORT, &report)?;

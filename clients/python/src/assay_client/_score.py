@@ -95,21 +95,19 @@ def score(
         text_of("metric", metric)
     if clip is not None:
         clip = _bounds(clip)
-    suite: dict[str, Any] = {}
     try:
         if folder := _folder(answers):
             answers = folder / "answers.ndjson"
             metric, clip_of_suite = scorer.read_suite(folder, metric)
             clip = clip or clip_of_suite
-            # The clusters of the items are in the folder.
-            suite = {"suite": folder}
         if metric is None:
             raise AssayError("`metric` is required unless `answers` is the folder of a suite.")
         source = open_predictions(predictions, rankings, metric, labels)
         name = str(source.path) if isinstance(source, PredictionFile) else None
         gold, options = _answers(open_answers(answers, metric))
         found, known = _Sample(chunks(source)), _Sample(gold)
-        options |= {"predictions_name": name, **suite}
+        # The folder has the clusters of the items.
+        options |= {"suite": folder, "predictions_name": name}
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error

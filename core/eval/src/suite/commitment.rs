@@ -43,9 +43,8 @@ impl SealSeed {
         order.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Returns for each item whether it is sealed, if whole clusters are sealed: clusters in the
-    /// order of the HMAC-SHA-256 of their `values` under the seed, until they contain at least
-    /// `n_sealed` items. `item_clusters` has each item's index in `values`.
+    /// Returns for each item whether it is sealed, if whole clusters are sealed: those whose `values`
+    /// have the smallest HMAC-SHA-256 under the seed, until they contain at least `n_sealed` items. `item_clusters` has each item's index in `values`.
     pub fn draw_clusters(
         &self,
         values: &[String],

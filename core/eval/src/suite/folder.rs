@@ -181,9 +181,9 @@ impl SuiteFolder {
             builder
                 .push(&item.item_id, &answer)
                 .map_err(|corrupt| bad(corrupt.to_string()))?;
-            item.cluster
-                .into_iter()
-                .for_each(|label| builder.put_into_cluster(label));
+            if let Some(cluster) = item.cluster {
+                builder.put_into_cluster(cluster);
+            }
         }
         builder.finish().map_err(|corrupt| bad(corrupt.to_string()))
     }

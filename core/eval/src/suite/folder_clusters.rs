@@ -43,13 +43,9 @@ pub(super) fn assign(
 ) -> Result<GroupLabels, BadSuite> {
     let mut labels = GroupLabels::default();
     for item in items {
-        let label = field
-            .value(
-                item.input.get(),
-                item.groups.as_ref(),
-                item.hidden_groups.as_ref(),
-            )
-            .and_then(|value| labels.add(field, value))
+        let hidden = item.hidden_groups.as_ref();
+        let label = labels
+            .add(field, item.input.get(), item.groups.as_ref(), hidden)
             .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_cluster(&reason)))?;
         item.cluster = Some(label);
     }

@@ -20,6 +20,16 @@ pub struct FolderRules {
 }
 
 impl FolderRules {
+    /// Returns the rules for answers without a suite: losses have no bounds, and items are
+    /// independent.
+    pub fn for_metric(metric: Metric) -> Self {
+        Self {
+            metric,
+            clip: None,
+            cluster: None,
+        }
+    }
+
     /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
     /// suite's bounds are for its own metric only. Without `suite.toml`, `named` is required.
     pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
@@ -27,11 +37,7 @@ impl FolderRules {
         if let Some(metric) = named
             && !path.exists()
         {
-            return Ok(Self {
-                metric,
-                clip: None,
-                cluster: None,
-            });
+            return Ok(Self::for_metric(metric));
         }
         let own = Self::read_file(&path)?;
         Ok(match named {

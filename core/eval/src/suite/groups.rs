@@ -44,7 +44,7 @@ impl GroupField {
     ///
     /// # Errors
     /// Returns the reason if the item does not have the field, or if its value has no accepted form.
-    pub fn value<'a>(
+    fn value<'a>(
         &self,
         input: &'a str,
         public: Option<&'a Groups>,
@@ -129,12 +129,11 @@ enum Form {
 
 /// An item's value of a group field.
 #[derive(Debug)]
-pub struct GroupValue<'a> {
-    /// The value.
-    pub text: Cow<'a, str>,
+struct GroupValue<'a> {
+    text: Cow<'a, str>,
     form: Form,
     /// Set if the value is in the answer's line.
-    pub is_hidden: bool,
+    is_hidden: bool,
 }
 
 /// The values of one group field, item by item: all are public or all are hidden, and all have one
@@ -146,11 +145,19 @@ pub struct GroupLabels {
 }
 
 impl GroupLabels {
-    /// Returns the label of the next item's value.
+    /// Returns the label of the next item's value. `input` is the item's input, and the groups are
+    /// those of its line and of its answer's line.
     ///
     /// # Errors
-    /// Returns the reason if the value does not fit those before.
-    pub fn add(&mut self, field: &GroupField, value: GroupValue<'_>) -> Result<u32, String> {
+    /// Returns the reason if the item has no value, or one that does not fit those before.
+    pub fn add(
+        &mut self,
+        field: &GroupField,
+        input: &str,
+        public: Option<&Groups>,
+        hidden: Option<&Groups>,
+    ) -> Result<u32, String> {
+        let value = field.value(input, public, hidden)?;
         let (form, is_hidden) = *self.first.get_or_insert((value.form, value.is_hidden));
         if value.is_hidden != is_hidden {
             return Err(format!(
@@ -322,10 +329,7 @@ mod tests {
     fn labels_have_one_place_and_one_type() {
         let field: GroupField = "input.id".parse().unwrap();
         let mut labels = GroupLabels::default();
-        let mut add = |input: &str| {
-            let value = field.value(input, None, None)?;
-            labels.add(&field, value)
-        };
+        let mut add = |input: &str| labels.add(&field, input, None, None);
         assert_eq!(add(r#"{"id": 1}"#), Ok(0));
         assert_eq!(add(r#"{"id": 2}"#), Ok(1));
         assert_eq!(add(r#"{"id": 1}"#), Ok(0));
@@ -340,15 +344,9 @@ mod tests {
         let field: GroupField = "person".parse().unwrap();
         let one = groups(r#"{"person": "a"}"#);
         let mut labels = GroupLabels::default();
-        let public = field.value("{}", Some(&one), None).unwrap();
-        assert_eq!(labels.add(&field, public), Ok(0));
-        let hidden = field.value("{}", None, Some(&one)).unwrap();
-        assert!(
-            labels
-                .add(&field, hidden)
-                .unwrap_err()
-                .contains("those of answers")
-        );
+        assert_eq!(labels.add(&field, "{}", Some(&one), None), Ok(0));
+        let error = labels.add(&field, "{}", None, Some(&one)).unwrap_err();
+        assert!(error.contains("those of answers"));
     }
 
     #[test]

@@ -200,8 +200,7 @@ impl ClusterLabels {
     }
 }
 
-/// Reads the clusters of a folder's items: items with one value of the field have one label. The
-/// items are read too if the field is not in the lines of answers.
+/// Reads the clusters of a folder's items: items with one value of the field have one label.
 ///
 /// # Errors
 /// Returns the first line that has no value of the field.
@@ -227,9 +226,8 @@ pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels,
             groups,
         } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
         let hidden = hidden.get(&item_id).and_then(Option::as_ref);
-        let label = field
-            .value(input.get(), groups.as_ref(), hidden)
-            .and_then(|value| labels.add(field, value))
+        let label = labels
+            .add(field, input.get(), groups.as_ref(), hidden)
             .map_err(|reason| bad(missing_cluster(&reason)))?;
         by_item.insert(item_id, label);
     }

@@ -65,6 +65,11 @@ impl ClusterKey {
         }
     }
 
+    /// Returns the field that a published key names, or `None` if it says that items are independent.
+    pub fn published_field(key: &str) -> Option<&str> {
+        (key != Self::INDEPENDENT).then_some(key)
+    }
+
     /// Returns the field, unless items are independent.
     pub fn field(&self) -> Option<&GroupField> {
         match self {
