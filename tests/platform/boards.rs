@@ -235,7 +235,7 @@ async fn pass_a_minute(world: &World) {
 }
 
 /// Sets all boards' close to this many seconds from now.
-async fn close_in(world: &World, seconds: f64) {
+pub async fn close_in(world: &World, seconds: f64) {
     for table in ["boards", "suites"] {
         let sql = format!(
             "update {table} set closes_at = clock_timestamp() + $1 * interval '1 second' where closes_at is not null"

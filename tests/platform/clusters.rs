@@ -7,9 +7,12 @@ use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 
+use crate::boards::close_in;
 use crate::disclosure::{publish_folder, write_files};
 use crate::grpc::connect;
-use crate::harness::{Expect, World, org, string, wait_until, with_token, world};
+use crate::harness::{
+    Expect, World, org, string, submit_until_succeeded, wait_until, with_token, world,
+};
 use crate::receipts::{Evidences, logged_receipt, retire};
 
 /// Persons of the suites, and items of each.
@@ -61,7 +64,7 @@ fn write(world: &World, name: &str, place: Place, more: &str) -> PathBuf {
     folder
 }
 
-/// Predictions that are right for all items of some persons, and for every second item of others.
+/// Returns predictions that are right for the chosen items.
 fn predictions(is_right: impl Fn(usize) -> bool) -> Value {
     let label = |at: usize| if is_right(at) { "yes" } else { "no" };
     (0..N)
@@ -80,14 +83,8 @@ fn a_little_better(at: usize) -> bool {
 }
 
 async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
-    let body = json!({"suite_id": suite_id, "predictions": predictions});
-    let job = client.post("/v1/evals", &body).await.expect_status(202);
-    let job = client
-        .wait_until_finished(&string(&job.body["id"]), &|_| {})
-        .await
-        .unwrap();
-    assert_eq!(job["status"], "succeeded", "{job}");
-    job
+    let eval = json!({"suite_id": suite_id, "predictions": predictions});
+    submit_until_succeeded(client, &eval).await
 }
 
 /// Returns the standard error over persons by the formula: √(G/(G − 1) · Σ U²)/n.
@@ -217,16 +214,6 @@ async fn results_and_comparisons_are_by_person() {
     assert_eq!(page.items[1].groups["person"], format!("{PERSON}1"));
 }
 
-/// Closes all suites, as if their time had come.
-async fn close(world: &World) {
-    let sql = "update suites set closes_at = clock_timestamp() where closes_at is not null;
-        update boards set closes_at = clock_timestamp() where closes_at is not null";
-    sqlx::raw_sql(sql)
-        .execute(&mut world.database().await)
-        .await
-        .unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_figures_boards_and_receipts_are_by_person() {
     let world = world().await;
@@ -275,7 +262,7 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
             .await
             .expect_status(201);
     }
-    close(&world).await;
+    close_in(&world, 0.0).await;
     let mut board = Value::Null;
     wait_until("the final board", async || {
         board = world

@@ -204,14 +204,12 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
     let mut pairs = Pairs::new(metric);
     for range in ranges(n_items) {
         let clusters = async {
-            let db = app.db.get();
-            let places = is_clustered.then(|| range.clone());
-            match places {
-                Some(places) => store::suite::clusters(&db, &suite_id, &suite_version, places)
-                    .await
-                    .map(Some),
-                None => Ok(None),
+            if !is_clustered {
+                return Ok(None);
             }
+            let db = app.db.get();
+            let found = store::suite::clusters(&db, &suite_id, &suite_version, range.clone());
+            found.await.map(Some)
         };
         let (scores_a, scores_b, clusters) = tokio::try_join!(
             items_a.read(range.clone()),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_eval::suite::{Opening, SealSeed};
+use assay_eval::suite::{ClusterKey, Opening, SealSeed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -88,7 +88,7 @@ pub(super) fn open_suite(
             == publication
                 .cluster
                 .as_deref()
-                .filter(|cluster| *cluster != "none")
+                .and_then(ClusterKey::published_field)
         && claim.average == publication.average;
     if !is_of_receipt {
         return Err("the opening is not that of the receipt's suite".into());

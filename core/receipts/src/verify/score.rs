@@ -162,10 +162,9 @@ impl Tables {
                 builder
                     .push(item_id, answer)
                     .map_err(|corrupt| corrupt.to_string())?;
-                labels
-                    .get(place)
-                    .into_iter()
-                    .for_each(|label| builder.put_into_cluster(*label));
+                if let Some(label) = labels.get(place) {
+                    builder.put_into_cluster(*label);
+                }
                 Ok(())
             })
             .map_err(|bad| bad.to_string())?;

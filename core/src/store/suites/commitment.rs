@@ -5,7 +5,7 @@ use crate::model::error::{Error, Result};
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
-use assay_eval::suite::Opening;
+use assay_eval::suite::{ClusterKey, Opening};
 use assay_receipts::statement::{AVERAGE, SUITE, Statement, SuitePublication};
 
 /// Stores the commitment of a version that has just been inserted, and what opens it.
@@ -46,7 +46,7 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
         average: published
             .cluster
             .as_deref()
-            .filter(|cluster| *cluster != "none")
+            .and_then(ClusterKey::published_field)
             .map(|_| AVERAGE.into()),
         cluster: published.cluster,
     };
