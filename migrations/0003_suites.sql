@@ -27,6 +27,9 @@ create table suites (
     cluster text, -- The group field of items that are not independent. 'none': the publisher states that all are. Null: nothing is stated.
     cluster_is_hidden boolean not null default false, -- The field is in the lines of answers.
     n_clusters integer constraint suites_has_clusters check (n_clusters > 1),
+    -- [{field, is_hidden, groups: [{group, n, ladder?: [start, step, levels]}]}]. The groups of a hidden field are in suite_hidden_groups.
+    slices jsonb not null default '[]',
+    slice_min integer not null default 50 constraint suites_slice_min_in_range check (slice_min between 50 and 100000),
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (
         num_nonnulls(ladder_start, ladder_step, ladder_levels) = case when starts_with(release, 'ladder(') then 3 else 0 end
@@ -40,7 +43,7 @@ create index suites_current_idx on suites (suite_id, published_at desc);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
     ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
-    cluster, cluster_is_hidden, n_clusters)
+    cluster, cluster_is_hidden, n_clusters, slices, slice_min)
     on suites to assay_api, assay_worker;
 
 create table suite_items (
@@ -66,6 +69,7 @@ create table suite_answers (
     sealed boolean not null default false, -- In this table, because the API's role must not read it.
     groups json, -- The hidden group fields.
     cluster integer, -- The number of the item's cluster among those of all items, by first item.
+    slices bytea, -- A byte for each field in suites.slices: the place of the item's slice among its groups; 255: none.
     primary key (suite_id, version, ordinal),
     constraint suite_answers_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
@@ -82,6 +86,17 @@ create table suite_clusters (
     constraint suite_clusters_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
 grant select on suite_clusters to assay_api;
+
+-- The slices by hidden group fields, whose values are as secret as the answers.
+create table suite_hidden_groups (
+    suite_id text collate "C" not null,
+    version text not null,
+    field text not null,
+    groups jsonb not null, -- As in suites.slices.
+    primary key (suite_id, version, field),
+    constraint suite_hidden_groups_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_hidden_groups to assay_worker;
 
 -- Organizations that may submit to suites with access = 'granted'.
 create table suite_grants (

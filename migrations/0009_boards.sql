@@ -56,6 +56,7 @@ create table board_pairs (
     value double precision not null,
     ci95 double precision[],
     n_missing integer not null,
+    slices jsonb not null default '[]',
     evidence bytea not null, -- For each earlier position: −ln p of the test as a 32-bit float, negative if this entry is better.
     constraint board_pairs_position_key unique (suite_id, suite_version, position)
 );
@@ -90,6 +91,7 @@ create table board_rows (
     n_missing integer not null,
     n_submissions integer not null,
     n_withdrawn integer not null,
+    slices jsonb not null default '[]',
     primary key (suite_id, suite_version, computation, place),
     constraint board_rows_computation_fkey foreign key (suite_id, suite_version, computation)
         references board_computations (suite_id, suite_version, computation) on delete cascade

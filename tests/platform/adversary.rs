@@ -322,6 +322,7 @@ async fn product_discloses_only_attacked_figures() {
                     estimate,
                     metrics,
                     clusters: _,
+                    slices: _,
                 } = figures;
                 let r = &job["result"];
                 let disclosed = json!([

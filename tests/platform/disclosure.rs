@@ -480,6 +480,7 @@ impl ManualWorker {
             estimate: None,
             metrics: [].into(),
             clusters: None,
+            slices: Vec::new(),
         };
         allowance::succeed_on_ladder(
             &self.pool,

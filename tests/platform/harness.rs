@@ -638,6 +638,7 @@ pub fn eval_result(value: f64) -> EvalResult {
         sealed: None,
         n_clusters: None,
         design_effect: None,
+        slices: Vec::new(),
     }
 }
 

@@ -84,6 +84,7 @@ mod sealed;
 mod serve;
 mod serving;
 mod shedding;
+mod slices;
 mod smtp;
 mod source;
 mod spans;

@@ -4,17 +4,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_core::Result;
+use assay_core::model::slices::{StoredSlice, StoredSlices};
 use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PrimaryPool, within_response_timeout, work};
-use assay_eval::Scoring;
 use assay_eval::score::{AnswerTable, Builder};
+use assay_eval::slices::FieldSlices;
+use assay_eval::{DisclosurePolicy, Ladder, Scoring};
 use tokio::sync::OnceCell;
 
 /// One suite version's answers.
 pub struct Answers {
     /// The version's metric and disclosure policy.
     pub scoring: Scoring,
+    /// For each field with slices the grids of its slices, if the policy is a ladder.
+    pub slice_grids: Vec<Vec<Ladder>>,
     /// The open items' answers; without sealed items, all answers.
     pub open: AnswerTable,
     /// The sealed items' answers, if there are any.
@@ -103,10 +107,27 @@ impl AnswerCache {
             scoring,
             n_items,
             n_sealed,
+            slices,
         } = within_response_timeout(work::scoring(&self.db.get(), suite_id, version)).await?;
-        let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
-        let mut open = builder(n_items - n_sealed);
-        let mut sealed = builder(n_sealed);
+        let is_open = |field: &StoredSlices| {
+            !(field.is_hidden && matches!(scoring.policy, DisclosurePolicy::Sealed(_)))
+        };
+        let for_table = |field: &StoredSlices| {
+            let groups = field.groups.iter().map(|slice| slice.group.clone());
+            FieldSlices::new(field.field.clone(), groups.collect())
+        };
+        let builder = |n, fields| {
+            Builder::new(scoring.metric, n)
+                .clip(scoring.clip)
+                .slices(fields)
+        };
+        // Figures of open items by a hidden field would disclose it.
+        let open_fields: Vec<&StoredSlices> =
+            slices.iter().filter(|field| is_open(field)).collect();
+        let open_slices = open_fields.iter().copied().map(for_table).collect();
+        let mut open = builder(n_items - n_sealed, open_slices);
+        let mut sealed = builder(n_sealed, slices.iter().map(for_table).collect());
+        let mut open_codes = Vec::with_capacity(open_fields.len());
         work::answers(
             &self.db.get(),
             suite_id,
@@ -122,6 +143,15 @@ impl AnswerCache {
                 if let Some(cluster) = item.cluster {
                     table.put_into_cluster(cluster);
                 }
+                if item.is_sealed {
+                    table.put_into_slices(item.slices);
+                } else {
+                    let codes = item.slices.iter().zip(&slices);
+                    let codes = codes.filter(|(_, field)| is_open(field));
+                    open_codes.clear();
+                    open_codes.extend(codes.map(|(code, _)| *code));
+                    table.put_into_slices(&open_codes);
+                }
                 Ok(())
             },
         )
@@ -131,8 +161,13 @@ impl AnswerCache {
         } else {
             None
         };
+        let grids = slices.iter().map(|field| {
+            let grids = field.groups.iter().map(StoredSlice::grid);
+            grids.collect::<Option<Vec<_>>>()
+        });
         Ok(Arc::new(Answers {
             scoring,
+            slice_grids: grids.collect::<Option<_>>().unwrap_or_default(),
             open: open.finish()?,
             sealed,
         }))

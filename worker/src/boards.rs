@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::model::ids::EntryId;
+use assay_core::model::slices::FieldSlices;
 use assay_core::store::board_computation::{
     self as store, BoardClaim, BoardEntry, ComputedRow, EntryPairs, LEASE,
 };
@@ -16,7 +17,7 @@ use assay_core::store::{PrimaryPool, within_response_timeout};
 use assay_core::{BestEffort as _, Error, Result};
 use assay_eval::board::{EntryItems, Evidence, Standing, standings, test_pair};
 use assay_eval::score::{AnswerTable, Figures, Progress, Score};
-use assay_eval::{Metric, Scoring};
+use assay_eval::{Ladder, Metric, Scoring};
 use futures_util::future::{FutureExt as _, try_join_all};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
@@ -24,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer_cache::Answers;
 use crate::context::AttemptContext;
-use crate::evaluation::score_input;
+use crate::evaluation::{ScoredSlices, score_input};
 use crate::input::{InputPlace, fetch_input};
 
 /// Time between two searches for a board that is due.
@@ -252,7 +253,21 @@ async fn store_pairs(
         // The board shows the job's own value, not its organization's best.
         let mut level = 0;
         let grid = ladder.map(|ladder| (ladder, &mut level));
-        let figures = policy.disclose(scored.figures.clone(), grid)?;
+        let mut figures = policy.disclose(scored.figures.clone(), grid)?;
+        if !answers.slice_grids.is_empty() {
+            let fields = scored.figures.slices.iter().cloned();
+            figures.slices = fields
+                .zip(&answers.slice_grids)
+                .map(|(field, grids)| {
+                    let on_grid = |place: usize, value| {
+                        let grid: &Ladder = &grids[place];
+                        grid.value(grid.climb(0, value))
+                    };
+                    field.values_only(on_grid)
+                })
+                .collect();
+        }
+        let slices: Vec<FieldSlices> = figures.slices.into_iter().map(FieldSlices::from).collect();
         let pairs = EntryPairs {
             entry_id: scored.entry.id.clone(),
             position: scored.entry.position.unwrap_or(0),
@@ -264,7 +279,7 @@ async fn store_pairs(
                 .flat_map(|found| found.to_le_bytes())
                 .collect(),
         };
-        store::insert_pairs(&mut transaction, claim, &pairs).await?;
+        store::insert_pairs(&mut transaction, claim, &pairs, &slices).await?;
     }
     if store::renew(&mut *transaction, claim).await? {
         transaction.commit().await?;
@@ -327,7 +342,15 @@ async fn score_entry(
         return missing();
     };
     let progress = Arc::<Progress>::default();
-    let score = match score_input(context, Arc::clone(answers), input, progress).await? {
+    let score = match score_input(
+        context,
+        Arc::clone(answers),
+        input,
+        progress,
+        ScoredSlices::All,
+    )
+    .await?
+    {
         None => return missing(),
         Some(Ok((score, _))) => score,
         Some(Err(failure)) => {

@@ -14,11 +14,11 @@ use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
 use assay_core::store::new_job::ROW_BYTES_MAX;
 use assay_core::store::work::Claim;
 use assay_core::{Error, Result};
-use assay_eval::Scoring;
 use assay_eval::content::ReadEnd;
 use assay_eval::item_scores::ItemScores;
 use assay_eval::prediction::{CellForm, HashedPredictions};
 use assay_eval::score::{Failure, Progress, Score, Scorer, score_and_hash};
+use assay_eval::{DisclosurePolicy, Scoring};
 use bytes::Bytes;
 
 use crate::answer_cache::Answers;
@@ -33,25 +33,37 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// A score, and the SHA-256 of the predictions' normal form.
 pub type ScoredInput = (Score, [u8; 32]);
 
+/// The slices whose figures are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScoredSlices {
+    /// Those that the result of a job discloses: none if the policy is a ladder. So the duration of the
+    /// job discloses nothing about them.
+    OfJob,
+    /// All, for the board.
+    All,
+}
+
+fn scorer<'a>(answers: &'a Answers, progress: &'a Progress, slices: ScoredSlices) -> Scorer<'a> {
+    let Scoring { metric, policy, .. } = answers.scoring;
+    let scorer = Scorer::new(&answers.open, metric, progress).with_sealed(answers.sealed.as_ref());
+    match (slices, policy) {
+        (ScoredSlices::OfJob, DisclosurePolicy::Ladder(_)) => scorer.without_slices(),
+        _ => scorer,
+    }
+}
+
 /// Scores the submission, on the blocking thread pool unless it is small. `None` if the input is missing.
 pub async fn score_input(
     context: &AttemptContext,
     answers: Arc<Answers>,
     input: Input,
     progress: Arc<Progress>,
+    slices: ScoredSlices,
 ) -> Result<Option<Result<ScoredInput, Failure>>> {
     let (format, parts) = match input {
         Input::Inline(bytes) => {
             let is_small = bytes.len() <= ROW_BYTES_MAX;
-            let score = move || {
-                score_and_hash(
-                    &answers.open,
-                    answers.sealed.as_ref(),
-                    answers.scoring.metric,
-                    &bytes,
-                    &progress,
-                )
-            };
+            let score = move || score_and_hash(scorer(&answers, &progress, slices), &bytes);
             return Ok(Some(if is_small {
                 score()
             } else {
@@ -62,8 +74,7 @@ pub async fn score_input(
         Input::Upload { format, parts } => (format, parts),
     };
     let scoring = move |content: ContentReader<'_>| {
-        let scorer = Scorer::new(&answers.open, answers.scoring.metric, &progress);
-        let mut scorer = HashedPredictions::new(scorer.with_sealed(answers.sealed.as_ref()));
+        let mut scorer = HashedPredictions::new(scorer(&answers, &progress, slices));
         let check_stop = || {
             if progress.stop.load(Ordering::Relaxed) {
                 ControlFlow::Break(Failure::Stopped)
@@ -122,7 +133,13 @@ pub async fn evaluate(
     match phases
         .record(
             "score",
-            score_input(context, answers, input, Arc::clone(progress)),
+            score_input(
+                context,
+                answers,
+                input,
+                Arc::clone(progress),
+                ScoredSlices::OfJob,
+            ),
         )
         .await
     {
@@ -190,6 +207,7 @@ fn split_score(
         sealed: None,
         n_clusters: None,
         design_effect: None,
+        slices: Vec::new(),
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);

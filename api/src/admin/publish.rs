@@ -6,13 +6,16 @@ use assay_core::model::catalog::ModelFile;
 use assay_core::model::item_sequence;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
+use assay_core::model::slices::{StoredSlice, StoredSlices};
 use assay_core::model::suite::{SuiteId, SuiteVersion};
 use assay_core::store::commitment::{self, NotRetired};
 use assay_core::store::publish::ItemColumns;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
+use assay_eval::Ladder;
 use assay_eval::clusters::Clusters;
-use assay_eval::suite::{BadSuite, ClusterKey, FolderItem, Groups, SuiteFolder};
+use assay_eval::slices::Slice;
+use assay_eval::suite::{BadSuite, ClusterKey, FolderItem, FolderSlices, Groups, SuiteFolder};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -46,6 +49,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         cluster,
         cluster_is_hidden,
         n_clusters,
+        slices,
+        slice_min,
         items,
         warnings,
         content_sha256,
@@ -62,6 +67,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
     let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
         .map_err(|_| too_many())?;
+    let slices = stored_slices(slices, &audit);
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
     let metric = metric.to_string();
@@ -88,6 +94,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             .map(i32::try_from)
             .transpose()
             .map_err(Error::internal)?,
+        slices: &slices,
+        slice_min: i32::try_from(*slice_min).map_err(Error::internal)?,
         n_items,
         content_sha256,
     };
@@ -117,6 +125,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             )
             .await?;
         }
+        publish::insert_hidden_groups(&mut transaction, &new).await?;
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
             suite_id: suite_id.clone(),
@@ -136,8 +145,34 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let disclosure = audit.summary();
     Ok(json!({
         "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": is_new,
-        "n_clusters": n_clusters, "warnings": warnings, "disclosure": disclosure,
+        "n_clusters": n_clusters, "n_slices": slices.iter().map(|field| field.groups.len()).sum::<usize>(), "warnings": warnings,
+        "disclosure": disclosure,
     }))
+}
+
+/// Returns the slices with their grids, if the policy is a ladder.
+fn stored_slices(fields: &[FolderSlices], audit: &Audit<'_>) -> Vec<StoredSlices> {
+    let grids = audit.slice_ladders();
+    let stored = |(at, field): (usize, &FolderSlices)| {
+        let slice = |(code, slice): (usize, &Slice)| StoredSlice {
+            group: slice.group.clone(),
+            n: slice.n as i64,
+            ladder: grids.as_ref().map(|grids| {
+                let Ladder {
+                    start,
+                    step,
+                    levels,
+                } = grids[at][code];
+                (start, step, levels)
+            }),
+        };
+        StoredSlices {
+            field: field.field.clone(),
+            is_hidden: field.is_hidden,
+            groups: field.slices.iter().enumerate().map(slice).collect(),
+        }
+    };
+    fields.iter().enumerate().map(stored).collect()
 }
 
 fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
@@ -153,6 +188,10 @@ fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
         let hidden = item.hidden_groups.as_ref();
         columns.hidden_groups.push(hidden.map(Groups::to_json));
         columns.clusters.push(item.cluster.map(u32::cast_signed));
+        let slices = Some(item.slices.as_slice());
+        columns
+            .slices
+            .push(slices.filter(|slices| !slices.is_empty()));
     }
     columns
 }

@@ -5,6 +5,7 @@
 use assay_adversary::{
     Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known,
 };
+use assay_core::model::board::ENTRIES_MAX;
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
 use assay_eval::suite::{Access, BoardMode, FolderItem, Protection, SuiteFolder};
@@ -51,6 +52,8 @@ pub struct Audit<'f> {
     /// The number of submissions that disclose every open answer.
     known_after: Option<u32>,
     suite: Suite,
+    /// Each slice's best trivial value, by field.
+    slice_trivials: Vec<Vec<f64>>,
 }
 
 impl<'f> Audit<'f> {
@@ -62,6 +65,7 @@ impl<'f> Audit<'f> {
         let suite = attacked(folder, folder.protection.policy).map_err(|error| unusable(&error))?;
         let (chance, _) = suite.chance();
         let known_after = known_after(folder, &suite);
+        let slice_trivials = folder.slice_trivials().map_err(|error| unusable(&error))?;
         Ok(Self {
             folder,
             open,
@@ -69,7 +73,38 @@ impl<'f> Audit<'f> {
             chance,
             known_after,
             suite,
+            slice_trivials,
         })
+    }
+
+    /// Returns the grids of each field's slices, if the policy is a ladder.
+    pub fn slice_ladders(&self) -> Option<Vec<Vec<Ladder>>> {
+        self.ladder.map(|ladder| self.slice_grids(ladder))
+    }
+
+    /// Returns the grids that slices have under this ladder.
+    fn slice_grids(&self, ladder: Ladder) -> Vec<Vec<Ladder>> {
+        let clip = self.protection().clip;
+        let bounds = self.folder.metric.bounds(clip, self.open.n_labels());
+        let grid =
+            |trivial: &f64| bounds.map_or(ladder, |bounds| ladder.for_slice(bounds, *trivial));
+        let fields = self.slice_trivials.iter();
+        fields
+            .map(|field| field.iter().map(grid).collect())
+            .collect()
+    }
+
+    /// Returns the most bits that one entry's slices disclose under a ladder.
+    fn slice_bits(&self, ladder: Ladder) -> f64 {
+        let grids = self.slice_grids(ladder);
+        let levels = grids.iter().flatten().map(|grid| f64::from(grid.levels));
+        levels.map(|levels| (levels + 1.0).log2()).sum()
+    }
+
+    /// Returns the most bits that so many submissions disclose under a ladder: in their scores, and in the
+    /// slices of all entries that an organization can have.
+    fn bits(&self, ladder: Ladder, submissions: u32) -> f64 {
+        ladder.bits(submissions) + ENTRIES_MAX as f64 * self.slice_bits(ladder)
     }
 
     /// Returns the grid of the suite's ladder.
@@ -165,14 +200,18 @@ impl<'f> Audit<'f> {
     }
 
     /// Returns the largest number of bits that each entry of the board can disclose under a ladder:
-    /// its value on the grid, its tier and its two ranks. Null without a board or a ladder.
+    /// its value on the grid, its tier, its two ranks and its slices. Null without a board or a ladder.
     fn board_bits(&self) -> Value {
         let ladder = self
             .ladder
             .filter(|_| self.protection().board != BoardMode::Off);
         let bits_with_entries = |ladder: Ladder, entries: u32| {
-            let bits = f64::from(ladder.levels + 1).log2() + 3.0 * f64::from(entries).log2();
-            json!({"entries": entries, "bits_per_entry": rounded(bits, 1)})
+            let value_and_ranks =
+                f64::from(ladder.levels + 1).log2() + 3.0 * f64::from(entries).log2();
+            let slices = self.slice_bits(ladder);
+            json!({
+                "entries": entries, "bits_per_entry": rounded(value_and_ranks + slices, 1), "bits_of_slices": rounded(slices, 1),
+            })
         };
         ladder.map_or(Value::Null, |ladder| {
             json!([10, 100, 1000].map(|entries| bits_with_entries(ladder, entries)))
@@ -224,14 +263,14 @@ impl<'f> Audit<'f> {
     /// Returns the largest share of the open answers that anybody can know after this number of
     /// submissions.
     fn known_at_most(&self, ladder: Ladder, submissions: u32) -> f64 {
-        known_at_most(ladder.bits(submissions), self.n_open(), self.chance)
+        known_at_most(self.bits(ladder, submissions), self.n_open(), self.chance)
     }
 
     /// Returns the information in the responses to this number of submissions, in bits, and the
     /// bound that it proves.
     fn bound(&self, ladder: Ladder, submissions: u32) -> Value {
         let known = self.known_at_most(ladder, submissions);
-        json!({"submissions": submissions, "bits": rounded(ladder.bits(submissions), 1), "known_at_most": rounded(known, 4)})
+        json!({"submissions": submissions, "bits": rounded(self.bits(ladder, submissions), 1), "known_at_most": rounded(known, 4)})
     }
 
     /// Returns the largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
@@ -281,7 +320,7 @@ impl<'f> Audit<'f> {
             "release": release,
             "max_submissions": cap,
             "levels": ladder.levels,
-            "bits": rounded(ladder.bits(cap), 1),
+            "bits": rounded(self.bits(ladder, cap), 1),
             "known_at_most": rounded(self.known_at_most(ladder, cap), 4),
         })
     }
@@ -353,9 +392,13 @@ fn has_cap(folder: &SuiteFolder) -> bool {
 }
 
 /// Returns the number of submissions that disclose every open answer of the folder's suite under
-/// the policy of `suite`.
+/// the policy of `suite`. Each slice is one more figure of a submission.
 fn known_after(folder: &SuiteFolder, suite: &Suite) -> Option<u32> {
+    let shown = folder.slices.iter().filter(|field| !field.is_hidden);
+    let n_slices: usize = shown.map(|field| field.slices.len()).sum();
+    let figures = u32::try_from(n_slices + 1).unwrap_or(u32::MAX);
     submissions_until_known(suite, folder.items.len(), has_cap(folder))
+        .map(|submissions| submissions.div_ceil(figures))
 }
 
 /// Rounds a figure to a number of decimals.

@@ -312,7 +312,7 @@ impl v1::upload_service_server::UploadService for Service {
     }
 }
 
-// proto/assay/v1/jobs.proto:11
+// proto/assay/v1/jobs.proto:12
 #[tonic::async_trait]
 impl v1::job_service_server::JobService for Service {
     async fn list_jobs(
@@ -426,7 +426,7 @@ impl v1::job_service_server::JobService for Service {
     }
 }
 
-// proto/assay/v1/suites.proto:10
+// proto/assay/v1/suites.proto:11
 #[tonic::async_trait]
 impl v1::suite_service_server::SuiteService for Service {
     async fn list_suites(
@@ -466,7 +466,7 @@ impl v1::suite_service_server::SuiteService for Service {
     }
 }
 
-// proto/assay/v1/boards.proto:9
+// proto/assay/v1/boards.proto:10
 #[tonic::async_trait]
 impl v1::leaderboard_service_server::LeaderboardService for Service {
     async fn create_entry(

@@ -40,7 +40,7 @@ pub struct ListUploads {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/jobs.proto:18
+// proto/assay/v1/jobs.proto:19
 /// The input of `listJobs`.
 #[derive(Debug, Default)]
 pub struct ListJobs {
@@ -58,7 +58,7 @@ pub struct ListJobs {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/jobs.proto:33
+// proto/assay/v1/jobs.proto:34
 /// The input of `getJob`.
 #[derive(Debug, Default)]
 pub struct GetJob {
@@ -66,7 +66,7 @@ pub struct GetJob {
     pub wait: Option<i64>,
 }
 
-// proto/assay/v1/jobs.proto:113
+// proto/assay/v1/jobs.proto:114
 /// The input of `listJobItems`.
 #[derive(Debug, Default)]
 pub struct ListJobItems {
@@ -76,7 +76,7 @@ pub struct ListJobItems {
     pub cursor: Option<String>,
 }
 
-// proto/assay/v1/suites.proto:44
+// proto/assay/v1/suites.proto:45
 /// The input of `listSuiteItems`.
 #[derive(Debug, Default)]
 pub struct ListSuiteItems {
@@ -86,7 +86,7 @@ pub struct ListSuiteItems {
     pub limit: Option<i64>,
 }
 
-// proto/assay/v1/boards.proto:18
+// proto/assay/v1/boards.proto:19
 /// The input of `createEntry`.
 #[derive(Debug, Default)]
 pub struct CreateEntry {
@@ -96,7 +96,7 @@ pub struct CreateEntry {
     pub url: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:51
+// proto/assay/v1/boards.proto:52
 /// The input of `listEntries`.
 #[derive(Debug, Default)]
 pub struct ListEntries {
@@ -108,7 +108,7 @@ pub struct ListEntries {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:67
+// proto/assay/v1/boards.proto:68
 /// The input of `getBoard`.
 #[derive(Debug, Default)]
 pub struct GetLeaderboard {

@@ -947,7 +947,7 @@ async fn delete_upload(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-// proto/assay/v1/jobs.proto:18
+// proto/assay/v1/jobs.proto:19
 impl inputs::ListJobs {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1023,7 +1023,7 @@ async fn list_jobs(
     Ok(Json(ops::jobs::list(&app, &proof, input, &room).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:33
+// proto/assay/v1/jobs.proto:34
 impl inputs::GetJob {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1071,7 +1071,7 @@ async fn get_job(
     Ok(Json(ops::jobs::get(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:55
+// proto/assay/v1/jobs.proto:56
 /// Follow a job
 ///
 /// Streams server-sent events: the job as it is and after each change, as `data` of an event without a
@@ -1106,7 +1106,7 @@ async fn watch_job(
     special::watch_job(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/jobs.proto:72
+// proto/assay/v1/jobs.proto:73
 /// Cancel a job
 ///
 /// A queued or running job is `cancelled` at once, and its worker stops. The charge is refunded if
@@ -1134,7 +1134,7 @@ async fn cancel_job(
     Ok(Json(ops::jobs::cancel(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:93
+// proto/assay/v1/jobs.proto:94
 /// Mark a job as final
 ///
 /// At most three succeeded jobs of a version of a suite with sealed items can be final.
@@ -1168,7 +1168,7 @@ async fn finalize_job(
     Ok(Json(ops::jobs::finalize(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:113
+// proto/assay/v1/jobs.proto:114
 impl inputs::ListJobItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1236,7 +1236,7 @@ async fn list_job_items(
     Ok(Json(ops::jobs::items(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:131
+// proto/assay/v1/jobs.proto:132
 /// Get the trace of a job
 ///
 /// Returns the trace of a job that has succeeded or failed in OTLP/JSON, which an OpenTelemetry
@@ -1272,7 +1272,7 @@ async fn get_job_trace(
     special::get_job_trace(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/suites.proto:16
+// proto/assay/v1/suites.proto:17
 /// List suites
 ///
 /// Returns all suites, by id. Each suite has its current version. Every organization sees all
@@ -1296,7 +1296,7 @@ async fn list_suites(
     Ok(Json(ops::suites::list(&app, &proof).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:28
+// proto/assay/v1/suites.proto:29
 /// Get a suite
 ///
 /// Returns the suite in its current version.
@@ -1324,7 +1324,7 @@ async fn get_suite(
     Ok(Json(ops::suites::get(&app, &proof, &suite_id).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:44
+// proto/assay/v1/suites.proto:45
 impl inputs::ListSuiteItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1389,7 +1389,7 @@ async fn list_suite_items(
     )
 }
 
-// proto/assay/v1/boards.proto:18
+// proto/assay/v1/boards.proto:19
 impl inputs::CreateEntry {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -1444,7 +1444,7 @@ async fn create_entry(
     )
 }
 
-// proto/assay/v1/boards.proto:36
+// proto/assay/v1/boards.proto:37
 /// Withdraw an entry
 ///
 /// Before the board closes, the entry is left out of the board. Afterwards its row stays with its
@@ -1474,7 +1474,7 @@ async fn delete_entry(
     Ok(Json(ops::boards::withdraw(&app, &proof, &entry_id).await?).into_response())
 }
 
-// proto/assay/v1/boards.proto:51
+// proto/assay/v1/boards.proto:52
 impl inputs::ListEntries {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1532,7 +1532,7 @@ async fn list_entries(
     Ok(Json(ops::boards::list_entries(&app, &proof, input).await?).into_response())
 }
 
-// proto/assay/v1/boards.proto:67
+// proto/assay/v1/boards.proto:68
 impl inputs::GetLeaderboard {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {

@@ -161,7 +161,7 @@ pub struct UploadCreate {
     pub sha256: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:18
+// proto/assay/v1/boards.proto:19
 /// The request body of `POST /v1/jobs/{job_id}/board`.
 #[derive(ToSchema)]
 pub struct EntryCreate {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use assay_eval::Metric;
 use assay_eval::content::{self, ReadEnd, read_content};
-use assay_eval::offline::{self, Report};
+use assay_eval::offline::{self, FolderGroups, Report};
 use assay_eval::prediction::{CellForm, FitCheck};
 use assay_eval::suite::{AnswerLines, FolderRules};
 use pyo3::exceptions::PyValueError;
@@ -19,7 +19,7 @@ use crate::chunks::Chunks;
 /// anywhere. Answers are NDJSON with `item_id` and `answer`. Predictions are NDJSON, a JSON array or
 /// CSV, possibly compressed, as their content shows.
 ///
-/// `suite` is the folder of the suite, if its items may be in clusters.
+/// `suite` is the folder of the suite, if its items may be in clusters or slices.
 ///
 /// Errors name the two as `predictions_name` and `answers_name`.
 ///
@@ -52,13 +52,16 @@ pub fn score(
     let scored = py.detach(|| {
         // The size is only a hint for the first allocation.
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
-        let clusters = suite
-            .map(|suite| FolderRules::read(&suite, Some(metric))?.clusters(&suite))
+        let groups = suite
+            .map(|suite| {
+                let rules = FolderRules::read(&suite, Some(metric))?;
+                FolderGroups::read(&suite, &rules)
+            })
             .transpose()
             .map_err(|bad| bad.to_string())?
-            .flatten();
-        let table = offline::read_answers(lines, metric, clip, clusters.as_ref())
-            .map_err(|bad| bad.to_string())?;
+            .unwrap_or_default();
+        let table =
+            offline::read_answers(lines, metric, clip, &groups).map_err(|bad| bad.to_string())?;
         let named = |error: String| match predictions_name {
             Some(name) => format!("{name}: {error}"),
             None => error,

@@ -75,11 +75,18 @@ impl Clusters {
     /// Creates the clusters from each item's label, in the suite's order. Items with one label are
     /// one cluster.
     pub fn from_labels(labels: impl IntoIterator<Item = u32>) -> Self {
-        let mut clusters = Self::default();
         let mut numbers = HashMap::new();
-        for label in labels {
-            let next = clusters.sizes.len() as u32;
-            let cluster = *numbers.entry(label).or_insert(next);
+        Self::numbered(labels.into_iter().map(|label| {
+            let next = numbers.len() as u32;
+            *numbers.entry(label).or_insert(next)
+        }))
+    }
+
+    /// Creates the clusters from each item's cluster: numbers from 0 without gaps, by their first
+    /// item.
+    pub(crate) fn numbered(item_clusters: impl Iterator<Item = u32>) -> Self {
+        let mut clusters = Self::default();
+        for cluster in item_clusters {
             clusters.sizes.add(cluster as usize);
             clusters.item_clusters.push(cluster);
         }

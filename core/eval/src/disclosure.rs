@@ -113,7 +113,7 @@ pub struct Ladder {
     /// The difference between neighbouring levels, in metric units; negative where lower is
     /// better.
     pub step: f64,
-    /// The level count above level 0, at least 1.
+    /// The level count above level 0: at least 1, but for a slice.
     pub levels: u32,
 }
 
@@ -129,18 +129,36 @@ impl Ladder {
         n_labels: usize,
         trivial: f64,
     ) -> Option<Self> {
+        let ladder = Self::from_start(step.0, metric.bounds(clip, n_labels)?, trivial);
+        (ladder.levels >= 1).then_some(ladder)
+    }
+
+    /// Returns the grid that begins at a trivial value, and whose step is this share of the range from
+    /// the worst to the best value.
+    fn from_start(step: f64, [worst, best]: [f64; 2], trivial: f64) -> Self {
         const PLACES: f64 = 10_000.0;
 
-        let [worst, best] = metric.bounds(clip, n_labels)?;
         let range = best - worst;
         // A value with four decimals stays as it is, in spite of rounding errors.
         let share = (((trivial - worst) / range * PLACES - 1e-6).ceil() / PLACES).clamp(0.0, 1.0);
-        let levels = ((1.0 - share) / step.0 + 1e-9).floor();
-        (levels >= 1.0).then_some(Self {
+        let levels = ((1.0 - share) / step + 1e-9).floor();
+        Self {
             start: to_decimals(worst + share * range, 9),
-            step: step.0 * range,
+            step: step * range,
             levels: levels as u32,
-        })
+        }
+    }
+
+    /// Returns a slice's grid: it has the step of the suite's grid, and begins at the slice's own
+    /// trivial value. It has no levels if none lies above that. `bounds` are the metric's worst and best
+    /// value.
+    #[must_use]
+    pub fn for_slice(self, bounds: [f64; 2], trivial: f64) -> Self {
+        let [worst, best] = bounds;
+        Self {
+            step: self.step,
+            ..Self::from_start(self.step / (best - worst), bounds, trivial)
+        }
     }
 
     /// Returns the grid for a suite with these open answers; see [`Ladder::new`].
@@ -262,6 +280,7 @@ impl DisclosurePolicy {
                     estimate,
                     metrics,
                     clusters,
+                    slices,
                 } = figures;
                 let metrics: BTreeMap<_, _> = metrics
                     .into_iter()
@@ -275,6 +294,10 @@ impl DisclosurePolicy {
                         design_effect: clusters.design_effect.map(round),
                         ..clusters
                     }),
+                    slices: slices
+                        .into_iter()
+                        .map(|field| field.rounded(round))
+                        .collect(),
                 })
             }
             (Self::Ladder(_), Some((ladder, level))) => {
@@ -287,6 +310,7 @@ impl DisclosurePolicy {
                         design_effect: None,
                         ..clusters
                     }),
+                    slices: Vec::new(),
                 })
             }
             (Self::Ladder(_), None) => Err(Corrupt::new(
@@ -352,6 +376,7 @@ mod tests {
             estimate: None,
             metrics: [("other".to_owned(), value / 3.0)].into(),
             clusters: None,
+            slices: Vec::new(),
         }
     }
 

@@ -20,6 +20,7 @@ pub mod score;
 mod scoring;
 #[cfg(test)]
 mod simulation;
+pub mod slices;
 pub mod stats;
 pub mod suite;
 pub mod text;

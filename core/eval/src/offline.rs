@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
 use crate::prediction::CellForm;
-use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer};
-use crate::suite::{AnswerLines, BadSuite, ClusterLabels, FolderRules};
+use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer, SlicedField};
+use crate::suite::{AnswerLines, BadSuite, ClusterLabels, FolderRules, SliceLabels};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,6 +42,9 @@ pub struct Report {
     /// The squared ratio of the standard error to that of independent items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub design_effect: Option<f64>,
+    /// The figures of the slices, by field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SlicedField>,
 }
 
 impl Report {
@@ -62,24 +65,52 @@ impl Report {
             n_missing: score.n_missing,
             n_clusters: clusters.map(|clusters| clusters.n),
             design_effect: clusters.and_then(|clusters| clusters.design_effect),
+            slices: score.figures.slices,
         }
     }
 }
 
-/// Reads all answers for a metric. `clusters` has the cluster of each item, if items are not
-/// independent. Fails with the first invalid answer's line, or without answers.
+/// The groups of a folder's items.
+#[derive(Default)]
+pub struct FolderGroups {
+    /// The cluster of each item, if items are not independent.
+    pub clusters: Option<ClusterLabels>,
+    /// The slices of each item, if slices are scored.
+    pub slices: Option<SliceLabels>,
+}
+
+impl FolderGroups {
+    /// Reads the groups that the rules name.
+    ///
+    /// # Errors
+    /// Returns the first line that has no value of a field.
+    pub fn read(folder: &Path, rules: &FolderRules) -> Result<Self, BadSuite> {
+        let clusters = rules.clusters(folder)?;
+        let slices = rules.slices(folder, clusters.as_ref())?;
+        Ok(Self { clusters, slices })
+    }
+}
+
+/// Reads all answers for a metric. Fails with the first invalid answer's line, or without answers.
 pub fn read_answers<R: BufRead>(
     mut lines: AnswerLines<R>,
     metric: Metric,
     clip: Option<Clip>,
-    clusters: Option<&ClusterLabels>,
+    groups: &FolderGroups,
 ) -> Result<AnswerTable, BadSuite> {
-    let mut builder = Builder::new(metric, lines.estimate()).clip(clip);
+    let FolderGroups { clusters, slices } = groups;
+    let fields = slices.as_ref().map_or_else(Vec::new, SliceLabels::fields);
+    let mut builder = Builder::new(metric, lines.estimate())
+        .clip(clip)
+        .slices(fields);
     lines.for_each(|item_id, answer| {
         let pushed = builder.push(item_id, answer);
         pushed.map_err(|corrupt| corrupt.to_string())?;
         if let Some(clusters) = clusters {
             builder.put_into_cluster(clusters.of(item_id)?);
+        }
+        if let Some(slices) = slices {
+            builder.put_into_slices(&slices.of(item_id)?);
         }
         Ok(())
     })?;
@@ -93,9 +124,9 @@ pub fn read_answers<R: BufRead>(
 
 /// Reads all answers in a file, or in a suite's folder, as [`read_answers`] does.
 pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, BadSuite> {
-    let clusters = rules.clusters(path)?;
+    let groups = FolderGroups::read(path, rules)?;
     let lines = AnswerLines::open(path, rules.metric)?;
-    read_answers(lines, rules.metric, rules.clip, clusters.as_ref())
+    read_answers(lines, rules.metric, rules.clip, &groups)
 }
 
 /// Scores predictions. Fails with the first invalid prediction's place.

@@ -185,6 +185,12 @@ pub struct SuitePublication {
     /// [`AVERAGE`]. Present if and only if the suite has clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<String>,
+    /// The group fields with slices. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<String>,
+    /// A slice's smallest item count. Present if and only if there are slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_min: Option<i64>,
 }
 
 /// A receipt key change.

@@ -2,8 +2,8 @@
 
 use assay_core::model::{
     audit, auth, board, catalog, comparison, device, email_domain, event, health, invite,
-    job, key, member, org, prediction, queue, receipt, serving, session, suite, terms,
-    upload, usage, webhook,
+    job, key, member, org, prediction, queue, receipt, serving, session, slices, suite,
+    terms, upload, usage, webhook,
 };
 use crate::convert::IntoProto;
 use crate::v1;
@@ -127,7 +127,7 @@ impl From<device::DeviceLoginResult> for v1::PollDeviceLoginResponse {
     }
 }
 
-// proto/assay/v1/boards.proto:129
+// proto/assay/v1/boards.proto:130
 impl From<board::Entries> for v1::ListEntriesResponse {
     fn from(resource: board::Entries) -> Self {
         let board::Entries { entries, next_before } = resource;
@@ -138,7 +138,7 @@ impl From<board::Entries> for v1::ListEntriesResponse {
     }
 }
 
-// proto/assay/v1/boards.proto:158
+// proto/assay/v1/boards.proto:159
 impl From<board::Entry> for v1::Entry {
     fn from(resource: board::Entry) -> Self {
         let board::Entry {
@@ -172,7 +172,7 @@ impl From<board::Entry> for v1::Entry {
     }
 }
 
-// proto/assay/v1/boards.proto:187
+// proto/assay/v1/boards.proto:188
 impl From<board::Board> for v1::Board {
     fn from(resource: board::Board) -> Self {
         let board::Board {
@@ -214,7 +214,7 @@ impl From<board::Board> for v1::Board {
     }
 }
 
-// proto/assay/v1/boards.proto:225
+// proto/assay/v1/boards.proto:226
 impl From<board::BoardMethod> for v1::BoardMethod {
     fn from(resource: board::BoardMethod) -> Self {
         let board::BoardMethod { test, correction, level } = resource;
@@ -226,7 +226,7 @@ impl From<board::BoardMethod> for v1::BoardMethod {
     }
 }
 
-// proto/assay/v1/boards.proto:237
+// proto/assay/v1/boards.proto:238
 impl From<board::BoardRow> for v1::BoardRow {
     fn from(resource: board::BoardRow) -> Self {
         let board::BoardRow {
@@ -246,6 +246,7 @@ impl From<board::BoardRow> for v1::BoardRow {
             withdrawn_at,
             receipt_id,
             org_domain,
+            slices,
         } = resource;
         Self {
             entry_id: entry_id.into_proto(),
@@ -264,6 +265,7 @@ impl From<board::BoardRow> for v1::BoardRow {
             withdrawn_at: withdrawn_at.into_proto(),
             receipt_id: receipt_id.into_proto(),
             org_domain: org_domain.into_proto(),
+            slices: slices.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -470,7 +472,7 @@ impl From<invite::Invite> for v1::Invite {
     }
 }
 
-// proto/assay/v1/jobs.proto:168
+// proto/assay/v1/jobs.proto:169
 impl From<job::Jobs> for v1::ListJobsResponse {
     fn from(resource: job::Jobs) -> Self {
         let job::Jobs { jobs, next_before } = resource;
@@ -481,7 +483,7 @@ impl From<job::Jobs> for v1::ListJobsResponse {
     }
 }
 
-// proto/assay/v1/jobs.proto:229
+// proto/assay/v1/jobs.proto:230
 impl From<job::JobItems> for v1::ListJobItemsResponse {
     fn from(resource: job::JobItems) -> Self {
         let job::JobItems {
@@ -503,7 +505,7 @@ impl From<job::JobItems> for v1::ListJobItemsResponse {
     }
 }
 
-// proto/assay/v1/jobs.proto:246
+// proto/assay/v1/jobs.proto:247
 impl From<job::ItemScore> for v1::ItemScore {
     fn from(resource: job::ItemScore) -> Self {
         let job::ItemScore { item_id, score } = resource;
@@ -514,7 +516,7 @@ impl From<job::ItemScore> for v1::ItemScore {
     }
 }
 
-// proto/assay/v1/jobs.proto:341
+// proto/assay/v1/jobs.proto:342
 impl From<job::EvalResult> for v1::EvalResult {
     fn from(resource: job::EvalResult) -> Self {
         let job::EvalResult {
@@ -535,6 +537,7 @@ impl From<job::EvalResult> for v1::EvalResult {
             sealed,
             n_clusters,
             design_effect,
+            slices,
         } = resource;
         Self {
             hfm_sha: hfm_sha.into_proto(),
@@ -554,11 +557,12 @@ impl From<job::EvalResult> for v1::EvalResult {
             sealed: sealed.map(Into::into),
             n_clusters: n_clusters.into_proto(),
             design_effect: design_effect.into_proto(),
+            slices: slices.into_iter().map(Into::into).collect(),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:387
+// proto/assay/v1/jobs.proto:391
 impl From<prediction::PredictResult> for v1::PredictResult {
     fn from(resource: prediction::PredictResult) -> Self {
         let prediction::PredictResult {
@@ -600,7 +604,7 @@ impl From<prediction::PredictResult> for v1::PredictResult {
     }
 }
 
-// proto/assay/v1/jobs.proto:424
+// proto/assay/v1/jobs.proto:428
 impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     fn from(resource: prediction::PredictionUsage) -> Self {
         let prediction::PredictionUsage { predict_items } = resource;
@@ -610,10 +614,18 @@ impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     }
 }
 
-// proto/assay/v1/jobs.proto:431
+// proto/assay/v1/jobs.proto:435
 impl From<job::SealedFigures> for v1::SealedFigures {
     fn from(resource: job::SealedFigures) -> Self {
-        let job::SealedFigures { value, stderr, ci95, n, n_clusters, design_effect } = resource;
+        let job::SealedFigures {
+            value,
+            stderr,
+            ci95,
+            n,
+            n_clusters,
+            design_effect,
+            slices,
+        } = resource;
         Self {
             value: value.into_proto(),
             stderr: stderr.into_proto(),
@@ -621,11 +633,12 @@ impl From<job::SealedFigures> for v1::SealedFigures {
             n: n.into_proto(),
             n_clusters: n_clusters.into_proto(),
             design_effect: design_effect.into_proto(),
+            slices: slices.into_iter().map(Into::into).collect(),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:449
+// proto/assay/v1/jobs.proto:455
 impl From<job::JobError> for v1::JobError {
     fn from(resource: job::JobError) -> Self {
         let job::JobError { code, message } = resource;
@@ -1125,7 +1138,81 @@ impl From<session::Session> for v1::Session {
     }
 }
 
-// proto/assay/v1/suites.proto:62
+// proto/assay/v1/slices.proto:8
+impl From<slices::SuiteSlices> for v1::SuiteSlices {
+    fn from(resource: slices::SuiteSlices) -> Self {
+        let slices::SuiteSlices { field, groups } = resource;
+        Self {
+            field: field.into_proto(),
+            groups: groups.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+// proto/assay/v1/slices.proto:17
+impl From<slices::SuiteSlice> for v1::SuiteSlice {
+    fn from(resource: slices::SuiteSlice) -> Self {
+        let slices::SuiteSlice { group, n } = resource;
+        Self {
+            group: group.into_proto(),
+            n: n.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/slices.proto:26
+impl From<slices::FieldSlices> for v1::FieldSlices {
+    fn from(resource: slices::FieldSlices) -> Self {
+        let slices::FieldSlices { field, groups, worst, gap } = resource;
+        Self {
+            field: field.into_proto(),
+            groups: groups.into_iter().map(Into::into).collect(),
+            worst: worst.into_proto(),
+            gap: gap.map(Into::into),
+        }
+    }
+}
+
+// proto/assay/v1/slices.proto:39
+impl From<slices::SliceFigures> for v1::SliceFigures {
+    fn from(resource: slices::SliceFigures) -> Self {
+        let slices::SliceFigures {
+            group,
+            n,
+            n_clusters,
+            n_missing,
+            value,
+            stderr,
+            ci95,
+        } = resource;
+        Self {
+            group: group.into_proto(),
+            n: n.into_proto(),
+            n_clusters: n_clusters.into_proto(),
+            n_missing: n_missing.into_proto(),
+            value: value.into_proto(),
+            stderr: stderr.into_proto(),
+            ci95: ci95.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/slices.proto:58
+impl From<slices::SliceGap> for v1::SliceGap {
+    fn from(resource: slices::SliceGap) -> Self {
+        let slices::SliceGap { best, worst, value, ci95, p_value, n_pairs } = resource;
+        Self {
+            best: best.into_proto(),
+            worst: worst.into_proto(),
+            value: value.into_proto(),
+            ci95: ci95.into_proto(),
+            p_value: p_value.into_proto(),
+            n_pairs: n_pairs.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:63
 impl From<suite::Suites> for v1::ListSuitesResponse {
     fn from(resource: suite::Suites) -> Self {
         let suite::Suites { suites } = resource;
@@ -1135,7 +1222,7 @@ impl From<suite::Suites> for v1::ListSuitesResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:81
+// proto/assay/v1/suites.proto:82
 impl From<suite::Suite> for v1::Suite {
     fn from(resource: suite::Suite) -> Self {
         let suite::Suite {
@@ -1161,6 +1248,7 @@ impl From<suite::Suite> for v1::Suite {
             cluster,
             cluster_is_hidden,
             n_clusters,
+            slices,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -1185,11 +1273,12 @@ impl From<suite::Suite> for v1::Suite {
             cluster: cluster.into_proto(),
             cluster_is_hidden: cluster_is_hidden.into_proto(),
             n_clusters: n_clusters.into_proto(),
+            slices: slices.into_iter().map(Into::into).collect(),
         }
     }
 }
 
-// proto/assay/v1/suites.proto:139
+// proto/assay/v1/suites.proto:142
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1200,7 +1289,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:148
+// proto/assay/v1/suites.proto:151
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

@@ -199,7 +199,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 204,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:18
+    // proto/assay/v1/jobs.proto:19
     Operation {
         id: "listJobs",
         method: "GET",
@@ -214,7 +214,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:33
+    // proto/assay/v1/jobs.proto:34
     Operation {
         id: "getJob",
         method: "GET",
@@ -229,7 +229,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:55
+    // proto/assay/v1/jobs.proto:56
     Operation {
         id: "watchJob",
         method: "GET",
@@ -244,7 +244,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:72
+    // proto/assay/v1/jobs.proto:73
     Operation {
         id: "cancelJob",
         method: "POST",
@@ -259,7 +259,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:93
+    // proto/assay/v1/jobs.proto:94
     Operation {
         id: "finalizeJob",
         method: "POST",
@@ -274,7 +274,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:113
+    // proto/assay/v1/jobs.proto:114
     Operation {
         id: "listJobItems",
         method: "GET",
@@ -289,7 +289,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:131
+    // proto/assay/v1/jobs.proto:132
     Operation {
         id: "getJobTrace",
         method: "GET",
@@ -304,7 +304,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:16
+    // proto/assay/v1/suites.proto:17
     Operation {
         id: "listSuites",
         method: "GET",
@@ -319,7 +319,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:28
+    // proto/assay/v1/suites.proto:29
     Operation {
         id: "getSuite",
         method: "GET",
@@ -334,7 +334,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:44
+    // proto/assay/v1/suites.proto:45
     Operation {
         id: "listSuiteItems",
         method: "GET",
@@ -349,7 +349,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:18
+    // proto/assay/v1/boards.proto:19
     Operation {
         id: "createEntry",
         method: "POST",
@@ -364,7 +364,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 201,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:36
+    // proto/assay/v1/boards.proto:37
     Operation {
         id: "deleteEntry",
         method: "DELETE",
@@ -379,7 +379,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:51
+    // proto/assay/v1/boards.proto:52
     Operation {
         id: "listEntries",
         method: "GET",
@@ -394,7 +394,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:67
+    // proto/assay/v1/boards.proto:68
     Operation {
         id: "getBoard",
         method: "GET",

@@ -48,6 +48,8 @@ fn assert_round_trip(folder: &SuiteFolder) {
         cluster,
         cluster_is_hidden,
         n_clusters,
+        slices,
+        slice_min,
         items,
         warnings: _,
         content_sha256,
@@ -57,6 +59,11 @@ fn assert_round_trip(folder: &SuiteFolder) {
         cluster.as_ref().is_some_and(|key| key.field().is_some())
     );
     assert!(n_clusters.is_some() || !cluster_is_hidden);
+    assert!((50..=100_000).contains(slice_min));
+    for field in slices {
+        assert!((2..=20).contains(&field.slices.len()));
+        assert!(field.slices.iter().all(|slice| slice.n >= *slice_min));
+    }
     assert!(!items.is_empty());
     let mut seen = HashSet::new();
     for FolderItem {
@@ -66,11 +73,13 @@ fn assert_round_trip(folder: &SuiteFolder) {
         groups: _,
         hidden_groups: _,
         cluster,
+        slices: codes,
         is_sealed: _,
         line: _,
     } in items
     {
         assert_eq!(cluster.is_some(), n_clusters.is_some());
+        assert_eq!(codes.len(), slices.len());
         assert!(
             seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0')
         );

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::compare::StoredItem;
+
 use super::format::{Bits, Codes, ItemScores, Kind};
 
 /// The most distinct values in a dictionary. With more, the codes are the values
@@ -128,6 +130,14 @@ impl ItemScoresBuilder {
     #[inline]
     pub fn value(&self, item: usize) -> f64 {
         self.scores.value(item)
+    }
+
+    /// Returns the current values of all items, in their order.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredItem> + Clone {
+        (0..self.len()).map(|item| StoredItem {
+            value: self.value(item),
+            is_right: self.is_right(item),
+        })
     }
 
     /// Sets the item's value.

@@ -10,6 +10,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use crate::clusters::Clusters;
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
+use crate::slices::FieldSlices;
 use crate::suite::answers::Answer;
 
 /// An item set's answers, in the suite's order.
@@ -41,6 +42,8 @@ pub struct AnswerTable {
     clip: Option<Clip>,
     /// The items' clusters; `None` if items are independent.
     clusters: Option<Clusters>,
+    /// The slices that are scored, by field.
+    slices: Vec<FieldSlices>,
     /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
@@ -223,6 +226,7 @@ impl Builder {
             }),
             clip: None,
             clusters: None,
+            slices: Vec::new(),
             hash: DefaultHashBuilder::default(),
         };
         Self {
@@ -238,6 +242,13 @@ impl Builder {
     #[must_use]
     pub fn clip(mut self, clip: Option<Clip>) -> Self {
         self.table.clip = clip;
+        self
+    }
+
+    /// Sets the group fields whose slices are scored.
+    #[must_use]
+    pub fn slices(mut self, fields: Vec<FieldSlices>) -> Self {
+        self.table.slices = fields;
         self
     }
 
@@ -283,14 +294,34 @@ impl Builder {
         Ok(())
     }
 
+    /// Adds an answer's label to the labels of the table, without an item.
+    pub fn know_label(&mut self, answer: &Answer<'_>) -> Result<(), Corrupt> {
+        let table = &mut self.table;
+        match answer {
+            Answer::Label(label) if !self.inlines_labels => table
+                .labels
+                .get_or_insert(&table.hash, label.as_bytes())
+                .map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Puts the last added item into a cluster: that of all items with this label. Every item needs
     /// one, or none has one.
     pub fn put_into_cluster(&mut self, label: u32) {
         self.cluster_labels.push(label);
     }
 
+    /// Puts the last added item into a slice of each field, in the order of the fields.
+    pub fn put_into_slices(&mut self, codes: &[u8]) {
+        let fields = self.table.slices.iter_mut();
+        fields
+            .zip(codes)
+            .for_each(|(field, code)| field.codes.push(*code));
+    }
+
     /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated,
-    /// or if some items only are in clusters.
+    /// or if some items only are in clusters or slices.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self {
             mut table,
@@ -305,6 +336,15 @@ impl Builder {
             }
             table.clusters = Some(Clusters::from_labels(cluster_labels));
         }
+        if table
+            .slices
+            .iter()
+            .any(|field| field.codes.len() != table.n)
+        {
+            return Err(Corrupt::new("some items of the suite only are in slices"));
+        }
+        let fields = table.slices.iter_mut();
+        fields.for_each(|field| field.codes.shrink_to_fit());
         if last_ascending.is_none() {
             let (slots, repeated) = table.build_slots();
             if let Some(at) = repeated {
@@ -409,6 +449,11 @@ impl AnswerTable {
         self.clusters.as_ref()
     }
 
+    /// Returns the slices that are scored, by field.
+    pub(super) fn slices(&self) -> &[FieldSlices] {
+        &self.slices
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
@@ -432,6 +477,7 @@ impl AnswerTable {
             numbers,
             clip: _,
             clusters,
+            slices,
             hash: _,
         } = self;
         let labels = labels.text.capacity()
@@ -442,6 +488,7 @@ impl AnswerTable {
             + labels
             + lists
             + clusters.as_ref().map_or(0, Clusters::bytes)
+            + slices.iter().map(FieldSlices::bytes).sum::<usize>()
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 

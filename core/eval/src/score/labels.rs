@@ -1,5 +1,6 @@
 //! Label figures. They agree with scikit-learn's `accuracy_score` and `f1_score`.
 
+use std::collections::HashSet;
 use std::hash::BuildHasher as _;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -7,10 +8,11 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 use crate::stats::compensated_sum::Sum;
-use crate::stats::confidence::{estimate_within, stderr_of_influences, wilson};
+use crate::stats::confidence::{Estimate, estimate_within, stderr_of_influences, wilson};
 
 use super::answer_table::{AnswerTable, Item, Right};
 use super::packed_u32::PackedU32;
+use super::part::{Part, PartFigure};
 use super::result::Figures;
 
 /// Accumulates the label counts.
@@ -116,32 +118,34 @@ impl<'t> Labels<'t> {
         let accuracy = self.n_right as f64 / n.max(1) as f64;
         let mut figures = vec![("accuracy", accuracy), ("exact_match", accuracy)];
         // An item with several right labels belongs to no single class, so F1 is not defined.
-        if !self.table.has_lists() {
+        let counts = (!self.table.has_lists()).then(|| {
             self.table
                 .items()
                 .for_each(|item| self.classes[item.label() as usize].support += 1);
-            figures.push(("f1_macro", self.f1_macro()));
-            figures.push(("f1_micro", self.f1_micro(n_missing)));
+            let classes = std::mem::take(&mut self.classes);
+            Counts::new(classes, self.unknown.len(), [n, self.n_right, n_missing])
+        });
+        if let Some(counts) = &counts {
+            figures.push(("f1_macro", counts.f1_macro()));
+            figures.push(("f1_micro", counts.f1_micro()));
         }
         let metric = self.metric.to_string();
         let value = figures
             .iter()
             .find(|(name, _)| **name == metric)
             .map_or(0.0, |(_, figure)| *figure);
-        let estimate = if items.kind() == Kind::Hits {
-            let mut squares = Sum::default();
-            for item in self.table.items() {
-                let influence = match self.metric {
-                    Metric::F1Macro => self.influence_on_macro(item, items),
-                    _ => self.influence_on_micro(item, items, value, n_missing),
-                };
-                squares.add(influence * influence);
-                items.set(item.ordinal, value + influence);
+        let estimate = match counts {
+            Some(counts) if items.kind() == Kind::Hits => {
+                let mut squares = Sum::default();
+                for item in self.table.items() {
+                    let influence =
+                        self.influence(&counts, (item.ordinal, item.label()), items, value);
+                    squares.add(influence * influence);
+                    items.set(item.ordinal, value + influence);
+                }
+                f1_estimate(value, squares, n)
             }
-            let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
-            stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta"))
-        } else {
-            wilson(value, n)
+            _ => wilson(value, n),
         };
         let others = figures
             .into_iter()
@@ -152,11 +156,92 @@ impl<'t> Labels<'t> {
             estimate,
             metrics: others.collect(),
             clusters: None,
+            slices: Vec::new(),
+        }
+    }
+    /// Returns the figure of some items.
+    pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
+        if part.items.kind() != Kind::Hits {
+            return part.share();
+        }
+        let mut classes = vec![Class::default(); self.classes.len()];
+        let mut unknown = HashSet::new();
+        let mut n_right = 0;
+        for place in part.places() {
+            let right = &mut classes[part.labels[place] as usize];
+            let is_right = part.items.is_right(place);
+            right.support += 1;
+            right.hits += u32::from(is_right);
+            n_right += usize::from(is_right);
+            let predicted = match self.metric {
+                Metric::F1Macro => self.predicted.get(place).checked_sub(1),
+                _ => None,
+            };
+            if let Some(label) = predicted {
+                match classes.get_mut(label as usize) {
+                    Some(class) => class.predicted += 1,
+                    None => _ = unknown.insert(label),
+                }
+            }
+        }
+        let n = part.len();
+        let counts = Counts::new(classes, unknown.len(), [n, n_right, part.n_missing()]);
+        let value = match self.metric {
+            Metric::F1Macro => counts.f1_macro(),
+            _ => counts.f1_micro(),
+        };
+        let mut squares = Sum::default();
+        let contribution = |place| {
+            let influence = self.influence(&counts, (place, part.labels[place]), part.items, value);
+            squares.add(influence * influence);
+            value + influence
+        };
+        let contributions = part.places().map(contribution).collect();
+        PartFigure {
+            value,
+            estimate: f1_estimate(value, squares, n),
+            contributions,
         }
     }
 
-    fn n_classes(&self) -> f64 {
-        (self.classes.len() + self.unknown.len()).max(1) as f64
+    /// Returns an item's influence on F1, times n. The influences sum to 0.
+    fn influence(
+        &self,
+        counts: &Counts,
+        (place, right): (usize, u32),
+        items: &ItemScoresBuilder,
+        value: f64,
+    ) -> f64 {
+        let hit = if items.is_right(place) { 2.0 } else { 0.0 };
+        if self.metric == Metric::F1Macro {
+            return counts.influence_on_macro(hit, right, self.predicted.get(place));
+        }
+        let counted = if items.is_predicted(place) { 2.0 } else { 1.0 };
+        counts.influence_on_micro(hit, counted, value)
+    }
+}
+
+/// The label counts of some items.
+struct Counts {
+    classes: Vec<Class>,
+    /// Labels that an item has or was predicted to have.
+    n_classes: f64,
+    n: usize,
+    n_right: usize,
+    n_missing: usize,
+}
+
+impl Counts {
+    /// Returns the counts. `n_unknown` predicted labels are none of the suite's.
+    fn new(classes: Vec<Class>, n_unknown: usize, [n, n_right, n_missing]: [usize; 3]) -> Self {
+        let known = classes.iter().filter(|class| class.total() > 0.0);
+        Self {
+            n_classes: (known.count() + n_unknown).max(1) as f64,
+            classes,
+            n,
+            n_right,
+            n_missing,
+        }
     }
 
     /// Returns the mean F1 over all labels that an item has or was predicted to have. A label that
@@ -164,56 +249,41 @@ impl<'t> Labels<'t> {
     fn f1_macro(&self) -> f64 {
         self.classes
             .iter()
+            .filter(|class| class.total() > 0.0)
             .map(|class| class.f1())
             .collect::<Sum>()
             .total()
-            / self.n_classes()
+            / self.n_classes
     }
 
     /// Returns F1 over all classes. An item without a prediction is a false negative, and no false
     /// positive.
-    fn f1_micro(&self, n_missing: usize) -> f64 {
-        2.0 * self.n_right as f64 / (2 * self.table.len() - n_missing).max(1) as f64
+    fn f1_micro(&self) -> f64 {
+        2.0 * self.n_right as f64 / (2 * self.n - self.n_missing).max(1) as f64
     }
 
-    /// Returns an item's influence on the mean F1, times n. The influences sum to 0.
-    fn influence_on_macro(&self, item: Item<'t>, items: &ItemScoresBuilder) -> f64 {
-        let right = self.classes[item.label() as usize];
-        let hit = if items.is_right(item.ordinal) {
-            2.0
-        } else {
-            0.0
-        };
-        let predicted = self
-            .predicted
-            .get(item.ordinal)
+    /// Returns an item's influence on the mean F1, times n. `predicted` is the code of the predicted
+    /// label, and `hit` is 2 if it is right, otherwise 0.
+    fn influence_on_macro(&self, hit: f64, right: u32, predicted: u32) -> f64 {
+        let right = self.classes[right as usize];
+        let predicted = predicted
             .checked_sub(1)
             .and_then(|label| self.classes.get(label as usize));
         let influence = (hit - right.f1()) / right.total()
             - predicted.map_or(0.0, |class| class.f1() / class.total());
-        self.table.len() as f64 * influence / self.n_classes()
+        self.n as f64 * influence / self.n_classes
     }
 
-    /// Returns an item's influence on F1 over all classes, a ratio between two sums, times n. The
-    /// influences sum to 0.
-    fn influence_on_micro(
-        &self,
-        item: Item<'t>,
-        items: &ItemScoresBuilder,
-        value: f64,
-        n_missing: usize,
-    ) -> f64 {
-        let n = self.table.len();
-        let hit = if items.is_right(item.ordinal) {
-            2.0
-        } else {
-            0.0
-        };
-        let counted = if items.is_predicted(item.ordinal) {
-            2.0
-        } else {
-            1.0
-        };
-        n as f64 * (hit - value * counted) / (2 * n - n_missing) as f64
+    /// Returns an item's influence on F1 over all classes, a ratio between two sums, times n.
+    /// `counted` is 2 if the item is predicted, otherwise 1.
+    fn influence_on_micro(&self, hit: f64, counted: f64, value: f64) -> f64 {
+        let n = self.n;
+        n as f64 * (hit - value * counted) / (2 * n - self.n_missing) as f64
     }
+}
+
+/// Returns the estimate for F1 over `n` items. `squares` sums their squared influences.
+fn f1_estimate(value: f64, squares: Sum, n: usize) -> Option<Estimate> {
+    let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
+    stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta"))
 }

@@ -3,23 +3,31 @@
 //! `docs/metrics.md` defines each metric. One file computes the figures for one metric family;
 //! a figure's uncertainty comes from [`stats::confidence`](crate::stats::confidence).
 
+mod accumulator;
 mod answer_table;
+mod by_cluster;
 mod labels;
 mod numbers;
 mod packed_u32;
+mod part;
 mod probabilities;
 mod ranking;
 mod ranks;
 mod result;
 mod scorer;
+mod slice_figures;
+mod slices;
 mod trivial;
 
 pub use answer_table::{AnswerTable, Builder};
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
+pub use slice_figures::{Gap, SliceFigures, SlicedField};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod slice_tests;
 #[cfg(test)]
 mod tests;

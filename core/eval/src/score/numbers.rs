@@ -7,6 +7,7 @@ use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{Estimate, estimate_within, fisher, stderr_of_mean};
 
 use super::answer_table::{AnswerTable, Item};
+use super::part::{Part, PartFigure};
 use super::ranks::{RANKED_ITEMS_MAX, RankCorrelation};
 use super::result::{Failure, Figures};
 
@@ -72,6 +73,39 @@ impl<'t> Numbers<'t> {
         );
     }
 
+    /// Returns the figure of some items. A correlation for which all predictions are the same number
+    /// counts as 0.
+    pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
+        let range = self.metric.range(self.table.clip(), self.table.n_labels());
+        match self.metric {
+            Metric::Spearman => {
+                let predictions: Vec<f64> = part.values().collect();
+                let answers = self.table.numbers();
+                let answers: Vec<f64> = part.places().map(|place| answers[place]).collect();
+                let Some(correlation) = RankCorrelation::of(&predictions, &answers) else {
+                    return PartFigure::undefined(part.len());
+                };
+                let rho = correlation.rho();
+                let influences = correlation.influences().into_iter();
+                PartFigure {
+                    value: rho,
+                    estimate: fisher(rho, part.len()),
+                    contributions: influences.map(|influence| rho + influence).collect(),
+                }
+            }
+            Metric::Rmse => {
+                let squares = part.values().map(|error| error * error);
+                let mse = squares.clone().collect::<Sum>().total() / part.len().max(1) as f64;
+                PartFigure {
+                    value: mse.sqrt(),
+                    estimate: estimate_of_root(mse, part.len(), squares, range),
+                    contributions: part.contributions(self.metric),
+                }
+            }
+            _ => part.mean_figure(range),
+        }
+    }
+
     pub(super) fn finish(
         mut self,
         items: &mut ItemScoresBuilder,
@@ -106,22 +140,16 @@ impl<'t> Numbers<'t> {
                 estimate: fisher(rho, n),
                 metrics: [named("rmse", rmse), named("mae", mae)].into(),
                 clusters: None,
+                slices: Vec::new(),
             });
         }
         let errors = (0..n).map(|item| items.value(item));
         let range = self.metric.range(self.table.clip(), self.table.n_labels());
         let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
-            let stderr_of_mse = stderr_of_mean(mse, n, errors.map(|error| error * error));
-            let stderr = stderr_of_mse.map(|stderr| {
-                if rmse > 0.0 {
-                    stderr / (2.0 * rmse)
-                } else {
-                    0.0
-                }
-            });
+            let squares = errors.map(|error| error * error);
             (
                 rmse,
-                stderr.map(|stderr| estimate_within(range, rmse, stderr, "delta")),
+                estimate_of_root(mse, n, squares, range),
                 named("mae", mae),
             )
         } else {
@@ -146,6 +174,24 @@ impl<'t> Numbers<'t> {
             estimate,
             metrics,
             clusters: None,
+            slices: Vec::new(),
         })
     }
+}
+
+/// Returns the estimate for the root of a mean over `n` squares, by the delta method.
+fn estimate_of_root(
+    mean: f64,
+    n: usize,
+    squares: impl Iterator<Item = f64>,
+    range: [f64; 2],
+) -> Option<Estimate> {
+    let root = mean.sqrt();
+    let stderr = stderr_of_mean(mean, n, squares)?;
+    let stderr = if root > 0.0 {
+        stderr / (2.0 * root)
+    } else {
+        0.0
+    };
+    Some(estimate_within(range, root, stderr, "delta"))
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::clusters::Clusters;
+use crate::compare::StoredItem;
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::{Metric, PROBABILITY_MIN, brier_max};
 use crate::stats::bootstrap::Bootstrap;
@@ -12,6 +13,7 @@ use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{Estimate, estimate_within, stderr_of_mean};
 
 use super::answer_table::{AnswerTable, Item};
+use super::part::{Part, PartFigure};
 use super::ranks::{RANKED_ITEMS_MAX, ranks};
 use super::result::{Failure, Figures};
 
@@ -112,6 +114,39 @@ impl<'t> Probabilities<'t> {
         }
     }
 
+    /// Returns the figure of some items.
+    pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
+        match self.metric {
+            Metric::LogLoss => part.mean_figure([0.0, self.log_loss_max]),
+            Metric::Brier => part.mean_figure([0.0, self.brier_max]),
+            Metric::Auc => {
+                let positives: Vec<f64> = part.values().collect();
+                let labels = part.places().map(|place| part.labels[place]);
+                let is_positive = labels.map(|label| self.positive == Some(label));
+                auc(&positives, is_positive).map_or_else(
+                    || PartFigure::undefined(part.len()),
+                    |area| PartFigure {
+                        value: area.value,
+                        estimate: area.estimate,
+                        contributions: area.contributions,
+                    },
+                )
+            }
+            _ => {
+                let contributions = part.contributions(self.metric);
+                let n = part.len().max(1) as f64;
+                let value = contributions.iter().copied().collect::<Sum>().total() / n;
+                let stderr = bootstrap_ece(part.stored().enumerate());
+                PartFigure {
+                    value,
+                    estimate: stderr
+                        .map(|stderr| estimate_within([0.0, 1.0], value, stderr, "bootstrap")),
+                    contributions,
+                }
+            }
+        }
+    }
+
     pub(super) fn finish(
         mut self,
         items: &mut ItemScoresBuilder,
@@ -177,6 +212,7 @@ impl<'t> Probabilities<'t> {
             estimate,
             metrics: others.collect(),
             clusters: None,
+            slices: Vec::new(),
         })
     }
 }
@@ -184,31 +220,33 @@ impl<'t> Probabilities<'t> {
 /// Returns the calibration error's standard error by the bootstrap, as there is no formula for
 /// it.
 fn stderr_of_ece(items: &ItemScoresBuilder) -> Option<f64> {
-    bootstrap_ece(items, |item| item)
+    bootstrap_ece(items.stored().enumerate())
 }
 
 /// Returns the calibration error's standard error over items in clusters: a replicate draws whole
 /// clusters. `None` with fewer than [`CLUSTERS_MIN`](crate::clusters::CLUSTERS_MIN) clusters.
 pub(super) fn stderr_of_ece_by_cluster(
-    items: &ItemScoresBuilder,
+    items: impl Iterator<Item = StoredItem>,
     clusters: &Clusters,
 ) -> Option<f64> {
+    if !clusters.sizes().are_enough() {
+        return None;
+    }
     let n = clusters.sizes().len() as f64;
-    let stderr = clusters
-        .sizes()
-        .are_enough()
-        .then(|| bootstrap_ece(items, |item| clusters.of(item)));
-    stderr
-        .flatten()
-        .map(|stderr| stderr * (n / (n - 1.0)).sqrt())
+    let draws = clusters
+        .item_clusters()
+        .iter()
+        .map(|cluster| *cluster as usize);
+    bootstrap_ece(draws.zip(items)).map(|stderr| stderr * (n / (n - 1.0)).sqrt())
 }
 
-/// Returns the bootstrap's standard error. Items with the same `draw` are drawn together.
-fn bootstrap_ece(items: &ItemScoresBuilder, draw: impl Fn(usize) -> usize) -> Option<f64> {
+/// Returns the bootstrap's standard error over items with the numbers of their draws. Items with one
+/// number are drawn together.
+fn bootstrap_ece(items: impl Iterator<Item = (usize, StoredItem)>) -> Option<f64> {
     let mut bootstrap = Bootstrap::<{ BINS + 1 }>::default();
-    for item in 0..items.len() {
-        let (bin, gap) = calibration::gap(items.value(item), items.is_right(item));
-        bootstrap.add(draw(item), bin, gap);
+    for (draw, item) in items {
+        let (bin, gap) = calibration::gap(item.value, item.is_right);
+        bootstrap.add(draw, bin, gap);
     }
     bootstrap.stderr(|bins, n| bins.iter().map(|bin| bin.abs()).sum::<f64>() / n)
 }

@@ -12,6 +12,7 @@ use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{estimate_within, stderr_of_mean, wilson};
 
 use super::answer_table::{AnswerTable, Item, List, Right};
+use super::part::{Part, PartFigure};
 use super::result::Figures;
 
 /// The figures' names that are cut at k, in the order of an item's figures.
@@ -153,6 +154,14 @@ impl<'t> Rankings<'t> {
         ]
     }
 
+    /// Returns the figure of some items.
+    pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
+        match self.metric {
+            Metric::Accuracy | Metric::HitRate(_) => part.share(),
+            _ => part.mean_figure([0.0, 1.0]),
+        }
+    }
+
     pub(super) fn finish(self, items: &ItemScoresBuilder) -> Figures {
         let Self {
             table,
@@ -191,6 +200,7 @@ impl<'t> Rankings<'t> {
             estimate,
             metrics: others.collect::<BTreeMap<_, _>>(),
             clusters: None,
+            slices: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::slice_figures::SlicedField;
 use crate::item_scores::ItemScores;
 use crate::stats::confidence::Estimate;
 
@@ -35,6 +36,8 @@ pub struct Figures {
     pub metrics: BTreeMap<String, f64>,
     /// Present if the items are in clusters; `estimate` is then by cluster.
     pub clusters: Option<ClusterFigures>,
+    /// The figures of the slices, by field.
+    pub slices: Vec<SlicedField>,
 }
 
 /// The effect of clusters on a figure.

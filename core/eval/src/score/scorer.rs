@@ -3,21 +3,17 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::answer_table::{AnswerTable, Item, NextRecord, Prefetch};
-use super::labels::Labels;
-use super::numbers::Numbers;
-use super::probabilities::{Probabilities, stderr_of_ece_by_cluster};
-use super::ranking::Rankings;
-use super::result::{ClusterFigures, Failure, Figures, Score, Sealed};
-use crate::clusters::Clusters;
-use crate::compare::{Contribution, StoredItem};
+use super::accumulator::Accumulator;
+use super::answer_table::{AnswerTable, NextRecord, Prefetch};
+use super::by_cluster::by_cluster;
+use super::result::{Failure, Figures, Score, Sealed};
+use super::slices;
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
-use crate::metric::{Family, Metric};
+use crate::metric::Metric;
 use crate::prediction::{
     HashedPredictions, Prediction, PredictionSink, Unmatched, Value, check_value, location, read,
 };
-use crate::stats::clustered;
 
 /// Predictions between two progress updates, which also check whether to stop.
 const PROGRESS_INTERVAL: u64 = 1024;
@@ -40,18 +36,15 @@ pub fn score(
     predictions: &[u8],
     progress: &Progress,
 ) -> Result<Score, Failure> {
-    score_and_hash(open, sealed, metric, predictions, progress).map(|(score, _)| score)
+    let scorer = Scorer::new(open, metric, progress).with_sealed(sealed);
+    score_and_hash(scorer, predictions).map(|(score, _)| score)
 }
 
 /// Scores a JSON array with predictions, and returns the SHA-256 of their normal form with the score.
 pub fn score_and_hash(
-    open: &AnswerTable,
-    sealed: Option<&AnswerTable>,
-    metric: Metric,
+    scorer: Scorer<'_>,
     predictions: &[u8],
-    progress: &Progress,
 ) -> Result<(Score, [u8; 32]), Failure> {
-    let scorer = Scorer::new(open, metric, progress).with_sealed(sealed);
     let mut hashed = HashedPredictions::new(scorer);
     match read(predictions, &mut hashed) {
         Ok(ControlFlow::Continue(())) => {
@@ -74,6 +67,7 @@ pub struct Scorer<'t> {
     unmatched: Unmatched,
     progress: &'t Progress,
     n_taken: u64,
+    with_slices: bool,
 }
 
 /// One table's items, and their accumulated figures.
@@ -86,68 +80,6 @@ struct ItemSet<'t> {
     accumulator: Accumulator<'t>,
     items: ItemScoresBuilder,
     n_matched: usize,
-}
-
-/// The accumulator for the metric's family.
-enum Accumulator<'t> {
-    Rankings(Rankings<'t>),
-    Labels(Labels<'t>),
-    Numbers(Numbers<'t>),
-    Probabilities(Probabilities<'t>),
-}
-
-impl<'t> Accumulator<'t> {
-    fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
-        match metric.family() {
-            Family::Rankings => {
-                let (rankings, items) = Rankings::new(table, metric);
-                (Self::Rankings(rankings), items)
-            }
-            Family::Labels => {
-                let (labels, items) = Labels::new(table, metric);
-                (Self::Labels(labels), items)
-            }
-            Family::Numbers => {
-                let (numbers, items) = Numbers::new(table, metric);
-                (Self::Numbers(numbers), items)
-            }
-            Family::Probabilities => {
-                let (probabilities, items) = Probabilities::new(table, metric);
-                (Self::Probabilities(probabilities), items)
-            }
-        }
-    }
-
-    /// Adds a value that [`check_value`] has accepted for the metric.
-    #[inline]
-    fn add(&mut self, item: Item<'t>, value: Value<'_, '_>, items: &mut ItemScoresBuilder) {
-        match (self, value) {
-            (Self::Rankings(rankings), Value::Ranking(ids)) => rankings.add(item, ids, items),
-            (Self::Rankings(rankings), Value::Label(label)) => {
-                rankings.add(item, std::slice::from_ref(label), items);
-            }
-            (Self::Labels(labels), Value::Label(label)) => labels.add(item, label, items),
-            (Self::Numbers(numbers), Value::Number(number)) => numbers.add(item, number, items),
-            (Self::Probabilities(family), Value::Probabilities(probabilities)) => {
-                family.add(item, probabilities, items);
-            }
-            // `check_value` has rejected these.
-            (
-                Self::Rankings(_) | Self::Labels(_) | Self::Numbers(_) | Self::Probabilities(_),
-                _,
-            ) => {}
-        }
-    }
-
-    /// Returns the figures, and sets the items' final values: their mean is the metric.
-    fn finish(self, items: &mut ItemScoresBuilder, n_missing: usize) -> Result<Figures, Failure> {
-        match self {
-            Self::Rankings(rankings) => Ok(rankings.finish(items)),
-            Self::Labels(labels) => Ok(labels.finish(items, n_missing)),
-            Self::Numbers(numbers) => numbers.finish(items, n_missing),
-            Self::Probabilities(probabilities) => probabilities.finish(items, n_missing),
-        }
-    }
 }
 
 impl<'t> ItemSet<'t> {
@@ -189,9 +121,15 @@ impl<'t> ItemSet<'t> {
         self.table.len() - self.n_matched
     }
 
-    fn finish(mut self) -> Result<(Figures, ItemScores), Failure> {
+    fn finish(mut self, with_slices: bool) -> Result<(Figures, ItemScores), Failure> {
         let n_missing = self.n_missing();
+        let slices = if with_slices {
+            slices::figures(self.table, self.metric, &self.accumulator, &self.items)
+        } else {
+            Vec::new()
+        };
         let mut figures = self.accumulator.finish(&mut self.items, n_missing)?;
+        figures.slices = slices;
         if let Some(clusters) = self.table.clusters() {
             by_cluster(&mut figures, clusters, self.table, self.metric, &self.items);
         }
@@ -209,7 +147,15 @@ impl<'t> Scorer<'t> {
             unmatched: Unmatched::default(),
             progress,
             n_taken: 0,
+            with_slices: true,
         }
+    }
+
+    /// Leaves the figures of slices out.
+    #[must_use]
+    pub fn without_slices(mut self) -> Self {
+        self.with_slices = false;
+        self
     }
 
     /// Also scores the suite's sealed items, separately.
@@ -230,6 +176,7 @@ impl<'t> Scorer<'t> {
             open,
             sealed,
             unmatched,
+            with_slices,
             ..
         } = self;
         let sum_both = |of: fn(&ItemSet<'t>) -> usize| of(&open) + sealed.as_ref().map_or(0, of);
@@ -243,12 +190,12 @@ impl<'t> Scorer<'t> {
         let n_submitted = sum_both(|set| set.n_matched) as i64 + n_unmatched;
         let n = open.table.len() as i64;
         let n_missing = open.n_missing() as i64;
-        let (figures, items) = open.finish()?;
+        let (figures, items) = open.finish(with_slices)?;
         let sealed = match sealed {
             Some(set) => {
                 let n = set.table.len() as i64;
                 let n_missing = set.n_missing() as i64;
-                let (figures, items) = set.finish()?;
+                let (figures, items) = set.finish(with_slices)?;
                 Some(Sealed {
                     n,
                     n_missing,
@@ -308,46 +255,6 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// Replaces the estimate for independent items by that for items in clusters. `items` have their
-/// final values.
-fn by_cluster(
-    figures: &mut Figures,
-    clusters: &Clusters,
-    table: &AnswerTable,
-    metric: Metric,
-    items: &ItemScoresBuilder,
-) {
-    let independent = figures.estimate.take();
-    let stored = (0..items.len()).map(|item| StoredItem {
-        value: items.value(item),
-        is_right: items.is_right(item),
-    });
-    let contribution = Contribution::for_items(metric, stored.clone());
-    let range = metric.range(table.clip(), table.n_labels());
-    figures.estimate = match &independent {
-        Some(independent) if metric == Metric::Ece => stderr_of_ece_by_cluster(items, clusters)
-            .map(|stderr| {
-                let sizes = clusters.sizes();
-                clustered::around(sizes, independent.method, figures.value, stderr, range)
-            }),
-        Some(independent) => {
-            let contributions = stored.map(|item| contribution.of(item));
-            clustered::estimate(clusters, independent, figures.value, range, contributions)
-        }
-        None => None,
-    };
-    let ratio = figures
-        .estimate
-        .zip(independent)
-        .map(|(by_cluster, independent)| by_cluster.stderr / independent.stderr);
-    figures.clusters = Some(ClusterFigures {
-        n: clusters.sizes().len() as i64,
-        design_effect: ratio
-            .map(|ratio| ratio * ratio)
-            .filter(|effect| effect.is_finite()),
-    });
 }
 
 /// Returns the failure for a second prediction for the same item.

@@ -104,7 +104,7 @@ fn value_of<'v>(
     predict: impl Fn(usize) -> Value<'v, 'v>,
 ) -> Result<f64, Failure> {
     let progress = Progress::default();
-    let mut scorer = Scorer::new(table, metric, &progress);
+    let mut scorer = Scorer::new(table, metric, &progress).without_slices();
     for (index, item_id) in table.item_ids().enumerate() {
         let prediction = Prediction {
             index,

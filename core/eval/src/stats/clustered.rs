@@ -16,8 +16,25 @@ const EXPANSION_MIN: f64 = 1_000.0;
 /// Returns the 97.5 % quantile of Student's t with these degrees of freedom: the half width of a
 /// 95 % confidence interval, in standard errors.
 pub(crate) fn half_width(degrees: f64) -> f64 {
+    quantile(0.975, Z, degrees)
+}
+
+/// Returns the half width of each of `n` simultaneous 95 % confidence intervals, in standard errors
+/// with these degrees of freedom (O. J. Dunn 1961).
+pub(crate) fn simultaneous_half_width(n: usize, degrees: f64) -> f64 {
+    let probability = 1.0 - 0.025 / n as f64;
+    quantile(
+        probability,
+        Normal::standard().inverse_cdf(probability),
+        degrees,
+    )
+}
+
+/// Returns the quantile of Student's t. `normal` is the quantile of the normal distribution.
+fn quantile(probability: f64, normal: f64, degrees: f64) -> f64 {
     if degrees < EXPANSION_MIN {
-        return StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975));
+        let distribution = StudentsT::new(0.0, 1.0, degrees);
+        return distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(probability));
     }
     // M. Abramowitz and I. A. Stegun 1964, 26.7.5. The next term is below 1e-15.
     let terms = [
@@ -26,12 +43,17 @@ pub(crate) fn half_width(degrees: f64) -> f64 {
         [0.0, 3.0, 19.0, 17.0, -15.0].map(|factor| factor / 384.0),
         [79.0, 776.0, 1482.0, -1920.0, -945.0].map(|factor| factor / 92_160.0),
     ];
-    let power_sum = |term: [f64; 5]| Z * term.iter().fold(0.0, |sum, factor| sum * Z * Z + factor);
+    let power_sum = |term: [f64; 5]| {
+        normal
+            * term
+                .iter()
+                .fold(0.0, |sum, factor| sum * normal * normal + factor)
+    };
     let rest = terms
         .into_iter()
         .rev()
         .fold(0.0, |rest, term| (rest + power_sum(term)) / degrees);
-    Z + rest
+    normal + rest
 }
 
 /// Returns the two-sided p-value of Student's t for a difference with this standard error.

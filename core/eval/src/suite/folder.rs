@@ -10,6 +10,7 @@ use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
+use super::folder_slices::{self, FolderSlices};
 use super::groups::{GroupLabels, Groups};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
@@ -42,6 +43,10 @@ pub struct SuiteFolder {
     pub cluster_is_hidden: bool,
     /// The number of clusters, open and sealed; `None` without clusters.
     pub n_clusters: Option<usize>,
+    /// The slices by each field that `slices` names.
+    pub slices: Vec<FolderSlices>,
+    /// A slice's smallest item count.
+    pub slice_min: usize,
     /// The items, in file order.
     pub items: Vec<FolderItem>,
     /// Warnings for the publisher. The folder is accepted nevertheless.
@@ -107,6 +112,8 @@ impl SuiteFolder {
             let seed = SealSeed::from_text(seed);
             seal_items(&mut items, n_sealed, seed, labels, metric)?;
         }
+        let slice_keys = suite.slices(suite_toml)?;
+        let slices = folder_slices::assign(&mut items, &slice_keys, metric, &protection)?;
         let warnings =
             field.map_or_else(Vec::new, |field| folder_clusters::warnings(&items, field));
         let SuiteToml {
@@ -127,6 +134,8 @@ impl SuiteFolder {
             cluster,
             cluster_is_hidden,
             n_clusters,
+            slices,
+            slice_min: slice_keys.min,
             items,
             warnings,
             content_sha256: [0; 32],
@@ -173,13 +182,53 @@ impl SuiteFolder {
 
     /// Returns the open items' answers; without sealed items, all answers.
     pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
+        self.answers_where(self.builder(), |item| !item.is_sealed)
+    }
+
+    /// Returns the value of each slice's best trivial submission, by field.
+    pub fn slice_trivials(&self) -> Result<Vec<Vec<f64>>, BadSuite> {
+        let trivial = |field: usize, code: usize| {
+            // A slice's bounds and scores are by the labels of all items.
+            let mut builder = self.builder();
+            for item in &self.items {
+                let known = builder.know_label(&self.answer(item)?);
+                known.map_err(|corrupt| BadSuite::new(ANSWERS, 0, corrupt.to_string()))?;
+            }
+            let in_slice = |item: &FolderItem| usize::from(item.slices[field]) == code;
+            let slice = self.answers_where(builder, in_slice)?;
+            let best = best_trivial(&trivial_submissions(&slice, self.metric), self.metric);
+            best.map(|best| best.value).ok_or_else(|| {
+                let name = &self.slices[field].field;
+                let reason = format!("slices: {name}: a slice has no trivial submission");
+                BadSuite::new(SUITE, 0, reason)
+            })
+        };
+        let fields = self.slices.iter().enumerate().map(|(field, slices)| {
+            let codes = 0..slices.slices.len();
+            codes.map(|code| trivial(field, code)).collect()
+        });
+        fields.collect()
+    }
+
+    fn builder(&self) -> Builder {
+        Builder::new(self.metric, 0).clip(self.protection.clip)
+    }
+
+    fn answer<'i>(&self, item: &'i FolderItem) -> Result<Answer<'i>, BadSuite> {
+        Answer::parse(item.answer.get(), &self.metric)
+            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))
+    }
+
+    /// Returns the answers of some items.
+    fn answers_where(
+        &self,
+        mut builder: Builder,
+        is_in: impl Fn(&FolderItem) -> bool,
+    ) -> Result<AnswerTable, BadSuite> {
         let bad = |reason: String| BadSuite::new(ANSWERS, 0, reason);
-        let open = || self.items.iter().filter(|item| !item.is_sealed);
-        let mut builder = Builder::new(self.metric, open().count()).clip(self.protection.clip);
-        for item in open() {
-            let answer = Answer::parse(item.answer.get(), &self.metric).map_err(bad)?;
+        for item in self.items.iter().filter(|item| is_in(item)) {
             builder
-                .push(&item.item_id, &answer)
+                .push(&item.item_id, &self.answer(item)?)
                 .map_err(|corrupt| bad(corrupt.to_string()))?;
             if let Some(cluster) = item.cluster {
                 builder.put_into_cluster(cluster);
@@ -263,6 +312,11 @@ impl SuiteFolder {
         if let Some(cluster) = &self.cluster {
             add("cluster");
             add(cluster.as_str());
+        }
+        if !self.slices.is_empty() {
+            add("slices");
+            add(&self.slice_min.to_string());
+            self.slices.iter().for_each(|field| add(&field.field));
         }
         let lines = self.items.iter().flat_map(|item| {
             let groups = [("groups", &item.groups), ("hidden", &item.hidden_groups)];

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::bad_suite::BadSuite;
 use super::groups::GroupField;
-use super::lines::{ClusterLabels, read_clusters};
-use super::suite_toml::{SUITE, SuiteToml};
+use super::lines::{ClusterLabels, SliceLabels, read_clusters, read_slices};
+use super::suite_toml::{SUITE, SliceKeys, SuiteToml};
 use crate::metric::{Clip, Metric};
 
 /// The rules by which the answers in a folder are scored.
@@ -17,6 +17,8 @@ pub struct FolderRules {
     pub clip: Option<Clip>,
     /// The field that names an item's cluster, if items are not independent.
     pub cluster: Option<GroupField>,
+    /// The fields with slices.
+    pub slices: SliceKeys,
 }
 
 impl FolderRules {
@@ -27,11 +29,12 @@ impl FolderRules {
             metric,
             clip: None,
             cluster: None,
+            slices: SliceKeys::NONE,
         }
     }
 
     /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
-    /// suite's bounds are for its own metric only. Without `suite.toml`, `named` is required.
+    /// suite's bounds and slices are for its own metric only. Without `suite.toml`, `named` is required.
     pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
         let path = folder.join(SUITE);
         if let Some(metric) = named
@@ -44,6 +47,7 @@ impl FolderRules {
             Some(metric) if metric != own.metric => Self {
                 metric,
                 clip: None,
+                slices: SliceKeys::NONE,
                 ..own
             },
             _ => own,
@@ -56,6 +60,16 @@ impl FolderRules {
         self.cluster.as_ref().map(read).transpose()
     }
 
+    /// Reads the slices of the folder's items. `None` if no fields are named.
+    pub fn slices(
+        &self,
+        folder: &Path,
+        clusters: Option<&ClusterLabels>,
+    ) -> Result<Option<SliceLabels>, BadSuite> {
+        let read = || read_slices(folder, &self.slices, clusters);
+        (!self.slices.fields.is_empty()).then(read).transpose()
+    }
+
     fn read_file(path: &Path) -> Result<Self, BadSuite> {
         let text =
             fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
@@ -66,6 +80,7 @@ impl FolderRules {
             metric,
             clip: suite.protection(metric, &text)?.clip,
             cluster: cluster.and_then(|key| key.field().cloned()),
+            slices: suite.slices(&text)?,
         })
     }
 }

@@ -12,9 +12,10 @@ use serde_json::value::RawValue;
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
-use super::suite_toml::SUITE;
+use super::suite_toml::{SUITE, SliceKeys};
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
+use crate::slices::{FieldSlices, FieldValues};
 
 /// The file names.
 pub(super) const ITEMS: &str = "items.ndjson";
@@ -69,6 +70,10 @@ pub struct FolderItem {
     pub hidden_groups: Option<Groups>,
     /// The label of the item's cluster, if the suite has clusters.
     pub cluster: Option<u32>,
+    /// The code of the item's slice by each field with slices, see [`FieldSlices`].
+    ///
+    /// [`FieldSlices`]: crate::slices::FieldSlices
+    pub slices: Vec<u8>,
     /// Set if the item is scored without disclosing its figures before the suite has closed.
     pub is_sealed: bool,
     /// Its line number in the file, from 1.
@@ -200,11 +205,98 @@ impl ClusterLabels {
     }
 }
 
+/// The slices of a folder's items.
+#[derive(Debug)]
+pub struct SliceLabels {
+    by_item: HashMap<String, usize>,
+    fields: Vec<FieldSlices>,
+}
+
+impl SliceLabels {
+    /// Returns the fields without items.
+    pub fn fields(&self) -> Vec<FieldSlices> {
+        let without_items =
+            |field: &FieldSlices| FieldSlices::new(field.field.clone(), field.groups.clone());
+        self.fields.iter().map(without_items).collect()
+    }
+
+    /// Returns the code of an item's slice by each field.
+    ///
+    /// # Errors
+    /// Returns the reason if the folder does not have the item.
+    pub fn of(&self, item_id: &str) -> Result<Vec<u8>, String> {
+        let place = self.by_item.get(item_id).copied();
+        let place = place.ok_or_else(|| format!("there is no item {item_id:?} in {ITEMS}"))?;
+        Ok(self.fields.iter().map(|field| field.codes[place]).collect())
+    }
+}
+
 /// Reads the clusters of a folder's items: items with one value of the field have one label.
 ///
 /// # Errors
 /// Returns the first line that has no value of the field.
 pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels, BadSuite> {
+    let mut found = read_labels(folder, std::slice::from_ref(field), missing_cluster)?;
+    let (values, labels) = found.fields.pop().unwrap_or_default();
+    Ok(ClusterLabels {
+        by_item: found.item_ids.into_iter().zip(labels).collect(),
+        values,
+    })
+}
+
+/// Reads the slices of a folder's items. All items are open.
+///
+/// # Errors
+/// Returns the first line that has no value of a field, or the field that has no slices.
+pub(super) fn read_slices(
+    folder: &Path,
+    keys: &SliceKeys,
+    clusters: Option<&ClusterLabels>,
+) -> Result<SliceLabels, BadSuite> {
+    let found = read_labels(folder, &keys.fields, missing_slice)?;
+    let clusters = clusters.map(|clusters| {
+        let cluster = |item_id: &String| clusters.by_item.get(item_id).copied();
+        found.item_ids.iter().filter_map(cluster).collect()
+    });
+    let clusters: Vec<u32> = clusters.unwrap_or_default();
+    let slices = |(field, (values, labels)): (&GroupField, &(Vec<String>, Vec<u32>))| {
+        let chosen = FieldValues {
+            values,
+            labels,
+            clusters: &clusters,
+            is_sealed: &[],
+            min: keys.min,
+        };
+        let (slices, codes) = chosen
+            .slices()
+            .map_err(|reason| BadSuite::new(SUITE, 0, format!("slices: {field}: {reason}")))?;
+        Ok(FieldSlices {
+            field: field.to_string(),
+            groups: slices.into_iter().map(|slice| slice.group).collect(),
+            codes,
+        })
+    };
+    let fields = keys.fields.iter().zip(&found.fields).map(slices);
+    Ok(SliceLabels {
+        fields: fields.collect::<Result<_, _>>()?,
+        by_item: found.item_ids.into_iter().zip(0..).collect(),
+    })
+}
+
+/// A folder's labels, in the items' order.
+struct FoundLabels {
+    item_ids: Vec<String>,
+    /// For each field its values by label, and each item's label.
+    fields: Vec<(Vec<String>, Vec<u32>)>,
+}
+
+/// Reads a folder's labels by these fields. `explain_missing` completes the reason if an
+/// item has no label.
+fn read_labels(
+    folder: &Path,
+    fields: &[GroupField],
+    explain_missing: fn(&str) -> String,
+) -> Result<FoundLabels, BadSuite> {
     let text = |file| {
         fs::read_to_string(folder.join(file)).map_err(|error| BadSuite::unreadable(file, 0, &error))
     };
@@ -216,8 +308,9 @@ pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels,
             .map_err(|error| BadSuite::new(ANSWERS, line, explain(json, &error, "answer")))?;
         hidden.insert(item_id, groups);
     }
-    let mut labels = GroupLabels::default();
-    let mut by_item = HashMap::new();
+    let mut found: Vec<(GroupLabels, Vec<u32>)> =
+        fields.iter().map(|_| Default::default()).collect();
+    let mut item_ids = Vec::new();
     for (line, json) in numbered_lines(&text(ITEMS)?) {
         let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
         let ItemLine {
@@ -226,15 +319,24 @@ pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels,
             groups,
         } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
         let hidden = hidden.get(&item_id).and_then(Option::as_ref);
-        let label = labels
-            .add(field, input.get(), groups.as_ref(), hidden)
-            .map_err(|reason| bad(missing_cluster(&reason)))?;
-        by_item.insert(item_id, label);
+        for (field, (values, labels)) in fields.iter().zip(&mut found) {
+            let label = values.add(field, input.get(), groups.as_ref(), hidden);
+            labels.push(label.map_err(|reason| bad(explain_missing(&reason)))?);
+        }
+        item_ids.push(item_id);
     }
-    Ok(ClusterLabels {
-        by_item,
-        values: labels.into_values(),
+    let fields = found.into_iter();
+    Ok(FoundLabels {
+        item_ids,
+        fields: fields
+            .map(|(values, labels)| (values.into_values(), labels))
+            .collect(),
     })
+}
+
+/// Returns the error for an item whose slice is not known.
+pub(super) fn missing_slice(reason: &str) -> String {
+    format!("{reason}; slices in {SUITE} names this field")
 }
 
 /// Returns the error for an item whose cluster is not known.
@@ -386,6 +488,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
             groups,
             hidden_groups,
             cluster: None,
+            slices: Vec::new(),
             is_sealed: false,
             line,
         });

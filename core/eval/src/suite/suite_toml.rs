@@ -14,6 +14,7 @@ use super::groups::GroupField;
 use super::sequence_paths::SequencePaths;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
+use crate::slices::SLICED_FIELDS_MAX;
 
 /// The file's name.
 pub(super) const SUITE: &str = "suite.toml";
@@ -42,6 +43,30 @@ pub(super) struct SuiteToml {
     closes_at: Option<Spanned<toml::Value>>,
     sequence: Option<SequencePaths>,
     cluster: Option<Spanned<String>>,
+    slices: Option<Spanned<Vec<String>>>,
+    slice_min: Option<Spanned<i64>>,
+}
+
+/// The group fields whose slices are scored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SliceKeys {
+    /// The fields, all different.
+    pub fields: Vec<GroupField>,
+    /// A slice's smallest item count.
+    pub min: usize,
+}
+
+impl SliceKeys {
+    /// The keys of a suite without slices.
+    pub const NONE: Self = Self {
+        fields: Vec::new(),
+        min: Self::MIN,
+    };
+
+    /// The least value of `slice_min`, and its default.
+    const MIN: usize = 50;
+
+    const MIN_MAX: usize = 100_000;
 }
 
 /// `cluster` in `suite.toml`: whether items are independent.
@@ -146,6 +171,46 @@ impl SuiteToml {
             })
         };
         self.cluster.as_ref().map(parse).transpose()
+    }
+
+    /// Returns the group fields with slices. `text` is the file, to name the error's line.
+    pub(super) fn slices(&self, text: &str) -> Result<SliceKeys, BadSuite> {
+        let bad =
+            |offset: usize, reason: String| BadSuite::new(SUITE, line_at(text, offset), reason);
+        let mut keys = SliceKeys::NONE;
+        if let Some(names) = &self.slices {
+            let bad = |reason: String| bad(names.span().start, format!("slices: {reason}"));
+            for name in names.get_ref() {
+                let field: GroupField = name
+                    .parse()
+                    .map_err(|reason: String| bad(format!("{name:?} {reason}")))?;
+                if keys.fields.contains(&field) {
+                    return Err(bad(format!("{field} is named twice")));
+                }
+                keys.fields.push(field);
+            }
+            if keys.fields.len() > SLICED_FIELDS_MAX {
+                return Err(bad(format!(
+                    "{} fields are named; at most {SLICED_FIELDS_MAX} are possible",
+                    keys.fields.len()
+                )));
+            }
+        }
+        if let Some(min) = &self.slice_min {
+            let within_range = |min: &usize| (SliceKeys::MIN..=SliceKeys::MIN_MAX).contains(min);
+            keys.min = usize::try_from(*min.get_ref())
+                .ok()
+                .filter(within_range)
+                .ok_or_else(|| {
+                    let reason = format!(
+                        "slice_min: must be an integer from {} to {}",
+                        SliceKeys::MIN,
+                        SliceKeys::MIN_MAX
+                    );
+                    bad(min.span().start, reason)
+                })?;
+        }
+        Ok(keys)
     }
 
     /// Checks the protection fields. `text` is the file, to name errors' lines.

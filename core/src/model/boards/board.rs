@@ -14,6 +14,7 @@ use crate::model::cursor::bad_cursor;
 use crate::model::error::{Error, Result};
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId, SuiteId, is_version};
 use crate::model::public_name::public_name;
+use crate::model::slices::FieldSlices;
 use crate::model::suite::BoardMode;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -204,6 +205,10 @@ pub struct BoardRow {
     /// does not disclose it or it cannot be estimated.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
+    /// The figures by slice over the items in the tests, for each group field, as the suite discloses
+    /// them.
+    #[schema(max_items = 5)]
+    pub slices: Vec<FieldSlices>,
     /// The number of items in the tests for which the job has no prediction.
     #[schema(minimum = 0)]
     pub n_missing: i64,

@@ -11,6 +11,7 @@ use crate::model::ids::{JobId, OrgId, RequestId, SuiteId};
 use crate::model::metadata::Metadata;
 use crate::model::prediction::PredictResult;
 use crate::model::queue::JobQueue;
+use crate::model::slices::FieldSlices;
 use crate::model::suite_items::ItemCursor;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -236,6 +237,11 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub design_effect: Option<f64>,
+    /// The figures by slice, for each group field. Empty if the suite has none, or if `release` is a
+    /// ladder. With sealed items, these are the open items of public fields.
+    #[serde(default)]
+    #[schema(required, max_items = 5)]
+    pub slices: Vec<FieldSlices>,
 }
 
 impl EvalResult {
@@ -247,6 +253,7 @@ impl EvalResult {
             estimate,
             metrics,
             clusters,
+            slices,
         } = figures;
         Self {
             value,
@@ -256,6 +263,7 @@ impl EvalResult {
             metrics,
             n_clusters: clusters.map(|clusters| clusters.n),
             design_effect: clusters.and_then(|clusters| clusters.design_effect),
+            slices: slices.into_iter().map(FieldSlices::from).collect(),
             ..self
         }
     }
@@ -286,6 +294,10 @@ pub struct SealedFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub design_effect: Option<f64>,
+    /// The sealed items' figures by slice, for each group field.
+    #[serde(default)]
+    #[schema(required, max_items = 5)]
+    pub slices: Vec<FieldSlices>,
 }
 
 /// The most jobs on a suite version that each allowance holder can mark as final.

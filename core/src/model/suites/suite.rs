@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::error_details::SuiteAccess;
+use crate::model::slices::SuiteSlices;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::Ladder;
@@ -78,6 +79,9 @@ pub struct Suite {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 2)]
     pub n_clusters: Option<i64>,
+    /// The slices whose figures are in results, by group field.
+    #[schema(max_items = 5)]
+    pub slices: Vec<SuiteSlices>,
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names

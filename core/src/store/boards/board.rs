@@ -5,6 +5,7 @@
 //! the computation sees each change that was accepted, and none is accepted afterwards.
 
 use sqlx::PgExecutor;
+use sqlx::types::Json;
 
 use crate::model::board::{BoardRow, BoardStatus, BoardVisibility, ENTRIES_MAX, Entry};
 use crate::model::email_domain::MISSES_MAX;
@@ -13,6 +14,7 @@ use crate::model::error_details::EntryRefusal;
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId};
 use crate::model::job::{JobStatus, JobType};
 use crate::model::public_name::NameKeys;
+use crate::model::slices::FieldSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, allowance};
@@ -474,6 +476,9 @@ pub async fn find(
     }))
 }
 
+/// The most bytes of slices on a page, but for its last row: many gRPC clients accept 4 MiB.
+const PAGE_SLICES_BYTES_MAX: i64 = 2 << 20;
+
 /// Returns at most `limit` rows in a computation, after the given row count.
 pub async fn rows(
     db: impl PgExecutor<'_>,
@@ -488,7 +493,7 @@ pub async fn rows(
         /* all tenants: a board shows the entries of every organization */
         with page as materialized (
             -- Otherwise the entries of the whole board may be joined and sorted for each page.
-            select *
+            select *, sum(octet_length(slices::text)) over (order by place) - octet_length(slices::text) as bytes_before
             from board_rows
             where suite_id = $1
               and suite_version = $2
@@ -519,6 +524,7 @@ pub async fn rows(
             r.n_missing,
             r.n_submissions,
             r.n_withdrawn,
+            r.slices as "slices: Json<Vec<FieldSlices>>",
             e.entered_at as "entered_at: Timestamp",
             e.withdrawn_at as "withdrawn_at: Timestamp",
             (
@@ -535,6 +541,7 @@ pub async fn rows(
         join board_entries e on e.id = r.entry_id
         join orgs o on o.id = e.org_id
         join suites s on s.suite_id = r.suite_id and s.version = r.suite_version
+        where r.bytes_before < $7
         order by r.place
         "#,
         suite_id.as_str(),
@@ -542,7 +549,8 @@ pub async fn rows(
         computation,
         after,
         i64::from(limit),
-        MISSES_MAX
+        MISSES_MAX,
+        PAGE_SLICES_BYTES_MAX
     )
     .fetch_all(db)
     .await?;
@@ -562,6 +570,7 @@ pub async fn rows(
                 rank_high: row.rank_high.into(),
                 value: row.value,
                 ci95: row.ci95.and_then(ci95),
+                slices: row.slices.0,
                 n_missing: row.n_missing.into(),
                 n_submissions: row.n_submissions.into(),
                 n_withdrawn: row.n_withdrawn.into(),

@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use sqlx::PgExecutor;
+use sqlx::types::Json;
 
 use crate::model::error::Result;
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId, UploadId};
 use crate::model::receipt::nonce;
+use crate::model::slices::FieldSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
@@ -238,11 +240,12 @@ pub struct EntryPairs {
     pub evidence: Vec<u8>,
 }
 
-/// Stores an entry's tests. They never change: storing them again changes nothing.
+/// Stores an entry's tests, with the slices that the board shows. They never change: storing them again changes nothing.
 pub async fn insert_pairs(
     db: &mut PgConnection,
     claim: &BoardClaim,
     pairs: &EntryPairs,
+    slices: &[FieldSlices],
 ) -> Result<()> {
     sqlx::query!(
         "
@@ -260,9 +263,10 @@ pub async fn insert_pairs(
             value,
             ci95,
             n_missing,
-            evidence
+            evidence,
+            slices
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ",
         pairs.entry_id.as_str(),
         claim.suite_id.as_str(),
@@ -271,7 +275,8 @@ pub async fn insert_pairs(
         pairs.value,
         pairs.ci95.as_deref(),
         pairs.n_missing,
-        pairs.evidence
+        pairs.evidence,
+        Json(slices) as _
     )
     .execute(db)
     .await?;
@@ -508,7 +513,8 @@ async fn insert_rows(
             ci95,
             n_missing,
             n_submissions,
-            n_withdrawn
+            n_withdrawn,
+            slices
         )
         select
             $1,
@@ -523,7 +529,8 @@ async fn insert_rows(
             case when r.ci_low is not null then array[r.ci_low, r.ci_high] end,
             r.n_missing,
             r.n_submissions,
-            r.n_withdrawn
+            r.n_withdrawn,
+            p.slices
         from unnest(
             $4::text[],
             $5::integer[],
@@ -548,6 +555,7 @@ async fn insert_rows(
             n_withdrawn,
             place
         )
+        join board_pairs p on p.entry_id = r.entry_id
         ",
         claim.suite_id.as_str(),
         claim.suite_version,

@@ -47,7 +47,8 @@ macro_rules! select_jobs {
                         'ci95', c.ci95,
                         'n', c.n,
                         'n_clusters', c.n_clusters,
-                        'design_effect', c.design_effect
+                        'design_effect', c.design_effect,
+                        'slices', c.slices
                     )
                     from closed_sealed_results c
                     where c.org_id = jobs.org_id

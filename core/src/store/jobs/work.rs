@@ -20,6 +20,7 @@ use crate::model::prediction::{OUTPUT_DAYS, PredictResult};
 use crate::model::receipt::NewReceipt;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
+use crate::model::slices::{FieldSlices, StoredSlices};
 use crate::model::span_context::SpanContext;
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
@@ -709,6 +710,7 @@ pub async fn succeed_with_sealed(
                     value,
                     estimate,
                     clusters,
+                    slices,
                     ..
                 },
             ..
@@ -728,9 +730,10 @@ pub async fn succeed_with_sealed(
                 ci_method,
                 n_missing,
                 n_clusters,
-                design_effect
+                design_effect,
+                slices
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
@@ -743,7 +746,14 @@ pub async fn succeed_with_sealed(
             estimate.map(|estimate| estimate.method),
             count(*n_missing),
             clusters.map(|clusters| count(clusters.n)),
-            clusters.and_then(|clusters| clusters.design_effect)
+            clusters.and_then(|clusters| clusters.design_effect),
+            Json(
+                slices
+                    .iter()
+                    .cloned()
+                    .map(FieldSlices::from)
+                    .collect::<Vec<_>>()
+            ) as _
         )
         .execute(&mut *transaction)
         .await?;
@@ -1065,6 +1075,8 @@ pub struct SuiteScoring {
     pub n_items: usize,
     /// Sealed item count.
     pub n_sealed: usize,
+    /// The slices that are scored, by field, with those of hidden fields.
+    pub slices: Vec<StoredSlices>,
 }
 
 /// Returns a suite version's scoring and disclosure rules.
@@ -1074,7 +1086,7 @@ pub async fn scoring(
     version: &str,
 ) -> Result<SuiteScoring> {
     let suite = sqlx::query!(
-        "
+        r#"
         select
             metric,
             release,
@@ -1083,11 +1095,20 @@ pub async fn scoring(
             ladder_step,
             ladder_levels,
             n_items,
-            n_sealed
-        from suites
+            n_sealed,
+            array(
+                select jsonb_set(f.field, '{groups}', coalesce(h.groups, f.field -> 'groups'))
+                from jsonb_array_elements(s.slices) with ordinality as f(field, place)
+                left join suite_hidden_groups h
+                    on h.suite_id = s.suite_id
+                    and h.version = s.version
+                    and h.field = f.field ->> 'field'
+                order by f.place
+            ) as "slices!: Vec<Json<StoredSlices>>"
+        from suites s
         where suite_id = $1
           and version = $2
-        ",
+        "#,
         suite_id.as_str(),
         version
     )
@@ -1112,6 +1133,7 @@ pub async fn scoring(
         },
         n_items,
         n_sealed,
+        slices: suite.slices.into_iter().map(|Json(field)| field).collect(),
     })
 }
 
@@ -1128,6 +1150,8 @@ pub struct AnsweredItem<'a> {
     pub is_sealed: bool,
     /// The number of its cluster among those of all items, if the suite has clusters.
     pub cluster: Option<u32>,
+    /// The code of its slice by each field.
+    pub slices: &'a [u8],
 }
 
 /// Reads a suite version's answers in publication order, and calls `each` with every item and its
@@ -1147,7 +1171,8 @@ pub async fn answers(
             item_id,
             answer::text as "answer!",
             sealed,
-            cluster
+            cluster,
+            slices
         from suite_answers
         where suite_id = $1
           and version = $2
@@ -1169,6 +1194,7 @@ pub async fn answers(
             item_id: &row.item_id,
             is_sealed: row.sealed,
             cluster: row.cluster.map(i32::unsigned_abs),
+            slices: row.slices.as_deref().unwrap_or_default(),
         };
         each(item, &answer)?;
     }

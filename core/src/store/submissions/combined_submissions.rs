@@ -230,6 +230,7 @@ mod tests {
             cluster: None,
             cluster_is_hidden: false,
             n_clusters: None,
+            slices: sqlx::types::Json(Vec::new()),
             suite_commitment: String::new(),
             is_retired: false,
         };

@@ -1,7 +1,10 @@
 //! Suites' commitments to their items and answers. Only the operator's role stores them and
 //! opens them; processes read the public part.
 
+use sqlx::types::Json;
+
 use crate::model::error::{Error, Result};
+use crate::model::slices::StoredSlices;
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
@@ -20,6 +23,8 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             closes_at as "closes_at: Timestamp",
             board,
             cluster,
+            slices as "slices: Json<Vec<StoredSlices>>",
+            slice_min,
             published_at as "published_at: Timestamp"
         from suites
         where suite_id = $1
@@ -49,6 +54,13 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             .and_then(ClusterKey::published_field)
             .map(|_| AVERAGE.into()),
         cluster: published.cluster,
+        slice_min: (!published.slices.is_empty()).then(|| published.slice_min.into()),
+        slices: published
+            .slices
+            .0
+            .into_iter()
+            .map(|field| field.field)
+            .collect(),
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;

@@ -3,11 +3,13 @@
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
+use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Clip, Ladder};
+use sqlx::types::Json;
 
 /// A suite version's columns, without its items.
 pub struct NewSuite<'a> {
@@ -48,6 +50,10 @@ pub struct NewSuite<'a> {
     pub cluster_is_hidden: bool,
     /// Number of clusters, open and sealed.
     pub n_clusters: Option<i32>,
+    /// The slices, by field.
+    pub slices: &'a [StoredSlices],
+    /// A slice's smallest item count.
+    pub slice_min: i32,
     /// Number of items, open and sealed.
     pub n_items: i32,
     /// The SHA-256 over everything that is published.
@@ -75,9 +81,20 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         cluster,
         cluster_is_hidden,
         n_clusters,
+        slices,
+        slice_min,
         n_items,
         content_sha256,
     } = new;
+    let readable = |field: &StoredSlices| StoredSlices {
+        groups: if field.is_hidden {
+            Vec::new()
+        } else {
+            field.groups.clone()
+        },
+        ..field.clone()
+    };
+    let readable: Vec<StoredSlices> = slices.iter().map(readable).collect();
     let done = sqlx::query!(
         "
         insert into suites (
@@ -103,7 +120,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             board,
             cluster,
             cluster_is_hidden,
-            n_clusters
+            n_clusters,
+            slices,
+            slice_min
         )
         values (
             $1,
@@ -128,7 +147,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $20,
             $21,
             $22,
-            $23
+            $23,
+            $24,
+            $25
         )
         on conflict do nothing
         ",
@@ -154,11 +175,32 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         board.as_str(),
         *cluster,
         cluster_is_hidden,
-        *n_clusters
+        *n_clusters,
+        Json(readable) as _,
+        slice_min
     )
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Stores the slices by hidden fields, where only workers can read them.
+pub async fn insert_hidden_groups(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
+    for StoredSlices { field, groups, .. } in new.slices.iter().filter(|field| field.is_hidden) {
+        sqlx::query!(
+            "
+            insert into suite_hidden_groups (suite_id, version, field, groups)
+            values ($1, $2, $3, $4)
+            ",
+            new.suite_id.as_str(),
+            new.version,
+            field,
+            Json(groups) as _
+        )
+        .execute(&mut *db)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Creates a new version's board, if it has one, and closes earlier versions' live
@@ -227,6 +269,7 @@ pub struct ItemColumns<'a> {
     pub sealed: Vec<bool>,
     pub hidden_groups: Vec<Option<String>>,
     pub clusters: Vec<Option<i32>>,
+    pub slices: Vec<Option<&'a [u8]>>,
 }
 
 /// Stores an item batch, from the given ordinal on.
@@ -245,6 +288,7 @@ pub async fn insert_items(
         sealed,
         hidden_groups,
         clusters,
+        slices,
     } = columns;
     sqlx::query!(
         "
@@ -257,7 +301,8 @@ pub async fn insert_items(
                 b.answer,
                 b.sealed,
                 b.hidden_groups,
-                b.cluster
+                b.cluster,
+                b.slices
             from unnest(
                 $4::text[],
                 $5::text[],
@@ -265,10 +310,11 @@ pub async fn insert_items(
                 $7::text[],
                 $8::boolean[],
                 $9::text[],
-                $10::integer[]
+                $10::integer[],
+                $11::bytea[]
             )
                 with ordinality
-                as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, place)
+                as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, slices, place)
         ), items as (
             insert into suite_items (suite_id, version, ordinal, item_id, input, groups)
             select
@@ -288,7 +334,8 @@ pub async fn insert_items(
             answer,
             sealed,
             groups,
-            cluster
+            cluster,
+            slices
         )
         select
             $1,
@@ -298,7 +345,8 @@ pub async fn insert_items(
             answer::json,
             sealed,
             hidden_groups::json,
-            cluster
+            cluster,
+            slices
         from batch
         ",
         suite_id.as_str(),
@@ -310,7 +358,8 @@ pub async fn insert_items(
         answers as &[&str],
         sealed,
         hidden_groups as &[Option<String>],
-        clusters as &[Option<i32>]
+        clusters as &[Option<i32>],
+        slices as &[Option<&[u8]>]
     )
     .execute(db)
     .await?;

@@ -12,6 +12,7 @@ use sqlx::types::Json;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
+use crate::model::slices::{StoredSlices, SuiteSlices};
 use crate::model::suite::{Allowance, BoardMode, LadderGrid, Suite, SuiteId, SuiteSequence};
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
@@ -65,6 +66,8 @@ pub struct SuiteRow {
     pub cluster_is_hidden: bool,
     /// Number of clusters, open and sealed.
     pub n_clusters: Option<i32>,
+    /// The slices, by field. Those of hidden fields are left out.
+    pub slices: Json<Vec<StoredSlices>>,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
@@ -122,6 +125,7 @@ impl SuiteRow {
             cluster,
             cluster_is_hidden,
             n_clusters,
+            slices: Json(slices),
             suite_commitment,
             is_retired: _,
         } = self;
@@ -151,6 +155,7 @@ impl SuiteRow {
             cluster,
             cluster_is_hidden,
             n_clusters: n_clusters.map(i64::from),
+            slices: slices.into_iter().map(SuiteSlices::from).collect(),
         }
     }
 
@@ -255,6 +260,7 @@ macro_rules! select_suites {
                 cluster,
                 cluster_is_hidden,
                 n_clusters,
+                slices as "slices: Json<Vec<StoredSlices>>",
                 encode(c.commitment, 'hex') as "suite_commitment!",
                 c.retired_at is not null as "is_retired!"
             from suites s
