@@ -104,6 +104,9 @@ pub enum Command {
         id: String,
         #[command(flatten)]
         wait: Wait,
+        /// Show the figures of the slices instead, and the gap between the best and the worst one
+        #[arg(long)]
+        slices: bool,
     },
     /// Cancel jobs
     Cancel {

@@ -3,6 +3,7 @@
 use askama::Template;
 use assay_core::model::job::{EvalResult, FailureCode, Job, JobResult, JobStatus};
 use assay_core::model::permissions::JobReader;
+use assay_core::model::slices::FieldSlices;
 use assay_core::model::suite::BoardMode;
 use assay_core::{Code, Result};
 use axum::Json;
@@ -11,7 +12,7 @@ use axum::response::IntoResponse as _;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::dashboard::charts::interval;
+use crate::dashboard::charts::{interval, spark};
 use crate::dashboard::csv;
 use crate::dashboard::filters;
 use crate::dashboard::form::Form;
@@ -62,6 +63,32 @@ impl JobsPage {
     }
 }
 
+/// A field's slices, each with a chart for its value and interval.
+struct ShownSlices {
+    slices: FieldSlices,
+    /// In the order of the slices.
+    charts: Vec<String>,
+}
+
+impl ShownSlices {
+    fn all(fields: &[FieldSlices]) -> Vec<Self> {
+        fields.iter().map(Self::new).collect()
+    }
+
+    fn new(slices: &FieldSlices) -> Self {
+        let scores = slices.groups.iter().map(|slice| Score {
+            value: slice.value,
+            stderr: slice.stderr,
+            ci95: slice.ci95,
+        });
+        let range = spark::range(scores.clone()).unwrap_or_default();
+        Self {
+            charts: scores.map(|score| spark::draw(&score, range)).collect(),
+            slices: slices.clone(),
+        }
+    }
+}
+
 #[derive(Template)]
 #[template(path = "pages/job.html")]
 struct JobPage {
@@ -70,6 +97,10 @@ struct JobPage {
     waterfall: Option<Waterfall>,
     /// The value's chart with its interval.
     interval: Option<String>,
+    /// The open items' figures by slice.
+    slices: Vec<ShownSlices>,
+    /// The sealed items' figures by slice.
+    sealed_slices: Vec<ShownSlices>,
     /// The suite's other jobs, to compare with.
     others: Vec<Job>,
     /// `true` if the job has a score on a suite's current version with a board.
@@ -222,6 +253,10 @@ pub async fn show(
             false,
         ))
     });
+    let result = eval_result(&job);
+    let slices = ShownSlices::all(result.map_or(&[], |result| &result.slices));
+    let sealed = result.and_then(|result| result.sealed.as_ref());
+    let sealed_slices = ShownSlices::all(sealed.map_or(&[], |sealed| &sealed.slices));
     let others = comparable(&app, &visitor, &job).await?;
     let has_board = has_board(&app, &visitor, &job).await?;
     let has_receipt =
@@ -232,6 +267,8 @@ pub async fn show(
         job,
         waterfall,
         interval,
+        slices,
+        sealed_slices,
         others,
         has_board,
         has_receipt,

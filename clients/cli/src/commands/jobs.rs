@@ -32,6 +32,22 @@ pub const JOBS: View = View {
     id: "id",
 };
 
+const SLICES: View = View {
+    columns: &[
+        "items",
+        "field",
+        "group",
+        "n",
+        "n_clusters",
+        "n_missing",
+        "value",
+        "stderr",
+        "ci95/0",
+        "ci95/1",
+    ],
+    id: "group",
+};
+
 const ITEM_SCORES: View = View {
     columns: &["item_id", "score"],
     id: "item_id",
@@ -114,12 +130,71 @@ fn oldest_time(since: Duration) -> Result<String> {
 }
 
 /// `assay job`
-pub fn show(context: &Context, id: &str, wait: Option<Duration>) -> Result<()> {
+pub fn show(context: &Context, id: &str, wait: Option<Duration>, slices: bool) -> Result<()> {
     let client = context.client()?;
+    if slices {
+        let job = match wait {
+            Some(timeout) => wait_for(context, &client, id, Some(timeout))?,
+            None => get(&client, id, 0)?,
+        };
+        return show_slices(context, &job);
+    }
     match wait {
         Some(timeout) => wait_and_show(context, &client, id, timeout),
         None => show_job(context, &get(&client, id, 0)?),
     }
+}
+
+/// Shows the figures of a job's slices, a row for each, and notes the gaps.
+fn show_slices(context: &Context, job: &Value) -> Result<()> {
+    if let Some(failure) = failure_of(job) {
+        return Err(failure);
+    }
+    let result = &job["result"];
+    let mut rows = Vec::new();
+    let parts = [
+        ("open", &result["slices"]),
+        ("sealed", &result["sealed"]["slices"]),
+    ];
+    for (items, fields) in parts {
+        for field in fields.as_array().into_iter().flatten() {
+            for group in field["groups"].as_array().into_iter().flatten() {
+                let mut row = group.clone();
+                row["items"] = json!(items);
+                row["field"] = field["field"].clone();
+                rows.push(row);
+            }
+            if let Some(gap) = gap(field) {
+                context.messages.note(&gap);
+            }
+        }
+    }
+    if rows.is_empty() {
+        context
+            .messages
+            .note("The result has no slices: the suite has none, or does not disclose them.");
+    }
+    context.output.list(SLICES, rows.into_iter().map(Ok))
+}
+
+/// Returns the gap between a field's slices in one line.
+fn gap(field: &Value) -> Option<String> {
+    let gap = &field["gap"];
+    let text = |value: &Value| value.as_str().map(visible);
+    let interval = match (gap["ci95"][0].as_f64(), gap["ci95"][1].as_f64()) {
+        (Some(low), Some(high)) => format!(", 95 % interval {low:.3} to {high:.3}"),
+        _ => String::new(),
+    };
+    let p_value = gap["p_value"]
+        .as_f64()
+        .map_or_else(String::new, |p_value| format!(", p = {p_value:.3}"));
+    Some(format!(
+        "{}: {} is the best slice and {} the worst; the gap is {:.3}{interval}{p_value}.",
+        text(&field["field"])?,
+        text(&gap["best"])?,
+        text(&gap["worst"])?,
+        gap["value"].as_f64()?
+    ))
 }
 
 /// `assay wait`
@@ -198,6 +273,14 @@ fn show_job(context: &Context, job: &Value) -> Result<()> {
         && let Some(headline) = headline(job)
     {
         write_line(&headline)?;
+        // `--slices` shows them as a table.
+        let mut job = job.clone();
+        for path in ["/result", "/result/sealed"] {
+            if let Some(Value::Object(figures)) = job.pointer_mut(path) {
+                figures.remove("slices");
+            }
+        }
+        return context.output.object(JOBS, &job);
     }
     context.output.object(JOBS, job)
 }

@@ -39,7 +39,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Check { suite, file } => suites::check(&context, &suite, &file),
         Command::Submit(submission) => submit::submit(&context, &submission),
         Command::Jobs { filter, watch } => jobs::list(&context, &filter, watch),
-        Command::Job { id, wait } => jobs::show(&context, &id, wait.wait),
+        Command::Job { id, wait, slices } => jobs::show(&context, &id, wait.wait, slices),
         Command::Cancel { ids } => jobs::cancel(&context, &ids),
         Command::Wait { ids, timeout } => jobs::wait_for_all(&context, &ids, timeout),
         Command::JobItems { id } => jobs::items(&context, &id),

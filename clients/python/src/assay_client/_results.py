@@ -342,6 +342,11 @@ def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> di
         "items": f"{result.n:,} ({result.n_missing:,} missing)",
         **suite,
         **{name: _number(value) for name, value in result.metrics.items()},
+        **{
+            f"{field.field} {group.group}": f"{_number(group.value)}, n = {group.n:,}"
+            for field in result.slices
+            for group in field.groups
+        },
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from . import _models as models
 from ._arguments import list_of, number_of, path_of, text_of
 from ._errors import AssayError, AssayWarning
 from ._fit import difference_of
@@ -24,7 +25,7 @@ from ._frames import (
     open_predictions,
     read_lines,
 )
-from ._record import Decoders, Record, each, record
+from ._record import Decoders, Record, all_of, each, record
 from ._results import describe_figures, score_html
 
 # The scorer counts NDJSON lines, and rows are one line each.
@@ -58,8 +59,10 @@ class Score(Record):
     """The number of clusters, if the items are in clusters."""
     design_effect: float | None = None
     """The squared ratio of the standard error to that of independent items."""
+    slices: tuple[models.FieldSlices, ...] = ()
+    """The figures of the slices, by group field."""
 
-    _decoders: ClassVar[Decoders] = {"ci95": each}
+    _decoders: ClassVar[Decoders] = {"ci95": each, "slices": all_of(models.FieldSlices.from_dict)}
 
     def __str__(self) -> str:
         return describe_figures(self)
@@ -106,7 +109,7 @@ def score(
         name = str(source.path) if isinstance(source, PredictionFile) else None
         gold, options = _answers(open_answers(answers, metric))
         found, known = _Sample(chunks(source)), _Sample(gold)
-        # The folder has the clusters of the items.
+        # The folder has the clusters and slices of the items.
         options |= {"suite": folder, "predictions_name": name}
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:
