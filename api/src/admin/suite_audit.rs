@@ -175,7 +175,7 @@ impl<'f> Audit<'f> {
             .map(|other| self.attacks_under(other));
         let trivial: Vec<Value> = trivial
             .iter()
-            .map(|Trivial { name, value }| json!({"submission": name, "value": value}))
+            .map(|Trivial { name, value, .. }| json!({"submission": name, "value": value}))
             .collect();
         json!({
             "suite_id": suite_id,

@@ -788,7 +788,7 @@ fn trivial_submissions_use_answer_distribution() {
         }
         trivial_submissions(&builder.finish().unwrap(), metric)
             .into_iter()
-            .map(|Trivial { name, value }| (name, value))
+            .map(|Trivial { name, value, .. }| (name, value))
             .collect::<Vec<_>>()
     };
     let labels: Vec<Value> = (0..10)

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::answer_table::{AnswerTable, Right};
-use super::result::Failure;
+use super::result::{Failure, Figures};
 use super::scorer::{Progress, Scorer};
 use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, PredictionSink as _, Value};
@@ -22,6 +22,20 @@ pub struct Trivial {
     pub name: &'static str,
     /// The value of the metric.
     pub value: f64,
+    /// The squared ratio of the value's standard error to that of independent items, if the table's
+    /// items are in clusters. `None` also if there is no such error.
+    pub design_effect: Option<f64>,
+}
+
+impl Trivial {
+    /// Returns a submission that is known by its expected value alone.
+    fn expected(name: &'static str, value: f64) -> Self {
+        Self {
+            name,
+            value,
+            design_effect: None,
+        }
+    }
 }
 
 /// Returns the trivial submissions for a suite with these answers:
@@ -36,30 +50,37 @@ pub struct Trivial {
 /// A submission for which the metric is not defined is left out.
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
     let mut submissions = Vec::new();
-    let mut add = |name, value: Result<f64, Failure>| {
-        submissions.extend(value.ok().map(|value| Trivial { name, value }));
+    let mut add = |name, figures: Result<Figures, Failure>| {
+        submissions.extend(figures.ok().map(|figures| Trivial {
+            name,
+            value: figures.value,
+            design_effect: figures.clusters.and_then(|clusters| clusters.design_effect),
+        }));
     };
     match metric.family() {
         Family::Rankings => {
             let ranking = most_frequent(table, RANKING_LENGTH_MAX);
             add(
                 "most frequent answers",
-                value_of(table, metric, |_| Value::Ranking(&ranking)),
+                figures_of(table, metric, |_| Value::Ranking(&ranking)),
             );
         }
         Family::Labels => {
             let label = most_frequent(table, 1);
             add(
                 "most frequent label",
-                value_of(table, metric, |_| Value::Label(&label[0])),
+                figures_of(table, metric, |_| Value::Label(&label[0])),
             );
             if metric == Metric::F1Macro {
                 // A label with frequency p that is predicted with frequency p has an expected F1 of
                 // p.
-                add("labels at random", Ok(1.0 / table.n_labels().max(1) as f64));
+                let value = 1.0 / table.n_labels().max(1) as f64;
+                submissions.push(Trivial::expected("labels at random", value));
             }
         }
-        Family::Numbers if metric == Metric::Spearman => add("numbers at random", Ok(0.0)),
+        Family::Numbers if metric == Metric::Spearman => {
+            submissions.push(Trivial::expected("numbers at random", 0.0));
+        }
         Family::Numbers => {
             let mut sorted = table.numbers().to_vec();
             sorted.sort_unstable_by(f64::total_cmp);
@@ -67,10 +88,10 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
                 .iter()
                 .map(|number| number / sorted.len() as f64)
                 .sum();
-            add("mean", value_of(table, metric, |_| Value::Number(mean)));
+            add("mean", figures_of(table, metric, |_| Value::Number(mean)));
             add(
                 "median",
-                value_of(table, metric, |_| Value::Number(sorted[sorted.len() / 2])),
+                figures_of(table, metric, |_| Value::Number(sorted[sorted.len() / 2])),
             );
         }
         Family::Probabilities => {
@@ -82,7 +103,7 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
                 .collect();
             add(
                 "label frequencies",
-                value_of(table, metric, |_| Value::Probabilities(&shares)),
+                figures_of(table, metric, |_| Value::Probabilities(&shares)),
             );
         }
     }
@@ -98,11 +119,11 @@ pub fn best_trivial(trivial: &[Trivial], metric: Metric) -> Option<Trivial> {
         .max_by(|one, other| (sign * one.value).total_cmp(&(sign * other.value)))
 }
 
-fn value_of<'v>(
+fn figures_of<'v>(
     table: &AnswerTable,
     metric: Metric,
     predict: impl Fn(usize) -> Value<'v, 'v>,
-) -> Result<f64, Failure> {
+) -> Result<Figures, Failure> {
     let progress = Progress::default();
     let mut scorer = Scorer::new(table, metric, &progress).without_slices();
     for (index, item_id) in table.item_ids().enumerate() {
@@ -116,7 +137,7 @@ fn value_of<'v>(
             return Err(failure);
         }
     }
-    Ok(scorer.finish()?.figures.value)
+    Ok(scorer.finish()?.figures)
 }
 
 /// Returns each answer with its total gain over all items, the most frequent first; ties are
