@@ -454,6 +454,11 @@ impl AnswerTable {
         &self.slices
     }
 
+    /// Puts the items into these clusters instead of their own.
+    pub(crate) fn set_clusters(&mut self, clusters: Clusters) {
+        self.clusters = Some(clusters);
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))

@@ -182,7 +182,15 @@ impl SuiteFolder {
 
     /// Returns the open items' answers; without sealed items, all answers.
     pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
-        self.answers_where(self.builder(), |item| !item.is_sealed)
+        self.answers(|item| !item.is_sealed)
+    }
+
+    /// Returns the answers of the chosen items.
+    pub(super) fn answers(
+        &self,
+        is_chosen: impl Fn(&FolderItem) -> bool,
+    ) -> Result<AnswerTable, BadSuite> {
+        self.answers_where(self.builder(), is_chosen)
     }
 
     /// Returns the value of each slice's best trivial submission, by field.
@@ -219,7 +227,6 @@ impl SuiteFolder {
             .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))
     }
 
-    /// Returns the answers of some items.
     fn answers_where(
         &self,
         mut builder: Builder,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::sequence_paths::value_at;
 
 /// The start of a group field's name that is a path into an item's input.
-const INPUT: &str = "input.";
+pub(super) const INPUT: &str = "input.";
 
 /// Longest name of a group field that is not a path, in bytes.
 const NAME_BYTES_MAX: usize = 40;
@@ -210,6 +210,13 @@ impl Groups {
     pub fn to_json(&self) -> String {
         // A map of strings can always be written.
         serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    /// Returns the names and the values of the fields.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Returns the names of the fields.
