@@ -90,6 +90,7 @@ mod source;
 mod spans;
 mod storage;
 mod stories;
+mod suite_checks;
 mod suites;
 mod suspension;
 mod swaps;

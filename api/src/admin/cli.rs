@@ -7,7 +7,7 @@ use assay_core::model::org::{PLAN_LIMITS, PlanChange, PlanLimit};
 use clap::{
     Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand, value_parser,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::admin::error::{Result, refused};
 use crate::admin::{boards, commands, doctor, model_package, publish, receipts};
@@ -90,7 +90,7 @@ pub enum Command {
     /// Manage users
     #[command(subcommand)]
     User(UserCommand),
-    /// Audit and publish suites, and grant access to them
+    /// Check, audit and publish suites, and grant access to them
     #[command(subcommand)]
     Suite(SuiteCommand),
     /// Manage the boards of suites
@@ -313,6 +313,11 @@ pub enum SuiteCommand {
         /// The folder
         dir: PathBuf,
     },
+    /// Check a folder and warn of likely mistakes, such as items of one person; publishes nothing
+    Check {
+        /// The folder
+        dir: PathBuf,
+    },
     /// Publish a folder with suite.toml, items.ndjson and answers.ndjson as a version of a suite
     Publish {
         /// The folder
@@ -414,6 +419,8 @@ pub async fn run(Arguments { command, name }: Arguments) -> Result<()> {
             return Ok(());
         }
         Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
+        // It needs no database, so it is not recorded.
+        Command::Suite(SuiteCommand::Check { dir }) => json!(publish::suite_check(&dir)?),
         Command::Doctor { process, json } => return doctor::run(process, json).await,
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
@@ -436,6 +443,7 @@ pub async fn run(Arguments { command, name }: Arguments) -> Result<()> {
             commands::logged(&url, &name, target.as_deref(), change(&url, command)).await?
         }
     };
+    print_warnings(&object["warnings"]);
     print_warnings(&object["disclosure"]["warnings"]);
     println!("{object}");
     Ok(())
@@ -552,6 +560,8 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         | Command::Artifacts(_)
         | Command::Doctor { .. }
         | Command::Migrate
-        | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),
+        | Command::Suite(SuiteCommand::Audit { .. } | SuiteCommand::Check { .. }) => {
+            Ok(Value::Null)
+        }
     }
 }

@@ -15,7 +15,9 @@ use assay_core::{Error, Timestamp};
 use assay_eval::Ladder;
 use assay_eval::clusters::Clusters;
 use assay_eval::slices::Slice;
-use assay_eval::suite::{BadSuite, ClusterKey, FolderItem, FolderSlices, Groups, SuiteFolder};
+use assay_eval::suite::{
+    BadSuite, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, SuiteFolder,
+};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -38,6 +40,7 @@ pub(super) fn content_differs(id: &str, version: &str) -> CommandError {
 pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let read = read_suite(folder)?;
     let audit = Audit::new(&read)?;
+    let warnings = read.lint().map_err(bad_suite)?;
     let SuiteFolder {
         suite_id,
         version,
@@ -52,7 +55,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         slices,
         slice_min,
         items,
-        warnings,
+        warnings: _,
         content_sha256,
     } = &read;
     // `SuiteFolder::read` has validated both.
@@ -199,17 +202,37 @@ fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
 /// `suite audit`: reports the share of a folder's answers that callers could compute, under its own
 /// disclosure policy and under others. It publishes nothing, and needs no database.
 pub fn suite_audit(folder: &Path) -> Result<Value> {
-    Ok(Audit::new(&read_suite(folder)?)?.report())
+    let suite = read_suite(folder)?;
+    let mut report = Audit::new(&suite)?.report();
+    if let Some(warnings) = report["warnings"].as_array_mut() {
+        warnings.extend(
+            suite
+                .lint()
+                .map_err(bad_suite)?
+                .into_iter()
+                .map(Value::from),
+        );
+    }
+    Ok(report)
+}
+
+/// `suite check`: checks a folder, and returns warnings about it. It publishes nothing, and needs no
+/// database.
+pub fn suite_check(folder: &Path) -> Result<FolderReport> {
+    read_suite(folder)?.check().map_err(bad_suite)
+}
+
+fn bad_suite(error: BadSuite) -> CommandError {
+    refused(error.to_string())
 }
 
 fn read_suite(folder: &Path) -> Result<SuiteFolder> {
-    let bad = |error: BadSuite| refused(error.to_string());
-    let suite = SuiteFolder::read(folder).map_err(bad)?;
+    let suite = SuiteFolder::read(folder).map_err(bad_suite)?;
     if let Some(paths) = &suite.sequence {
         let check = |item: &FolderItem| {
             item_sequence::from_item(&item.item_id, item.input.get(), paths).map(drop)
         };
-        suite.check_items(check).map_err(bad)?;
+        suite.check_items(check).map_err(bad_suite)?;
     }
     Ok(suite)
 }

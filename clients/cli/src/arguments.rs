@@ -180,6 +180,11 @@ pub enum Command {
         /// Predictions as NDJSON, a JSON array or CSV, also with gzip or zstd; - is standard input
         file: String,
     },
+    /// Prepare a suite that you will publish
+    Suite {
+        #[command(subcommand)]
+        action: Suite,
+    },
     /// Print the receipt of a job, as JSON
     Receipt {
         /// The id of the job
@@ -350,6 +355,19 @@ pub struct Wait {
     /// Wait until the job is finished, at most this time, as in --wait or --wait=15m
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = parse_duration)]
     pub wait: Option<Duration>,
+}
+
+#[derive(Subcommand)]
+pub enum Suite {
+    /// Check the folder of a suite; needs no key and sends nothing
+    ///
+    /// Warns if items seem to come from persons or other groups that suite.toml does not name. The
+    /// platform also checks the events of sequences when the suite is published.
+    Check {
+        /// The folder with suite.toml, items.ndjson and answers.ndjson
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]

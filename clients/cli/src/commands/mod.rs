@@ -10,13 +10,14 @@ mod listing;
 mod manage;
 mod score;
 mod submit;
+mod suite_folder;
 mod suites;
 mod trace;
 mod verify;
 
 use context::Context;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, Suite};
 use crate::failure::Result;
 use crate::messages::Messages;
 use crate::output::Output;
@@ -61,6 +62,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
             metric,
             file,
         } => score::score(&context, &answers, metric.as_deref(), &file),
+        Command::Suite {
+            action: Suite::Check { folder },
+        } => suite_folder::check(&context, &folder),
         Command::Receipt { id, figures } => verify::receipt(&context, &id, figures),
         Command::Verify(evidence) => verify::check(&context, &evidence),
         Command::Usage { days } => manage::usage(&context, days),
