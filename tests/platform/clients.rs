@@ -109,11 +109,26 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTo
     this_python_with(Path::new("python3"), kind, requirements)
 }
 
+/// Returns a Python interpreter with exactly the packages of a requirements file, without their
+/// dependencies.
+pub fn python_with_exactly(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTool> {
+    python_environment(Path::new("python3"), kind, requirements, &["--no-deps"])
+}
+
 /// Returns this interpreter with the packages of a requirements file.
 pub fn this_python_with(
     python: &Path,
     kind: &str,
     requirements: &Path,
+) -> Result<PathBuf, MissingTool> {
+    python_environment(python, kind, requirements, &[])
+}
+
+fn python_environment(
+    python: &Path,
+    kind: &str,
+    requirements: &Path,
+    pip_options: &[&str],
 ) -> Result<PathBuf, MissingTool> {
     // Debian's python3 lacks the two modules. The key contains the version, as an environment of
     // another Python cannot be used.
@@ -146,7 +161,7 @@ pub fn this_python_with(
             "-r",
         ]);
         run(
-            pip.arg(requirements),
+            pip.arg(requirements).args(pip_options),
             "pip cannot install the Python clients",
         )?;
         Ok(())

@@ -95,6 +95,7 @@ mod suites;
 mod suspension;
 mod swaps;
 mod sweeps;
+mod swissmetro;
 mod takeovers;
 mod task_connections;
 mod telemetry;
