@@ -218,7 +218,9 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     command
         .env("CARGO_BUILD_BUILD_DIR", &target)
         .env("CARGO_TARGET_DIR", folder.join("target"))
-        .env("ASSAY_GIT_SHA", commit);
+        .env("ASSAY_GIT_SHA", commit)
+        // Lints, if there are some, are for the current commit.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
     remove_own_cargo_env(&mut command);
     if !command
         .status()
