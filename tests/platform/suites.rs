@@ -42,6 +42,7 @@ async fn suites_are_listed_with_all_their_fields() {
             "n_items",
             "per_item_feedback",
             "sequence",
+            "slices",
             "suite_commitment",
             "suite_id",
             "version",

@@ -1,6 +1,7 @@
 //! The schemas that no struct describes, and the rules for all schemas.
 
 use assay_core::Code;
+use assay_core::model::suite::VERSION_MAX;
 use serde_json::{Map, Value, json};
 
 use super::operations::operations;
@@ -341,12 +342,14 @@ fn details() -> Value {
             },
             "endpoints": {
                 "type": "array",
+                "uniqueItems": true,
                 "description": "`invalid_state` with `endpoint_not_offered`: the operations that \
                                 the model offers.",
                 "items": {"$ref": "#/components/schemas/Endpoint"},
             },
             "header": {
                 "type": "string",
+                "enum": ["X-Org-Id"],
                 "description": "`conflict` with `choose_organization`: the request header that \
                                 names the chosen organization, `X-Org-Id`.",
             },
@@ -358,6 +361,8 @@ fn details() -> Value {
             },
             "current_version": {
                 "type": "string",
+                "minLength": 1,
+                "maxLength": VERSION_MAX,
                 "description": "`conflict` of a submission or an entry: the current version of \
                                 the suite.",
             },

@@ -77,8 +77,9 @@ pub async fn find_by_request(
 }
 
 /// Memory that a job on a page takes, in bytes: its row, the job and its JSON, each with 16 metadata
-/// values that have 512 characters with up to four bytes each.
-const JOB_BYTES: u64 = 3 * 36 * 1024;
+/// values that have 512 characters with up to four bytes each, and with 50 slices of open items and of
+/// sealed ones.
+const JOB_BYTES: u64 = 3 * 72 * 1024;
 
 /// Returns a page with the organization's jobs, the newest first. Its memory is charged to `room`
 /// before it is read.

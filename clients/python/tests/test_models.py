@@ -42,6 +42,30 @@ JOB: dict[str, Any] = {
         "ci_method": "wilson",
         "metrics": {"ndcg@10": 0.5},
         "release": "exact",
+        "slices": [
+            {
+                "field": "age_group",
+                "groups": [
+                    {
+                        "group": "<18>",
+                        "n": 200,
+                        "n_missing": 0,
+                        "value": 0.3,
+                        "stderr": None,
+                        "ci95": None,
+                    },
+                    {
+                        "group": "65+",
+                        "n": 300,
+                        "n_missing": 0,
+                        "value": 0.5,
+                        "stderr": None,
+                        "ci95": None,
+                    },
+                ],
+                "worst": "<18>",
+            }
+        ],
     },
 }
 

@@ -125,7 +125,18 @@ def test_html_is_static_and_escaped() -> None:
     assert "<script" not in html
     assert "javascript:" not in html
     assert "<svg" in html
+    assert "age_group &lt;18&gt;" in html
     assert "<script" not in comparison(metric="<script>")._repr_html_()
+
+
+def test_slices_are_a_frame() -> None:
+    import pandas
+
+    result = models.Job.from_dict(JOB).result
+    assert isinstance(result, models.EvalResult)
+    frame = pandas.DataFrame(result.slices[0].groups)
+    assert list(frame["group"]) == ["<18>", "65+"]
+    assert frame["value"].min() == 0.3
 
 
 def test_check_names_every_error() -> None:

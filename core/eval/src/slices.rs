@@ -14,7 +14,7 @@ const SLICES_PER_FIELD_MAX: usize = 20;
 pub const SLICES_MAX: usize = 50;
 
 /// The most bytes of the names of a suite's slices together: each result has them.
-pub const SLICE_NAMES_BYTES_MAX: usize = 4096;
+pub const SLICE_NAMES_BYTES_MAX: usize = 1024;
 
 /// The name of the slice with all values that are too rare for a slice of their own.
 const OTHER: &str = "_other";

@@ -254,6 +254,44 @@ class BoardMethod(Record):
 
 
 @record
+class SliceFigures(Record):
+    group: str
+    n: int
+    n_clusters: int | None = None
+    n_missing: int
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
+class SliceGap(Record):
+    best: str
+    worst: str
+    value: float
+    ci95: tuple[float, float] | None = None
+    p_value: float | None = None
+    n_pairs: int
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
+class FieldSlices(Record):
+    field: str
+    groups: tuple[SliceFigures, ...]
+    worst: str
+    gap: SliceGap | None = None
+
+    _decoders: ClassVar[Decoders] = {
+        "groups": all_of(SliceFigures.from_dict),
+        "gap": SliceGap.from_dict,
+    }
+
+
+@record
 class BoardRow(Record):
     entry_id: str
     name: str | None = None
@@ -265,6 +303,7 @@ class BoardRow(Record):
     rank_high: int
     value: float
     ci95: tuple[float, float] | None = None
+    slices: tuple[FieldSlices, ...]
     n_missing: int
     n_submissions: int
     n_withdrawn: int
@@ -274,6 +313,7 @@ class BoardRow(Record):
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
+        "slices": all_of(FieldSlices.from_dict),
         "entered_at": parse_time,
         "withdrawn_at": parse_time,
     }
@@ -535,8 +575,9 @@ class SealedFigures(Record):
     n: int
     n_clusters: int | None = None
     design_effect: float | None = None
+    slices: tuple[FieldSlices, ...]
 
-    _decoders: ClassVar[Decoders] = {"ci95": each}
+    _decoders: ClassVar[Decoders] = {"ci95": each, "slices": all_of(FieldSlices.from_dict)}
 
 
 @record
@@ -558,8 +599,13 @@ class EvalResult(Record):
     sealed: SealedFigures | None = None
     n_clusters: int | None = None
     design_effect: float | None = None
+    slices: tuple[FieldSlices, ...]
 
-    _decoders: ClassVar[Decoders] = {"ci95": each, "sealed": SealedFigures.from_dict}
+    _decoders: ClassVar[Decoders] = {
+        "ci95": each,
+        "sealed": SealedFigures.from_dict,
+        "slices": all_of(FieldSlices.from_dict),
+    }
 
 
 @record
@@ -934,6 +980,20 @@ class SuiteSequence(Record):
 
 
 @record
+class SuiteSlice(Record):
+    group: str
+    n: int
+
+
+@record
+class SuiteSlices(Record):
+    field: str
+    groups: tuple[SuiteSlice, ...]
+
+    _decoders: ClassVar[Decoders] = {"groups": all_of(SuiteSlice.from_dict)}
+
+
+@record
 class Suite(Record):
     suite_id: str
     version: str
@@ -957,12 +1017,14 @@ class Suite(Record):
     cluster: str | None = None
     cluster_is_hidden: bool
     n_clusters: int | None = None
+    slices: tuple[SuiteSlices, ...]
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,
         "ladder": LadderGrid.from_dict,
         "closes_at": parse_time,
         "sequence": SuiteSequence.from_dict,
+        "slices": all_of(SuiteSlices.from_dict),
     }
 
 

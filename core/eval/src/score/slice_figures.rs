@@ -15,6 +15,7 @@ pub struct SlicedField {
     /// The name of the slice with the worst value.
     pub worst: String,
     /// The difference between the best and the worst slice. `None` if only values are disclosed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
     #[serde(skip)]
     metric: Metric,

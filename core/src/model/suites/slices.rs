@@ -37,7 +37,9 @@ pub struct FieldSlices {
     /// The slice with the worst value.
     #[schema(max_length = 200)]
     pub worst: String,
-    /// The difference between the best and the worst slice. Null if `release` is a ladder.
+    /// The difference between the best and the worst slice. Absent if `release` is a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub gap: Option<SliceGap>,
 }
 
