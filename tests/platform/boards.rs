@@ -184,6 +184,12 @@ async fn board(client: &Client, suite_id: &str) -> Value {
     board.body
 }
 
+/// Waits until a board is final, and returns it.
+pub async fn final_board(client: &Client, suite_id: &str) -> Value {
+    let is_final = |board: &Value| board["status"] == "final";
+    board_when(client, suite_id, "final board", is_final).await
+}
+
 /// Waits until a board meets a condition, and returns it.
 async fn board_when(
     client: &Client,
@@ -593,10 +599,7 @@ async fn board_at_close_shows_figures_once_it_has_closed() {
     );
     withdraw(&clients[2], &entries[2].1).await;
     close_in(&world, 0.0).await;
-    let full = board_when(&reader, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let full = final_board(&reader, &suite_id).await;
     assert_eq!(full["n_items"], 100);
     assert_eq!(column(&full, "name"), ["model 180", "model 120"]);
     let path = format!("/v1/jobs/{}", entries[0].0);
@@ -677,10 +680,7 @@ async fn ladder_board_shows_the_jobs_own_value_on_the_grid() {
     enter(&key, &best, "best").await;
     enter(&key, &worse, "worse").await;
     close_in(&world, 0.0).await;
-    let full = board_when(&key, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let full = final_board(&key, &suite_id).await;
     assert_eq!(column(&full, "value"), [0.8, 0.6]);
     assert_eq!(column(&full, "ci95"), [Value::Null, Value::Null]);
     assert_eq!(column(&full, "tier"), [1, 2]);
@@ -867,10 +867,7 @@ async fn predictions_of_entries_survive_cleanup() {
     })
     .await;
     close_in(&world, -120.0).await;
-    let full = board_when(&key, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let full = final_board(&key, &suite_id).await;
     assert_eq!(column(&full, "value"), [0.75, 0.45]);
     // The job that did not enter needs its predictions no more.
     wait_until("cleanup after the close", async || {
@@ -931,10 +928,7 @@ async fn entries_at_the_close_are_exact() {
     }))
     .await;
     let reader = world.key();
-    let full = board_when(&reader, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let full = final_board(&reader, &suite_id).await;
     pause("nothing to happen", Duration::from_secs(3)).await;
     let full_after = board(&reader, &suite_id).await;
     let ids = |board: &Value| {
@@ -993,10 +987,7 @@ async fn killed_workers_leave_the_same_board() {
     .await;
     let reader = world.key();
     close_in(&world, 0.0).await;
-    let full = board_when(&reader, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let full = final_board(&reader, &suite_id).await;
     // The same computation from the beginning, by workers that are killed.
     world.stack.workers.clear();
     let reset = "update board_entries set position = null, computed_revision = 0;
@@ -1018,10 +1009,7 @@ async fn killed_workers_leave_the_same_board() {
             .unwrap();
     }
     let _worker = world.stack.launch_worker().unwrap();
-    let again = board_when(&reader, &suite_id, "final board", |board| {
-        board["status"] == "final"
-    })
-    .await;
+    let again = final_board(&reader, &suite_id).await;
     assert_eq!(again["entries"], full["entries"]);
 }
 

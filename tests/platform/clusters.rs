@@ -1,18 +1,16 @@
 //! Suites whose items come from persons: errors, comparisons, boards and receipts are by person.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assay_proto::v1;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 
-use crate::boards::close_in;
+use crate::boards::{close_in, final_board};
 use crate::disclosure::{publish_folder, write_files};
 use crate::grpc::connect;
-use crate::harness::{
-    Expect, World, org, string, submit_until_succeeded, wait_until, with_token, world,
-};
+use crate::harness::{Expect, World, org, string, submit_until_succeeded, with_token, world};
 use crate::receipts::{Evidences, logged_receipt, retire};
 
 /// Persons of the suites, and items of each.
@@ -85,6 +83,22 @@ fn a_little_better(at: usize) -> bool {
 async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
     let eval = json!({"suite_id": suite_id, "predictions": predictions});
     submit_until_succeeded(client, &eval).await
+}
+
+/// Returns the report on predictions that are scored with a folder, without a server.
+pub fn scored_offline(world: &World, folder: &Path, predictions: &Value) -> Value {
+    let file = folder.join("predictions.json");
+    std::fs::write(&file, predictions.to_string()).unwrap();
+    let scored = std::process::Command::new(&world.stack.ground.binaries.worker)
+        .arg("score")
+        .arg("--suite")
+        .arg(folder)
+        .arg("--predictions")
+        .arg(&file)
+        .output()
+        .unwrap();
+    serde_json::from_slice(&scored.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)))
 }
 
 /// Returns the standard error over persons by the formula: √(G/(G − 1) · Σ U²)/n.
@@ -179,18 +193,7 @@ async fn results_and_comparisons_are_by_person() {
         }
 
         // A folder that is scored on the researcher's machine has the same figures.
-        let file = folder.join("predictions.json");
-        std::fs::write(&file, predictions(by_person).to_string()).unwrap();
-        let scored = std::process::Command::new(&world.stack.ground.binaries.worker)
-            .arg("score")
-            .arg("--suite")
-            .arg(&folder)
-            .arg("--predictions")
-            .arg(&file)
-            .output()
-            .unwrap();
-        let report: Value = serde_json::from_slice(&scored.stdout)
-            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
+        let report = scored_offline(&world, &folder, &predictions(by_person));
         for field in [
             "value",
             "stderr",
@@ -263,17 +266,7 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
             .expect_status(201);
     }
     close_in(&world, 0.0).await;
-    let mut board = Value::Null;
-    wait_until("the final board", async || {
-        board = world
-            .key()
-            .get(&format!("/v1/suites/{suite_id}/board"))
-            .await
-            .unwrap()
-            .body;
-        board["status"] == "final"
-    })
-    .await;
+    let board = final_board(&world.key(), suite_id).await;
     assert_eq!(board["method"]["test"], "paired_by_cluster");
     assert_eq!(
         (&board["n_items"], &board["n_clusters"]),

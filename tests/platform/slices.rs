@@ -8,12 +8,11 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use serde_json::{Value, json};
 
-use crate::boards::close_in;
+use crate::boards::{close_in, final_board};
+use crate::clusters::scored_offline;
 use crate::disclosure::{publish_folder, write_files};
 use crate::grpc::connect;
-use crate::harness::{
-    Expect, World, string, submit_until_succeeded, wait_until, with_token, world,
-};
+use crate::harness::{Expect, World, string, submit_until_succeeded, with_token, world};
 
 /// Persons of the suites, and items of each.
 const PERSONS: usize = 60;
@@ -201,18 +200,7 @@ async fn results_have_the_figures_of_slices() {
     );
 
     // A folder that is scored on the researcher's machine has the same figures.
-    let file = folder.join("predictions.json");
-    std::fs::write(&file, predictions().to_string()).unwrap();
-    let scored = std::process::Command::new(&world.stack.ground.binaries.worker)
-        .arg("score")
-        .arg("--suite")
-        .arg(&folder)
-        .arg("--predictions")
-        .arg(&file)
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&scored.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
+    let report = scored_offline(&world, &folder, &predictions());
     assert_eq!(&report["slices"], fields);
 }
 
@@ -283,13 +271,7 @@ async fn slices_by_hidden_fields_appear_after_the_close() {
     let figures = job(&world, &id).await["result"]["sealed"].clone();
     assert_eq!(values(&figures["slices"][0]), expected);
     assert!(figures["slices"][0]["gap"]["value"].is_number());
-    let mut board = Value::Null;
-    wait_until("the final board", async || {
-        let path = format!("/v1/suites/{suite_id}/board");
-        board = world.key().get(&path).await.unwrap().body;
-        board["status"] == "final"
-    })
-    .await;
+    let board = final_board(&world.key(), suite_id).await;
     assert_eq!(board["entries"][0]["slices"], figures["slices"]);
 }
 
@@ -309,13 +291,7 @@ async fn ladder_shows_slices_on_its_final_board_only() {
     let entered = world.key().post(&path, &json!({"name": "one"})).await;
     entered.expect_status(201);
     close_in(&world, 0.0).await;
-    let mut board = Value::Null;
-    wait_until("the final board", async || {
-        let path = format!("/v1/suites/{suite_id}/board");
-        board = world.key().get(&path).await.unwrap().body;
-        board["status"] == "final"
-    })
-    .await;
+    let board = final_board(&world.key(), suite_id).await;
     let field = &board["entries"][0]["slices"][0];
     assert_eq!(field.get("gap"), None);
     // A grid begins at the share of the most frequent answer, or at the next 10,000th.

@@ -18,7 +18,7 @@ const PERSON_ITEMS: usize = 9;
 /// The place of the label that the question of two labels is about.
 const SWISSMETRO: usize = 1;
 
-/// The labels of the question of two labels.
+/// The labels of the yes-or-no question.
 const YES_NO: [&str; 2] = ["yes", "no"];
 
 /// A suite's question about each choice.
