@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use assay_eval::Metric;
 use assay_eval::content::{self, ReadEnd, read_content};
-use assay_eval::offline::{self, FolderGroups, Report};
+use assay_eval::offline::{self, Report};
 use assay_eval::prediction::{CellForm, FitCheck};
 use assay_eval::suite::{AnswerLines, FolderRules};
 use pyo3::exceptions::PyValueError;
@@ -53,10 +53,7 @@ pub fn score(
         // The size is only a hint for the first allocation.
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
         let groups = suite
-            .map(|suite| {
-                let rules = FolderRules::read(&suite, Some(metric))?;
-                FolderGroups::read(&suite, &rules)
-            })
+            .map(|suite| FolderRules::read(&suite, Some(metric))?.groups(&suite))
             .transpose()
             .map_err(|bad| bad.to_string())?
             .unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
 use crate::prediction::CellForm;
 use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer, SlicedField};
-use crate::suite::{AnswerLines, BadSuite, ClusterLabels, FolderRules, SliceLabels};
+use crate::suite::{AnswerLines, BadSuite, FolderGroups, FolderRules, SliceLabels};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,27 +70,6 @@ impl Report {
     }
 }
 
-/// The groups of a folder's items.
-#[derive(Default)]
-pub struct FolderGroups {
-    /// The cluster of each item, if items are not independent.
-    pub clusters: Option<ClusterLabels>,
-    /// The slices of each item, if slices are scored.
-    pub slices: Option<SliceLabels>,
-}
-
-impl FolderGroups {
-    /// Reads the groups that the rules name.
-    ///
-    /// # Errors
-    /// Returns the first line that has no value of a field.
-    pub fn read(folder: &Path, rules: &FolderRules) -> Result<Self, BadSuite> {
-        let clusters = rules.clusters(folder)?;
-        let slices = rules.slices(folder, clusters.as_ref())?;
-        Ok(Self { clusters, slices })
-    }
-}
-
 /// Reads all answers for a metric. Fails with the first invalid answer's line, or without answers.
 pub fn read_answers<R: BufRead>(
     mut lines: AnswerLines<R>,
@@ -124,7 +103,7 @@ pub fn read_answers<R: BufRead>(
 
 /// Reads all answers in a file, or in a suite's folder, as [`read_answers`] does.
 pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, BadSuite> {
-    let groups = FolderGroups::read(path, rules)?;
+    let groups = rules.groups(path)?;
     let lines = AnswerLines::open(path, rules.metric)?;
     read_answers(lines, rules.metric, rules.clip, &groups)
 }

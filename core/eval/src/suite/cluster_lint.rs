@@ -191,11 +191,8 @@ fn dependent_items(items: &[FolderItem]) -> Vec<(CandidateSource, Labels)> {
 /// Returns the source of a field: `cluster` can name it if it accepts the values of all items.
 fn source(column: &Column, items: &[FolderItem]) -> CandidateSource {
     let mut labels = GroupLabels::default();
-    let mut is_accepted = |field: &GroupField, item: &FolderItem| {
-        let public = item.groups.as_ref();
-        let label = labels.add(field, item.input.get(), public, item.hidden_groups.as_ref());
-        label.is_ok()
-    };
+    let mut is_accepted =
+        |field: &GroupField, item: &FolderItem| item.label(field, &mut labels).is_ok();
     let name = column.field.clone();
     match name.parse() {
         Ok(field) if items.iter().all(|item| is_accepted(&field, item)) => {

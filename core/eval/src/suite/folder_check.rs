@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
 use super::folder::SuiteFolder;
-use crate::clusters::Clusters;
+use super::folder_clusters::sizes_of;
 use crate::disclosure::DisclosurePolicy;
 
 /// With fewer clusters, a board of ten entries separates no pair: the smallest p-value, 2^(1 − G), is
@@ -60,17 +60,17 @@ impl SuiteFolder {
 
     /// Returns a warning if a board of ten entries has too few clusters to separate any pair.
     fn board_warning(&self) -> Option<String> {
-        self.n_clusters?;
+        if self.n_clusters.is_none() || self.protection.board == BoardMode::Off {
+            return None;
+        }
         let has_sealed = self.items.iter().any(|item| item.is_sealed);
         // A board is over the sealed items, if there are any.
         let items = self
             .items
             .iter()
             .filter(|item| item.is_sealed == has_sealed);
-        let clusters = Clusters::from_labels(items.filter_map(|item| item.cluster));
-        let n = clusters.sizes().len();
-        let is_blind = self.protection.board != BoardMode::Off && n < BOARD_CLUSTERS_MIN;
-        is_blind.then(|| {
+        let n = sizes_of(items).len();
+        (n < BOARD_CLUSTERS_MIN).then(|| {
             format!(
                 "board: with {n} clusters, a board of ten entries cannot separate any pair; it needs {BOARD_CLUSTERS_MIN}"
             )

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
-use super::lines::{FolderItem, ITEMS, missing_cluster};
+use super::lines::{FolderItem, ITEMS, missing_field};
 use super::suite_toml::SUITE;
 use crate::clusters::{CLUSTERS_MAX, CLUSTERS_MIN, ClusterSizes, Clusters};
 
@@ -43,10 +43,9 @@ pub(super) fn assign(
 ) -> Result<GroupLabels, BadSuite> {
     let mut labels = GroupLabels::default();
     for item in items {
-        let hidden = item.hidden_groups.as_ref();
-        let label = labels
-            .add(field, item.input.get(), item.groups.as_ref(), hidden)
-            .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_cluster(&reason)))?;
+        let label = item
+            .label(field, &mut labels)
+            .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_field(&reason, "cluster")))?;
         item.cluster = Some(label);
     }
     if labels.len() < 2 {
@@ -113,7 +112,8 @@ pub(super) fn warnings(items: &[FolderItem], field: &GroupField) -> Vec<String> 
     warnings
 }
 
-fn sizes_of<'a>(items: impl Iterator<Item = &'a FolderItem>) -> ClusterSizes {
+/// Returns the sizes of the clusters that these items have.
+pub(super) fn sizes_of<'a>(items: impl Iterator<Item = &'a FolderItem>) -> ClusterSizes {
     let clusters = Clusters::from_labels(items.filter_map(|item| item.cluster));
     clusters.sizes().clone()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::bad_suite::BadSuite;
 use super::groups::GroupField;
-use super::lines::{ClusterLabels, SliceLabels, read_clusters, read_slices};
+use super::lines::FolderGroups;
 use super::suite_toml::{SUITE, SliceKeys, SuiteToml};
 use crate::metric::{Clip, Metric};
 
@@ -54,20 +54,12 @@ impl FolderRules {
         })
     }
 
-    /// Reads the clusters of the folder's items. `None` if items are independent.
-    pub fn clusters(&self, folder: &Path) -> Result<Option<ClusterLabels>, BadSuite> {
-        let read = |field| read_clusters(folder, field);
-        self.cluster.as_ref().map(read).transpose()
-    }
-
-    /// Reads the slices of the folder's items. `None` if no fields are named.
-    pub fn slices(
-        &self,
-        folder: &Path,
-        clusters: Option<&ClusterLabels>,
-    ) -> Result<Option<SliceLabels>, BadSuite> {
-        let read = || read_slices(folder, &self.slices, clusters);
-        (!self.slices.fields.is_empty()).then(read).transpose()
+    /// Reads the groups of the folder's items.
+    ///
+    /// # Errors
+    /// Returns the first line that has no value of a field, or the field that has no slices.
+    pub fn groups(&self, folder: &Path) -> Result<FolderGroups, BadSuite> {
+        FolderGroups::read(folder, self.cluster.as_ref(), &self.slices)
     }
 
     fn read_file(path: &Path) -> Result<Self, BadSuite> {

@@ -4,11 +4,11 @@ use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
 use super::groups::{GroupField, GroupLabels};
-use super::lines::{FolderItem, ITEMS, missing_slice};
+use super::lines::{FolderItem, ITEMS, missing_field};
 use super::suite_toml::{Protection, SUITE, SliceKeys};
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::Metric;
-use crate::slices::{FieldSlices, FieldValues, SLICE_NAMES_BYTES_MAX, SLICES_MAX, Slice};
+use crate::slices::{FieldValues, SLICE_NAMES_BYTES_MAX, SLICES_MAX, Slice};
 
 /// The slices by one group field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,6 @@ pub struct FolderSlices {
     pub is_hidden: bool,
     /// The slices, in byte order of their names and `_other` last.
     pub slices: Vec<Slice>,
-}
-
-impl FolderSlices {
-    /// Returns the field for a table, without items.
-    pub fn without_items(&self) -> FieldSlices {
-        let groups = self.slices.iter().map(|slice| slice.group.clone());
-        FieldSlices::new(self.field.clone(), groups.collect())
-    }
 }
 
 /// Sets the slices of each item, and returns the slices by field. The items' clusters and seals are
@@ -88,10 +80,8 @@ fn labels_of(
 ) -> Result<(GroupLabels, Vec<u32>), BadSuite> {
     let mut values = GroupLabels::default();
     let mut label = |item: &FolderItem| {
-        let hidden = item.hidden_groups.as_ref();
-        values
-            .add(field, item.input.get(), item.groups.as_ref(), hidden)
-            .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_slice(&reason)))
+        item.label(field, &mut values)
+            .map_err(|reason| BadSuite::new(ITEMS, item.line, missing_field(&reason, "slices")))
     };
     let labels = items.iter().map(&mut label).collect::<Result<_, _>>()?;
     Ok((values, labels))
@@ -112,8 +102,8 @@ fn check_policy(protection: &Protection, is_hidden: bool) -> Result<(), String> 
     }
 }
 
-/// Checks that the metric is defined for the answers of each slice of the last field, among the open
-/// items and among the sealed ones.
+/// Checks that the metric is defined for the answers in each slice by the last field: open ones and
+/// sealed ones.
 fn check_answers(
     items: &[FolderItem],
     fields: &[FolderSlices],

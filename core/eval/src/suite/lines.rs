@@ -80,6 +80,21 @@ pub struct FolderItem {
     pub line: usize,
 }
 
+impl FolderItem {
+    /// Returns the label of the item's value of a field, after the items before it.
+    ///
+    /// # Errors
+    /// Returns the reason if the item has no value, or one that does not fit those before.
+    pub(super) fn label(
+        &self,
+        field: &GroupField,
+        labels: &mut GroupLabels,
+    ) -> Result<u32, String> {
+        let (public, hidden) = (self.groups.as_ref(), self.hidden_groups.as_ref());
+        labels.add(field, self.input.get(), public, hidden)
+    }
+}
+
 /// An answer reader, line by line. It keeps one line in memory.
 pub struct AnswerLines<R> {
     lines: R,
@@ -236,51 +251,72 @@ impl SliceLabels {
 /// # Errors
 /// Returns the first line that has no value of the field.
 pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels, BadSuite> {
-    let mut found = read_labels(folder, std::slice::from_ref(field), missing_cluster)?;
-    let (values, labels) = found.fields.pop().unwrap_or_default();
-    Ok(ClusterLabels {
-        by_item: found.item_ids.into_iter().zip(labels).collect(),
-        values,
-    })
+    let found = FolderGroups::read(folder, Some(field), &SliceKeys::NONE)?;
+    Ok(found.clusters.unwrap_or_default())
 }
 
-/// Reads the slices of a folder's items. All items are open.
-///
-/// # Errors
-/// Returns the first line that has no value of a field, or the field that has no slices.
-pub(super) fn read_slices(
-    folder: &Path,
-    keys: &SliceKeys,
-    clusters: Option<&ClusterLabels>,
-) -> Result<SliceLabels, BadSuite> {
-    let found = read_labels(folder, &keys.fields, missing_slice)?;
-    let clusters = clusters.map(|clusters| {
-        let cluster = |item_id: &String| clusters.by_item.get(item_id).copied();
-        found.item_ids.iter().filter_map(cluster).collect()
-    });
-    let clusters: Vec<u32> = clusters.unwrap_or_default();
-    let slices = |(field, (values, labels)): (&GroupField, &(Vec<String>, Vec<u32>))| {
-        let chosen = FieldValues {
-            values,
-            labels,
-            clusters: &clusters,
-            is_sealed: &[],
-            min: keys.min,
-        };
-        let (slices, codes) = chosen
-            .slices()
-            .map_err(|reason| BadSuite::new(SUITE, 0, format!("slices: {field}: {reason}")))?;
-        Ok(FieldSlices {
-            field: field.to_string(),
-            groups: slices.into_iter().map(|slice| slice.group).collect(),
-            codes,
+/// The groups of a folder's items.
+#[derive(Default)]
+pub struct FolderGroups {
+    /// The cluster of each item, if items are not independent.
+    pub clusters: Option<ClusterLabels>,
+    /// The slices of each item, if slices are scored. All items are open.
+    pub slices: Option<SliceLabels>,
+}
+
+impl FolderGroups {
+    /// Reads the groups by these fields, in one pass over the folder.
+    ///
+    /// # Errors
+    /// Returns the first line that has no value of a field, or the field that has no slices.
+    pub(super) fn read(
+        folder: &Path,
+        cluster: Option<&GroupField>,
+        keys: &SliceKeys,
+    ) -> Result<Self, BadSuite> {
+        let sliced = keys.fields.iter().map(|field| (field, "slices"));
+        let clustered = cluster.map(|field| (field, "cluster"));
+        let fields: Vec<_> = clustered.into_iter().chain(sliced).collect();
+        if fields.is_empty() {
+            return Ok(Self::default());
+        }
+        let FoundLabels { item_ids, fields } = read_labels(folder, &fields)?;
+        let mut fields = fields.into_iter();
+        let clusters = cluster.and_then(|_| fields.next());
+        let clusters_by_item = clusters.as_ref().map_or(&[][..], |(_, labels)| labels);
+        let slices = keys
+            .fields
+            .iter()
+            .zip(fields)
+            .map(|(field, (values, labels))| {
+                let chosen = FieldValues {
+                    values: &values,
+                    labels: &labels,
+                    clusters: clusters_by_item,
+                    is_sealed: &[],
+                    min: keys.min,
+                };
+                let (slices, codes) = chosen.slices().map_err(|reason| {
+                    BadSuite::new(SUITE, 0, format!("slices: {field}: {reason}"))
+                })?;
+                Ok(FieldSlices {
+                    field: field.to_string(),
+                    groups: slices.into_iter().map(|slice| slice.group).collect(),
+                    codes,
+                })
+            });
+        let slices = slices.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            slices: (!slices.is_empty()).then(|| SliceLabels {
+                by_item: item_ids.iter().cloned().zip(0..).collect(),
+                fields: slices,
+            }),
+            clusters: clusters.map(|(values, labels)| ClusterLabels {
+                by_item: item_ids.into_iter().zip(labels).collect(),
+                values,
+            }),
         })
-    };
-    let fields = keys.fields.iter().zip(&found.fields).map(slices);
-    Ok(SliceLabels {
-        fields: fields.collect::<Result<_, _>>()?,
-        by_item: found.item_ids.into_iter().zip(0..).collect(),
-    })
+    }
 }
 
 /// A folder's labels, in the items' order.
@@ -290,13 +326,8 @@ struct FoundLabels {
     fields: Vec<(Vec<String>, Vec<u32>)>,
 }
 
-/// Reads a folder's labels by these fields. `explain_missing` completes the reason if an
-/// item has no label.
-fn read_labels(
-    folder: &Path,
-    fields: &[GroupField],
-    explain_missing: fn(&str) -> String,
-) -> Result<FoundLabels, BadSuite> {
+/// Reads a folder's labels by these fields, each with the key that names it.
+fn read_labels(folder: &Path, fields: &[(&GroupField, &str)]) -> Result<FoundLabels, BadSuite> {
     let text = |file| {
         fs::read_to_string(folder.join(file)).map_err(|error| BadSuite::unreadable(file, 0, &error))
     };
@@ -319,9 +350,9 @@ fn read_labels(
             groups,
         } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
         let hidden = hidden.get(&item_id).and_then(Option::as_ref);
-        for (field, (values, labels)) in fields.iter().zip(&mut found) {
+        for ((field, key), (values, labels)) in fields.iter().zip(&mut found) {
             let label = values.add(field, input.get(), groups.as_ref(), hidden);
-            labels.push(label.map_err(|reason| bad(explain_missing(&reason)))?);
+            labels.push(label.map_err(|reason| bad(missing_field(&reason, key)))?);
         }
         item_ids.push(item_id);
     }
@@ -334,14 +365,9 @@ fn read_labels(
     })
 }
 
-/// Returns the error for an item whose slice is not known.
-pub(super) fn missing_slice(reason: &str) -> String {
-    format!("{reason}; slices in {SUITE} names this field")
-}
-
-/// Returns the error for an item whose cluster is not known.
-pub(super) fn missing_cluster(reason: &str) -> String {
-    format!("{reason}; cluster in {SUITE} names this field")
+/// Returns the error for an item without a field that this key names.
+pub(super) fn missing_field(reason: &str, key: &str) -> String {
+    format!("{reason}; {key} in {SUITE} names this field")
 }
 
 /// Returns a text without the byte order mark that programs on Windows write before it.

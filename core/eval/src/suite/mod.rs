@@ -28,7 +28,7 @@ pub use folder_check::FolderReport;
 pub use folder_rules::FolderRules;
 pub use folder_slices::FolderSlices;
 pub use groups::{GroupField, GroupLabels, Groups};
-pub use lines::{AnswerLines, ClusterLabels, FolderItem, SliceLabels, read_clusters};
+pub use lines::{AnswerLines, ClusterLabels, FolderGroups, FolderItem, SliceLabels, read_clusters};
 pub use names::{VERSION_MAX, is_suite_id, is_version};
 pub use sequence_paths::{SequencePaths, value_at};
 pub use suite_toml::{ClusterKey, Protection, SliceKeys};
