@@ -13,7 +13,7 @@ const SLICES_PER_FIELD_MAX: usize = 20;
 /// The most slices of a suite.
 pub const SLICES_MAX: usize = 50;
 
-/// The most bytes of the names of a suite's slices together: each result has them.
+/// The most bytes that a suite's slice names have together: each result has them.
 pub const SLICE_NAMES_BYTES_MAX: usize = 1024;
 
 /// The name of the slice with all values that are too rare for a slice of their own.

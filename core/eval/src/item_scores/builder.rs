@@ -134,10 +134,15 @@ impl ItemScoresBuilder {
 
     /// Returns the current values of all items, in their order.
     pub(crate) fn stored(&self) -> impl Iterator<Item = StoredItem> + Clone {
-        (0..self.len()).map(|item| StoredItem {
+        (0..self.len()).map(|item| self.stored_item(item))
+    }
+
+    /// Returns the item's current value.
+    pub(crate) fn stored_item(&self, item: usize) -> StoredItem {
+        StoredItem {
             value: self.value(item),
             is_right: self.is_right(item),
-        })
+        }
     }
 
     /// Sets the item's value.

@@ -294,16 +294,13 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds an answer's label to the labels of the table, without an item.
-    pub fn know_label(&mut self, answer: &Answer<'_>) -> Result<(), Corrupt> {
-        let table = &mut self.table;
-        match answer {
-            Answer::Label(label) if !self.inlines_labels => table
-                .labels
-                .get_or_insert(&table.hash, label.as_bytes())
-                .map(drop),
-            _ => Ok(()),
+    /// Adds another table's labels, without its items.
+    pub fn know_labels(&mut self, other: &AnswerTable) -> Result<(), Corrupt> {
+        let AnswerTable { labels, hash, .. } = &mut self.table;
+        for label in 0..other.n_labels() as u32 {
+            labels.get_or_insert(hash, other.label(label))?;
         }
+        Ok(())
     }
 
     /// Puts the last added item into a cluster: that of all items with this label. Every item needs

@@ -1,4 +1,4 @@
-//! The figure of some of a table's items alone, by the definitions that hold for all of them.
+//! The figure over a part: some items alone, by the definitions for all items.
 
 use crate::compare::{Contribution, StoredItem};
 use crate::item_scores::ItemScoresBuilder;
@@ -15,17 +15,17 @@ pub(super) struct PartFigure {
     pub(super) contributions: Vec<f64>,
 }
 
-/// Some of a table's items: their places, ascending.
+/// A part: the places of some items, ascending.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'p> {
     pub(super) places: &'p [u32],
-    /// The stored values of all items of the table, before the accumulator finishes them.
+    /// The whole table's stored values, before the accumulator finishes them.
     pub(super) items: &'p ItemScoresBuilder,
-    /// The right labels of all items of the table; empty unless [`needs_labels`].
+    /// The whole table's right labels; empty unless [`needs_labels`].
     pub(super) labels: &'p [u32],
 }
 
-/// Returns `true` if the figure of a part needs the right labels: stored values are not enough.
+/// Returns `true` if a part's figure needs the right labels: stored values are not enough.
 pub(super) const fn needs_labels(metric: Metric) -> bool {
     matches!(metric, Metric::F1Macro | Metric::F1Micro | Metric::Auc)
 }
@@ -45,10 +45,7 @@ impl Part<'_> {
     }
 
     pub(super) fn stored(&self) -> impl Iterator<Item = StoredItem> + Clone {
-        self.places().map(|item| StoredItem {
-            value: self.items.value(item),
-            is_right: self.items.is_right(item),
-        })
+        self.places().map(|item| self.items.stored_item(item))
     }
 
     pub(super) fn n_missing(&self) -> usize {

@@ -195,13 +195,15 @@ impl SuiteFolder {
 
     /// Returns the value of each slice's best trivial submission, by field.
     pub fn slice_trivials(&self) -> Result<Vec<Vec<f64>>, BadSuite> {
+        if self.slices.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = self.answers(|_| true)?;
         let trivial = |field: usize, code: usize| {
             // A slice's bounds and scores are by the labels of all items.
             let mut builder = self.builder();
-            for item in &self.items {
-                let known = builder.know_label(&self.answer(item)?);
-                known.map_err(|corrupt| BadSuite::new(ANSWERS, 0, corrupt.to_string()))?;
-            }
+            let known = builder.know_labels(&all);
+            known.map_err(|corrupt| BadSuite::new(ANSWERS, 0, corrupt.to_string()))?;
             let in_slice = |item: &FolderItem| usize::from(item.slices[field]) == code;
             let slice = self.answers_where(builder, in_slice)?;
             let best = best_trivial(&trivial_submissions(&slice, self.metric), self.metric);
@@ -222,11 +224,6 @@ impl SuiteFolder {
         Builder::new(self.metric, 0).clip(self.protection.clip)
     }
 
-    fn answer<'i>(&self, item: &'i FolderItem) -> Result<Answer<'i>, BadSuite> {
-        Answer::parse(item.answer.get(), &self.metric)
-            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))
-    }
-
     fn answers_where(
         &self,
         mut builder: Builder,
@@ -234,8 +231,9 @@ impl SuiteFolder {
     ) -> Result<AnswerTable, BadSuite> {
         let bad = |reason: String| BadSuite::new(ANSWERS, 0, reason);
         for item in self.items.iter().filter(|item| is_in(item)) {
+            let answer = Answer::parse(item.answer.get(), &self.metric).map_err(bad)?;
             builder
-                .push(&item.item_id, &self.answer(item)?)
+                .push(&item.item_id, &answer)
                 .map_err(|corrupt| bad(corrupt.to_string()))?;
             if let Some(cluster) = item.cluster {
                 builder.put_into_cluster(cluster);

@@ -140,7 +140,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Calls `visit` with the path, the innermost name and the value of each of an item's fields.
+/// Calls `visit` with each field's path, innermost name and value in an item.
 fn for_each_field(item: &FolderItem, visit: &mut impl FnMut(&str, &str, Scalar<'_>)) {
     let mut path = INPUT.to_owned();
     for_each_scalar(item.input.get(), &mut path, 2, visit);

@@ -173,8 +173,7 @@ pub struct StoredSlice {
     pub group: String,
     /// The number of items, open and sealed.
     pub n: i64,
-    /// The start, the step and the number of levels of the slice's grid, if the disclosure policy is a
-    /// ladder.
+    /// The slice's grid under a ladder: its start, step and level count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<(f64, f64, u32)>,
 }
