@@ -2,6 +2,8 @@
 //! items of one cluster are not.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
 
 /// The fewest clusters for which a standard error is estimated.
 pub const CLUSTERS_MIN: usize = 10;
@@ -9,11 +11,55 @@ pub const CLUSTERS_MIN: usize = 10;
 /// The most clusters of a suite: a comparison keeps 44 bytes for each.
 pub const CLUSTERS_MAX: usize = 1 << 20;
 
+/// What a suite's value is the average of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Average {
+    /// The value is the metric over all items: each item has the same weight.
+    #[default]
+    Item,
+    /// The value is the mean over the clusters of the metric within the cluster: each cluster has the
+    /// same weight. A cluster whose answers leave the metric undefined is left out.
+    Cluster,
+}
+
+impl Average {
+    /// Returns the name in `suite.toml`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Item => "item",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+impl fmt::Display for Average {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Average {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "item" => Ok(Self::Item),
+            "cluster" => Ok(Self::Cluster),
+            _ => Err("must be \"item\" or \"cluster\""),
+        }
+    }
+}
+
 /// The item count of each cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterSizes(Vec<u32>);
 
 impl ClusterSizes {
+    /// Returns the sizes of `n` clusters with one item each.
+    pub(crate) fn single_items(n: usize) -> Self {
+        Self(vec![1; n])
+    }
+
     /// Adds an item to a cluster. Clusters are numbered from 0 without gaps, by their first item.
     pub(crate) fn add(&mut self, cluster: usize) {
         if cluster >= self.0.len() {
@@ -25,6 +71,11 @@ impl ClusterSizes {
     /// Returns the number of clusters.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Returns a cluster's item count.
+    pub fn of(&self, cluster: usize) -> f64 {
+        f64::from(self.0[cluster])
     }
 
     /// Returns `true` if there are no clusters.
@@ -69,6 +120,7 @@ pub struct Clusters {
     /// Each item's cluster, by place. Clusters are numbered from 0 by their first item.
     item_clusters: Vec<u32>,
     sizes: ClusterSizes,
+    average: Average,
 }
 
 impl Clusters {
@@ -95,6 +147,37 @@ impl Clusters {
         clusters
     }
 
+    /// Sets what a value over the items is the average of.
+    #[must_use]
+    pub fn with_average(mut self, average: Average) -> Self {
+        self.average = average;
+        self
+    }
+
+    /// Returns what a value over the items is the average of.
+    pub fn average(&self) -> Average {
+        self.average
+    }
+
+    /// Returns the places of each cluster's items, ascending.
+    pub(crate) fn places(&self) -> ClusterPlaces {
+        let mut ends = Vec::with_capacity(self.sizes.len());
+        let mut next = Vec::with_capacity(self.sizes.len());
+        let mut end = 0;
+        for size in &self.sizes.0 {
+            next.push(end);
+            end += *size as usize;
+            ends.push(end);
+        }
+        let mut places = vec![0; end];
+        for (place, cluster) in self.item_clusters.iter().enumerate() {
+            let next = &mut next[*cluster as usize];
+            places[*next] = place as u32;
+            *next += 1;
+        }
+        ClusterPlaces { places, ends }
+    }
+
     /// Returns the cluster of the item at this place.
     #[inline]
     pub fn of(&self, item: usize) -> usize {
@@ -117,6 +200,23 @@ impl Clusters {
     }
 }
 
+/// The items of each cluster.
+pub(crate) struct ClusterPlaces {
+    /// The places of the items, by cluster.
+    places: Vec<u32>,
+    /// The end of each cluster's places.
+    ends: Vec<usize>,
+}
+
+impl ClusterPlaces {
+    /// Returns the places of each cluster's items.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let ranges = starts.zip(&self.ends);
+        ranges.map(|(start, end)| &self.places[*start..*end])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +231,20 @@ mod tests {
         assert!((sizes.degrees() - 14.0 / 11.0).abs() < 1e-15);
         assert_eq!(Clusters::from_labels([1; 4]).sizes().degrees(), 1.0);
         assert_eq!(Clusters::from_labels(0..20).sizes().effective(), 20.0);
+    }
+
+    #[test]
+    fn places_are_grouped_by_cluster() {
+        let places = Clusters::from_labels([7, 7, 3, 7, 9]).places();
+        let expected: [&[u32]; 3] = [&[0, 1, 3], &[2], &[4]];
+        assert!(places.iter().eq(expected));
+    }
+
+    #[test]
+    fn average_round_trips_through_its_name() {
+        for average in [Average::Item, Average::Cluster] {
+            assert_eq!(average.as_str().parse(), Ok(average));
+        }
+        assert!("Cluster".parse::<Average>().is_err());
     }
 }

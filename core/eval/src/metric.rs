@@ -237,6 +237,29 @@ impl Metric {
         self.properties().significance_test
     }
 
+    /// Returns `true` if the metric within each cluster makes sense, so that a value can be the mean
+    /// over clusters.
+    pub const fn can_average_clusters(self) -> bool {
+        match self {
+            Self::Accuracy
+            | Self::HitRate(_)
+            | Self::Recall(_)
+            | Self::Precision(_)
+            | Self::Ndcg(_)
+            | Self::Mrr(_)
+            | Self::Map(_)
+            | Self::ExactMatch
+            | Self::Rmse
+            | Self::Mae
+            | Self::Spearman
+            | Self::LogLoss
+            | Self::Brier
+            | Self::Auc => true,
+            // A cluster's items lack many of the classes, or fill few of the bins.
+            Self::F1Macro | Self::F1Micro | Self::Ece => false,
+        }
+    }
+
     /// Returns `true` if an item has its own score. A correlation or an area exists for all
     /// items together only.
     pub const fn has_item_scores(self) -> bool {

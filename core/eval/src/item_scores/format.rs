@@ -37,7 +37,8 @@ pub enum Kind {
     Hits = 1,
     /// The item's contribution to a metric over all items. The contributions' mean is the metric,
     /// and their spread is the metric's: each is the metric plus the item's influence on it (F. R.
-    /// Hampel 1974).
+    /// Hampel 1974). If the metric is averaged over clusters, it is the metric within the item's
+    /// cluster instead, or NaN if the cluster is left out.
     Parts = 2,
     /// The largest probability, or −1 without a prediction, and whether the most probable label is
     /// right.

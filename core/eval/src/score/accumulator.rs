@@ -77,6 +77,15 @@ impl<'t> Accumulator<'t> {
         }
     }
 
+    /// Returns `true` if the answers of some items leave the metric defined.
+    pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
+        match self {
+            Self::Rankings(_) | Self::Labels(_) => true,
+            Self::Numbers(numbers) => numbers.is_defined(part),
+            Self::Probabilities(probabilities) => probabilities.is_defined(part),
+        }
+    }
+
     /// Returns the figures, and sets the items' final values: their mean is the metric.
     pub(super) fn finish(
         self,

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::clusters::Clusters;
+use crate::clusters::{Average, Clusters};
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
 use crate::slices::FieldSlices;
@@ -205,6 +205,7 @@ pub struct Builder {
     last_ascending: Option<Range<usize>>,
     /// The label of each item's cluster, if items are in clusters.
     cluster_labels: Vec<u32>,
+    average: Average,
 }
 
 impl Builder {
@@ -235,7 +236,16 @@ impl Builder {
             inlines_labels: metric.family() == Family::Rankings,
             last_ascending: Some(0..0),
             cluster_labels: Vec::new(),
+            average: Average::Item,
         }
+    }
+
+    /// Sets what a value over the items is the average of. [`Average::Cluster`] is for metrics that
+    /// [can average clusters](Metric::can_average_clusters), and needs clusters.
+    #[must_use]
+    pub fn average(mut self, average: Average) -> Self {
+        self.average = average;
+        self
     }
 
     /// Sets the bounds of each item's loss.
@@ -318,7 +328,8 @@ impl Builder {
     }
 
     /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated,
-    /// or if some items only are in clusters or slices.
+    /// if some items only are in clusters or slices, or if the value is an average over clusters and
+    /// there are none.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self {
             mut table,
@@ -326,12 +337,18 @@ impl Builder {
             inlines_labels: _,
             last_ascending,
             cluster_labels,
+            average,
         } = self;
+        if average == Average::Cluster && cluster_labels.is_empty() && table.n > 0 {
+            return Err(Corrupt::new(
+                "the suite averages clusters, but its items are in none",
+            ));
+        }
         if !cluster_labels.is_empty() {
             if cluster_labels.len() != table.n {
                 return Err(Corrupt::new("some items of the suite only are in clusters"));
             }
-            table.clusters = Some(Clusters::from_labels(cluster_labels));
+            table.clusters = Some(Clusters::from_labels(cluster_labels).with_average(average));
         }
         if table
             .slices
@@ -444,6 +461,12 @@ impl AnswerTable {
     /// Returns the items' clusters; `None` if items are independent.
     pub fn clusters(&self) -> Option<&Clusters> {
         self.clusters.as_ref()
+    }
+
+    /// Returns `true` if the value is the mean over the clusters of the metric within the cluster.
+    pub(super) fn averages_clusters(&self) -> bool {
+        let clusters = self.clusters.as_ref();
+        clusters.is_some_and(|clusters| clusters.average() == Average::Cluster)
     }
 
     /// Returns the slices that are scored, by field.

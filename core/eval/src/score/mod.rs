@@ -6,6 +6,7 @@
 mod accumulator;
 mod answer_table;
 mod by_cluster;
+mod cluster_average;
 mod labels;
 mod numbers;
 mod packed_u32;

@@ -106,6 +106,15 @@ impl<'t> Numbers<'t> {
         }
     }
 
+    /// Returns `true` if the answers of some items leave the metric defined: a correlation needs two
+    /// different numbers.
+    pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
+        let answers = self.table.numbers();
+        let mut answers = part.places().map(|place| answers[place]);
+        let first = answers.next();
+        self.metric != Metric::Spearman || answers.any(|answer| Some(answer) != first)
+    }
+
     pub(super) fn finish(
         mut self,
         items: &mut ItemScoresBuilder,
@@ -121,23 +130,16 @@ impl<'t> Numbers<'t> {
         let rmse = mse.sqrt();
         let named = |name: &str, figure| (name.to_owned(), figure);
         if self.metric == Metric::Spearman {
-            let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
-            let undefined = || {
-                Failure::InvalidPredictions(
-                    "all predictions are the same number: spearman is not defined".into(),
-                )
+            let (value, estimate) = if self.table.averages_clusters() {
+                // The average over clusters takes their place.
+                (0.0, None)
+            } else {
+                let rho = self.correlation(items)?;
+                (rho, fisher(rho, n))
             };
-            let correlation =
-                RankCorrelation::of(&predictions, self.table.numbers()).ok_or_else(undefined)?;
-            let rho = correlation.rho();
-            correlation
-                .influences()
-                .into_iter()
-                .enumerate()
-                .for_each(|(item, influence)| items.set(item, rho + influence));
             return Ok(Figures {
-                value: rho,
-                estimate: fisher(rho, n),
+                value,
+                estimate,
                 metrics: [named("rmse", rmse), named("mae", mae)].into(),
                 clusters: None,
                 slices: Vec::new(),
@@ -176,6 +178,28 @@ impl<'t> Numbers<'t> {
             clusters: None,
             slices: Vec::new(),
         })
+    }
+}
+
+impl Numbers<'_> {
+    /// Returns the correlation over all items, and sets their contributions.
+    fn correlation(&self, items: &mut ItemScoresBuilder) -> Result<f64, Failure> {
+        let n = self.table.len();
+        let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
+        let undefined = || {
+            Failure::InvalidPredictions(
+                "all predictions are the same number: spearman is not defined".into(),
+            )
+        };
+        let correlation =
+            RankCorrelation::of(&predictions, self.table.numbers()).ok_or_else(undefined)?;
+        let rho = correlation.rho();
+        correlation
+            .influences()
+            .into_iter()
+            .enumerate()
+            .for_each(|(item, influence)| items.set(item, rho + influence));
+        Ok(rho)
     }
 }
 

@@ -147,6 +147,16 @@ impl<'t> Probabilities<'t> {
         }
     }
 
+    /// Returns `true` if the answers of some items leave the metric defined: an area needs both labels.
+    pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
+        if self.metric != Metric::Auc {
+            return true;
+        }
+        let mut labels = part.places().map(|place| part.labels[place]);
+        let first = labels.next();
+        labels.any(|label| Some(label) != first)
+    }
+
     pub(super) fn finish(
         mut self,
         items: &mut ItemScoresBuilder,

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, NextRecord, Prefetch};
 use super::by_cluster::by_cluster;
+use super::cluster_average::ClusterAverage;
+use super::part::ScoredItems;
 use super::result::{Failure, Figures, Score, Sealed};
 use super::slices;
 use crate::error::FieldError;
@@ -121,17 +123,46 @@ impl<'t> ItemSet<'t> {
         self.table.len() - self.n_matched
     }
 
+    /// Returns the average over clusters, if the value is one.
+    fn average(&self, scored: &ScoredItems<'_, 't>) -> Result<Option<ClusterAverage>, Failure> {
+        let clusters = self.table.clusters();
+        let Some(clusters) = clusters.filter(|_| self.table.averages_clusters()) else {
+            return Ok(None);
+        };
+        let places: Vec<u32> = (0..self.table.len() as u32).collect();
+        let average = ClusterAverage::of(scored, scored.part(&places), clusters);
+        if average.n > 0 {
+            return Ok(Some(average));
+        }
+        // Publishing has checked that the suite has such clusters.
+        Err(Failure::InvalidPredictions(format!(
+            "{} is not defined for the answers of any cluster",
+            self.metric
+        )))
+    }
+
     fn finish(mut self, with_slices: bool) -> Result<(Figures, ItemScores), Failure> {
         let n_missing = self.n_missing();
-        let slices = if with_slices {
-            slices::figures(self.table, self.metric, &self.accumulator, &self.items)
-        } else {
-            Vec::new()
-        };
+        let Self { table, metric, .. } = self;
+        let with_slices = with_slices && !table.slices().is_empty();
+        let (mut slices, mut average) = (Vec::new(), None);
+        if with_slices || table.averages_clusters() {
+            let scored = ScoredItems::new(table, metric, &self.accumulator, &self.items);
+            if with_slices {
+                slices = slices::figures(&scored);
+            }
+            average = self.average(&scored)?;
+        }
         let mut figures = self.accumulator.finish(&mut self.items, n_missing)?;
         figures.slices = slices;
-        if let Some(clusters) = self.table.clusters() {
-            by_cluster(&mut figures, clusters, self.table, self.metric, &self.items);
+        match (table.clusters(), average) {
+            (Some(clusters), Some(average)) => {
+                average.replace_value(&mut figures, &mut self.items, clusters);
+            }
+            (Some(clusters), None) => {
+                by_cluster(&mut figures, clusters, table, metric, &self.items);
+            }
+            (None, _) => {}
         }
         Ok((figures, self.items.finish()))
     }

@@ -1,47 +1,19 @@
 //! Scores a table's slices.
 
-use super::accumulator::Accumulator;
-use super::answer_table::{AnswerTable, Item};
 use super::by_cluster::estimate_by_cluster;
-use super::part::{Part, PartFigure, needs_labels};
+use super::cluster_average::ClusterAverage;
+use super::part::{Part, PartFigure, ScoredItems};
 use super::slice_figures::{SliceFigures, SlicedField, Uncertainty};
-use crate::clusters::Clusters;
-use crate::item_scores::ItemScoresBuilder;
-use crate::metric::Metric;
+use crate::clusters::{ClusterSizes, Clusters};
 use crate::slices::FieldSlices;
 use crate::stats::clustered;
 use crate::stats::compensated_sum::Sum;
+use crate::stats::confidence::Estimate;
 
-/// Returns the figures of each field's slices. `items` have their values before the accumulator
-/// finishes them.
-pub(super) fn figures(
-    table: &AnswerTable,
-    metric: Metric,
-    accumulator: &Accumulator<'_>,
-    items: &ItemScoresBuilder,
-) -> Vec<SlicedField> {
-    let labels: Vec<u32> = if needs_labels(metric) && !table.slices().is_empty() {
-        table.items().map(Item::label).collect()
-    } else {
-        Vec::new()
-    };
-    let scored = ScoredItems {
-        table,
-        metric,
-        accumulator,
-        items,
-        labels: &labels,
-    };
-    let fields = table.slices().iter();
-    fields.map(|field| scored.field(field)).collect()
-}
-
-struct ScoredItems<'s, 't> {
-    table: &'t AnswerTable,
-    metric: Metric,
-    accumulator: &'s Accumulator<'t>,
-    items: &'s ItemScoresBuilder,
-    labels: &'s [u32],
+/// Returns the figures of each field's slices.
+pub(super) fn figures(scored: &ScoredItems<'_, '_>) -> Vec<SlicedField> {
+    let fields = scored.table.slices().iter();
+    fields.map(|field| field_figures(scored, field)).collect()
 }
 
 /// A slice's part in the uncertainty of differences.
@@ -53,72 +25,97 @@ enum Spread {
     Clusters(Vec<(u32, f64)>, f64),
 }
 
-impl ScoredItems<'_, '_> {
-    fn field(&self, field: &FieldSlices) -> SlicedField {
-        let mut numbering = Numbering::default();
-        let (slices, spreads): (Vec<_>, Vec<_>) = field
-            .items()
-            .iter()
-            .zip(&field.groups)
-            .map(|(places, group)| self.slice(group, places, &mut numbering))
-            .unzip();
-        let differences = (0..spreads.len()).map(|one| {
-            let others = spreads[..one].iter();
-            let difference = |other: &Option<Spread>| -> Option<Uncertainty> {
-                spreads[one].as_ref()?.difference(other.as_ref()?)
+fn field_figures(scored: &ScoredItems<'_, '_>, field: &FieldSlices) -> SlicedField {
+    let mut numbering = Numbering::default();
+    let (slices, spreads): (Vec<_>, Vec<_>) = field
+        .items()
+        .iter()
+        .zip(&field.groups)
+        .map(|(places, group)| {
+            let part = scored.part(places);
+            let found = slice_figure(scored, part, &mut numbering);
+            let slice = SliceFigures {
+                group: group.to_owned(),
+                n: part.len() as i64,
+                n_clusters: found.n_clusters.map(|n| n as i64),
+                n_missing: part.n_missing() as i64,
+                value: found.value,
+                stderr: found.estimate.map(|estimate| estimate.stderr),
+                ci95: found.estimate.map(|estimate| estimate.ci95),
             };
-            others.map(difference).collect()
-        });
-        SlicedField::new(
-            field.field.clone(),
-            slices,
-            differences.collect(),
-            self.metric,
-        )
-    }
+            (slice, found.spread)
+        })
+        .unzip();
+    let differences = (0..spreads.len()).map(|one| {
+        let others = spreads[..one].iter();
+        let difference = |other: &Option<Spread>| -> Option<Uncertainty> {
+            spreads[one].as_ref()?.difference(other.as_ref()?)
+        };
+        others.map(difference).collect()
+    });
+    SlicedField::new(
+        field.field.clone(),
+        slices,
+        differences.collect(),
+        scored.metric,
+    )
+}
 
-    fn slice(
-        &self,
-        group: &str,
-        places: &[u32],
-        numbering: &mut Numbering,
-    ) -> (SliceFigures, Option<Spread>) {
-        let part = Part {
-            places,
-            items: self.items,
-            labels: self.labels,
+/// A slice's figure with its uncertainty.
+struct SliceFigure {
+    value: f64,
+    estimate: Option<Estimate>,
+    /// `None` if items are independent.
+    n_clusters: Option<usize>,
+    /// `None` without an estimate.
+    spread: Option<Spread>,
+}
+
+fn slice_figure(
+    scored: &ScoredItems<'_, '_>,
+    part: Part<'_>,
+    numbering: &mut Numbering,
+) -> SliceFigure {
+    let Some(all) = scored.table.clusters() else {
+        let PartFigure {
+            value, estimate, ..
+        } = scored.accumulator.part(part);
+        return SliceFigure {
+            value,
+            estimate,
+            n_clusters: None,
+            spread: estimate.map(|estimate| Spread::Independent(estimate.stderr, part.len())),
         };
-        let figure = self.accumulator.part(part);
-        let mut estimate = figure.estimate;
-        let n = part.len();
-        let (n_clusters, spread) = match self.table.clusters() {
-            None => {
-                let spread = estimate.map(|estimate| Spread::Independent(estimate.stderr, n));
-                (None, spread)
-            }
-            Some(all) => {
-                let (clusters, numbers) = numbering.part(all, places);
-                let range = self.metric.range(self.table.clip(), self.table.n_labels());
-                estimate = estimate.and_then(|independent| {
-                    let with_range = (figure.value, &independent, range);
-                    let contributions = figure.contributions.iter().copied();
-                    estimate_by_cluster(&clusters, with_range, contributions, part.stored())
-                });
-                let n_clusters = clusters.sizes().len() as i64;
-                let spread = estimate.map(|_| spread(&figure, &clusters, numbers));
-                (Some(n_clusters), spread)
-            }
+    };
+    let (clusters, numbers) = numbering.part(all, part.places);
+    if scored.table.averages_clusters() {
+        let average = ClusterAverage::of(scored, part, &clusters);
+        let influences = numbers.into_iter().zip(average.influences());
+        let influences = influences.filter_map(|(number, influence)| Some((number, influence?)));
+        let degrees = ClusterSizes::single_items(average.n).degrees();
+        return SliceFigure {
+            value: average.value,
+            estimate: average.estimate,
+            n_clusters: Some(average.n),
+            spread: average
+                .estimate
+                .map(|_| Spread::by_cluster(influences.collect(), degrees)),
         };
-        let slice = SliceFigures {
-            group: group.to_owned(),
-            n: n as i64,
-            n_clusters,
-            n_missing: part.n_missing() as i64,
-            value: figure.value,
-            stderr: estimate.map(|estimate| estimate.stderr),
-            ci95: estimate.map(|estimate| estimate.ci95),
-        };
-        (slice, spread)
+    }
+    let figure = scored.accumulator.part(part);
+    let range = scored
+        .metric
+        .range(scored.table.clip(), scored.table.n_labels());
+    let estimate = figure.estimate.and_then(|independent| {
+        let with_range = (figure.value, &independent, range);
+        let contributions = figure.contributions.iter().copied();
+        estimate_by_cluster(&clusters, with_range, contributions, part.stored())
+    });
+    SliceFigure {
+        value: figure.value,
+        estimate,
+        n_clusters: Some(clusters.sizes().len()),
+        spread: estimate.map(|_| spread(&figure, &clusters, numbers)),
     }
 }
 
@@ -127,16 +124,17 @@ fn spread(figure: &PartFigure, clusters: &Clusters, numbers: Vec<u32>) -> Spread
     let deviations = figure.contributions.iter().map(|one| one - figure.value);
     let sums = clustered::sums(clusters, deviations);
     let n = clusters.sizes().n_items();
-    let mut deviations: Vec<(u32, f64)> = numbers
-        .into_iter()
-        .zip(sums)
-        .map(|(number, sum)| (number, sum / n))
-        .collect();
-    deviations.sort_unstable_by_key(|(number, _)| *number);
-    Spread::Clusters(deviations, clusters.sizes().degrees())
+    let influences = numbers.into_iter().zip(sums.into_iter().map(|sum| sum / n));
+    Spread::by_cluster(influences.collect(), clusters.sizes().degrees())
 }
 
 impl Spread {
+    /// Returns the spread of a slice whose clusters have these numbers and influences.
+    fn by_cluster(mut influences: Vec<(u32, f64)>, degrees: f64) -> Self {
+        influences.sort_unstable_by_key(|(number, _)| *number);
+        Self::Clusters(influences, degrees)
+    }
+
     /// Returns the uncertainty of the difference between two slices. With clusters, one can have items
     /// in both.
     fn difference(&self, other: &Self) -> Option<Uncertainty> {

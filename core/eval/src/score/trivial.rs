@@ -47,7 +47,8 @@ impl Trivial {
 ///   expected value 0;
 /// - probabilities: each label's frequency, for every item.
 ///
-/// A submission for which the metric is not defined is left out.
+/// A submission for which the metric is not defined is left out. An answer counts as much as its item
+/// does in the value: less in a larger cluster if the value is an average over clusters.
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
     let mut submissions = Vec::new();
     let mut add = |name, figures: Result<Figures, Failure>| {
@@ -82,16 +83,11 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
             submissions.push(Trivial::expected("numbers at random", 0.0));
         }
         Family::Numbers => {
-            let mut sorted = table.numbers().to_vec();
-            sorted.sort_unstable_by(f64::total_cmp);
-            let mean = sorted
-                .iter()
-                .map(|number| number / sorted.len() as f64)
-                .sum();
+            let [mean, median] = centers(table);
             add("mean", figures_of(table, metric, |_| Value::Number(mean)));
             add(
                 "median",
-                figures_of(table, metric, |_| Value::Number(sorted[sorted.len() / 2])),
+                figures_of(table, metric, |_| Value::Number(median)),
             );
         }
         Family::Probabilities => {
@@ -140,17 +136,48 @@ fn figures_of<'v>(
     Ok(scorer.finish()?.figures)
 }
 
-/// Returns each answer with its total gain over all items, the most frequent first; ties are
+/// Returns an item's weight by its ordinal, up to a common factor: its share of its cluster if the
+/// value is an average over clusters, otherwise 1.
+fn weight_of(table: &AnswerTable) -> impl Fn(usize) -> f64 {
+    let clusters = table.clusters().filter(|_| table.averages_clusters());
+    move |item| clusters.map_or(1.0, |clusters| 1.0 / clusters.sizes().of(clusters.of(item)))
+}
+
+/// Returns the mean and the median of the answers, which are numbers.
+fn centers(table: &AnswerTable) -> [f64; 2] {
+    let weight_of = weight_of(table);
+    let numbers = table.numbers().iter().enumerate();
+    let mut sorted: Vec<(f64, f64)> = numbers
+        .map(|(item, number)| (*number, weight_of(item)))
+        .collect();
+    sorted.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+    let total: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mean = sorted
+        .iter()
+        .map(|(number, weight)| number * weight / total)
+        .sum();
+    let mut below = 0.0;
+    let is_middle = |(_, weight): &&(f64, f64)| {
+        below += weight;
+        below > total / 2.0
+    };
+    let median = sorted.iter().find(is_middle).or(sorted.last());
+    [mean, median.map_or(0.0, |(number, _)| *number)]
+}
+
+/// Returns each answer with its total weighted gain over all items, the most frequent first; ties are
 /// in byte order.
 fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
     let mut counts: HashMap<&[u8], f64> = HashMap::new();
+    let weight_of = weight_of(table);
     for item in table.items() {
+        let weight = weight_of(item.ordinal);
         match item.right() {
-            Right::Label(label) => *counts.entry(table.label(label)).or_default() += 1.0,
-            Right::Text(text) => *counts.entry(text).or_default() += 1.0,
+            Right::Label(label) => *counts.entry(table.label(label)).or_default() += weight,
+            Right::Text(text) => *counts.entry(text).or_default() += weight,
             Right::List(list) => list
                 .answers()
-                .for_each(|(id, gain)| *counts.entry(id).or_default() += gain),
+                .for_each(|(id, gain)| *counts.entry(id).or_default() += weight * gain),
         }
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
