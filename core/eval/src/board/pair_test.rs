@@ -1,8 +1,8 @@
 //! The test between two board entries.
 
 use super::sign_flip;
-use crate::clusters::Clusters;
-use crate::compare::{Contribution, Pairs, StoredItem, StoredItems};
+use crate::clusters::{Average, Clusters};
+use crate::compare::{Contribution, Pairs, StoredItem, StoredItems, cluster_values};
 use crate::item_scores::ItemScores;
 use crate::metric::{Metric, SignificanceTest};
 use crate::stats::clustered;
@@ -22,7 +22,8 @@ pub struct EntryItems {
 
 enum Terms {
     /// For the sign-flip test: each item's contribution, or with clusters the sum over each cluster;
-    /// squared errors for `rmse`, which do not depend on other items. Two terms are equal if they
+    /// squared errors for `rmse`, which do not depend on other items. If the value is a mean over
+    /// clusters, the value of each cluster that is not left out. Two terms are equal if they
     /// differ by at most the part `rounding` of the larger one.
     Flipped { terms: Vec<f64>, rounding: f64 },
     /// For the comparison test: each item's stored value, with the rule for its contribution.
@@ -54,6 +55,10 @@ impl EntryItems {
             _ => contribution.of(item),
         };
         let terms = match clusters {
+            Some(clusters) if clusters.average() == Average::Cluster => Terms::Flipped {
+                terms: cluster_values(metric, stored.values.into_iter(), clusters),
+                rounding: ROUNDING,
+            },
             Some(clusters) => Terms::Flipped {
                 terms: clustered::sums(clusters, stored.items().map(term)),
                 rounding: ROUNDING,

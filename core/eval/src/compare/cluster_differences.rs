@@ -42,9 +42,10 @@ impl ClusterDifferences {
         sum.permuted.add(permuted);
     }
 
-    /// Returns the uncertainty of the difference between the two values.
+    /// Returns the uncertainty of the difference between the two values over this many items.
     pub(super) fn finish(
         self,
+        n_items: u64,
         difference: f64,
         point: f64,
         has_estimates: bool,
@@ -88,7 +89,7 @@ impl ClusterDifferences {
             p_method: "cluster_sign_flip",
             n_differ,
             n_needed: n_clusters_needed
-                .map(|needed| (needed as f64 * n / n_clusters).ceil() as u64),
+                .map(|needed| (needed as f64 * n_items as f64 / n_clusters).ceil() as u64),
             clusters: Some(DifferenceByCluster {
                 n: sizes.len() as u64,
                 n_differ: Some(n_clusters_differ),

@@ -5,6 +5,7 @@
 //! number.
 
 mod cluster_differences;
+mod cluster_values;
 mod contribution;
 mod difference;
 mod mcnemar;
@@ -12,6 +13,7 @@ mod pairs;
 mod permutation_test;
 mod verdict;
 
+pub(crate) use cluster_values::cluster_values;
 pub(crate) use contribution::StoredItem;
 pub use contribution::{Aggregate, Contribution, StoredItems};
 pub use difference::{Difference, DifferenceByCluster};

@@ -1,10 +1,12 @@
 //! Two jobs' item pairs, and what follows from them.
 
 use super::cluster_differences::ClusterDifferences;
+use super::cluster_values::ClusterValues;
 use super::contribution::{Contribution, StoredItems};
 use super::difference::{Difference, needed, wald};
 use super::mcnemar::{bonett_price, mcnemar};
 use super::permutation_test::PermutationTest;
+use crate::clusters::Average;
 use crate::metric::{Family, Metric, SignificanceTest};
 use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::around;
@@ -12,8 +14,9 @@ use crate::stats::confidence::around;
 /// Two jobs' items, pair by pair.
 pub struct Pairs {
     metric: Metric,
+    average: Average,
     /// The sums by cluster; empty if items are independent.
-    clusters: Option<ClusterDifferences>,
+    clusters: Option<SumsByCluster>,
     test: SignificanceTest,
     n: u64,
     /// Item counts at which the first job and the second job is better, for McNemar's test.
@@ -28,11 +31,29 @@ pub struct Pairs {
     permutation_test: PermutationTest,
 }
 
+/// Two jobs' sums by cluster.
+enum SumsByCluster {
+    /// For the metric over all items.
+    Differences(ClusterDifferences),
+    /// For the mean over clusters.
+    Values(ClusterValues),
+}
+
+impl SumsByCluster {
+    fn new(average: Average) -> Self {
+        match average {
+            Average::Item => Self::Differences(ClusterDifferences::default()),
+            Average::Cluster => Self::Values(ClusterValues::default()),
+        }
+    }
+}
+
 impl Pairs {
     /// Creates a comparison without items.
     pub fn new(metric: Metric) -> Self {
         Self {
             metric,
+            average: Average::Item,
             clusters: None,
             test: metric.significance_test(),
             n: 0,
@@ -44,6 +65,14 @@ impl Pairs {
             permuted_sum: Sum::default(),
             permutation_test: PermutationTest::default(),
         }
+    }
+
+    /// Sets what the jobs' values are the average of. With [`Average::Cluster`], each item needs its
+    /// cluster.
+    #[must_use]
+    pub fn average(mut self, average: Average) -> Self {
+        self.average = average;
+        self
     }
 
     /// Adds both jobs' next items, each with the contributions to its job's figure. `clusters` has
@@ -74,8 +103,15 @@ impl Pairs {
                 _ => difference,
             };
             if let Some(clusters) = clusters {
-                let sums = self.clusters.get_or_insert_default();
-                sums.add(clusters[item] as usize, difference, permuted);
+                let cluster = clusters[item] as usize;
+                let sums = || SumsByCluster::new(self.average);
+                match self.clusters.get_or_insert_with(sums) {
+                    SumsByCluster::Differences(sums) => sums.add(cluster, difference, permuted),
+                    SumsByCluster::Values(sums) => {
+                        let stored = [one.values[item], other.values[item]];
+                        sums.add(self.metric, cluster, stored);
+                    }
+                }
                 continue;
             }
             if difference == 0.0 {
@@ -101,10 +137,15 @@ impl Pairs {
     pub fn finish(self, difference: f64, point: f64, has_estimates: bool) -> Difference {
         let n_differ = self.metric.has_item_scores().then_some(self.n_differ);
         if let Some(clusters) = self.clusters {
-            return clusters.finish(difference, point, has_estimates, n_differ);
+            let differences = match clusters {
+                SumsByCluster::Differences(sums) => sums,
+                SumsByCluster::Values(sums) => sums.differences(self.metric),
+            };
+            return differences.finish(self.n, difference, point, has_estimates, n_differ);
         }
         let Self {
             metric,
+            average: _,
             clusters: _,
             test,
             n,
