@@ -25,6 +25,7 @@ create table suites (
     sequence_options text,
     board text not null default 'off', -- When the board of the version shows figures.
     cluster text, -- The group field of items that are not independent. 'none': the publisher states that all are. Null: nothing is stated.
+    average text not null default 'item' constraint suites_average_known check (average in ('item', 'cluster')), -- The unit that has equal weights in a value.
     cluster_is_hidden boolean not null default false, -- The field is in the lines of answers.
     n_clusters integer constraint suites_has_clusters check (n_clusters > 1),
     -- [{field, is_hidden, groups: [{group, n, ladder?: [start, step, levels]}]}]. The groups of a hidden field are in suite_hidden_groups.
@@ -36,6 +37,7 @@ create table suites (
     ),
     constraint suites_options_have_events check (sequence_options is null or sequence_events is not null),
     constraint suites_n_clusters_match check ((n_clusters is not null) = (cluster is not null and cluster <> 'none')),
+    constraint suites_average_has_clusters check (average = 'item' or n_clusters is not null),
     constraint suites_board_known check (board in ('off', 'live', 'at_close')),
     constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
 );
@@ -43,7 +45,7 @@ create index suites_current_idx on suites (suite_id, published_at desc);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
     ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
-    cluster, cluster_is_hidden, n_clusters, slices, slice_min)
+    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min)
     on suites to assay_api, assay_worker;
 
 create table suite_items (

@@ -152,7 +152,8 @@ where e.withdrawn_at is null;
 -- then the statement has no fields of clusters, which older readers reject.
 create function receipt_payload(
     receipt_id text, org_id text, job_id text, salt bytea, commitment bytea, predictions_sha256 bytea, submission_number integer,
-    result jsonb, figures text, value_scope text, finished_at timestamptz, issued_at timestamptz, nonce text, cluster text default null
+    result jsonb, figures text, value_scope text, finished_at timestamptz, issued_at timestamptz, nonce text, cluster text default null,
+    average text default 'item'
 ) returns bytea language sql immutable as $$
     select convert_to(
         json_build_object(
@@ -189,7 +190,7 @@ create function receipt_payload(
             )::text, -1) || case
                 when cluster is null then ''
                 else ', ' || substr(left(
-                    json_build_object('cluster', cluster, 'n_clusters', result -> 'n_clusters', 'average', 'item')::text, -1
+                    json_build_object('cluster', cluster, 'n_clusters', result -> 'n_clusters', 'average', average)::text, -1
                 ), 2)
             end || '}')::json
         )::text,

@@ -119,6 +119,7 @@ impl AnswerCache {
         let builder = |n, fields| {
             Builder::new(scoring.metric, n)
                 .clip(scoring.clip)
+                .average(scoring.average)
                 .slices(fields)
         };
         // Figures of open items by a hidden field would disclose it.

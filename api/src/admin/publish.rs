@@ -50,6 +50,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         protection,
         sequence,
         cluster,
+        average,
         cluster_is_hidden,
         n_clusters,
         slices,
@@ -92,6 +93,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         board: protection.board.into(),
         sequence: sequence.as_ref(),
         cluster: cluster.as_ref().map(ClusterKey::as_str),
+        average: *average,
         cluster_is_hidden: *cluster_is_hidden,
         n_clusters: n_clusters
             .map(i32::try_from)

@@ -16,6 +16,7 @@ use tokio::task::block_in_place;
 use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use crate::generated::inputs;
+use assay_eval::clusters::Average;
 use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems, Verdict};
 
 /// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
@@ -193,6 +194,7 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         release,
         has_stderr,
         is_clustered,
+        average,
         ..
     } = a.job;
     let metric = Metric::published(&name)?;
@@ -201,7 +203,8 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
         contribution(metric, &items_a, n_items),
         contribution(metric, &items_b, n_items)
     )?;
-    let mut pairs = Pairs::new(metric);
+    let average = Average::published(&average)?;
+    let mut pairs = Pairs::new(metric).average(average);
     for range in ranges(n_items) {
         let clusters = async {
             if !is_clustered {

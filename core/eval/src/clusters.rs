@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::Corrupt;
+
 /// The fewest clusters for which a standard error is estimated.
 pub const CLUSTERS_MIN: usize = 10;
 
 /// The most clusters of a suite: a comparison keeps 44 bytes for each.
 pub const CLUSTERS_MAX: usize = 1 << 20;
 
-/// What a suite's value is the average of.
+/// The unit that has equal weights in a suite's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Average {
     /// The value is the metric over all items: each item has the same weight.
@@ -23,6 +25,12 @@ pub enum Average {
 }
 
 impl Average {
+    /// Reads a published suite's average, which was checked when it was published.
+    pub fn published(name: &str) -> Result<Self, Corrupt> {
+        name.parse()
+            .map_err(|_| Corrupt::new("a published suite has an unknown average"))
+    }
+
     /// Returns the name in `suite.toml`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -147,14 +155,14 @@ impl Clusters {
         clusters
     }
 
-    /// Sets what a value over the items is the average of.
+    /// Sets the unit that has equal weights in a value over the items.
     #[must_use]
     pub fn with_average(mut self, average: Average) -> Self {
         self.average = average;
         self
     }
 
-    /// Returns what a value over the items is the average of.
+    /// Returns the unit that has equal weights in a value over the items.
     pub fn average(&self) -> Average {
         self.average
     }

@@ -77,10 +77,15 @@ pub fn read_answers<R: BufRead>(
     clip: Option<Clip>,
     groups: &FolderGroups,
 ) -> Result<AnswerTable, BadSuite> {
-    let FolderGroups { clusters, slices } = groups;
+    let FolderGroups {
+        clusters,
+        average,
+        slices,
+    } = groups;
     let fields = slices.as_ref().map_or_else(Vec::new, SliceLabels::fields);
     let mut builder = Builder::new(metric, lines.estimate())
         .clip(clip)
+        .average(*average)
         .slices(fields);
     lines.for_each(|item_id, answer| {
         let pushed = builder.push(item_id, answer);

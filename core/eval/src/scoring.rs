@@ -1,5 +1,6 @@
 //! A suite version's scoring: its metric and its disclosure policy.
 
+use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
 
@@ -10,6 +11,8 @@ pub struct Scoring {
     pub metric: Metric,
     /// The bounds of one item's loss, if the suite has them.
     pub clip: Option<Clip>,
+    /// The unit that has equal weights in a value.
+    pub average: Average,
     /// The figures' disclosure policy.
     pub policy: DisclosurePolicy,
     /// The disclosed values' grid; present if and only if the policy is a ladder.

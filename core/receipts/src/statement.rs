@@ -15,9 +15,6 @@ pub const EVAL_RESULT: &str = "urn:assay:eval-result:v1";
 /// `predicateType` for a suite's commitment.
 pub const SUITE: &str = "urn:assay:suite:v1";
 
-/// `average`: a value is a mean over items, not over clusters.
-pub const AVERAGE: &str = "item";
-
 /// `predicateType` for a receipt key change.
 pub const KEY: &str = "urn:assay:key:v1";
 
@@ -147,7 +144,7 @@ pub struct EvalResult {
     /// The number of clusters among the items that the value covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_clusters: Option<i64>,
-    /// [`AVERAGE`].
+    /// `item` if the value is the metric over all items, or `cluster` if it is the mean over clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<String>,
 }
@@ -182,7 +179,8 @@ pub struct SuitePublication {
     /// independent. Absent if nothing is stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// [`AVERAGE`]. Present if and only if the suite has clusters.
+    /// `item` if a value is the metric over all items, or `cluster` if it is the mean over clusters.
+    /// Present if and only if the suite has clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<String>,
     /// The group fields with slices. Absent if there are none.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
 use assay_eval::Answer;
+use assay_eval::clusters::Average;
 use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SuiteFolder};
 use serde_json::{Value, json};
 
@@ -46,6 +47,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         protection,
         sequence,
         cluster,
+        average,
         cluster_is_hidden,
         n_clusters,
         slices,
@@ -59,6 +61,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         cluster.as_ref().is_some_and(|key| key.field().is_some())
     );
     assert!(n_clusters.is_some() || !cluster_is_hidden);
+    assert!(*average == Average::Item || *n_clusters >= Some(10));
     assert!((50..=100_000).contains(slice_min));
     for field in slices {
         assert!((2..=20).contains(&field.slices.len()));

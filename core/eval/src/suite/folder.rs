@@ -16,6 +16,7 @@ use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
 use super::sequence_paths::SequencePaths;
 use super::suite_toml::{ClusterKey, Protection, SUITE, SuiteToml};
+use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
@@ -39,9 +40,12 @@ pub struct SuiteFolder {
     pub sequence: Option<SequencePaths>,
     /// The publisher's statement about the independence of items, if there is one.
     pub cluster: Option<ClusterKey>,
+    /// The unit that has equal weights in a value.
+    pub average: Average,
     /// Set if the items' clusters are in the lines of answers.
     pub cluster_is_hidden: bool,
-    /// The number of clusters, open and sealed; `None` without clusters.
+    /// The number of clusters, open and sealed; `None` without clusters. Clusters that an average leaves
+    /// out do not count.
     pub n_clusters: Option<usize>,
     /// The slices by each field that `slices` names.
     pub slices: Vec<FolderSlices>,
@@ -87,6 +91,7 @@ impl SuiteFolder {
             )));
         }
         let protection = suite.protection(metric, suite_toml)?;
+        let average = suite.average(metric, suite_toml)?;
         let sequence = suite.sequence()?;
         let mut answers = read_answers(answers, &metric)?;
         let mut items = join_items(items, &mut answers)?;
@@ -104,7 +109,6 @@ impl SuiteFolder {
             .map(|field| folder_clusters::assign(&mut items, field))
             .transpose()?;
         let cluster_is_hidden = labels.as_ref().is_some_and(GroupLabels::are_hidden);
-        let n_clusters = labels.as_ref().map(GroupLabels::len);
         if let (DisclosurePolicy::Sealed(fraction), Some(seed)) =
             (protection.policy, &protection.seal_seed)
         {
@@ -113,9 +117,13 @@ impl SuiteFolder {
             seal_items(&mut items, n_sealed, seed, labels, metric)?;
         }
         let slice_keys = suite.slices(suite_toml)?;
-        let slices = folder_slices::assign(&mut items, &slice_keys, metric, &protection)?;
-        let warnings =
-            field.map_or_else(Vec::new, |field| folder_clusters::warnings(&items, field));
+        let slices =
+            folder_slices::assign(&mut items, &slice_keys, (metric, average), &protection)?;
+        let found = field
+            .map(|field| folder_clusters::check(&items, field, metric, average))
+            .transpose()?;
+        let n_clusters = found.as_ref().map(|found| found.n_clusters);
+        let warnings = found.map_or_else(Vec::new, |found| found.warnings);
         let SuiteToml {
             suite_id,
             version,
@@ -132,6 +140,7 @@ impl SuiteFolder {
             protection,
             sequence,
             cluster,
+            average,
             cluster_is_hidden,
             n_clusters,
             slices,
@@ -221,7 +230,9 @@ impl SuiteFolder {
     }
 
     fn builder(&self) -> Builder {
-        Builder::new(self.metric, 0).clip(self.protection.clip)
+        Builder::new(self.metric, 0)
+            .clip(self.protection.clip)
+            .average(self.average)
     }
 
     fn answers_where(
@@ -317,6 +328,10 @@ impl SuiteFolder {
         if let Some(cluster) = &self.cluster {
             add("cluster");
             add(cluster.as_str());
+        }
+        if self.average != Average::default() {
+            add("average");
+            add(self.average.as_str());
         }
         if !self.slices.is_empty() {
             add("slices");

@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
 use super::folder::SuiteFolder;
-use super::folder_clusters::sizes_of;
+use super::folder_clusters::{averaged_clusters, sizes_of};
+use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
 
 /// With fewer clusters, a board of ten entries separates no pair: the smallest p-value, 2^(1 − G), is
@@ -69,7 +70,10 @@ impl SuiteFolder {
             .items
             .iter()
             .filter(|item| item.is_sealed == has_sealed);
-        let n = sizes_of(items).len();
+        let n = match self.average {
+            Average::Item => sizes_of(items).len(),
+            Average::Cluster => averaged_clusters(items, self.metric).ok()?.len(),
+        };
         (n < BOARD_CLUSTERS_MIN).then(|| {
             format!(
                 "board: with {n} clusters, a board of ten entries cannot separate any pair; it needs {BOARD_CLUSTERS_MIN}"

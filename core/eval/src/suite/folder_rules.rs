@@ -7,6 +7,7 @@ use super::bad_suite::BadSuite;
 use super::groups::GroupField;
 use super::lines::FolderGroups;
 use super::suite_toml::{SUITE, SliceKeys, SuiteToml};
+use crate::clusters::Average;
 use crate::metric::{Clip, Metric};
 
 /// The rules by which the answers in a folder are scored.
@@ -17,6 +18,8 @@ pub struct FolderRules {
     pub clip: Option<Clip>,
     /// The field that names an item's cluster, if items are not independent.
     pub cluster: Option<GroupField>,
+    /// The unit that has equal weights in the value.
+    pub average: Average,
     /// The fields with slices.
     pub slices: SliceKeys,
 }
@@ -29,12 +32,13 @@ impl FolderRules {
             metric,
             clip: None,
             cluster: None,
+            average: Average::Item,
             slices: SliceKeys::NONE,
         }
     }
 
     /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
-    /// suite's bounds and slices are for its own metric only. Without `suite.toml`, `named` is required.
+    /// suite's bounds, average and slices are for its own metric only. Without `suite.toml`, `named` is required.
     pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
         let path = folder.join(SUITE);
         if let Some(metric) = named
@@ -47,6 +51,7 @@ impl FolderRules {
             Some(metric) if metric != own.metric => Self {
                 metric,
                 clip: None,
+                average: Average::Item,
                 slices: SliceKeys::NONE,
                 ..own
             },
@@ -59,7 +64,11 @@ impl FolderRules {
     /// # Errors
     /// Returns the first line that has no value of a field, or the field that has no slices.
     pub fn groups(&self, folder: &Path) -> Result<FolderGroups, BadSuite> {
-        FolderGroups::read(folder, self.cluster.as_ref(), &self.slices)
+        let groups = FolderGroups::read(folder, self.cluster.as_ref(), &self.slices)?;
+        Ok(FolderGroups {
+            average: self.average,
+            ..groups
+        })
     }
 
     fn read_file(path: &Path) -> Result<Self, BadSuite> {
@@ -71,6 +80,7 @@ impl FolderRules {
         Ok(Self {
             metric,
             clip: suite.protection(metric, &text)?.clip,
+            average: suite.average(metric, &text)?,
             cluster: cluster.and_then(|key| key.field().cloned()),
             slices: suite.slices(&text)?,
         })

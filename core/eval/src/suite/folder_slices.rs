@@ -3,9 +3,11 @@
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
+use super::folder_clusters::averaged_clusters;
 use super::groups::{GroupField, GroupLabels};
 use super::lines::{FolderItem, ITEMS, missing_field};
 use super::suite_toml::{Protection, SUITE, SliceKeys};
+use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::Metric;
 use crate::slices::{FieldValues, SLICE_NAMES_BYTES_MAX, SLICES_MAX, Slice};
@@ -26,7 +28,7 @@ pub struct FolderSlices {
 pub(super) fn assign(
     items: &mut [FolderItem],
     keys: &SliceKeys,
-    metric: Metric,
+    (metric, average): (Metric, Average),
     protection: &Protection,
 ) -> Result<Vec<FolderSlices>, BadSuite> {
     let mut fields = Vec::new();
@@ -56,7 +58,7 @@ pub(super) fn assign(
             is_hidden,
             slices,
         });
-        check_answers(items, &fields, metric).map_err(bad)?;
+        check_answers(items, &fields, metric, average).map_err(bad)?;
     }
     let sum_all = |of: fn(&Slice) -> usize| -> usize {
         fields.iter().flat_map(|field| &field.slices).map(of).sum()
@@ -103,11 +105,12 @@ fn check_policy(protection: &Protection, is_hidden: bool) -> Result<(), String> 
 }
 
 /// Checks that the metric is defined for the answers in each slice by the last field: open ones and
-/// sealed ones.
+/// sealed ones. An average needs enough clusters that it does not leave out.
 fn check_answers(
     items: &[FolderItem],
     fields: &[FolderSlices],
     metric: Metric,
+    average: Average,
 ) -> Result<(), String> {
     let (Some(field), false) = (fields.last(), metric.has_item_scores()) else {
         return Ok(());
@@ -122,13 +125,17 @@ fn check_answers(
             if part.peek().is_none() {
                 continue;
             }
+            let named = |reason: String| {
+                let part = if is_sealed { "sealed items" } else { "items" };
+                format!("of the {part} of {group:?} alone: {reason}")
+            };
             let mut check = AnswersCheck::new(metric);
             part.try_for_each(|item| check.add(&Answer::parse(item.answer.get(), &metric)?))
                 .and_then(|()| check.finish())
-                .map_err(|reason| {
-                    let part = if is_sealed { "sealed items" } else { "items" };
-                    format!("of the {part} of {group:?} alone: {reason}")
-                })?;
+                .map_err(named)?;
+            if average == Average::Cluster {
+                averaged_clusters(items.iter().filter(in_slice), metric).map_err(named)?;
+            }
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
 use super::suite_toml::{SUITE, SliceKeys};
+use crate::clusters::Average;
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
 use crate::slices::{FieldSlices, FieldValues};
@@ -260,6 +261,8 @@ pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels,
 pub struct FolderGroups {
     /// The cluster of each item, if items are not independent.
     pub clusters: Option<ClusterLabels>,
+    /// The unit that has equal weights in a value over the items.
+    pub average: Average,
     /// The slices of each item, if slices are scored. All items are open.
     pub slices: Option<SliceLabels>,
 }
@@ -315,6 +318,7 @@ impl FolderGroups {
                 by_item: item_ids.into_iter().zip(labels).collect(),
                 values,
             }),
+            average: Average::Item,
         })
     }
 }

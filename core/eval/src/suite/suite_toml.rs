@@ -12,6 +12,7 @@ use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
 use super::groups::GroupField;
 use super::sequence_paths::SequencePaths;
+use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
 use crate::slices::SLICED_FIELDS_MAX;
@@ -43,6 +44,7 @@ pub(super) struct SuiteToml {
     closes_at: Option<Spanned<toml::Value>>,
     sequence: Option<SequencePaths>,
     cluster: Option<Spanned<String>>,
+    average: Option<Spanned<String>>,
     slices: Option<Spanned<Vec<String>>>,
     slice_min: Option<Spanned<i64>>,
 }
@@ -171,6 +173,35 @@ impl SuiteToml {
             })
         };
         self.cluster.as_ref().map(parse).transpose()
+    }
+
+    /// Returns the unit that has equal weights in the value. `text` is the file, to name the error's line.
+    pub(super) fn average(&self, metric: Metric, text: &str) -> Result<Average, BadSuite> {
+        let Some(key) = &self.average else {
+            return Ok(Average::Item);
+        };
+        let bad = |reason: &str| {
+            let line = line_at(text, key.span().start);
+            BadSuite::new(SUITE, line, format!("average: {reason}"))
+        };
+        let average = key.get_ref().parse().map_err(bad)?;
+        if average == Average::Item {
+            return Ok(average);
+        }
+        if !metric.can_average_clusters() {
+            return Err(bad(&format!(
+                "{metric} cannot be averaged over clusters; write average = \"item\", or choose a mean, rmse, auc or spearman as metric"
+            )));
+        }
+        match self.cluster(text)? {
+            Some(ClusterKey::Field(_)) => Ok(average),
+            Some(ClusterKey::Independent) => Err(bad(
+                "with cluster = \"none\" there are no clusters to average; name a group field in cluster, or write average = \"item\"",
+            )),
+            None => Err(bad(
+                "there are no clusters to average; name their group field in cluster, such as cluster = \"person\"",
+            )),
+        }
     }
 
     /// Returns the group fields with slices. `text` is the file, to name the error's line.

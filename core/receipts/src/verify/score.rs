@@ -3,6 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
+use assay_eval::clusters::Average;
 use assay_eval::score::{AnswerTable, Builder, Figures as Score};
 use assay_eval::suite::{AnswerLines, ClusterKey, SealSeed, read_clusters};
 use assay_eval::{Clip, DisclosurePolicy, Ladder, Metric, offline};
@@ -27,7 +28,12 @@ pub(super) fn check_score<R: BufRead>(
         None => None,
     };
     let cluster = suite.publication.cluster.as_deref();
-    let tables = Tables::read(folder, metric, clip, cluster, policy, suite.seed)?;
+    let average = match suite.publication.average.as_deref() {
+        Some(average) => average.parse()?,
+        None => Average::Item,
+    };
+    let rules = (metric, clip, average);
+    let tables = Tables::read(folder, rules, cluster, policy, suite.seed)?;
     let (content, format) = open()?;
     let sealed = tables.sealed.as_ref();
     let score = offline::score_all(&tables.open, sealed, metric, content, format)?;
@@ -104,8 +110,7 @@ impl Tables {
     /// Reads the answers of a folder. The seed draws the sealed ones.
     fn read(
         folder: &Path,
-        metric: Metric,
-        clip: Option<Clip>,
+        (metric, clip, average): (Metric, Option<Clip>, Average),
         cluster: Option<&str>,
         policy: DisclosurePolicy,
         seed: Option<SealSeed>,
@@ -152,8 +157,9 @@ impl Tables {
             _ => {}
         }
         let n_sealed = is_sealed.iter().filter(|is_sealed| **is_sealed).count();
-        let mut open = Builder::new(metric, ids.len() - n_sealed).clip(clip);
-        let mut sealed = Builder::new(metric, n_sealed).clip(clip);
+        let builder = |n| Builder::new(metric, n).clip(clip).average(average);
+        let mut open = builder(ids.len() - n_sealed);
+        let mut sealed = builder(n_sealed);
         let mut places = is_sealed.iter().enumerate();
         lines()?
             .for_each(|item_id, answer| {
@@ -189,7 +195,8 @@ mod tests {
             .collect();
         std::fs::write(folder.join("answers.ndjson"), answers).unwrap();
         let policy: DisclosurePolicy = "sealed(0.3)".parse().unwrap();
-        let read = |seed| Tables::read(&folder, Metric::Accuracy, None, None, policy, seed);
+        let rules = (Metric::Accuracy, None, Average::Item);
+        let read = |seed| Tables::read(&folder, rules, None, policy, seed);
         let without = read(None).err().unwrap();
         assert!(without.contains("no seed"), "{without}");
         let with = read(Some(SealSeed::from_text("s"))).unwrap();

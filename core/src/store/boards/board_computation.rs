@@ -720,7 +720,8 @@ pub async fn state_disclosed_figures(db: &mut PgConnection) -> Result<u64> {
                 j.finished_at,
                 t.now,
                 g.nonce,
-                nullif(u.cluster, 'none')
+                nullif(u.cluster, 'none'),
+                u.average
             ),
             r.predictions_sha256,
             r.submission_number,

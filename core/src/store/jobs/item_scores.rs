@@ -103,6 +103,9 @@ pub struct ComparedJob {
     pub n_items: i32,
     /// `true` if the items are in clusters.
     pub is_clustered: bool,
+    /// The unit that has equal weights in the version's values: see
+    /// [`Average`](assay_eval::clusters::Average).
+    pub average: String,
     /// The job's score, if it succeeded.
     pub value: Option<f64>,
     /// `true` if the score has a standard error.
@@ -134,6 +137,7 @@ pub async fn compared(
             s.max_submissions,
             s.n_items - s.n_sealed as "n_items!",
             s.n_clusters is not null as "is_clustered!",
+            s.average,
             (j.result ->> 'value')::float8 as value,
             (j.result ->> 'stderr') is not null as "has_stderr!",
             i.body as "scores_body?",

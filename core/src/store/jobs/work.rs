@@ -27,6 +27,7 @@ use crate::model::timestamp::Timestamp;
 use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType, UploadKind};
 use crate::store::{PgConnection, suite, upload, usage};
+use assay_eval::clusters::Average;
 use assay_eval::score::{Figures, Sealed};
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
@@ -616,7 +617,8 @@ pub async fn succeed_all(
                     d.finished_at,
                     d.finished_at,
                     d.nonce,
-                    nullif(u.cluster, 'none')
+                    nullif(u.cluster, 'none'),
+                    u.average
                 ),
                 d.predictions_sha256,
                 m.submission_number,
@@ -1091,6 +1093,7 @@ pub async fn scoring(
             metric,
             release,
             clip,
+            average,
             ladder_start,
             ladder_step,
             ladder_levels,
@@ -1128,6 +1131,7 @@ pub async fn scoring(
         scoring: Scoring {
             metric,
             clip,
+            average: Average::published(&suite.average)?,
             policy,
             ladder,
         },

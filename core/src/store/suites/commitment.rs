@@ -9,7 +9,7 @@ use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::{ClusterKey, Opening};
-use assay_receipts::statement::{AVERAGE, SUITE, Statement, SuitePublication};
+use assay_receipts::statement::{SUITE, Statement, SuitePublication};
 
 /// Stores the commitment of a version that has just been inserted, and what opens it.
 pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Opening) -> Result<()> {
@@ -23,6 +23,7 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             closes_at as "closes_at: Timestamp",
             board,
             cluster,
+            average,
             slices as "slices: Json<Vec<StoredSlices>>",
             slice_min,
             published_at as "published_at: Timestamp"
@@ -52,7 +53,7 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             .cluster
             .as_deref()
             .and_then(ClusterKey::published_field)
-            .map(|_| AVERAGE.into()),
+            .map(|_| published.average),
         cluster: published.cluster,
         slice_min: (!published.slices.is_empty()).then(|| published.slice_min.into()),
         slices: published

@@ -7,6 +7,7 @@ use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
+use assay_eval::clusters::Average;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{Clip, Ladder};
 use sqlx::types::Json;
@@ -46,6 +47,8 @@ pub struct NewSuite<'a> {
     /// The group field of items that are not independent, or `none`. `None` if the suite states
     /// nothing.
     pub cluster: Option<&'a str>,
+    /// The unit that has equal weights in a value.
+    pub average: Average,
     /// `true` if the field is in the lines of answers.
     pub cluster_is_hidden: bool,
     /// Number of clusters, open and sealed.
@@ -79,6 +82,7 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         board,
         sequence,
         cluster,
+        average,
         cluster_is_hidden,
         n_clusters,
         slices,
@@ -122,7 +126,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             cluster_is_hidden,
             n_clusters,
             slices,
-            slice_min
+            slice_min,
+            average
         )
         values (
             $1,
@@ -149,7 +154,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $22,
             $23,
             $24,
-            $25
+            $25,
+            $26
         )
         on conflict do nothing
         ",
@@ -177,7 +183,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         cluster_is_hidden,
         *n_clusters,
         Json(readable) as _,
-        slice_min
+        slice_min,
+        average.as_str()
     )
     .execute(db)
     .await?;
