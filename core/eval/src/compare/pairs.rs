@@ -67,7 +67,7 @@ impl Pairs {
         }
     }
 
-    /// Sets what the jobs' values are the average of. With [`Average::Cluster`], each item needs its
+    /// Sets the unit that has equal weights in the jobs' values. With [`Average::Cluster`], each item needs its
     /// cluster.
     #[must_use]
     pub fn average(mut self, average: Average) -> Self {

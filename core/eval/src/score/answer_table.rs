@@ -240,7 +240,7 @@ impl Builder {
         }
     }
 
-    /// Sets what a value over the items is the average of. [`Average::Cluster`] is for metrics that
+    /// Sets the unit that has equal weights in a value over the items. [`Average::Cluster`] is for metrics that
     /// [can average clusters](Metric::can_average_clusters), and needs clusters.
     #[must_use]
     pub fn average(mut self, average: Average) -> Self {

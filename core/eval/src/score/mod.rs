@@ -27,6 +27,8 @@ pub use slice_figures::{Gap, SliceFigures, SlicedField};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
 #[cfg(test)]
+mod average_tests;
+#[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
 mod slice_tests;

@@ -28,11 +28,12 @@ pub struct Score {
 /// One item set's figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// The metric over all items. An item without a prediction counts as the worst possible one.
+    /// The metric over all items, or its mean over clusters. An item without a prediction counts as the
+    /// worst possible one.
     pub value: f64,
     /// The value's uncertainty; `None` if there are too few items to estimate it.
     pub estimate: Option<Estimate>,
-    /// The other figures of the metric's family, by name.
+    /// The other figures of the metric's family over all items, by name.
     pub metrics: BTreeMap<String, f64>,
     /// Present if the items are in clusters; `estimate` is then by cluster.
     pub clusters: Option<ClusterFigures>,
@@ -43,10 +44,11 @@ pub struct Figures {
 /// The effect of clusters on a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClusterFigures {
-    /// The number of clusters.
+    /// The number of clusters that are not left out of an average.
     pub n: i64,
     /// The squared ratio of the standard error to that of independent items. `None` without a
-    /// standard error, or if that of independent items is 0.
+    /// standard error, if that of independent items is 0, or for an average of `rmse`, `auc` or
+    /// `spearman`, to which single items do not contribute.
     pub design_effect: Option<f64>,
 }
 

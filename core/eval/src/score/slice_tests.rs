@@ -1,6 +1,6 @@
 //! Figures of slices.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::*;
+use crate::clusters::Average;
 use crate::metric::{Family, Metric};
 use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
@@ -39,6 +40,9 @@ struct Case {
     clusters: Vec<u32>,
     codes: Vec<u8>,
 }
+
+/// Items are in clusters, and the value is the metric over all items.
+const BY_ITEM: Option<Average> = Some(Average::Item);
 
 const GROUPS: [&str; 3] = ["a", "b", "_other"];
 
@@ -87,19 +91,21 @@ impl Case {
         case
     }
 
-    /// Scores the items for which `is_in` returns `true`, as a suite of their own.
-    fn score(&self, is_clustered: bool, is_in: impl Fn(usize) -> bool) -> Score {
+    /// Scores the items for which `is_in` returns `true`, as a suite of their own. Without an average,
+    /// items are independent.
+    fn score(&self, average: Option<Average>, is_in: impl Fn(usize) -> bool) -> Score {
         let clip = self.metric.clip(0.0, 9.0).ok();
         let groups = GROUPS.map(str::to_owned).into();
         let mut builder = Builder::new(self.metric, 0)
             .clip(clip)
+            .average(average.unwrap_or_default())
             .slices(vec![FieldSlices::new("group".into(), groups)]);
         for item in (0..self.answers.len()).filter(|item| is_in(*item)) {
             let answer = self.answers[item].to_string();
             let answer = Answer::parse(&answer, &self.metric).unwrap();
             builder.push(&format!("i{item}"), &answer).unwrap();
             builder.put_into_slices(&[self.codes[item]]);
-            if is_clustered {
+            if average.is_some() {
                 builder.put_into_cluster(self.clusters[item]);
             }
         }
@@ -120,6 +126,26 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Returns a suite with one item for each cluster of a slice, and the means over their values.
+    fn means(&self, items: &[f64]) -> (Self, Vec<f64>) {
+        let mut values: BTreeMap<(u8, u32), Vec<f64>> = BTreeMap::new();
+        for (item, value) in items.iter().enumerate() {
+            let key = (self.codes[item], self.clusters[item]);
+            values.entry(key).or_default().push(*value);
+        }
+        let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+        let case = Self {
+            metric: self.metric,
+            answers: Vec::new(),
+            predictions: Vec::new(),
+            clusters: values.keys().map(|(_, cluster)| *cluster).collect(),
+            codes: values.keys().map(|(code, _)| *code).collect(),
+        };
+        (case, values.values().map(mean).collect())
+    }
+}
+
 fn metrics() -> impl Iterator<Item = Metric> {
     METRICS.into_iter().map(|name| name.parse().unwrap())
 }
@@ -128,14 +154,17 @@ fn metrics() -> impl Iterator<Item = Metric> {
 fn slice_scores_like_a_suite_with_its_items() {
     for (seed, metric) in (1..).zip(metrics()) {
         let case = Case::random(seed, metric);
-        for is_clustered in [false, true] {
-            let whole = case.score(is_clustered, |_| true);
+        for average in [None, BY_ITEM, Some(Average::Cluster)] {
+            if average == Some(Average::Cluster) && !metric.can_average_clusters() {
+                continue;
+            }
+            let whole = case.score(average, |_| true);
             let [field] = whole.figures.slices.as_slice() else {
                 panic!("{metric}");
             };
             assert_eq!(field.field, "group");
             for (code, slice) in (0..).zip(&field.groups) {
-                let alone = case.score(is_clustered, |item| case.codes[item] == code);
+                let alone = case.score(average, |item| case.codes[item] == code);
                 let Figures {
                     value,
                     estimate,
@@ -146,11 +175,11 @@ fn slice_scores_like_a_suite_with_its_items() {
                 assert_eq!(slice.group, GROUPS[usize::from(code)]);
                 assert_eq!((slice.n, slice.n_missing), (alone.n, alone.n_missing));
                 assert_eq!(slice.n_clusters, clusters.map(|clusters| clusters.n));
-                assert!(near(slice.value, value), "{metric} {is_clustered}");
+                assert!(near(slice.value, value), "{metric} {average:?}");
                 let estimate = estimate.unwrap();
                 assert!(
                     near(slice.stderr.unwrap(), estimate.stderr),
-                    "{metric} {is_clustered}: {slice:?} {estimate:?}"
+                    "{metric} {average:?}: {slice:?} {estimate:?}"
                 );
                 let [low, high] = slice.ci95.unwrap();
                 assert!(near(low, estimate.ci95[0]) && near(high, estimate.ci95[1]));
@@ -163,12 +192,12 @@ fn slice_scores_like_a_suite_with_its_items() {
 fn slices_change_no_other_figure() {
     for (seed, metric) in (1..).zip(metrics()) {
         let case = Case::random(seed, metric);
-        let with = case.score(true, |_| true);
+        let with = case.score(BY_ITEM, |_| true);
         let mut without = Case {
             codes: vec![NO_SLICE; case.codes.len()],
             ..Case::random(seed, metric)
         }
-        .score(true, |_| true);
+        .score(BY_ITEM, |_| true);
         assert_eq!(with.items, without.items, "{metric}");
         without.figures.slices = with.figures.slices.clone();
         assert_eq!(with.figures, without.figures, "{metric}");
@@ -176,7 +205,8 @@ fn slices_change_no_other_figure() {
 }
 
 /// Returns the standard error of the difference between two slices by the formula: √(G/(G − 1) ·
-/// Σ (U_a/n_a − U_b/n_b)²), where G counts the clusters in either slice.
+/// Σ (U_a/n_a − U_b/n_b)²), where G counts the clusters in either slice. For an average over clusters,
+/// `items` has one item for each cluster of a slice.
 fn stderr_of_difference(case: &Case, items: &[f64], [a, b]: [u8; 2]) -> f64 {
     let mean_of = |code: u8| -> (f64, f64) {
         let values: Vec<f64> = (0..items.len())
@@ -203,10 +233,15 @@ fn stderr_of_difference(case: &Case, items: &[f64], [a, b]: [u8; 2]) -> f64 {
 
 #[test]
 fn gap_follows_from_all_pairs() {
-    for (seed, is_clustered) in [(1, true), (2, true), (3, false)] {
-        let case = Case::random(seed, Metric::Brier);
-        let score = case.score(is_clustered, |_| true);
-        let items: Vec<f64> = (0..400).map(|item| score.items.value(item)).collect();
+    let by_cluster = Some(Average::Cluster);
+    for (seed, average) in [(1, BY_ITEM), (2, BY_ITEM), (3, None), (4, by_cluster)] {
+        let mut case = Case::random(seed, Metric::Brier);
+        let score = case.score(average, |_| true);
+        let is_clustered = average.is_some();
+        let mut items: Vec<f64> = (0..400).map(|item| score.items.value(item)).collect();
+        if average == by_cluster {
+            (case, items) = case.means(&items);
+        }
         let field = &score.figures.slices[0];
         let groups = &field.groups;
         let degrees = |code: u8| {
@@ -214,7 +249,7 @@ fn gap_follows_from_all_pairs() {
                 return groups[usize::from(code)].n as f64 - 1.0;
             }
             let mut sizes: HashMap<u32, f64> = HashMap::new();
-            let in_slice = (0..400).filter(|item| case.codes[*item] == code);
+            let in_slice = (0..items.len()).filter(|item| case.codes[*item] == code);
             in_slice.for_each(|item| *sizes.entry(case.clusters[item]).or_default() += 1.0);
             let n: f64 = sizes.values().sum();
             n * n / sizes.values().map(|size| size * size).sum::<f64>() - 1.0
@@ -260,7 +295,7 @@ fn gap_follows_from_all_pairs() {
 #[test]
 fn rounded_gap_is_that_of_rounded_figures() {
     let case = Case::random(4, Metric::Brier);
-    let field = case.score(true, |_| true).figures.slices.remove(0);
+    let field = case.score(BY_ITEM, |_| true).figures.slices.remove(0);
     let round = |figure: f64| (figure * 100.0).round() / 100.0;
     let rounded = field.clone().rounded(round);
     let value_of = |group: &str| {
@@ -279,7 +314,7 @@ fn rounded_gap_is_that_of_rounded_figures() {
 #[test]
 fn values_alone_have_no_gap() {
     let case = Case::random(4, Metric::Brier);
-    let field = case.score(true, |_| true).figures.slices.remove(0);
+    let field = case.score(BY_ITEM, |_| true).figures.slices.remove(0);
     let shown = field.values_only(|place, _| [0.5, 0.75, 0.75][place]);
     let values = shown
         .groups
@@ -297,7 +332,7 @@ fn correlation_of_constant_predictions_has_no_uncertainty() {
             case.predictions[item] = json!(1);
         }
     }
-    let field = case.score(true, |_| true).figures.slices.remove(0);
+    let field = case.score(BY_ITEM, |_| true).figures.slices.remove(0);
     let slice = &field.groups[1];
     assert_eq!((slice.value, slice.stderr, slice.ci95), (0.0, None, None));
     let gap = field.gap.unwrap();

@@ -2,6 +2,8 @@
 
 mod access;
 pub(crate) mod answers;
+#[cfg(test)]
+mod average_tests;
 mod bad_suite;
 mod board_mode;
 mod cluster_lint;
