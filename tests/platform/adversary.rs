@@ -163,6 +163,7 @@ fn disclosure_document_matches_computation() {
                 submissions: stated,
                 organizations: 1,
                 comparisons_count: false,
+                entries: 0,
             };
             assert_eq!(attack(&suite, caps, 1).known, 1.0, "{metric}");
         }
@@ -511,6 +512,7 @@ async fn audit_recommends_ladder_near_chance() {
                 submissions: cap as u32,
                 organizations: 1,
                 comparisons_count: true,
+                entries: 0,
             };
             let known = attack(&suite, caps, seed).known;
             assert!(known <= 0.6, "{metric}, seed {seed}: {known}");

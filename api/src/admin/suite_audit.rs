@@ -8,7 +8,8 @@ use assay_adversary::{
 use assay_core::model::board::ENTRIES_MAX;
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
-use assay_eval::suite::{Access, BoardMode, FolderItem, Protection, SuiteFolder};
+use assay_eval::slices::FieldSlices;
+use assay_eval::suite::{Access, BoardMode, FolderItem, FolderSlices, Protection, SuiteFolder};
 use assay_eval::{Answer, DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
@@ -237,6 +238,7 @@ impl<'f> Audit<'f> {
                 submissions,
                 organizations: 1,
                 comparisons_count: has_cap(self.folder),
+                entries: ENTRIES_MAX as u32,
             };
             let Outcome {
                 strategy,
@@ -417,7 +419,8 @@ fn grid(ladder: Ladder) -> Value {
 }
 
 /// Returns the suite that an attacker would attack under this policy. If no item is sealed, the
-/// policy's share of the items is sealed, at regular distances.
+/// policy's share of the items is sealed, at regular distances. Under a ladder, the suite's final board
+/// has the folder's slices.
 fn attacked(
     folder: &SuiteFolder,
     policy: DisclosurePolicy,
@@ -453,5 +456,14 @@ fn attacked(
             is_sealed: *is_sealed || at % every == every - 1,
         });
     }
-    Suite::new(*metric, protection.clip, policy, sample)
+    let sampled_slices = |(at, FolderSlices { field, slices, .. }): (usize, &FolderSlices)| {
+        let groups = slices.iter().map(|slice| slice.group.clone()).collect();
+        let codes = items.iter().step_by(spread).map(|item| item.slices[at]);
+        FieldSlices {
+            codes: codes.collect(),
+            ..FieldSlices::new(field.clone(), groups)
+        }
+    };
+    let fields = folder.slices.iter().enumerate().map(sampled_slices);
+    Suite::new(*metric, protection.clip, policy, sample)?.with_slices(fields.collect())
 }

@@ -152,6 +152,7 @@ fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
             submissions: *submissions,
             organizations: *organizations,
             comparisons_count: false,
+            entries: 0,
         };
         cell(&suites, caps)
     };
@@ -192,8 +193,7 @@ fn cell(suites: &[Suite], caps: Caps) -> Cell {
         .collect();
     let bits = suites
         .iter()
-        .filter_map(Suite::ladder)
-        .map(|ladder| ladder.bits(caps.submissions))
+        .filter_map(|suite| suite.bits(caps))
         .reduce(f64::max);
     Cell {
         caps,
@@ -203,7 +203,7 @@ fn cell(suites: &[Suite], caps: Caps) -> Cell {
         known: best.map_or(0.0, known),
         known_sealed: (!sealed.is_empty())
             .then(|| sealed.iter().sum::<f64>() / sealed.len() as f64),
-        bound: bits.map(|bits| known_at_most(bits * f64::from(caps.organizations), N, 0.5)),
+        bound: bits.map(|bits| known_at_most(bits, N, 0.5)),
     }
 }
 

@@ -12,7 +12,7 @@ mod strategies;
 mod suite;
 
 pub use platform::Caps;
-pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Suite, SuiteError};
+pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Slice, Suite, SuiteError};
 
 use platform::Platform;
 use random::Random;
@@ -81,6 +81,7 @@ pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool)
         submissions: 0,
         organizations: 0,
         comparisons_count,
+        entries: 0,
     };
     let platform = Platform::new(suite, caps);
     let n_open = n * suite.public().n_open / suite.n().max(1);

@@ -9,7 +9,7 @@ use assay_eval::item_scores::ItemScores;
 use assay_eval::prediction::{Prediction, PredictionSink as _, Value};
 use assay_eval::score::{Figures, Progress, Scorer};
 
-use crate::suite::{Candidate, Public, Suite};
+use crate::suite::{Candidate, Public, Slice, Suite};
 
 /// A label that no suite contains. It fills ranks in a ranking, or takes the remaining probability.
 const FILLER: &str = "\u{1}filler";
@@ -23,6 +23,9 @@ pub struct Caps {
     pub organizations: u32,
     /// `true` if a comparison uses one submission from the allowance.
     pub comparisons_count: bool,
+    /// The submissions that an organization may enter in the final board. Without slices it has no
+    /// effect.
+    pub entries: u32,
 }
 
 /// The prediction for an item.
@@ -69,6 +72,8 @@ impl Disclosed {
 struct Account {
     used: u32,
     level: u32,
+    /// For each entry the slices' values, in their order.
+    entries: Vec<Vec<f64>>,
     jobs: Vec<(f64, ItemScores)>,
 }
 
@@ -78,6 +83,7 @@ pub struct Platform<'s> {
     suite: &'s Suite,
     caps: Caps,
     accounts: Vec<Account>,
+    is_closed: bool,
     labels: Vec<Cow<'static, str>>,
     numbers: Vec<f64>,
 }
@@ -106,6 +112,7 @@ impl<'s> Platform<'s> {
             suite,
             caps,
             accounts,
+            is_closed: false,
             labels,
             numbers: candidates.iter().map(number).collect(),
         }
@@ -132,8 +139,11 @@ impl<'s> Platform<'s> {
         self.accounts.iter().map(|account| account.used).sum()
     }
 
-    /// Returns how many submissions an organization has left.
+    /// Returns how many submissions an organization has left: none after the close.
     pub fn left(&self, organization: usize) -> u32 {
+        if self.is_closed {
+            return 0;
+        }
         self.accounts
             .get(organization)
             .map_or(0, |account| self.caps.submissions - account.used)
@@ -156,6 +166,37 @@ impl<'s> Platform<'s> {
     /// Submits predictions, one for each item in the suite's order. Returns `None` if the cap is
     /// reached, or if the predictions are rejected, which uses a submission too.
     pub fn submit(&mut self, organization: usize, predictions: &[Predicted]) -> Option<Disclosed> {
+        self.score(organization, predictions, false)
+    }
+
+    /// Submits predictions, and enters them in the final board. Returns `None` like
+    /// [`Self::submit`], and if the organization has no entry left.
+    pub fn submit_entry(
+        &mut self,
+        organization: usize,
+        predictions: &[Predicted],
+    ) -> Option<Disclosed> {
+        let entries = &self.accounts.get(organization)?.entries;
+        let is_free = (entries.len() as u32) < self.caps.entries;
+        is_free.then(|| self.score(organization, predictions, true))?
+    }
+
+    /// Closes the suite: no submission is accepted any more. Returns the final board: the slices'
+    /// values on their grids for each entry, by organization and in the order of its entries.
+    pub fn close(&mut self) -> Vec<Vec<f64>> {
+        self.is_closed = true;
+        let accounts = self.accounts.iter();
+        accounts
+            .flat_map(|account| account.entries.clone())
+            .collect()
+    }
+
+    fn score(
+        &mut self,
+        organization: usize,
+        predictions: &[Predicted],
+        is_entry: bool,
+    ) -> Option<Disclosed> {
         if self.left(organization) == 0 {
             return None;
         }
@@ -170,6 +211,9 @@ impl<'s> Platform<'s> {
         account.used += 1;
         let progress = Progress::default();
         let mut scorer = Scorer::new(open, public.metric, &progress).with_sealed(sealed.as_ref());
+        if !is_entry {
+            scorer = scorer.without_slices();
+        }
         let filler = self.labels.len() - 1;
         let mut ids: Vec<Cow<'_, str>> = Vec::new();
         let mut shares: Vec<(Cow<'_, str>, f64)> = Vec::new();
@@ -220,6 +264,13 @@ impl<'s> Platform<'s> {
             }
         }
         let score = scorer.finish().ok()?;
+        if is_entry {
+            let groups = score.figures.slices.iter().flat_map(|field| &field.groups);
+            let on_grid =
+                |(Slice { grid, .. }, value): (&Slice, f64)| grid.value(grid.climb(0, value));
+            let values = public.slices.iter().zip(groups.map(|group| group.value));
+            account.entries.push(values.map(on_grid).collect());
+        }
         let ladder = public.ladder.map(|ladder| (ladder, &mut account.level));
         let figures = public.policy.disclose(score.figures, ladder).ok()?;
         account.jobs.push((figures.value, score.items));

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use assay_eval::score::{AnswerTable, Builder};
+use assay_eval::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
+use assay_eval::slices::{FieldSlices, NO_SLICE};
 use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 
+use crate::platform::Caps;
 use crate::random::Random;
 
 /// The most candidate answers that an attacker considers per item.
@@ -63,6 +65,15 @@ pub enum Candidate {
     Number(f64),
 }
 
+/// A slice whose values the final board of a suite with a ladder shows.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    /// The slice's items, by their places in the suite.
+    pub items: Vec<usize>,
+    /// The grid of the slice's values.
+    pub grid: Ladder,
+}
+
 /// The facts that an attacker knows without submissions: everything except the items' answers and
 /// which items are sealed.
 #[derive(Debug, Clone)]
@@ -85,6 +96,9 @@ pub struct Public {
     pub frequencies: Vec<f64>,
     /// `true` if each item has exactly one answer, which is a candidate.
     pub is_complete: bool,
+    /// The slices in the final board, by field. The attacker is assumed to know the slices of each
+    /// item, even by a hidden field.
+    pub slices: Vec<Slice>,
 }
 
 impl Public {
@@ -104,6 +118,8 @@ pub struct Suite {
     /// and `true` if the item is sealed.
     pub(crate) truth: Vec<(String, u32, bool)>,
     items: Vec<Item<'static>>,
+    /// Each field's slices, which `public.slices` has in the same order.
+    fields: Vec<FieldSlices>,
 }
 
 /// Builds these items' answer table.
@@ -212,6 +228,7 @@ impl Suite {
             candidates,
             frequencies,
             is_complete,
+            slices: Vec::new(),
         };
         Ok(Self {
             public,
@@ -219,12 +236,95 @@ impl Suite {
             sealed,
             truth,
             items,
+            fields: Vec::new(),
         })
+    }
+
+    /// Adds slices by these fields, which have one code for each item of the suite, in its order.
+    /// Under a ladder, the final board shows their levels. Other policies have no such levels, and
+    /// the suite stays as it is.
+    ///
+    /// A slice without a trivial submission is left out, such as one without items in a sample. So is
+    /// a field with fewer than two slices.
+    pub fn with_slices(mut self, fields: Vec<FieldSlices>) -> Result<Self, SuiteError> {
+        let Public { metric, clip, .. } = self.public;
+        let bounds = metric.bounds(clip, self.open.n_labels());
+        let Some((ladder, bounds)) = self.public.ladder.zip(bounds) else {
+            return Ok(self);
+        };
+        for mut field in fields {
+            if field.codes.len() != self.items.len() {
+                let field = field.field;
+                let message = format!("the field {field:?} must have one code for each item");
+                return Err(SuiteError::Corrupt(message));
+            }
+            let mut slices = Vec::new();
+            let mut groups = Vec::new();
+            let mut new_codes = vec![NO_SLICE; field.codes.len()];
+            for (code, group) in field.groups.into_iter().enumerate() {
+                let items: Vec<usize> = (0..field.codes.len())
+                    .filter(|item| usize::from(field.codes[*item]) == code)
+                    .collect();
+                if let Some(trivial) = self.trivial_value(&items)? {
+                    let new_code = slices.len() as u8;
+                    items.iter().for_each(|item| new_codes[*item] = new_code);
+                    let grid = ladder.for_slice(bounds, trivial);
+                    slices.push(Slice { items, grid });
+                    groups.push(group);
+                }
+            }
+            if slices.len() >= 2 {
+                field = FieldSlices::new(field.field, groups);
+                field.codes = new_codes;
+                self.public.slices.append(&mut slices);
+                self.fields.push(field);
+            }
+        }
+        let names = self.fields.iter();
+        let names = names.map(|field| FieldSlices::new(field.field.clone(), field.groups.clone()));
+        let mut builder = Builder::new(metric, self.items.len())
+            .clip(clip)
+            .slices(names.collect());
+        for (at, item) in self.items.iter().enumerate() {
+            builder.push(&item.item_id, &item.answer)?;
+            let codes: Vec<u8> = self.fields.iter().map(|field| field.codes[at]).collect();
+            builder.put_into_slices(&codes);
+        }
+        self.open = builder.finish()?;
+        Ok(self)
+    }
+
+    /// Returns the value of the best trivial submission to these items alone, if there is one.
+    fn trivial_value(&self, items: &[usize]) -> Result<Option<f64>, Corrupt> {
+        let Public { metric, clip, .. } = self.public;
+        if items.is_empty() {
+            return Ok(None);
+        }
+        let mut builder = Builder::new(metric, items.len()).clip(clip);
+        // A slice's bounds and scores are by the labels of all items.
+        builder.know_labels(&self.open)?;
+        for item in items.iter().map(|item| &self.items[*item]) {
+            builder.push(&item.item_id, &item.answer)?;
+        }
+        let best = best_trivial(&trivial_submissions(&builder.finish()?, metric), metric);
+        Ok(best.map(|best| best.value))
     }
 
     /// Returns the grid, if the policy is a ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         self.public.ladder
+    }
+
+    /// Returns the most bits that these caps disclose under a ladder: in the scores, and in the
+    /// slices of all entries. `None` for another policy.
+    pub fn bits(&self, caps: Caps) -> Option<f64> {
+        let Public { ladder, slices, .. } = &self.public;
+        let per_slice = |slice: &Slice| (f64::from(slice.grid.levels) + 1.0).log2();
+        let per_entry: f64 = slices.iter().map(per_slice).sum();
+        let entries = f64::from(caps.entries.min(caps.submissions));
+        let organization_bits =
+            |ladder: Ladder| ladder.bits(caps.submissions) + entries * per_entry;
+        ladder.map(|ladder| organization_bits(ladder) * f64::from(caps.organizations))
     }
 
     /// Returns the item count, open and sealed.
@@ -247,18 +347,22 @@ impl Suite {
         let mut chosen = Random::new(seed).order(self.items.len());
         chosen.truncate(ITEMS_MAX);
         chosen.sort_unstable();
-        let items = chosen
-            .into_iter()
-            .map(|at| self.items[at].clone())
-            .collect();
+        let items = chosen.iter().map(|at| self.items[*at].clone()).collect();
+        let sampled_field = |field: &FieldSlices| FieldSlices {
+            codes: chosen.iter().map(|at| field.codes[*at]).collect(),
+            ..field.clone()
+        };
+        let Public {
+            metric,
+            clip,
+            policy,
+            ..
+        } = self.public;
         // If the sample has no grid, the caller attacks the suite itself.
-        Self::new(
-            self.public.metric,
-            self.public.clip,
-            self.public.policy,
-            items,
-        )
-        .ok()
+        Self::new(metric, clip, policy, items)
+            .ok()?
+            .with_slices(self.fields.iter().map(sampled_field).collect())
+            .ok()
     }
 
     /// Returns the open- and sealed-item shares whose answer is the most frequent candidate,

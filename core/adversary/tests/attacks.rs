@@ -2,25 +2,16 @@
 //! fail.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+mod suites;
+
 use std::borrow::Cow;
 
 use assay_adversary::bench::{self, CAPS, METRICS, N};
 use assay_adversary::{
     Caps, Item, Outcome, Suite, SuiteError, attack, attacks, submissions_until_known,
 };
-use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, known_at_most};
-
-fn caps(submissions: u32, organizations: u32) -> Caps {
-    Caps {
-        submissions,
-        organizations,
-        comparisons_count: false,
-    }
-}
-
-fn suite(metric: &str, policy: &str, n: usize, seed: u64) -> Result<Suite, SuiteError> {
-    bench::suite(metric.parse().unwrap(), policy.parse().unwrap(), n, seed)
-}
+use assay_eval::{Answer, DisclosurePolicy, Metric, known_at_most};
+use suites::{caps, labelled, lists, many_numbers, suite, three_standard_errors};
 
 /// Returns the mean known open-item share over three random suites.
 fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
@@ -29,11 +20,6 @@ fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
         .map(|seed| attack(&suite(metric, policy, N, seed).unwrap(), caps, seed).known)
         .sum::<f64>()
         / trials as f64
-}
-
-/// Returns three standard errors for a share among `n` answers that are known with probability `p`.
-fn three_standard_errors(p: f64, n: usize) -> f64 {
-    3.0 * (p * (1.0 - p) / n as f64).sqrt()
 }
 
 #[test]
@@ -145,8 +131,7 @@ fn ladder_discloses_less_than_its_bound() {
             for allowance in [caps(18, 1), caps(50, 1), caps(200, 3)] {
                 for seed in 0..TRIALS {
                     let suite = suite(metric, policy, N, seed + 40).unwrap();
-                    let bits = suite.ladder().unwrap().bits(allowance.submissions)
-                        * f64::from(allowance.organizations);
+                    let bits = suite.bits(allowance).unwrap();
                     let bound = known_at_most(bits, N, 0.5) + three_standard_errors(0.5, N);
                     for outcome in attacks(&suite, allowance, seed) {
                         assert!(
@@ -200,6 +185,7 @@ fn stated_numbers_of_submissions_suffice() {
                             submissions,
                             organizations: 1,
                             comparisons_count,
+                            entries: 0,
                         },
                         1,
                     );
@@ -251,29 +237,6 @@ fn attacks_are_deterministic() {
     }
 }
 
-/// Builds a suite with these labels. Half the items have the first label.
-fn labelled(metric: &str, policy: &str, n: usize, labels: &[&str]) -> Suite {
-    let label = |at: usize| {
-        if at.is_multiple_of(2) {
-            labels[0]
-        } else {
-            labels[at * 7919 % 1009 % labels.len()]
-        }
-    };
-    let item = |at: usize| Item {
-        item_id: Cow::Owned(format!("i{at}")),
-        answer: Answer::Label(Cow::Owned(label(at).into())),
-        is_sealed: false,
-    };
-    Suite::new(
-        metric.parse().unwrap(),
-        None,
-        policy.parse().unwrap(),
-        (0..n).map(item).collect(),
-    )
-    .unwrap()
-}
-
 #[test]
 fn suites_with_several_labels_are_attacked() {
     for metric in [
@@ -301,6 +264,7 @@ fn suites_with_several_labels_are_attacked() {
             submissions: 28,
             organizations: 1,
             comparisons_count: true,
+            entries: 0,
         },
         1,
     );
@@ -309,51 +273,13 @@ fn suites_with_several_labels_are_attacked() {
 
 #[test]
 fn lists_gains_and_numbers_are_attacked() {
-    let list = |at: usize| match at % 3 {
-        0 => Answer::Set(vec![Cow::Borrowed("x"), Cow::Borrowed("y")]),
-        1 => Answer::Gains(vec![(Cow::Borrowed("y"), 2.0), (Cow::Borrowed("z"), 1.0)]),
-        _ => Answer::Label(Cow::Borrowed("z")),
-    };
-    let lists: Vec<_> = (0..90)
-        .map(|at| Item {
-            item_id: Cow::Owned(format!("i{at}")),
-            answer: list(at),
-            is_sealed: at % 2 == 0,
-        })
-        .collect();
     for policy in ["exact", "rounded(2)", "ladder(0.1)", "sealed(0.5)"] {
-        let suite = Suite::new(
-            "ndcg@5".parse().unwrap(),
-            None,
-            policy.parse().unwrap(),
-            lists.clone(),
-        )
-        .unwrap();
-        let outcome = attack(&suite, caps(50, 1), 1);
+        let outcome = attack(&lists(policy), caps(50, 1), 1);
         assert!((0.5..=1.0).contains(&outcome.known), "{policy} {outcome:?}");
     }
-    let numbers = |n: usize| {
-        (0..n).map(|at| Item {
-            item_id: Cow::Owned(format!("i{at}")),
-            answer: Answer::Number((at * 37 % 101) as f64 / 7.0),
-            is_sealed: false,
-        })
-    };
     for metric in ["rmse", "mae", "spearman"] {
         for policy in ["exact", "rounded(3)", "ladder(0.05)"] {
-            let clip = if metric == "spearman" {
-                None
-            } else {
-                Clip::new(0.0, 20.0)
-            };
-            let suite = Suite::new(
-                metric.parse().unwrap(),
-                clip,
-                policy.parse().unwrap(),
-                numbers(90).collect(),
-            )
-            .unwrap();
-            let outcome = attack(&suite, caps(50, 1), 1);
+            let outcome = attack(&many_numbers(metric, policy), caps(50, 1), 1);
             assert!(
                 (0.0..=1.0).contains(&outcome.known) && outcome.chance < 0.2,
                 "{metric} {policy} {outcome:?}"

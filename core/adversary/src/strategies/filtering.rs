@@ -11,6 +11,7 @@ use std::f64::consts::{PI, SQRT_2};
 
 use assay_eval::{DisclosurePolicy, Metric};
 
+use super::entries::{Beliefs, Entries};
 use super::guesses::{Guesses, confidence, predict};
 use super::rounding;
 use crate::platform::{Disclosed, Platform};
@@ -134,6 +135,16 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     if is_constant { Vec::new() } else { table }
 }
 
+/// Returns the total score of `n` items, higher is better, for a metric value.
+pub(super) fn sum_of(metric: Metric, value: f64, n: usize) -> f64 {
+    let mean = match metric {
+        Metric::Rmse => -value * value.abs(),
+        metric if metric.lower_is_better() => -value,
+        _ => value,
+    };
+    mean * n as f64
+}
+
 /// An interval that contains the total item score, higher is better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Interval {
@@ -169,12 +180,7 @@ impl<'p> Reading<'p> {
 
     /// Returns the total item score for a metric value.
     fn sum(&self, value: f64) -> f64 {
-        let mean = match self.public.metric {
-            Metric::Rmse => -value * value.abs(),
-            metric if metric.lower_is_better() => -value,
-            _ => value,
-        };
-        mean * self.public.n_open as f64
+        sum_of(self.public.metric, value, self.public.n_open)
     }
 
     /// Returns the total score at which the next level starts. `None` at the last level.
@@ -312,17 +318,6 @@ struct Filter {
 }
 
 impl Filter {
-    fn likeliest(&self, item: usize) -> u8 {
-        let beliefs = &self.beliefs[item];
-        (0..beliefs.len()).fold(0, |best, at| {
-            if beliefs[at] > beliefs[best] {
-                at
-            } else {
-                best
-            }
-        }) as u8
-    }
-
     fn expected(&self, item: usize, guess: u8) -> f64 {
         self.scores[usize::from(guess)]
             .iter()
@@ -344,13 +339,13 @@ impl Filter {
             - mean * mean
     }
 
-    fn mean_and_variance(&self, guesses: &[u8]) -> (f64, f64) {
-        let of = |(item, guess): (usize, &u8)| {
-            (self.expected(item, *guess), self.variance(item, *guess))
+    fn mean_and_variance(&self, items: &[usize], guesses: &[u8]) -> (f64, f64) {
+        let of = |item: &usize| {
+            let guess = guesses[*item];
+            (self.expected(*item, guess), self.variance(*item, guess))
         };
-        guesses
+        items
             .iter()
-            .enumerate()
             .map(of)
             .fold((0.0, 0.0), |(mean, variance), one| {
                 (mean + one.0, variance + one.1)
@@ -384,8 +379,9 @@ impl Filter {
             (Draw::Reach(_), None) => return None,
             (Draw::Reach(hits), Some(next)) => (hits, next),
         };
+        let all: Vec<usize> = (0..public.n).collect();
         let distance = |guesses: &[u8]| {
-            let (mean, variance) = self.mean_and_variance(guesses);
+            let (mean, variance) = self.mean_and_variance(&all, guesses);
             (next - mean) / variance.max(1e-12).sqrt()
         };
         if above(distance(&at(1.0)).min(distance(&at(0.5)))) * f64::from(left) < MIN_EXPECTED_HITS {
@@ -404,13 +400,47 @@ impl Filter {
         }
         Some(at(high))
     }
+}
 
-    fn learn(&mut self, guesses: &[u8], interval: Interval) {
-        let (mean, variance) = self.mean_and_variance(guesses);
+impl Beliefs for Filter {
+    fn likeliest(&self, item: usize) -> u8 {
+        let beliefs = &self.beliefs[item];
+        (0..beliefs.len()).fold(0, |best, at| {
+            if beliefs[at] > beliefs[best] {
+                at
+            } else {
+                best
+            }
+        }) as u8
+    }
+
+    fn mean(&self, items: &[usize], guesses: &[u8]) -> f64 {
+        let expected = |item: &usize| self.expected(*item, guesses[*item]);
+        items.iter().map(expected).sum()
+    }
+
+    fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64 {
+        let of = |item: &usize| {
+            let [one, other] = [one[*item], other[*item]];
+            let products = self.scores[usize::from(one)]
+                .iter()
+                .zip(&self.scores[usize::from(other)])
+                .zip(&self.beliefs[*item]);
+            let product: f64 = products
+                .map(|((one, other), belief)| one * other * belief)
+                .sum();
+            product * self.open - self.expected(*item, one) * self.expected(*item, other)
+        };
+        items.iter().map(of).sum()
+    }
+
+    fn learn(&mut self, items: &[usize], guesses: &[u8], interval: Interval) {
+        let (mean, variance) = self.mean_and_variance(items, guesses);
         let [first, second] = derivatives(interval, mean, variance.max(1e-9).sqrt());
-        for (item, guess) in guesses.iter().enumerate() {
-            let expected = self.expected(item, *guess);
-            let scores = &self.scores[usize::from(*guess)];
+        for item in items.iter().copied() {
+            let guess = guesses[item];
+            let expected = self.expected(item, guess);
+            let scores = &self.scores[usize::from(guess)];
             for (belief, score) in self.beliefs[item].iter_mut().zip(scores) {
                 let deviation = score * self.open - expected;
                 *belief *= (first * deviation + second * deviation * deviation / 2.0)
@@ -443,9 +473,11 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
         beliefs,
         open: public.n_open as f64 / public.n as f64,
     };
+    let all: Vec<usize> = (0..public.n).collect();
+    let mut entries = Entries::new(platform);
     for organization in 0..platform.caps().organizations as usize {
         let mut reading = Reading::new(public, &filter.scores);
-        while platform.left(organization) > 0 {
+        while platform.left(organization) > entries.per_organization() {
             let next = reading.next_level();
             if public.ladder.is_some() && next.is_none() {
                 break;
@@ -461,8 +493,10 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
                 continue;
             };
             let interval = reading.observe(&disclosed);
-            filter.learn(&guesses, interval);
+            filter.learn(&all, &guesses, interval);
         }
+        entries.submit((platform, organization), random, &mut reading, &mut filter);
     }
+    entries.learn(platform, &mut filter);
     (0..public.n).map(|item| filter.likeliest(item)).collect()
 }

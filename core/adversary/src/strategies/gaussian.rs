@@ -8,6 +8,7 @@
 
 use assay_eval::Metric;
 
+use super::entries::{Beliefs, Entries};
 use super::filtering::{
     Draw, Interval, MIN_EXPECTED_HITS, Reading, above, derivatives, quantile_above, scores,
 };
@@ -203,6 +204,66 @@ impl Linear {
     }
 }
 
+/// The joint distribution as beliefs about guesses with these scores.
+struct Scored<'s> {
+    joint: Joint,
+    scores: &'s [Vec<f64>],
+}
+
+impl Scored<'_> {
+    /// Returns the slope of each of these items.
+    fn slopes(&self, items: &[usize], guesses: &[u8]) -> Vec<f64> {
+        let slope = |item: &usize| {
+            let by_answer = &self.scores[usize::from(guesses[*item])];
+            by_answer[1] - by_answer[0]
+        };
+        items.iter().map(slope).collect()
+    }
+
+    /// Returns the score of these items if all have the first candidate.
+    fn base(&self, items: &[usize], guesses: &[u8]) -> f64 {
+        let score = |item: &usize| self.scores[usize::from(guesses[*item])][0];
+        items.iter().map(score).sum()
+    }
+}
+
+impl Beliefs for Scored<'_> {
+    fn likeliest(&self, item: usize) -> u8 {
+        self.joint.likelier(item)
+    }
+
+    fn mean(&self, items: &[usize], guesses: &[u8]) -> f64 {
+        let means = gather(&self.joint.means, items);
+        self.base(items, guesses) + dot(&self.slopes(items, guesses), &means)
+    }
+
+    fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64 {
+        let one = self.slopes(items, one);
+        let other = self.slopes(items, other);
+        let products: Vec<f64> = one.iter().zip(&other).map(|(a, b)| a * b).collect();
+        let independent = dot(&products, &gather(&self.joint.variances, items));
+        let update = |(factor, vector): &(f64, Vec<f64>)| {
+            let part = gather(vector, items);
+            factor * dot(&part, &one) * dot(&part, &other)
+        };
+        independent + self.joint.updates.iter().map(update).sum::<f64>()
+    }
+
+    fn learn(&mut self, items: &[usize], guesses: &[u8], interval: Interval) {
+        let mut slopes = vec![0.0; guesses.len()];
+        for (item, slope) in items.iter().zip(self.slopes(items, guesses)) {
+            slopes[*item] = slope;
+        }
+        let base = self.base(items, guesses);
+        self.joint.observe(&slopes, base, interval);
+    }
+}
+
+/// Returns the values of these items.
+fn gather(values: &[f64], items: &[usize]) -> Vec<f64> {
+    items.iter().map(|item| values[*item]).collect()
+}
+
 /// Draws a submission in which this guess share follows the beliefs, and all others are
 /// random.
 fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
@@ -264,11 +325,17 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
         &vec![1.0; public.n],
         public.frequencies[1] * public.n as f64,
     );
+    let all: Vec<usize> = (0..public.n).collect();
+    let mut beliefs = Scored {
+        joint,
+        scores: &scores,
+    };
+    let mut entries = Entries::new(platform);
     for organization in 0..platform.caps().organizations as usize {
         let mut reading = Reading::new(public, &scores);
         let mut planned: Option<(usize, u32, f64)> = None;
-        while platform.left(organization) > 0
-            && (joint.updates.len() as f64) < OBSERVATIONS_PER_ITEM_MAX * public.n as f64
+        while platform.left(organization) > entries.per_organization()
+            && (beliefs.joint.updates.len() as f64) < OBSERVATIONS_PER_ITEM_MAX * public.n as f64
         {
             let left = platform.left(organization);
             let rolls: Vec<(f64, u8)> = (0..public.n)
@@ -277,7 +344,7 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
             let share = match (rule, planned) {
                 (Draw::Share(share), _) => share,
                 (_, Some((n_updates, at, share)))
-                    if n_updates == joint.updates.len() && at < left + REPLAN_INTERVAL =>
+                    if n_updates == beliefs.joint.updates.len() && at < left + REPLAN_INTERVAL =>
                 {
                     share
                 }
@@ -285,23 +352,25 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
                     let Some(next) = reading.next_level() else {
                         break;
                     };
-                    let Some(share) = share_for(&joint, &scores, &rolls, next, hits, left) else {
+                    let Some(share) = share_for(&beliefs.joint, &scores, &rolls, next, hits, left)
+                    else {
                         break;
                     };
-                    planned = Some((joint.updates.len(), left, share));
+                    planned = Some((beliefs.joint.updates.len(), left, share));
                     share
                 }
             };
-            let guesses = draw(&joint, share, &rolls);
+            let guesses = draw(&beliefs.joint, share, &rolls);
             let Some(disclosed) =
                 platform.submit(organization, &predict(public, &numbers, &guesses))
             else {
                 continue;
             };
             let interval = reading.observe(&disclosed);
-            let Linear { base, slopes } = Linear::of(&scores, &guesses);
-            joint.observe(&slopes, base, interval);
+            beliefs.learn(&all, &guesses, interval);
         }
+        entries.submit((platform, organization), random, &mut reading, &mut beliefs);
     }
-    (0..public.n).map(|item| joint.likelier(item)).collect()
+    entries.learn(platform, &mut beliefs);
+    (0..public.n).map(|item| beliefs.likeliest(item)).collect()
 }

@@ -3,6 +3,7 @@
 
 pub mod codebook;
 pub mod counting;
+mod entries;
 pub mod filtering;
 pub mod gaussian;
 pub mod greedy;
