@@ -2,7 +2,7 @@
 //!
 //! The real scorer and `assay-eval`'s real disclosure policies score and disclose a suite
 //! under attack. The strategies see only disclosed figures and public facts: item ids, metric,
-//! policy, grid, the candidate answers and their frequencies. `docs/threats.md` states the results
+//! policy, grid, slices, the candidate answers and their frequencies. `docs/threats.md` states the results
 //! for each policy; [`mod@bench`] generates its table.
 
 pub mod bench;

@@ -89,30 +89,53 @@ fn slices_disclose_less_than_their_bound() {
     }
 }
 
+/// Returns the mean share of the answers that the best attack knows without slices, and with them.
+/// `suite` builds a suite with `N` items from a seed.
+fn known_without_and_with(suite: impl Fn(u64) -> Suite) -> [f64; 2] {
+    const TRIALS: u64 = 6;
+    let allowance = caps(18, 1);
+    let best = |outcomes: &[Outcome]| {
+        let known = outcomes.iter().map(|outcome| outcome.known);
+        known.fold(0.0, f64::max)
+    };
+    let mut sums = [0.0; 2];
+    for seed in 0..TRIALS {
+        let sliced = suite(seed)
+            .with_slices(random_fields(N, 5, 10, seed))
+            .unwrap();
+        let plain = attacks(&suite(seed), with_entries(allowance), seed);
+        // Without entries, no slice is disclosed.
+        assert_eq!(attacks(&sliced, allowance, seed), plain);
+        sums[0] += best(&plain);
+        sums[1] += best(&attacks(&sliced, with_entries(allowance), seed));
+    }
+    sums.map(|sum| sum / TRIALS as f64)
+}
+
 #[test]
 fn slices_disclose_more_than_ladder_alone() {
-    const TRIALS: u64 = 6;
-    for (metric, gain) in [("accuracy", 0.06), ("spearman", 0.1)] {
-        let allowance = caps(18, 1);
-        let mut sums = [0.0; 2];
-        for seed in 0..TRIALS {
-            let suite = || suite(metric, "ladder(0.05)", N, seed).unwrap();
-            let sliced = suite().with_slices(random_fields(N, 5, 10, seed)).unwrap();
-            let plain = attacks(&suite(), with_entries(allowance), seed);
-            // Without entries, no slice is disclosed.
-            assert_eq!(attacks(&sliced, allowance, seed), plain);
-            let best = |outcomes: &[Outcome]| {
-                outcomes
-                    .iter()
-                    .map(|outcome| outcome.known)
-                    .fold(0.0, f64::max)
-            };
-            sums[0] += best(&plain);
-            sums[1] += best(&attacks(&sliced, with_entries(allowance), seed));
-        }
-        let [without, with] = sums.map(|sum| sum / TRIALS as f64);
+    for (metric, policy, gain) in [
+        ("accuracy", "ladder(0.05)", 0.05),
+        ("spearman", "ladder(0.05)", 0.1),
+        ("brier", "ladder(0.01)", 0.03),
+    ] {
+        let [without, with] =
+            known_without_and_with(|seed| suite(metric, policy, N, seed).unwrap());
         assert!(with > without + gain, "{metric}: {without} {with}");
     }
+    // Three labels, which another strategy attacks.
+    let three_labels = |seed| {
+        let labels = random_fields(N, 1, 3, seed + 50).remove(0).codes;
+        let item = |at: usize| Item {
+            item_id: Cow::Owned(format!("i{at}")),
+            answer: Answer::Label(Cow::Borrowed(["x", "y", "z"][usize::from(labels[at])])),
+            is_sealed: false,
+        };
+        let policy = "ladder(0.05)".parse().unwrap();
+        Suite::new(Metric::Accuracy, None, policy, (0..N).map(item).collect()).unwrap()
+    };
+    let [without, with] = known_without_and_with(three_labels);
+    assert!(with > without + 0.03, "{without} {with}");
 }
 
 #[test]
@@ -131,7 +154,12 @@ fn bits_count_slices_of_each_entry() {
             ["x", "y", "empty"].map(str::to_owned).into(),
         );
         field.codes = (0..40).map(|at| (at % 2) as u8).collect();
-        suite.with_slices(vec![field])
+        // A field with one slice is left out, like the slice without items.
+        let one = FieldSlices {
+            codes: vec![0; 40],
+            ..field.clone()
+        };
+        suite.with_slices(vec![field, one])
     };
     let ladder = suite("ladder(0.05)").unwrap();
     let is_near = |caps: Caps, bits: f64| (ladder.bits(caps).unwrap() - bits).abs() < 1e-9;
@@ -145,6 +173,21 @@ fn bits_count_slices_of_each_entry() {
     let exact = suite("exact").unwrap();
     assert!(exact.public().slices.is_empty());
     assert_eq!(exact.bits(allowance), None);
+}
+
+#[test]
+fn sample_of_large_suite_has_slices() {
+    let suite = suite("accuracy", "ladder(0.05)", 5000, 1).unwrap();
+    let suite = suite.with_slices(random_fields(5000, 2, 10, 1)).unwrap();
+    let sample = suite.sample(1).unwrap();
+    let sizes = |suite: &Suite| -> Vec<usize> {
+        let slices = suite.public().slices.iter();
+        slices.map(|slice| slice.items.len()).collect()
+    };
+    assert_eq!(sizes(&suite).len(), 19);
+    assert_eq!(sizes(&suite).iter().sum::<usize>(), 10_000);
+    assert_eq!(sizes(&sample).len(), 19);
+    assert_eq!(sizes(&sample).iter().sum::<usize>(), 2000);
 }
 
 #[test]

@@ -6,14 +6,21 @@
 //! their entropy is the information that they disclose. Sums over a slice's items are assumed to be
 //! normal, as everywhere in [`super::filtering`].
 
-use super::filtering::{Interval, Reading, above, sum_of};
-use super::guesses::{Guesses, predict};
+use assay_eval::Metric;
+
+use super::filtering::{Interval, Reading, above, bold_scores, sum_of};
+use super::guesses::{Guesses, Submission, predict_boldly};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::{Public, Slice};
 
 /// The shares of guesses that follow the beliefs in the drawn submissions.
 const SHARES: [f64; 6] = [1.0, 0.95, 0.9, 0.75, 0.5, 0.0];
+
+/// The boldness of the drawn submissions, if a loss is convex in the prediction. A bold wrong
+/// prediction costs more than a right one gains, so guesses that are little better than random
+/// reach a level only if they are timid.
+const BOLDNESS: [f64; 3] = [1.0, 0.5, 0.25];
 
 /// A smaller variance is a rounding error.
 const VARIANCE_MIN: f64 = 1e-9;
@@ -23,11 +30,18 @@ pub(super) trait Beliefs {
     /// Returns an item's likeliest candidate.
     fn likeliest(&self, item: usize) -> u8;
     /// Returns the mean score of these items.
-    fn mean(&self, items: &[usize], guesses: &[u8]) -> f64;
+    fn mean(&self, items: &[usize], submission: Submission<'_>) -> f64;
     /// Returns the covariance between the scores that two submissions have for these items.
-    fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64;
+    fn covariance(&self, items: &[usize], one: Submission<'_>, other: Submission<'_>) -> f64;
     /// Updates the beliefs by an interval that contains the score of these items.
-    fn learn(&mut self, items: &[usize], guesses: &[u8], interval: Interval);
+    fn learn(&mut self, items: &[usize], submission: Submission<'_>, interval: Interval);
+}
+
+/// A drawn submission: its guesses, and the place of its boldness.
+#[derive(Clone, Default)]
+struct Entry {
+    guesses: Guesses,
+    boldness: usize,
 }
 
 /// The entries of all organizations.
@@ -35,7 +49,9 @@ pub(super) struct Entries<'p> {
     public: &'p Public,
     /// Each organization's number of entries; 0 without slices.
     per_organization: u32,
-    submitted: Vec<Guesses>,
+    /// The boldness of submissions that are drawn, and their scores by guess and answer.
+    scores: Vec<(f64, Vec<Vec<f64>>)>,
+    submitted: Vec<Entry>,
     /// For each slice the covariance matrix of the entries' scores, as its Cholesky factor.
     factors: Vec<Vec<Vec<f64>>>,
 }
@@ -45,6 +61,15 @@ impl<'p> Entries<'p> {
     pub(super) fn new(platform: &Platform<'p>) -> Self {
         let public = platform.public();
         let has_slices = !public.slices.is_empty();
+        let is_convex = matches!(
+            public.metric,
+            Metric::Rmse | Metric::LogLoss | Metric::Brier
+        );
+        let scores = |boldness: &f64| {
+            let scores = bold_scores(public, platform.numbers(), *boldness);
+            (*boldness, scores)
+        };
+        let n_bold = if is_convex { BOLDNESS.len() } else { 1 };
         Self {
             public,
             per_organization: if has_slices {
@@ -52,6 +77,7 @@ impl<'p> Entries<'p> {
             } else {
                 0
             },
+            scores: BOLDNESS[..n_bold].iter().map(scores).collect(),
             submitted: Vec::new(),
             factors: vec![Vec::new(); public.slices.len()],
         }
@@ -73,15 +99,16 @@ impl<'p> Entries<'p> {
     ) {
         let public = self.public;
         let all: Vec<usize> = (0..public.n).collect();
-        for _ in 0..self.per_organization {
-            let (guesses, rows) = self.draw(random, beliefs);
-            let predictions = predict(public, platform.numbers(), &guesses);
+        for _ in 0..self.per_organization.min(platform.left(organization)) {
+            let (entry, rows) = self.draw(random, beliefs);
+            let (boldness, _) = self.scores[entry.boldness];
+            let predictions = predict_boldly(public, platform.numbers(), &entry.guesses, boldness);
             let Some(disclosed) = platform.submit_entry(organization, &predictions) else {
                 continue;
             };
             let interval = reading.observe(&disclosed);
-            beliefs.learn(&all, &guesses, interval);
-            self.submitted.push(guesses);
+            beliefs.learn(&all, self.submission(&entry), interval);
+            self.submitted.push(entry);
             for (factor, row) in self.factors.iter_mut().zip(rows) {
                 factor.push(row);
             }
@@ -90,22 +117,24 @@ impl<'p> Entries<'p> {
 
     /// Closes the suite, and updates the beliefs by the levels in the final board.
     pub(super) fn learn(self, platform: &mut Platform<'_>, beliefs: &mut impl Beliefs) {
-        let Self {
-            public, submitted, ..
-        } = self;
-        for (guesses, values) in submitted.iter().zip(platform.close()) {
-            for (slice, value) in public.slices.iter().zip(values) {
-                let interval = slice_interval(public, slice, value);
-                beliefs.learn(&slice.items, guesses, interval);
+        for (entry, values) in self.submitted.iter().zip(platform.close()) {
+            for (slice, value) in self.public.slices.iter().zip(values) {
+                let interval = slice_interval(self.public, slice, value);
+                beliefs.learn(&slice.items, self.submission(entry), interval);
             }
         }
     }
 
+    fn submission<'s>(&'s self, entry: &'s Entry) -> Submission<'s> {
+        let (_, scores) = &self.scores[entry.boldness];
+        Submission::new(&entry.guesses, scores)
+    }
+
     /// Draws submissions, and returns the one whose levels disclose most, with the next row of each
     /// slice's factor.
-    fn draw(&self, random: &mut Random, beliefs: &impl Beliefs) -> (Guesses, Vec<Vec<f64>>) {
+    fn draw(&self, random: &mut Random, beliefs: &impl Beliefs) -> (Entry, Vec<Vec<f64>>) {
         let public = self.public;
-        let mut best: Option<(f64, Guesses, Vec<Vec<f64>>)> = None;
+        let mut best: Option<(f64, Entry, Vec<Vec<f64>>)> = None;
         for share in SHARES {
             let guess = |item: usize| {
                 let other = random.index(&public.frequencies) as u8;
@@ -116,20 +145,25 @@ impl<'p> Entries<'p> {
                 }
             };
             let guesses: Guesses = (0..public.n).map(guess).collect();
-            let mut bits = 0.0;
-            let mut rows = Vec::new();
-            for (slice, factor) in public.slices.iter().zip(&self.factors) {
-                let row = self.factor_row(slice, factor, &guesses, beliefs);
-                let deviation = row.last().copied().unwrap_or_default();
-                let mean = beliefs.mean(&slice.items, &guesses);
-                bits += level_entropy(public, slice, mean, deviation);
-                rows.push(row);
-            }
-            if best.as_ref().is_none_or(|(most, ..)| bits > *most) {
-                best = Some((bits, guesses, rows));
+            for boldness in 0..self.scores.len() {
+                let guesses = guesses.clone();
+                let entry = Entry { guesses, boldness };
+                let submission = self.submission(&entry);
+                let mut bits = 0.0;
+                let mut rows = Vec::new();
+                for (slice, factor) in public.slices.iter().zip(&self.factors) {
+                    let row = self.factor_row(slice, factor, submission, beliefs);
+                    let deviation = row.last().copied().unwrap_or_default();
+                    let mean = beliefs.mean(&slice.items, submission);
+                    bits += level_entropy(public, slice, mean, deviation);
+                    rows.push(row);
+                }
+                if best.as_ref().is_none_or(|(most, ..)| bits > *most) {
+                    best = Some((bits, entry, rows));
+                }
             }
         }
-        best.map(|(_, guesses, rows)| (guesses, rows))
+        best.map(|(_, entry, rows)| (entry, rows))
             .unwrap_or_default()
     }
 
@@ -139,13 +173,14 @@ impl<'p> Entries<'p> {
         &self,
         slice: &Slice,
         factor: &[Vec<f64>],
-        guesses: &[u8],
+        submission: Submission<'_>,
         beliefs: &impl Beliefs,
     ) -> Vec<f64> {
         let mut row: Vec<f64> = Vec::new();
-        let mut variance = beliefs.covariance(&slice.items, guesses, guesses);
+        let mut variance = beliefs.covariance(&slice.items, submission, submission);
         for (earlier, earlier_row) in self.submitted.iter().zip(factor) {
-            let covariance = beliefs.covariance(&slice.items, guesses, earlier);
+            let earlier = self.submission(earlier);
+            let covariance = beliefs.covariance(&slice.items, submission, earlier);
             let explained: f64 = row.iter().zip(earlier_row).map(|(a, b)| a * b).sum();
             let deviation = earlier_row.last().copied().unwrap_or_default();
             let next = if deviation > 0.0 {
@@ -223,13 +258,13 @@ mod tests {
             0
         }
 
-        fn mean(&self, items: &[usize], _: &[u8]) -> f64 {
+        fn mean(&self, items: &[usize], _: Submission<'_>) -> f64 {
             items.len() as f64 / 2.0
         }
 
-        fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64 {
+        fn covariance(&self, items: &[usize], one: Submission<'_>, other: Submission<'_>) -> f64 {
             let sign = |item: &usize| {
-                if one[*item] == other[*item] {
+                if one.scores(*item) == other.scores(*item) {
                     0.25
                 } else {
                     -0.25
@@ -238,7 +273,7 @@ mod tests {
             items.iter().map(sign).sum()
         }
 
-        fn learn(&mut self, _: &[usize], _: &[u8], _: Interval) {}
+        fn learn(&mut self, _: &[usize], _: Submission<'_>, _: Interval) {}
     }
 
     fn suite() -> Suite {
@@ -275,16 +310,22 @@ mod tests {
         let mut entries = Entries::new(&Platform::new(&suite, caps));
         let slice = &suite.public().slices[0];
         let deviation = |entries: &Entries<'_>, guesses: &[u8]| {
-            let row = entries.factor_row(slice, &entries.factors[0], guesses, &Coins);
+            let submission = Submission::new(guesses, &entries.scores[0].1);
+            let row = entries.factor_row(slice, &entries.factors[0], submission, &Coins);
             row.last().copied().unwrap()
         };
         let first = vec![0; 100];
         let half: Guesses = (0..100).map(|at| u8::from(at % 4 < 2)).collect();
         let independent = 0.5 * (slice.items.len() as f64).sqrt();
         assert!((deviation(&entries, &first) - independent).abs() < 1e-9);
-        let row = entries.factor_row(slice, &[], &first, &Coins);
+        let submission = Submission::new(&first, &entries.scores[0].1);
+        let row = entries.factor_row(slice, &[], submission, &Coins);
         entries.factors[0].push(row);
-        entries.submitted.push(first.clone());
+        let guesses = first.clone();
+        entries.submitted.push(Entry {
+            guesses,
+            boldness: 0,
+        });
         assert_eq!(deviation(&entries, &first), 0.0);
         assert_eq!(deviation(&entries, &[1; 100]), 0.0);
         assert!((deviation(&entries, &half) - independent).abs() < 1e-9);
@@ -306,7 +347,7 @@ mod tests {
             .map(|(_, right, _)| right.trailing_zeros() as u8)
             .collect();
         let wrong: Guesses = right.iter().map(|right| 1 - right).collect();
-        let predictions = |guesses: &[u8]| predict(suite.public(), &[], guesses);
+        let predictions = |guesses: &[u8]| predict_boldly(suite.public(), &[], guesses, 1.0);
         for guesses in [&wrong, &right] {
             assert!(platform.submit_entry(0, &predictions(guesses)).is_some());
         }

@@ -12,7 +12,7 @@ use std::f64::consts::{PI, SQRT_2};
 use assay_eval::{DisclosurePolicy, Metric};
 
 use super::entries::{Beliefs, Entries};
-use super::guesses::{Guesses, confidence, predict};
+use super::guesses::{Guesses, Submission, bold, confidence, mean_answer, predict};
 use super::rounding;
 use crate::platform::{Disclosed, Platform};
 use crate::random::Random;
@@ -81,17 +81,20 @@ pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Gues
 /// Returns an item's score, higher is better, by guess and by answer. Empty if all scores are
 /// equal.
 pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
+    bold_scores(public, numbers, 1.0)
+}
+
+/// Returns the scores of predictions with this boldness, see [`super::guesses::predict_boldly`].
+pub(super) fn bold_scores(public: &Public, numbers: &[f64], boldness: f64) -> Vec<Vec<f64>> {
     let n = public.candidates.len();
     let clipped = |loss: f64| public.clip.map_or(loss, |clip| clip.apply(loss));
     let number = |at: usize| numbers.get(at).copied().unwrap_or(0.0);
-    let power_mean = |power: i32| -> f64 {
-        (0..n)
-            .map(|at| public.frequencies[at] * number(at).powi(power))
-            .sum()
-    };
-    let mean = power_mean(1);
-    let square = power_mean(2);
-    let [right, wrong] = confidence(n);
+    let mean = mean_answer(public, numbers);
+    let square: f64 = (0..n)
+        .map(|at| public.frequencies[at] * number(at).powi(2))
+        .sum();
+    let bold_number = |guess: usize| bold(number(guess), mean, boldness);
+    let [right, wrong] = confidence(n).map(|share| bold(share, 1.0 / n.max(1) as f64, boldness));
     // The guess comes first, then all other candidates in their order.
     let rank = |guess: usize, answer: usize| {
         1 + if guess == answer {
@@ -109,8 +112,8 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
             Metric::Precision(k) => within(k.get(), 1.0 / k.get() as f64),
             Metric::Ndcg(k) => within(k.get(), 1.0 / (at + 1.0).log2()),
             Metric::Mrr(k) | Metric::Map(k) => within(k.get(), 1.0 / at),
-            Metric::Rmse => -clipped((number(guess) - number(answer)).abs()).powi(2),
-            Metric::Mae => -clipped((number(guess) - number(answer)).abs()),
+            Metric::Rmse => -clipped((bold_number(guess) - number(answer)).abs()).powi(2),
+            Metric::Mae => -clipped((bold_number(guess) - number(answer)).abs()),
             Metric::Spearman => {
                 (number(guess) - mean) * (number(answer) - mean)
                     / (square - mean * mean).max(1e-300)
@@ -310,7 +313,6 @@ pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64
 
 /// The attack's state.
 struct Filter {
-    scores: Vec<Vec<f64>>,
     /// The belief for each item and candidate.
     beliefs: Vec<Vec<f64>>,
     /// The open-item share.
@@ -318,8 +320,9 @@ struct Filter {
 }
 
 impl Filter {
-    fn expected(&self, item: usize, guess: u8) -> f64 {
-        self.scores[usize::from(guess)]
+    fn expected(&self, item: usize, submission: Submission<'_>) -> f64 {
+        submission
+            .scores(item)
             .iter()
             .zip(&self.beliefs[item])
             .map(|(score, belief)| score * belief)
@@ -327,11 +330,9 @@ impl Filter {
             * self.open
     }
 
-    fn variance(&self, item: usize, guess: u8) -> f64 {
-        let mean = self.expected(item, guess);
-        let squares = self.scores[usize::from(guess)]
-            .iter()
-            .zip(&self.beliefs[item]);
+    fn variance(&self, item: usize, submission: Submission<'_>) -> f64 {
+        let mean = self.expected(item, submission);
+        let squares = submission.scores(item).iter().zip(&self.beliefs[item]);
         squares
             .map(|(score, belief)| score * score * belief)
             .sum::<f64>()
@@ -339,10 +340,12 @@ impl Filter {
             - mean * mean
     }
 
-    fn mean_and_variance(&self, items: &[usize], guesses: &[u8]) -> (f64, f64) {
+    fn mean_and_variance(&self, items: &[usize], submission: Submission<'_>) -> (f64, f64) {
         let of = |item: &usize| {
-            let guess = guesses[*item];
-            (self.expected(*item, guess), self.variance(*item, guess))
+            (
+                self.expected(*item, submission),
+                self.variance(*item, submission),
+            )
         };
         items
             .iter()
@@ -356,6 +359,7 @@ impl Filter {
     fn draw(
         &self,
         public: &Public,
+        scores: &[Vec<f64>],
         random: &mut Random,
         draw: Draw,
         next: Option<f64>,
@@ -381,7 +385,7 @@ impl Filter {
         };
         let all: Vec<usize> = (0..public.n).collect();
         let distance = |guesses: &[u8]| {
-            let (mean, variance) = self.mean_and_variance(&all, guesses);
+            let (mean, variance) = self.mean_and_variance(&all, Submission::new(guesses, scores));
             (next - mean) / variance.max(1e-12).sqrt()
         };
         if above(distance(&at(1.0)).min(distance(&at(0.5)))) * f64::from(left) < MIN_EXPECTED_HITS {
@@ -414,19 +418,16 @@ impl Beliefs for Filter {
         }) as u8
     }
 
-    fn mean(&self, items: &[usize], guesses: &[u8]) -> f64 {
-        let expected = |item: &usize| self.expected(*item, guesses[*item]);
+    fn mean(&self, items: &[usize], submission: Submission<'_>) -> f64 {
+        let expected = |item: &usize| self.expected(*item, submission);
         items.iter().map(expected).sum()
     }
 
-    fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64 {
+    fn covariance(&self, items: &[usize], one: Submission<'_>, other: Submission<'_>) -> f64 {
         let of = |item: &usize| {
-            let [one, other] = [one[*item], other[*item]];
-            let products = self.scores[usize::from(one)]
-                .iter()
-                .zip(&self.scores[usize::from(other)])
-                .zip(&self.beliefs[*item]);
-            let product: f64 = products
+            let scores = one.scores(*item).iter().zip(other.scores(*item));
+            let product: f64 = scores
+                .zip(&self.beliefs[*item])
                 .map(|((one, other), belief)| one * other * belief)
                 .sum();
             product * self.open - self.expected(*item, one) * self.expected(*item, other)
@@ -434,13 +435,12 @@ impl Beliefs for Filter {
         items.iter().map(of).sum()
     }
 
-    fn learn(&mut self, items: &[usize], guesses: &[u8], interval: Interval) {
-        let (mean, variance) = self.mean_and_variance(items, guesses);
+    fn learn(&mut self, items: &[usize], submission: Submission<'_>, interval: Interval) {
+        let (mean, variance) = self.mean_and_variance(items, submission);
         let [first, second] = derivatives(interval, mean, variance.max(1e-9).sqrt());
         for item in items.iter().copied() {
-            let guess = guesses[item];
-            let expected = self.expected(item, guess);
-            let scores = &self.scores[usize::from(guess)];
+            let expected = self.expected(item, submission);
+            let scores = submission.scores(item);
             for (belief, score) in self.beliefs[item].iter_mut().zip(scores) {
                 let deviation = score * self.open - expected;
                 *belief *= (first * deviation + second * deviation * deviation / 2.0)
@@ -469,22 +469,26 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
         public.n
     ];
     let mut filter = Filter {
-        scores,
         beliefs,
         open: public.n_open as f64 / public.n as f64,
     };
     let all: Vec<usize> = (0..public.n).collect();
     let mut entries = Entries::new(platform);
     for organization in 0..platform.caps().organizations as usize {
-        let mut reading = Reading::new(public, &filter.scores);
+        let mut reading = Reading::new(public, &scores);
         while platform.left(organization) > entries.per_organization() {
             let next = reading.next_level();
             if public.ladder.is_some() && next.is_none() {
                 break;
             }
-            let Some(guesses) =
-                filter.draw(public, random, draw, next, platform.left(organization))
-            else {
+            let Some(guesses) = filter.draw(
+                public,
+                &scores,
+                random,
+                draw,
+                next,
+                platform.left(organization),
+            ) else {
                 break;
             };
             let Some(disclosed) =
@@ -493,7 +497,7 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
                 continue;
             };
             let interval = reading.observe(&disclosed);
-            filter.learn(&all, &guesses, interval);
+            filter.learn(&all, Submission::new(&guesses, &scores), interval);
         }
         entries.submit((platform, organization), random, &mut reading, &mut filter);
     }

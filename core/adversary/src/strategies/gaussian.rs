@@ -12,7 +12,7 @@ use super::entries::{Beliefs, Entries};
 use super::filtering::{
     Draw, Interval, MIN_EXPECTED_HITS, Reading, above, derivatives, quantile_above, scores,
 };
-use super::guesses::{Guesses, predict};
+use super::guesses::{Guesses, Submission, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::Public;
@@ -204,58 +204,50 @@ impl Linear {
     }
 }
 
-/// The joint distribution as beliefs about guesses with these scores.
-struct Scored<'s> {
-    joint: Joint,
-    scores: &'s [Vec<f64>],
+/// Returns the slope of each of these items: its score's change from the first to the second
+/// candidate.
+fn slopes(items: &[usize], submission: Submission<'_>) -> Vec<f64> {
+    let slope = |item: &usize| {
+        let by_answer = submission.scores(*item);
+        by_answer[1] - by_answer[0]
+    };
+    items.iter().map(slope).collect()
 }
 
-impl Scored<'_> {
-    /// Returns the slope of each of these items.
-    fn slopes(&self, items: &[usize], guesses: &[u8]) -> Vec<f64> {
-        let slope = |item: &usize| {
-            let by_answer = &self.scores[usize::from(guesses[*item])];
-            by_answer[1] - by_answer[0]
-        };
-        items.iter().map(slope).collect()
-    }
-
-    /// Returns the score of these items if all have the first candidate.
-    fn base(&self, items: &[usize], guesses: &[u8]) -> f64 {
-        let score = |item: &usize| self.scores[usize::from(guesses[*item])][0];
-        items.iter().map(score).sum()
-    }
+/// Returns the score of these items if all have the first candidate.
+fn base(items: &[usize], submission: Submission<'_>) -> f64 {
+    let score = |item: &usize| submission.scores(*item)[0];
+    items.iter().map(score).sum()
 }
 
-impl Beliefs for Scored<'_> {
+impl Beliefs for Joint {
     fn likeliest(&self, item: usize) -> u8 {
-        self.joint.likelier(item)
+        self.likelier(item)
     }
 
-    fn mean(&self, items: &[usize], guesses: &[u8]) -> f64 {
-        let means = gather(&self.joint.means, items);
-        self.base(items, guesses) + dot(&self.slopes(items, guesses), &means)
+    fn mean(&self, items: &[usize], submission: Submission<'_>) -> f64 {
+        let means = gather(&self.means, items);
+        base(items, submission) + dot(&slopes(items, submission), &means)
     }
 
-    fn covariance(&self, items: &[usize], one: &[u8], other: &[u8]) -> f64 {
-        let one = self.slopes(items, one);
-        let other = self.slopes(items, other);
+    fn covariance(&self, items: &[usize], one: Submission<'_>, other: Submission<'_>) -> f64 {
+        let one = slopes(items, one);
+        let other = slopes(items, other);
         let products: Vec<f64> = one.iter().zip(&other).map(|(a, b)| a * b).collect();
-        let independent = dot(&products, &gather(&self.joint.variances, items));
+        let independent = dot(&products, &gather(&self.variances, items));
         let update = |(factor, vector): &(f64, Vec<f64>)| {
             let part = gather(vector, items);
             factor * dot(&part, &one) * dot(&part, &other)
         };
-        independent + self.joint.updates.iter().map(update).sum::<f64>()
+        independent + self.updates.iter().map(update).sum::<f64>()
     }
 
-    fn learn(&mut self, items: &[usize], guesses: &[u8], interval: Interval) {
-        let mut slopes = vec![0.0; guesses.len()];
-        for (item, slope) in items.iter().zip(self.slopes(items, guesses)) {
-            slopes[*item] = slope;
+    fn learn(&mut self, items: &[usize], submission: Submission<'_>, interval: Interval) {
+        let mut all_slopes = vec![0.0; self.means.len()];
+        for (item, slope) in items.iter().zip(slopes(items, submission)) {
+            all_slopes[*item] = slope;
         }
-        let base = self.base(items, guesses);
-        self.joint.observe(&slopes, base, interval);
+        self.observe(&all_slopes, base(items, submission), interval);
     }
 }
 
@@ -326,16 +318,12 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
         public.frequencies[1] * public.n as f64,
     );
     let all: Vec<usize> = (0..public.n).collect();
-    let mut beliefs = Scored {
-        joint,
-        scores: &scores,
-    };
     let mut entries = Entries::new(platform);
     for organization in 0..platform.caps().organizations as usize {
         let mut reading = Reading::new(public, &scores);
         let mut planned: Option<(usize, u32, f64)> = None;
         while platform.left(organization) > entries.per_organization()
-            && (beliefs.joint.updates.len() as f64) < OBSERVATIONS_PER_ITEM_MAX * public.n as f64
+            && (joint.updates.len() as f64) < OBSERVATIONS_PER_ITEM_MAX * public.n as f64
         {
             let left = platform.left(organization);
             let rolls: Vec<(f64, u8)> = (0..public.n)
@@ -344,7 +332,7 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
             let share = match (rule, planned) {
                 (Draw::Share(share), _) => share,
                 (_, Some((n_updates, at, share)))
-                    if n_updates == beliefs.joint.updates.len() && at < left + REPLAN_INTERVAL =>
+                    if n_updates == joint.updates.len() && at < left + REPLAN_INTERVAL =>
                 {
                     share
                 }
@@ -352,25 +340,24 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses 
                     let Some(next) = reading.next_level() else {
                         break;
                     };
-                    let Some(share) = share_for(&beliefs.joint, &scores, &rolls, next, hits, left)
-                    else {
+                    let Some(share) = share_for(&joint, &scores, &rolls, next, hits, left) else {
                         break;
                     };
-                    planned = Some((beliefs.joint.updates.len(), left, share));
+                    planned = Some((joint.updates.len(), left, share));
                     share
                 }
             };
-            let guesses = draw(&beliefs.joint, share, &rolls);
+            let guesses = draw(&joint, share, &rolls);
             let Some(disclosed) =
                 platform.submit(organization, &predict(public, &numbers, &guesses))
             else {
                 continue;
             };
             let interval = reading.observe(&disclosed);
-            beliefs.learn(&all, &guesses, interval);
+            joint.learn(&all, Submission::new(&guesses, &scores), interval);
         }
-        entries.submit((platform, organization), random, &mut reading, &mut beliefs);
+        entries.submit((platform, organization), random, &mut reading, &mut joint);
     }
-    entries.learn(platform, &mut beliefs);
-    (0..public.n).map(|item| beliefs.likeliest(item)).collect()
+    entries.learn(platform, &mut joint);
+    (0..public.n).map(|item| joint.likeliest(item)).collect()
 }

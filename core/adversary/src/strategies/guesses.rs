@@ -9,6 +9,25 @@ use crate::suite::Public;
 /// One candidate for each item, in the suite's order.
 pub type Guesses = Vec<u8>;
 
+/// Guesses with the scores of their predictions.
+#[derive(Debug, Clone, Copy)]
+pub struct Submission<'s> {
+    guesses: &'s [u8],
+    scores: &'s [Vec<f64>],
+}
+
+impl<'s> Submission<'s> {
+    /// Creates a submission. `scores` has an item's score by guess and by answer.
+    pub fn new(guesses: &'s [u8], scores: &'s [Vec<f64>]) -> Self {
+        Self { guesses, scores }
+    }
+
+    /// Returns an item's score by answer.
+    pub fn scores(self, item: usize) -> &'s [f64] {
+        &self.scores[usize::from(self.guesses[item])]
+    }
+}
+
 /// Draws a random candidate for every item, weighted by the frequencies.
 pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
     (0..public.n)
@@ -62,11 +81,34 @@ pub fn confidence(n: usize) -> [f64; 2] {
     [1.0 - wrong * (n as f64 - 1.0), wrong]
 }
 
+/// Returns a figure between a neutral one, with boldness 0, and itself, with boldness 1.
+pub fn bold(figure: f64, neutral: f64, boldness: f64) -> f64 {
+    figure + (1.0 - boldness) * (neutral - figure)
+}
+
+/// Returns the mean answer in a suite with numbers.
+pub fn mean_answer(public: &Public, numbers: &[f64]) -> f64 {
+    let shares = public.frequencies.iter().zip(numbers);
+    shares.map(|(share, number)| share * number).sum()
+}
+
 /// Returns the predictions that express these guesses.
 pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicted> {
+    predict_boldly(public, numbers, guesses, 1.0)
+}
+
+/// Returns predictions between the ones for which nothing is known, with boldness 0, and those of
+/// [`predict`], with boldness 1. Labels and rankings have no boldness.
+pub fn predict_boldly(
+    public: &Public,
+    numbers: &[f64],
+    guesses: &[u8],
+    boldness: f64,
+) -> Vec<Predicted> {
     let n = public.candidates.len();
     let family = public.metric.family();
-    let [right, wrong] = confidence(n);
+    let [right, wrong] = confidence(n).map(|share| bold(share, 1.0 / n.max(1) as f64, boldness));
+    let mean = mean_answer(public, numbers);
     let of = |guess: &u8| {
         let guess = *guess;
         match family {
@@ -77,7 +119,8 @@ pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicte
             ),
             Family::Labels => Predicted::Label(guess),
             Family::Numbers => {
-                Predicted::Number(numbers.get(usize::from(guess)).copied().unwrap_or(0.0))
+                let number = numbers.get(usize::from(guess)).copied().unwrap_or(0.0);
+                Predicted::Number(bold(number, mean, boldness))
             }
             Family::Probabilities => Predicted::Probabilities(
                 (0..n)
