@@ -30,6 +30,8 @@ create table suites (
     n_clusters integer constraint suites_has_clusters check (n_clusters > 1),
     -- [{field, is_hidden, groups: [{group, n, ladder?: [start, step, levels]}]}]. The groups of a hidden field are in suite_hidden_groups.
     slices jsonb not null default '[]',
+    scorer_min integer not null default 1, -- The least version of the scorer that a worker needs to score the suite.
+    ceiling jsonb, -- The disclosed noise ceiling of the open items: {kind, value, stderr, ci95, n}. Null: the suite has no retest.
     slice_min integer not null default 50 constraint suites_slice_min_in_range check (slice_min between 50 and 100000),
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (
@@ -45,7 +47,7 @@ create index suites_current_idx on suites (suite_id, published_at desc);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
     ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
-    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min)
+    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min, ceiling, scorer_min)
     on suites to assay_api, assay_worker;
 
 create table suite_items (
@@ -100,6 +102,76 @@ create table suite_hidden_groups (
 );
 grant select on suite_hidden_groups to assay_worker;
 
+-- The second set of human answers, as secret as the first.
+create table suite_retest (
+    suite_id text collate "C" not null,
+    version text not null,
+    ordinal integer not null, -- The place in the published file, from 0.
+    item_id text collate "C" not null,
+    answers json not null,
+    primary key (suite_id, version, ordinal),
+    constraint suite_retest_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_retest to assay_worker;
+
+-- The submissions that a publisher pins, with their disclosed figures: those of the open items.
+create table suite_baselines (
+    suite_id text collate "C" not null,
+    version text not null,
+    place integer not null, -- The order in suite.toml, from 0. The trivial submissions follow.
+    name text not null,
+    -- The keys of the name, see NameKeys: no entry of the board may look the same.
+    name_key text not null,
+    name_shown text not null,
+    kind text not null constraint suite_baselines_kind_known check (kind in ('human', 'model', 'trivial')),
+    url text,
+    value double precision not null,
+    stderr double precision,
+    ci95 double precision[],
+    n_missing integer not null,
+    primary key (suite_id, version, place),
+    constraint suite_baselines_name_key unique (suite_id, version, name_key),
+    constraint suite_baselines_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_baselines to assay_api, assay_worker;
+
+-- Their exact figures and item scores, over the open and over the sealed items.
+create table suite_baseline_scores (
+    suite_id text collate "C" not null,
+    version text not null,
+    place integer not null,
+    is_sealed boolean not null,
+    value double precision not null,
+    stderr double precision,
+    ci95 double precision[],
+    n_missing integer not null,
+    item_scores bytea not null,
+    primary key (suite_id, version, place, is_sealed),
+    constraint suite_baseline_scores_baseline_fkey foreign key (suite_id, version, place)
+        references suite_baselines (suite_id, version, place)
+);
+-- Comparisons read ranges.
+alter table suite_baseline_scores alter column item_scores set storage external;
+grant select on suite_baseline_scores to assay_worker;
+
+-- The figures over the sealed items, after the suite has closed.
+create view closed_baseline_scores with (security_barrier) as
+select b.suite_id, b.version, b.place, b.value, b.stderr, b.ci95, b.n_missing
+from suite_baseline_scores b
+join suites s on s.suite_id = b.suite_id and s.version = b.version
+where b.is_sealed
+  and s.closes_at <= now();
+grant select on closed_baseline_scores to assay_api;
+
+-- The item scores that comparisons read, as those of jobs: over the open items, and not under a ladder.
+create view compared_baseline_scores with (security_barrier) as
+select b.suite_id, b.version, b.place, b.item_scores
+from suite_baseline_scores b
+join suites s on s.suite_id = b.suite_id and s.version = b.version
+where not b.is_sealed
+  and s.ladder_step is null;
+grant select on compared_baseline_scores to assay_api;
+
 -- Organizations that may submit to suites with access = 'granted'.
 create table suite_grants (
     suite_id text collate "C" not null,
@@ -138,10 +210,10 @@ select
 from orgs o;
 grant select on org_allowance_holders to assay_api, assay_worker;
 
--- Measures the next page of items or opened answers, which is charged to the memory budget before it is read. A page has at least one item,
+-- Measures the next page of items, opened answers or opened retest answers, which is charged to the memory budget before it is read. A page has at least one item,
 -- and otherwise at most `bytes_max` bytes and `items_max` items.
 create function page_extent(
-    of_answers boolean, of_suite_id text, of_version text, from_ordinal integer, items_max integer, bytes_max bigint,
+    of_file text, of_suite_id text, of_version text, from_ordinal integer, items_max integer, bytes_max bigint,
     out items integer, out bytes bigint
 ) language plpgsql stable as $$
 declare
@@ -150,10 +222,19 @@ declare
 begin
     items := 0;
     bytes := 0;
-    if of_answers then
+    if of_file = 'answers' then
         open sizes for
             select octet_length(item_id) + octet_length(answer::text) + coalesce(octet_length(groups::text), 0)
             from opened_answers
+            where suite_id = of_suite_id
+              and suite_version = of_version
+              and ordinal >= from_ordinal
+            order by ordinal
+            limit items_max;
+    elsif of_file = 'retest' then
+        open sizes for
+            select octet_length(item_id) + octet_length(answers::text)
+            from opened_retest
             where suite_id = of_suite_id
               and suite_version = of_version
               and ordinal >= from_ordinal

@@ -148,7 +148,7 @@ create table suite_disclosures (
     org_id text collate "C" not null references orgs (id),
     kind text not null constraint suite_disclosures_kind_known check (kind in ('submission', 'comparison', 'final')),
     job_id text collate "C" not null references jobs (id),
-    compared_to text collate "C" not null default '', -- The other job of a comparison, otherwise empty.
+    compared_to text collate "C" not null default '', -- The other job of a comparison, or `baseline:` and a name; otherwise empty.
     suite_id text collate "C" not null,
     suite_version text not null,
     created_at timestamptz not null,
@@ -175,13 +175,15 @@ create table sealed_results (
     n_clusters integer,
     design_effect double precision,
     slices jsonb not null default '[]',
+    ceiling jsonb,
+    share_of_ceiling jsonb,
     constraint sealed_results_estimate_is_whole check (num_nonnulls(stderr, ci95, ci_method) in (0, 3)),
     constraint sealed_results_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
 );
 grant select, insert on sealed_results to assay_worker;
 
 create view closed_sealed_results with (security_barrier) as
-select r.org_id, r.job_id, r.n, r.value, r.stderr, r.ci95, r.n_clusters, r.design_effect, r.slices
+select r.org_id, r.job_id, r.n, r.value, r.stderr, r.ci95, r.n_clusters, r.design_effect, r.slices, r.ceiling, r.share_of_ceiling
 from sealed_results r
 join suites s on s.suite_id = r.suite_id and s.version = r.suite_version
 join jobs j on j.id = r.job_id

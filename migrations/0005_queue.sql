@@ -3,6 +3,7 @@ create table workers (
     id text collate "C" primary key,
     started_at timestamptz not null default now(),
     seen_at timestamptz not null,
+    scorer integer not null default 1, -- The version of its scorer, see suites.scorer_min.
     slots integer not null -- The number of jobs that the worker runs at once.
 );
 grant select, delete on workers to assay_api;

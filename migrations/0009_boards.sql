@@ -57,6 +57,7 @@ create table board_pairs (
     ci95 double precision[],
     n_missing integer not null,
     slices jsonb not null default '[]',
+    vs_baselines bytea not null, -- The tests against the suite's baselines, in their order, as in `evidence`.
     evidence bytea not null, -- For each earlier position: −ln p of the test as a 32-bit float, negative if this entry is better.
     constraint board_pairs_position_key unique (suite_id, suite_version, position)
 );
@@ -92,6 +93,7 @@ create table board_rows (
     n_submissions integer not null,
     n_withdrawn integer not null,
     slices jsonb not null default '[]',
+    vs_baselines jsonb not null default '[]',
     primary key (suite_id, suite_version, computation, place),
     constraint board_rows_computation_fkey foreign key (suite_id, suite_version, computation)
         references board_computations (suite_id, suite_version, computation) on delete cascade

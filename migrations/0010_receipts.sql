@@ -13,7 +13,7 @@ begin
 end
 $$;
 
--- The public commitment of a suite's version to its items and answers, which retired_at and the next four columns open.
+-- The public commitment of a suite's version to its items and answers, which retired_at and the next five columns open.
 create table suite_commitments (
     suite_id text collate "C" not null,
     suite_version text not null,
@@ -29,12 +29,13 @@ create table suite_commitments (
     seed bytea,
     items_sha256 bytea,
     answers_sha256 bytea,
+    retest_sha256 bytea, -- Null without a retest.
     close_stated boolean not null default false, -- Whether all figures that the close of the version disclosed have receipts.
     primary key (suite_id, suite_version),
     constraint suite_commitments_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version),
     constraint suite_commitments_signed check (num_nonnulls(kid, signature, log_index) in (0, 3)),
     constraint suite_commitments_opened check (
-        num_nonnulls(retired_at, salt, items_sha256, answers_sha256) in (0, 4) and (seed is null or retired_at is not null)
+        num_nonnulls(retired_at, salt, items_sha256, answers_sha256) in (0, 4) and (num_nonnulls(seed, retest_sha256) = 0 or retired_at is not null)
     )
 );
 create index suite_commitments_pending_idx on suite_commitments (committed_at) where log_index is null;
@@ -48,6 +49,7 @@ create table suite_openings (
     seed bytea,
     items_sha256 bytea not null,
     answers_sha256 bytea not null,
+    retest_sha256 bytea,
     primary key (suite_id, suite_version),
     constraint suite_openings_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
 );
@@ -62,6 +64,17 @@ create table opened_answers (
     groups json,
     primary key (suite_id, suite_version, ordinal),
     constraint opened_answers_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
+);
+
+-- The retest answers of retired versions.
+create table opened_retest (
+    suite_id text collate "C" not null,
+    suite_version text not null,
+    ordinal integer not null,
+    item_id text collate "C" not null,
+    answers json not null,
+    primary key (suite_id, suite_version, ordinal),
+    constraint opened_retest_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
 );
 
 -- Statements about the figures of jobs. A receipt outlives its job: people verify it years later.
@@ -200,7 +213,7 @@ $$;
 
 -- Only assay_log signs statements, registers keys and writes the log. An API process with the keys has a second connection as that role
 -- (ASSAY_LOG_DATABASE_URL): the role that serves requests from the internet can forge nothing.
-grant select on suite_commitments, opened_answers, receipts, receipt_salts, receipt_keys, log_entries, log_checkpoints, shown_receipts
+grant select on suite_commitments, opened_answers, opened_retest, receipts, receipt_salts, receipt_keys, log_entries, log_checkpoints, shown_receipts
     to assay_api;
 grant select, update (close_stated) on suite_commitments to assay_worker;
 grant select (suite_id, suite_version, committed_at, payload, kid, signature, log_index) on suite_commitments to assay_log;

@@ -324,6 +324,8 @@ async fn product_discloses_only_attacked_figures() {
                     metrics,
                     clusters: _,
                     slices: _,
+                    ceiling: _,
+                    share_of_ceiling: _,
                 } = figures;
                 let r = &job["result"];
                 let disclosed = json!([

@@ -98,6 +98,7 @@ async fn comparison_counts_once_per_pair() {
     let request = v1::CreateComparisonRequest {
         job_a: string(&a["id"]),
         job_b: string(&c["id"]),
+        ..v1::CreateComparisonRequest::default()
     };
     let status = comparisons
         .create_comparison(with_token(request, &world.org.key))

@@ -297,7 +297,18 @@ async fn publish(world: &World, planted: &mut Planted, responses: &Responses) {
             (0..4).map(|at| format!("{{\"item_id\": \"item-{at}\", \"answer\": {{\"{answer}\": 1, \"{gain}\": 2}}}}\n")).collect(),
         ),
     ];
-    for (name, text) in suite_files {
+    publish_files(world, responses, &folder, &suite_files).await;
+    publish_groups(world, planted, responses, &folder).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+async fn publish_files(
+    world: &World,
+    responses: &Responses,
+    folder: &Path,
+    files: &[(&str, String)],
+) {
+    for (name, text) in files {
         std::fs::write(folder.join(name), text).unwrap();
     }
     let published = world
@@ -305,12 +316,88 @@ async fn publish(world: &World, planted: &mut Planted, responses: &Responses) {
         .operate(&["suite", "publish", folder.to_str().unwrap()])
         .await
         .unwrap();
-    responses
-        .0
-        .lock()
-        .unwrap()
-        .add("responses", published.to_string());
-    std::fs::remove_dir_all(folder).unwrap();
+    let mut places = responses.0.lock().unwrap();
+    places.add("responses", published.to_string());
+}
+
+/// Publishes a suite whose hidden group fields, retest and baseline are secrets, scores a job on it, and
+/// reads everything about both.
+async fn publish_groups(
+    world: &World,
+    planted: &mut Planted,
+    responses: &Responses,
+    folder: &Path,
+) {
+    let person = planted.only_in("hidden cluster", &["table suite_answers"]);
+    let slice = planted.only_in(
+        "hidden slice",
+        &["table suite_answers", "table suite_hidden_groups"],
+    );
+    let retest = planted.only_in("retest answer", &["table suite_retest"]);
+    let baseline = planted.only_in("prediction of a baseline", &[]);
+    let lines =
+        |line: &dyn Fn(usize) -> String| -> String { (0..120).map(|at| line(at) + "\n").collect() };
+    let id = |at: usize| format!("\"item_id\":\"item-{at}\"");
+    let suite_files = [
+        (
+            "suite.toml",
+            String::from(
+                "suite_id = \"suite:canary-groups\"\nversion = \"1\"\nmetric = \"accuracy\"\ncluster = \"person\"\nslices = [\"age\"]\n\
+             release = \"ladder(0.1)\"\nmax_submissions = 9\nboard = \"at_close\"\ncloses_at = 2100-01-01T00:00:00Z\n\
+             [[baselines]]\nname = \"People\"\nkind = \"human\"\nfile = \"people.ndjson\"\n",
+            ),
+        ),
+        (
+            "items.ndjson",
+            lines(&|at| format!("{{{},\"input\":{{}}}}", id(at))),
+        ),
+        (
+            "answers.ndjson",
+            lines(&|at| {
+                let groups = format!(
+                    "{{\"person\":\"{person}{}\",\"age\":\"{slice}{}\"}}",
+                    at % 24,
+                    at % 2
+                );
+                format!(
+                    "{{{},\"answer\":\"{}\",\"groups\":{groups}}}",
+                    id(at),
+                    at % 3
+                )
+            }),
+        ),
+        (
+            "retest.ndjson",
+            lines(&|at| format!("{{{},\"answers\":[\"{}\",\"{retest}\"]}}", id(at), at % 3)),
+        ),
+        (
+            "people.ndjson",
+            lines(&|at| {
+                let label = if at % 5 == 0 {
+                    baseline.clone()
+                } else {
+                    (at % 3).to_string()
+                };
+                format!("{{{},\"prediction\":\"{label}\"}}", id(at))
+            }),
+        ),
+    ];
+    publish_files(world, responses, folder, &suite_files).await;
+    let predictions: Vec<_> = (0..120)
+        .map(|at| json!({"item_id": format!("item-{at}"), "prediction": (at % 4).to_string()}))
+        .collect();
+    let eval = json!({"suite_id": "suite:canary-groups", "predictions": predictions});
+    let job = crate::harness::submit_until_succeeded(&world.key(), &eval).await;
+    let suite = "/v1/suites/suite:canary-groups";
+    for path in [
+        format!("/v1/jobs/{}", string(&job["id"])),
+        suite.to_owned(),
+        format!("{suite}/items?limit=200"),
+        format!("{suite}/board"),
+        format!("{suite}/commitment"),
+    ] {
+        responses.rest(&world.key().get(&path).await.unwrap());
+    }
 }
 
 /// Signs in by a link, and creates, uses, revokes and misplaces credentials. Returns the signed-in

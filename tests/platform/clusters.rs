@@ -311,3 +311,126 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
         assert!(steps.ends_with("commitment: ok, score: ok"), "{steps}");
     }
 }
+
+/// Returns the items of persons with one to four items: the person, and the place among its items.
+fn unequal_items() -> Vec<(usize, usize)> {
+    let items = |person: usize| (0..=person % 4).map(move |at| (person, at));
+    (0..PERSONS).flat_map(items).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn average_gives_each_person_the_same_weight() {
+    let world = world().await;
+    let folder = world.stack.ground.servers.folder();
+    let folder = folder.join(format!("{}-averaged", world.stack.database.name));
+    let suite_toml = "suite_id = \"suite:averaged\"\nversion = \"1\"\nmetric = \"exact_match\"\ncluster = \"person\"\naverage = \"cluster\"\n";
+    let items = unequal_items();
+    let id = |(person, at): (usize, usize)| format!("p{person}-{at}");
+    let item = |one: &(usize, usize)| {
+        let groups = json!({"person": format!("p{}", one.0)});
+        format!(
+            "{}\n",
+            json!({"item_id": id(*one), "input": {}, "groups": groups})
+        )
+    };
+    let answer =
+        |one: &(usize, usize)| format!("{}\n", json!({"item_id": id(*one), "answer": "yes"}));
+    write_files(
+        &folder,
+        suite_toml,
+        &items.iter().map(item).collect::<String>(),
+        &items.iter().map(answer).collect::<String>(),
+    );
+    publish_folder(&world, &folder).await.unwrap();
+    let suite = world.key().get("/v1/suites/suite:averaged").await;
+    assert_eq!(suite.expect_status(200).body["average"], "cluster");
+
+    // Persons with many items are predicted worse: only their first item is right.
+    let predicted = |is_right: &dyn Fn(usize, usize) -> bool| -> Value {
+        let label = |(person, at)| if is_right(person, at) { "yes" } else { "no" };
+        let items = items.iter();
+        items
+            .map(|one| json!({"item_id": id(*one), "prediction": label(*one)}))
+            .collect()
+    };
+    let first_only = predicted(&|_, at| at == 0);
+    let job = scored(&world.key(), "suite:averaged", &first_only).await;
+    let shares: Vec<f64> = (0..PERSONS)
+        .map(|person| 1.0 / (1 + person % 4) as f64)
+        .collect();
+    let mean = shares.iter().sum::<f64>() / PERSONS as f64;
+    let squares: f64 = shares.iter().map(|share| (share - mean).powi(2)).sum();
+    let persons = PERSONS as f64;
+    let result = &job["result"];
+    assert_near(&result["value"], mean);
+    assert_near(
+        &result["stderr"],
+        (squares / (persons - 1.0) / persons).sqrt(),
+    );
+    assert_eq!(
+        (&result["n_clusters"], &result["ci_method"]),
+        (&json!(PERSONS), &json!("cluster_t"))
+    );
+    let report = scored_offline(&world, &folder, &first_only);
+    for field in ["value", "stderr", "ci95", "n_clusters", "design_effect"] {
+        assert_eq!(report[field], result[field], "{field}");
+    }
+    // A second job is right for all persons with four items.
+    let better = predicted(&|person, at| at == 0 || person % 4 == 3);
+    let better = scored(&world.key(), "suite:averaged", &better).await;
+    let body = json!({"job_a": better["id"], "job_b": job["id"]});
+    let compared = world.key().post("/v1/comparisons", &body).await;
+    let compared = compared.expect_status(200).body;
+    assert_near(&compared["difference"], 0.25 * 0.75);
+    assert_eq!(compared["n_clusters_differ"], PERSONS / 4);
+    // Six persons differ, all in one direction.
+    assert_near(&compared["p_value"], 2.0 / 64.0);
+    let receipt = logged_receipt(&world.key(), &string(&job["id"]), "").await;
+    assert_eq!(receipt["statement"]["predicate"]["average"], "cluster");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_waits_for_a_worker_that_knows_its_suite() {
+    let world = world().await;
+    let suites = ["suite:needs-later-scorer", "suite:needs-this-scorer"];
+    for suite_id in suites {
+        let name = suite_id.trim_start_matches("suite:");
+        let folder = write(&world, name, Place::Items, "");
+        publish_folder(&world, &folder).await.unwrap();
+    }
+    let mut database = world.database().await;
+    let needed: i32 = sqlx::query_scalar("select scorer_min from suites where suite_id = $1")
+        .bind(suites[0])
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
+    let mut need = async |scorer: i32| {
+        sqlx::query("update suites set scorer_min = $2 where suite_id = $1")
+            .bind(suites[0])
+            .bind(scorer)
+            .execute(&mut database)
+            .await
+            .unwrap();
+    };
+    need(needed + 1).await;
+    let eval = json!({"suite_id": suites[0], "predictions": predictions(by_person)});
+    let waiting = world
+        .key()
+        .post("/v1/evals", &eval)
+        .await
+        .expect_status(202);
+    let waiting = string(&waiting.body["id"]);
+    // Later jobs of other suites pass it.
+    scored(&world.key(), suites[1], &predictions(by_person)).await;
+    let path = format!("/v1/jobs/{waiting}");
+    let job = world.key().get(&path).await.expect_status(200).body;
+    assert_eq!(
+        (&job["status"], &job["attempts"]),
+        (&json!("queued"), &json!(0))
+    );
+    need(needed).await;
+    assert_eq!(
+        world.wait_until_finished(&waiting).await["status"],
+        "succeeded"
+    );
+}

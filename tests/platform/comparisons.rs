@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cli::Cli;
 use crate::dashboard::visitor::Visitor;
+use crate::disclosure::publish_folder;
 use crate::harness::{
-    Expect, World, error_code, field_error, field_errors, one_prediction, org, shared_world,
-    string, with_token, world,
+    Expect, World, error_code, field_error, field_errors, one_prediction, org, string,
+    submit_until_succeeded, with_token, world,
 };
 use crate::{disclosure, feedback, metrics};
 
@@ -143,6 +144,7 @@ async fn comparison_matches_item_scores() {
     let request = v1::CreateComparisonRequest {
         job_a: string(&a["id"]),
         job_b: string(&b["id"]),
+        ..v1::CreateComparisonRequest::default()
     };
     let comparison = grpc
         .create_comparison(with_token(request, &world.org.key))
@@ -168,9 +170,18 @@ fn ci95_of(body: &Value) -> Vec<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn binary_metrics_use_mcnemar() {
-    let world = shared_world().await;
+    let world = world().await;
     let [habits, reversed] = two_submissions(&world).await;
-    let scored = async |predictions: &Vec<Value>| world.submit_and_wait(&json!(predictions)).await;
+    let folder = world.stack.ground.servers.folder();
+    let folder = folder.join(format!("{}-independent", world.stack.database.name));
+    demo_suite::write(&folder).unwrap();
+    let suite_toml = "suite_id = \"suite:independent\"\nversion = \"1\"\nmetric = \"accuracy\"\ncluster = \"none\"\n";
+    std::fs::write(folder.join("suite.toml"), suite_toml).unwrap();
+    publish_folder(&world, &folder).await.unwrap();
+    let scored = async |predictions: &Vec<Value>| {
+        let eval = json!({"suite_id": "suite:independent", "predictions": predictions});
+        submit_until_succeeded(&world.key(), &eval).await
+    };
     let a = scored(&habits).await;
     let b = scored(&reversed).await;
     let body = compare(&world, &a, &b).await.body;
@@ -483,7 +494,7 @@ async fn incomparable_jobs_return_distinct_errors() {
             json!({}),
             vec![
                 field_error("job_a", "required"),
-                field_error("job_b", "required"),
+                field_error("job_b", "exactly_one_of"),
             ],
         ),
         (

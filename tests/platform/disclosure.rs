@@ -481,6 +481,8 @@ impl ManualWorker {
             metrics: [].into(),
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         };
         allowance::succeed_on_ladder(
             &self.pool,

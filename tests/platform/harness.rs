@@ -639,6 +639,8 @@ pub fn eval_result(value: f64) -> EvalResult {
         n_clusters: None,
         design_effect: None,
         slices: Vec::new(),
+        ceiling: None,
+        share_of_ceiling: None,
     }
 }
 

@@ -94,9 +94,11 @@ impl Evidences {
         .await;
         let opening = commitment["opening"].clone();
         self.write("opening/commitment.json", commitment.to_string());
-        for file in ["items", "answers"] {
-            let url = string(&opening[format!("{file}_url")]);
-            let bytes = bytes(world, &url).await;
+        for file in ["items", "answers", "retest"] {
+            let Some(url) = opening[format!("{file}_url")].as_str() else {
+                continue;
+            };
+            let bytes = bytes(world, url).await;
             self.write(&format!("opening/{file}.ndjson"), bytes);
         }
     }
@@ -143,7 +145,7 @@ impl Evidences {
     }
 
     /// Verifies with both verifiers, and returns what both print.
-    async fn verify(&self, world: &World, python: &Path, more: &[&str]) -> String {
+    pub async fn verify(&self, world: &World, python: &Path, more: &[&str]) -> String {
         let arguments = self.arguments(more);
         let cli = run_cli(world, &arguments).await;
         let independent = tokio::process::Command::new(python)
@@ -199,7 +201,7 @@ async fn reqwest_get(url: &str) -> (u16, Vec<u8>) {
     (status, response.bytes().await.unwrap().to_vec())
 }
 
-async fn independent_verifier() -> Option<PathBuf> {
+pub async fn independent_verifier() -> Option<PathBuf> {
     let requirements = sources().join("receipts").join("requirements.txt");
     prepare(move || python_with("receipts", &requirements)).await
 }

@@ -3,7 +3,7 @@
 //! Forty people order lunch every day. Each has a lasting taste and follows it three times in four;
 //! otherwise the dish is random. An item shows the dishes of a person on eight days, and asks for
 //! the next one. A model that uses the past is far better than chance (1 in 6), and no model can
-//! always be right.
+//! always be right. The ten items of a person are a cluster, and results are also shown by age group.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 /// The suite's id on the platform.
 pub const SUITE_ID: &str = "suite:lunch";
+
+/// Each person's age group follows from the person's number: the first ones are the youngest.
+const AGE_GROUPS: [(u64, &str); 3] = [(14, "18-34"), (27, "35-54"), (PEOPLE, "55+")];
 
 const DISHES: [&str; 6] = ["curry", "dumplings", "paella", "ramen", "salad", "tacos"];
 const PEOPLE: u64 = 40;
@@ -71,12 +74,18 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
             let input = json!({"prompt": prompt, "person": format!("person-{person:02}"), "past": past, "options": DISHES});
             let answer = json!({"item_id": item_id, "answer": random.dish(favourites)});
             // Writing to a String cannot fail.
-            let _ = writeln!(items, "{}", json!({"item_id": item_id, "input": input}));
+            let age = AGE_GROUPS.iter().find(|(end, _)| person < *end);
+            let groups = json!({"person": format!("person-{person:02}"), "age_group": age.map(|(_, name)| name)});
+            let _ = writeln!(
+                items,
+                "{}",
+                json!({"item_id": item_id, "input": input, "groups": groups})
+            );
             let _ = writeln!(answers, "{answer}");
         }
     }
     let head = format!(
-        "suite_id = \"{SUITE_ID}\"\nversion = \"1\"\nmetric = \"accuracy\"\n\
+        "suite_id = \"{SUITE_ID}\"\nversion = \"1\"\nmetric = \"accuracy\"\ncluster = \"person\"\nslices = [\"age_group\"]\n\
          description = \"What forty made people have for lunch, as next-choice prediction. A prediction is the ranked list of the dishes.\"\n\
          \n[sequence]\nevents = \"past\"\noptions = \"options\"\n"
     );

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use assay_core::Result;
 use assay_core::model::slices::{StoredSlice, StoredSlices};
 use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PrimaryPool, within_response_timeout, work};
-use assay_eval::score::{AnswerTable, Builder};
+use assay_core::{Error, Result};
+use assay_eval::score::{AnswerTable, Builder, CeilingBuilder};
 use assay_eval::slices::FieldSlices;
-use assay_eval::{DisclosurePolicy, Ladder, Scoring};
+use assay_eval::{DisclosurePolicy, Ladder, Metric, Scoring};
 use tokio::sync::OnceCell;
 
 /// One suite version's answers.
@@ -157,11 +157,16 @@ impl AnswerCache {
             },
         )
         .await?;
-        let sealed = if n_sealed > 0 {
+        let mut open = open.finish()?;
+        let mut sealed = if n_sealed > 0 {
             Some(sealed.finish()?)
         } else {
             None
         };
+        let retest = work::retest(&self.db.get(), suite_id, version).await?;
+        for table in std::iter::once(&mut open).chain(&mut sealed) {
+            set_retest(table, scoring.metric, &retest)?;
+        }
         let grids = slices.iter().map(|field| {
             let grids = field.groups.iter().map(StoredSlice::grid);
             grids.collect::<Option<Vec<_>>>()
@@ -169,10 +174,24 @@ impl AnswerCache {
         Ok(Arc::new(Answers {
             scoring,
             slice_grids: grids.collect::<Option<_>>().unwrap_or_default(),
-            open: open.finish()?,
+            open,
             sealed,
         }))
     }
+}
+
+/// Scores the retest answers of the table's items, which publishing has checked.
+fn set_retest(table: &mut AnswerTable, metric: Metric, retest: &[(String, String)]) -> Result<()> {
+    if retest.is_empty() {
+        return Ok(());
+    }
+    let mut ceiling = CeilingBuilder::new(table, metric);
+    for (item_id, answers) in retest {
+        ceiling.add(item_id, answers).map_err(Error::internal)?;
+    }
+    let scores = ceiling.finish().map_err(Error::internal)?;
+    table.set_retest(scores);
+    Ok(())
 }
 
 impl Entries {

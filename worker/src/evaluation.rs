@@ -208,6 +208,8 @@ fn split_score(
         n_clusters: None,
         design_effect: None,
         slices: Vec::new(),
+        ceiling: None,
+        share_of_ceiling: None,
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);

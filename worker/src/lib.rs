@@ -7,6 +7,8 @@
 
 mod answer_cache;
 mod attempt;
+mod board_entries;
+mod board_rows;
 mod boards;
 mod context;
 mod evaluation;

@@ -1,9 +1,13 @@
 //! The commands that publish suites and models, and that grant access to suites.
 
+use std::collections::HashMap;
 use std::path::Path;
 
+use assay_core::model::board::{entry_name, entry_url};
 use assay_core::model::catalog::ModelFile;
+use assay_core::model::ceiling::Ceiling;
 use assay_core::model::item_sequence;
+use assay_core::model::public_name::NameKeys;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
 use assay_core::model::slices::{StoredSlice, StoredSlices};
@@ -12,12 +16,13 @@ use assay_core::store::commitment::{self, NotRetired};
 use assay_core::store::publish::ItemColumns;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};
-use assay_eval::Ladder;
 use assay_eval::clusters::Clusters;
 use assay_eval::slices::Slice;
 use assay_eval::suite::{
-    BadSuite, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, SuiteFolder,
+    BadSuite, Baseline, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, SuiteFolder,
+    baselines_sha256,
 };
+use assay_eval::{DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -55,7 +60,9 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         n_clusters,
         slices,
         slice_min,
+        baselines,
         items,
+        retest,
         warnings: _,
         content_sha256,
     } = &read;
@@ -72,6 +79,16 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
         .map_err(|_| too_many())?;
     let slices = stored_slices(slices, &audit);
+    let ceiling = retest
+        .as_ref()
+        .map(|retest| {
+            protection
+                .policy
+                .disclose_ceiling(retest.open, audit.ladder())
+        })
+        .transpose()
+        .map_err(Error::from)?
+        .map(Ceiling::from);
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
     let metric = metric.to_string();
@@ -101,6 +118,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             .map_err(Error::internal)?,
         slices: &slices,
         slice_min: i32::try_from(*slice_min).map_err(Error::internal)?,
+        ceiling: ceiling.as_ref(),
+        scorer_min: read.scorer_min(),
         n_items,
         content_sha256,
     };
@@ -131,13 +150,30 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             .await?;
         }
         publish::insert_hidden_groups(&mut transaction, &new).await?;
+        let retest = retest.as_ref().map_or(&[][..], |retest| &retest.lines);
+        for (batch, lines) in retest.chunks(BATCH).enumerate() {
+            let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
+            let item_ids: Vec<&str> = lines.iter().map(|line| line.item_id.as_str()).collect();
+            let answers: Vec<&str> = lines.iter().map(|line| line.answers.get()).collect();
+            publish::insert_retest(
+                &mut transaction,
+                suite_id,
+                version,
+                first,
+                &item_ids,
+                &answers,
+            )
+            .await?;
+        }
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
             suite_id: suite_id.clone(),
             version: version.clone(),
         };
+        insert_baselines(&mut transaction, &new, baselines, protection.policy).await?;
         let opening = read.opening(random::bytes().map_err(Error::from)?);
-        commitment::insert(&mut transaction, &suite, &opening).await?;
+        let baselines_sha256 = baselines_sha256(&opening.salt, baselines);
+        commitment::insert(&mut transaction, &suite, &opening, baselines_sha256).await?;
         store::event::insert_suite_published(&mut *transaction, suite_id, version).await?;
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version)
@@ -150,9 +186,54 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let disclosure = audit.summary();
     Ok(json!({
         "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": is_new,
-        "n_clusters": n_clusters, "n_slices": slices.iter().map(|field| field.groups.len()).sum::<usize>(), "warnings": warnings,
+        "n_clusters": n_clusters, "n_baselines": baselines.len(), "ceiling": ceiling, "n_slices": slices.iter().map(|field| field.groups.len()).sum::<usize>(), "warnings": warnings,
         "disclosure": disclosure,
     }))
+}
+
+/// Stores the baselines, with the figures that the policy discloses. Under a ladder, each has a value
+/// of its own on the grid.
+async fn insert_baselines(
+    db: &mut store::PgConnection,
+    suite: &publish::NewSuite<'_>,
+    baselines: &[Baseline],
+    policy: DisclosurePolicy,
+) -> Result<()> {
+    for (place, baseline) in baselines.iter().enumerate() {
+        let figures = baseline.score.figures.clone();
+        let disclosed = policy.disclose_own(figures, suite.ladder, &[]);
+        let disclosed = disclosed.map_err(Error::from)?;
+        let (suite_id, version) = (suite.suite_id, suite.version);
+        store::baselines::insert(db, suite_id, version, place, baseline, &disclosed).await?;
+    }
+    Ok(())
+}
+
+/// Checks the baselines' names and pages as those of a board's entries.
+fn check_baselines(suite: &mut SuiteFolder) -> Result<()> {
+    let mut shown: HashMap<String, String> = HashMap::new();
+    for baseline in &mut suite.baselines {
+        let bad = |reason: String| {
+            refused(format!(
+                "suite.toml: baselines: {:?}: {reason}",
+                baseline.name
+            ))
+        };
+        let name = entry_name(&baseline.name).map_err(|error| bad(error.message))?;
+        let url = baseline.url.as_deref().map(entry_url).transpose();
+        let url = url.map_err(|error| bad(format!("url {}", error.message)))?;
+        let keys = NameKeys::of(&name);
+        for key in [keys.folded, keys.shown] {
+            if let Some(other) = shown.insert(key, name.clone())
+                && other != name
+            {
+                return Err(bad(format!("looks the same as the name {other:?}")));
+            }
+        }
+        baseline.name = name;
+        baseline.url = url;
+    }
+    Ok(())
 }
 
 /// Returns the slices with their grids, if the policy is a ladder.
@@ -229,7 +310,8 @@ fn bad_suite(error: BadSuite) -> CommandError {
 }
 
 fn read_suite(folder: &Path) -> Result<SuiteFolder> {
-    let suite = SuiteFolder::read(folder).map_err(bad_suite)?;
+    let mut suite = SuiteFolder::read(folder).map_err(bad_suite)?;
+    check_baselines(&mut suite)?;
     if let Some(paths) = &suite.sequence {
         let check = |item: &FolderItem| {
             item_sequence::from_item(&item.item_id, item.input.get(), paths).map(drop)

@@ -98,14 +98,27 @@ impl<'f> Audit<'f> {
     /// Returns the most bits that one entry's slices disclose under a ladder.
     fn slice_bits(&self, ladder: Ladder) -> f64 {
         let grids = self.slice_grids(ladder);
-        let levels = grids.iter().flatten().map(|grid| f64::from(grid.levels));
-        levels.map(|levels| (levels + 1.0).log2()).sum()
+        let grids = grids.into_iter().flatten();
+        grids.map(Ladder::constant_bits).sum()
     }
 
-    /// Returns the most bits that so many submissions disclose under a ladder: in their scores, and in the
-    /// slices of all entries that an organization can have.
+    /// Returns the most bits that the suite's constants disclose under a ladder, which are the same in all
+    /// results: the ceiling and the baselines.
+    fn constant_bits(&self, ladder: Ladder) -> f64 {
+        let n_ceilings = f64::from(u8::from(self.folder.retest.is_some()));
+        (n_ceilings + self.n_baselines()) * ladder.constant_bits()
+    }
+
+    /// Returns the most bits that so many submissions disclose under a ladder: in their scores, in the
+    /// suite's constants, and in the slices of all entries that an organization can have.
     fn bits(&self, ladder: Ladder, submissions: u32) -> f64 {
-        ladder.bits(submissions) + ENTRIES_MAX as f64 * self.slice_bits(ladder)
+        ladder.bits(submissions)
+            + self.constant_bits(ladder)
+            + ENTRIES_MAX as f64 * self.slice_bits(ladder)
+    }
+
+    fn n_baselines(&self) -> f64 {
+        self.folder.baselines.len() as f64
     }
 
     /// Returns the grid of the suite's ladder.
@@ -201,7 +214,8 @@ impl<'f> Audit<'f> {
     }
 
     /// Returns the largest number of bits that each entry of the board can disclose under a ladder:
-    /// its value on the grid, its tier, its two ranks and its slices. Null without a board or a ladder.
+    /// its value on the grid, its tier, its two ranks, its slices and its results against baselines. Null
+    /// without a board or a ladder.
     fn board_bits(&self) -> Value {
         let ladder = self
             .ladder
@@ -210,8 +224,11 @@ impl<'f> Audit<'f> {
             let value_and_ranks =
                 f64::from(ladder.levels + 1).log2() + 3.0 * f64::from(entries).log2();
             let slices = self.slice_bits(ladder);
+            // Better, worse or not separated.
+            let vs_baselines = self.n_baselines() * 3_f64.log2();
+            let all = value_and_ranks + slices + vs_baselines;
             json!({
-                "entries": entries, "bits_per_entry": rounded(value_and_ranks + slices, 1), "bits_of_slices": rounded(slices, 1),
+                "entries": entries, "bits_per_entry": rounded(all, 1), "bits_of_slices": rounded(slices, 1),
             })
         };
         ladder.map_or(Value::Null, |ladder| {

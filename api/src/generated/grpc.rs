@@ -138,10 +138,12 @@ impl v1::comparison_service_server::ComparisonService for Service {
         self.respond(
                 request,
                 |app, proof: permissions::JobReader, input| async move {
-                    let v1::CreateComparisonRequest { job_a, job_b } = input.message;
+                    let v1::CreateComparisonRequest { job_a, job_b, baseline } = input
+                        .message;
                     let fields = inputs::CreateComparison {
                         job_a,
-                        job_b,
+                        job_b: Some(job_b).filter(|text| !text.is_empty()),
+                        baseline,
                     };
                     Ok(v1::CreateComparisonResponse {
                         comparison: Some(
@@ -312,7 +314,7 @@ impl v1::upload_service_server::UploadService for Service {
     }
 }
 
-// proto/assay/v1/jobs.proto:12
+// proto/assay/v1/jobs.proto:13
 #[tonic::async_trait]
 impl v1::job_service_server::JobService for Service {
     async fn list_jobs(
@@ -426,7 +428,7 @@ impl v1::job_service_server::JobService for Service {
     }
 }
 
-// proto/assay/v1/suites.proto:11
+// proto/assay/v1/suites.proto:13
 #[tonic::async_trait]
 impl v1::suite_service_server::SuiteService for Service {
     async fn list_suites(
@@ -466,7 +468,7 @@ impl v1::suite_service_server::SuiteService for Service {
     }
 }
 
-// proto/assay/v1/boards.proto:10
+// proto/assay/v1/boards.proto:11
 #[tonic::async_trait]
 impl v1::leaderboard_service_server::LeaderboardService for Service {
     async fn create_entry(

@@ -284,25 +284,27 @@ async fn create_eval(
     special::create_eval(app, proof, request).await
 }
 
-// proto/assay/v1/comparisons.proto:19
+// proto/assay/v1/comparisons.proto:20
 impl inputs::CreateComparison {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
         Self {
             job_a: fields.string("job_a"),
-            job_b: fields.string("job_b"),
+            job_b: fields.optional_string("job_b"),
+            baseline: fields.optional_string("baseline"),
         }
     }
 }
 /// Compare two jobs
 ///
-/// Returns the difference of two succeeded jobs on the same version of a suite, its uncertainty,
-/// and the number of items that would show a difference of one point. The comparison uses the
+/// Returns the difference of two succeeded jobs on the same version of a suite, or of a job and a
+/// baseline of its suite, its uncertainty, and the number of items that would show a difference of
+/// one point. The comparison uses the
 /// scores of the single hidden items without disclosing them. The same two jobs always get the same
 /// response.
 ///
-/// Nothing is charged. On a suite that limits submissions, the first comparison of two jobs counts
-/// as a submission and requires the role `member`; repeating it is free.
+/// Nothing is charged. On a suite that limits submissions, the first comparison of two jobs, or of a
+/// job and a baseline, counts as a submission and requires the role `member`; repeating it is free.
 ///
 /// Requires an API key or a session token.
 #[utoipa::path(
@@ -324,7 +326,7 @@ impl inputs::CreateComparison {
         ),
         (
             status = 404,
-            description = "The organization has no such job. The message names the field."
+            description = "The organization has no such job, or the suite no such baseline. The message names the field."
         ),
         (
             status = 409,
@@ -947,7 +949,7 @@ async fn delete_upload(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-// proto/assay/v1/jobs.proto:19
+// proto/assay/v1/jobs.proto:20
 impl inputs::ListJobs {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1023,7 +1025,7 @@ async fn list_jobs(
     Ok(Json(ops::jobs::list(&app, &proof, input, &room).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:34
+// proto/assay/v1/jobs.proto:35
 impl inputs::GetJob {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1071,7 +1073,7 @@ async fn get_job(
     Ok(Json(ops::jobs::get(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:56
+// proto/assay/v1/jobs.proto:57
 /// Follow a job
 ///
 /// Streams server-sent events: the job as it is and after each change, as `data` of an event without a
@@ -1106,7 +1108,7 @@ async fn watch_job(
     special::watch_job(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/jobs.proto:73
+// proto/assay/v1/jobs.proto:74
 /// Cancel a job
 ///
 /// A queued or running job is `cancelled` at once, and its worker stops. The charge is refunded if
@@ -1134,7 +1136,7 @@ async fn cancel_job(
     Ok(Json(ops::jobs::cancel(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:94
+// proto/assay/v1/jobs.proto:95
 /// Mark a job as final
 ///
 /// At most three succeeded jobs of a version of a suite with sealed items can be final.
@@ -1168,7 +1170,7 @@ async fn finalize_job(
     Ok(Json(ops::jobs::finalize(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:114
+// proto/assay/v1/jobs.proto:115
 impl inputs::ListJobItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1236,7 +1238,7 @@ async fn list_job_items(
     Ok(Json(ops::jobs::items(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:132
+// proto/assay/v1/jobs.proto:133
 /// Get the trace of a job
 ///
 /// Returns the trace of a job that has succeeded or failed in OTLP/JSON, which an OpenTelemetry
@@ -1272,7 +1274,7 @@ async fn get_job_trace(
     special::get_job_trace(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/suites.proto:17
+// proto/assay/v1/suites.proto:19
 /// List suites
 ///
 /// Returns all suites, by id. Each suite has its current version. Every organization sees all
@@ -1296,7 +1298,7 @@ async fn list_suites(
     Ok(Json(ops::suites::list(&app, &proof).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:29
+// proto/assay/v1/suites.proto:31
 /// Get a suite
 ///
 /// Returns the suite in its current version.
@@ -1324,7 +1326,7 @@ async fn get_suite(
     Ok(Json(ops::suites::get(&app, &proof, &suite_id).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:45
+// proto/assay/v1/suites.proto:47
 impl inputs::ListSuiteItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1389,7 +1391,7 @@ async fn list_suite_items(
     )
 }
 
-// proto/assay/v1/boards.proto:19
+// proto/assay/v1/boards.proto:20
 impl inputs::CreateEntry {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -1444,7 +1446,7 @@ async fn create_entry(
     )
 }
 
-// proto/assay/v1/boards.proto:37
+// proto/assay/v1/boards.proto:38
 /// Withdraw an entry
 ///
 /// Before the board closes, the entry is left out of the board. Afterwards its row stays with its
@@ -1474,7 +1476,7 @@ async fn delete_entry(
     Ok(Json(ops::boards::withdraw(&app, &proof, &entry_id).await?).into_response())
 }
 
-// proto/assay/v1/boards.proto:52
+// proto/assay/v1/boards.proto:53
 impl inputs::ListEntries {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1532,7 +1534,7 @@ async fn list_entries(
     Ok(Json(ops::boards::list_entries(&app, &proof, input).await?).into_response())
 }
 
-// proto/assay/v1/boards.proto:68
+// proto/assay/v1/boards.proto:69
 impl inputs::GetLeaderboard {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1783,7 +1785,7 @@ async fn get_suite_commitment(
 }
 
 // proto/assay/v1/receipts.proto:83
-/// Download the items or answers of a retired suite
+/// Download the items, answers or retest answers of a retired suite
 ///
 /// Returns the file to which the platform was committed, byte for byte.
 ///
@@ -1796,7 +1798,11 @@ async fn get_suite_commitment(
     security(()),
     params(
         ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
-        ("file" = String, Path, description = "`items.ndjson` or `answers.ndjson`."),
+        (
+            "file" = String,
+            Path,
+            description = "`items.ndjson`, `answers.ndjson` or `retest.ndjson`."
+        ),
         (
             "version" = inline(Option<String>),
             Query,

@@ -25,14 +25,18 @@ pub struct EvalCreate {
     pub metadata: Option<model::metadata::Metadata>,
 }
 
-// proto/assay/v1/comparisons.proto:19
+// proto/assay/v1/comparisons.proto:20
 /// The request body of `POST /v1/comparisons`.
 #[derive(ToSchema)]
 pub struct ComparisonCreate {
     /// The id of a succeeded job of the organization.
     pub job_a: model::ids::JobId,
-    /// The id of a succeeded job of the organization on the same version of the same suite.
-    pub job_b: model::ids::JobId,
+    /// The id of a succeeded job of the organization on the same version of the same suite. Required unless
+    /// `baseline` is given.
+    pub job_b: Option<model::ids::JobId>,
+    /// The name of a baseline of the suite, to compare the first job with, in place of `job_b`.
+    #[schema(min_length = 1, max_length = 100)]
+    pub baseline: Option<String>,
 }
 
 // proto/assay/v1/serving.proto:21
@@ -161,7 +165,7 @@ pub struct UploadCreate {
     pub sha256: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:19
+// proto/assay/v1/boards.proto:20
 /// The request body of `POST /v1/jobs/{job_id}/board`.
 #[derive(ToSchema)]
 pub struct EntryCreate {

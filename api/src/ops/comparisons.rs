@@ -1,19 +1,21 @@
-//! Comparison of two jobs, item by item: `POST /v1/comparisons`.
+//! Comparison of two jobs, or of a job with a baseline, item by item: `POST /v1/comparisons`.
 
 use std::ops::Range;
 
 use assay_core::model::comparison::Comparison;
+use assay_core::model::error::Errors;
 use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
 use assay_core::model::permissions::{Caller, JobReader};
 use assay_core::model::scope::Scope;
 use assay_core::model::suite::Allowance;
-use assay_core::store::allowance::{self, Decision, Use};
+use assay_core::store::allowance::{self, Compared, Decision, Use};
+use assay_core::store::baselines::{BaselinePlace, ComparedBaseline};
 use assay_core::store::item_scores::{ComparedJob, ItemScoresIn};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
 
-use super::stored_item_scores::StoredItemScores;
+use super::stored_item_scores::{StoredIn, StoredItemScores};
 use crate::app::App;
 use crate::generated::inputs;
 use assay_eval::clusters::Average;
@@ -22,80 +24,144 @@ use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems, Ver
 /// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
 const ITEMS_PER_READ: u64 = 1 << 19;
 
-/// A succeeded job with its score and the place of its item scores.
+/// A succeeded job with its score.
 struct ScoredJob {
     job: ComparedJob,
-    value: f64,
-    item_scores: ItemScoresIn,
+    score: Scored,
 }
 
-/// Compares two jobs of the organization. The result depends only on the jobs and is not stored, so
-/// that a repeated comparison returns the same.
+/// A score, and the place of its item scores.
+struct Scored {
+    value: f64,
+    has_stderr: bool,
+    item_scores: StoredIn,
+}
+
+/// What a job is compared with.
+enum Other {
+    Job(JobId),
+    Baseline(String),
+}
+
+/// Compares two jobs of the organization, or a job with a baseline of its suite. The result depends only
+/// on them and is not stored, so that a repeated comparison returns the same.
 pub async fn create(
     app: &App,
     caller: &JobReader,
     input: inputs::CreateComparison,
 ) -> Result<Comparison> {
-    let fields = [("job_a", input.job_a.as_str()), ("job_b", &input.job_b)];
-    let missing: Vec<_> = fields
-        .iter()
-        .filter(|(_, id)| id.is_empty())
-        .map(|(field, _)| FieldError::required(*field))
-        .collect();
-    if !missing.is_empty() {
-        return Err(Error::fields(missing));
+    let inputs::CreateComparison {
+        job_a,
+        job_b,
+        baseline,
+    } = input;
+    let mut errors = Errors::default();
+    if job_a.is_empty() {
+        errors.push(FieldError::required("job_a"));
     }
+    // An empty id counted as a missing one before the field was optional.
+    let job_b = job_b.filter(|id| !id.is_empty());
+    if job_b.is_some() == baseline.is_some() {
+        errors.push(FieldError::new(
+            "job_b",
+            "exactly_one_of",
+            "give exactly one of job_b and baseline",
+        ));
+    }
+    errors.finish()?;
     let not_found =
         |field: &str| Error::not_found_with(Resource::Job, format!("No such job: {field}."));
-    let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| not_found(field));
-    let id_a = id(fields[0])?;
-    let id_b = id(fields[1])?;
-    let found =
-        store::item_scores::compared(&app.db.get(), caller.org_id(), [&id_a, &id_b]).await?;
+    let id = |field: &str, id: &str| id.parse::<JobId>().map_err(|_| not_found(field));
+    let id_a = id("job_a", &job_a)?;
+    let other = match baseline {
+        None => Other::Job(id("job_b", &job_b.unwrap_or_default())?),
+        Some(name) => Other::Baseline(name),
+    };
+    let mut ids = vec![&id_a];
+    if let Other::Job(id_b) = &other {
+        ids.push(id_b);
+    }
+    let found = store::item_scores::compared(&app.db.get(), caller.org_id(), &ids).await?;
     let job = |field: &str, id: &JobId| {
-        found
-            .iter()
-            .find(|job| job.job_id == *id)
-            .cloned()
-            .ok_or_else(|| not_found(field))
+        let job = found.iter().find(|job| job.job_id == *id).cloned();
+        job.ok_or_else(|| not_found(field))
     };
     let a = job("job_a", &id_a)?;
-    let b = job("job_b", &id_b)?;
-    let a = scored("job_a", a)?;
-    let b = scored("job_b", b)?;
-    let job_a = &a.job;
-    let job_b = &b.job;
-    if (&job_a.suite_id, &job_a.suite_version) != (&job_b.suite_id, &job_b.suite_version) {
-        let message = format!(
-            "The jobs are on different items: job_a is on {} in version {}, job_b on {} in version \
-             {}.",
-            job_a.suite_id, job_a.suite_version, job_b.suite_id, job_b.suite_version
-        );
-        return Err(Error::invalid_state(Resource::Job, message));
+    match other {
+        Other::Job(id_b) => {
+            let b = job("job_b", &id_b)?;
+            let a = scored("job_a", a)?;
+            let b = scored("job_b", b)?;
+            ensure_same_items(&a.job, &b.job)?;
+            compare(app, caller, a, b.score, Other::Job(id_b)).await
+        }
+        Other::Baseline(name) => {
+            let a = scored("job_a", a)?;
+            let score = baseline_score(app, &a.job, &name).await?;
+            compare(app, caller, a, score, Other::Baseline(name)).await
+        }
     }
-    compare(app, caller, a, b).await
 }
 
-/// Counts the first comparison of two jobs as a submission if the suite limits submissions.
-async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &ComparedJob) -> Result<()> {
+fn ensure_same_items(job_a: &ComparedJob, job_b: &ComparedJob) -> Result<()> {
+    if (&job_a.suite_id, &job_a.suite_version) == (&job_b.suite_id, &job_b.suite_version) {
+        return Ok(());
+    }
+    let message = format!(
+        "The jobs are on different items: job_a is on {} in version {}, job_b on {} in version {}.",
+        job_a.suite_id, job_a.suite_version, job_b.suite_id, job_b.suite_version
+    );
+    Err(Error::invalid_state(Resource::Job, message))
+}
+
+/// Returns the score of a baseline of the job's suite.
+async fn baseline_score(app: &App, job: &ComparedJob, name: &str) -> Result<Scored> {
+    let ComparedJob {
+        suite_id,
+        suite_version,
+        ..
+    } = job;
+    let db = app.db.get();
+    let found = store::baselines::compared(&db, suite_id, suite_version, name).await?;
+    let ComparedBaseline {
+        place,
+        value,
+        has_stderr,
+    } = found.ok_or_else(|| {
+        let message = "No such baseline: baseline. GET /v1/suites lists those of each suite.";
+        Error::not_found_with(Resource::Baseline, message)
+    })?;
+    Ok(Scored {
+        value,
+        has_stderr,
+        item_scores: StoredIn::Baseline(BaselinePlace {
+            suite_id: suite_id.clone(),
+            suite_version: suite_version.clone(),
+            place,
+        }),
+    })
+}
+
+/// Counts the first comparison of this pair as a submission if the suite limits submissions.
+async fn use_allowance(app: &App, caller: &Caller, job: &ComparedJob, other: &Other) -> Result<()> {
     let ComparedJob {
         suite_id,
         suite_version,
         max_submissions,
         max_submissions_per_day,
         ..
-    } = a;
-    if (max_submissions, max_submissions_per_day) == (&None, &None) || a.job_id == b.job_id {
+    } = job;
+    if (max_submissions, max_submissions_per_day) == (&None, &None) {
         return Ok(());
     }
-    let (first, second) = if a.job_id.as_str() < b.job_id.as_str() {
-        (&a.job_id, &b.job_id)
-    } else {
-        (&b.job_id, &a.job_id)
+    let compared = match other {
+        Other::Job(job_id) if *job_id == job.job_id => return Ok(()),
+        Other::Job(job_id) => Compared::jobs(&job.job_id, job_id),
+        Other::Baseline(name) => Compared::with_baseline(&job.job_id, name),
     };
     let org_id = caller.org_id();
     let mut transaction = app.db.get().begin().await?;
-    if allowance::has_compared(&mut transaction, org_id, first, second).await? {
+    if allowance::has_compared(&mut transaction, org_id, &compared).await? {
         return Ok(());
     }
     // A caller who can only read must not use up the submissions of others.
@@ -111,10 +177,10 @@ async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &Compared
         max_submissions_per_day,
     };
     let decision = allowance::permit(&mut transaction, org_id, &allowance, at).await?;
-    // Another request may have compared the two jobs while this transaction waited for the lock of
+    // Another request may have made this comparison while this transaction waited for the lock of
     // the allowance.
     if !matches!(decision, Decision::Granted(_))
-        && allowance::has_compared(&mut transaction, org_id, first, second).await?
+        && allowance::has_compared(&mut transaction, org_id, &compared).await?
     {
         return Ok(());
     }
@@ -131,7 +197,7 @@ async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &Compared
                 &mut transaction,
                 org_id,
                 &holders,
-                Use::Comparison(first, second),
+                Use::Comparison(&compared),
                 suite_id,
                 suite_version,
                 at,
@@ -158,9 +224,12 @@ fn scored(field: &str, mut job: ComparedJob) -> Result<ScoredJob> {
     let item_scores = ItemScoresIn::from_columns(job.scores_body.take(), job.scores_key.take());
     match (job.value, item_scores) {
         (Some(value), Some(item_scores)) => Ok(ScoredJob {
+            score: Scored {
+                value,
+                has_stderr: job.has_stderr,
+                item_scores: StoredIn::Job(item_scores),
+            },
             job,
-            value,
-            item_scores,
         }),
         _ if job.status == JobStatus::Succeeded => cannot_compare(format!(
             "it has no stored item scores. They are stored for {ITEM_SCORES_DAYS} days, and only \
@@ -173,30 +242,36 @@ fn scored(field: &str, mut job: ComparedJob) -> Result<ScoredJob> {
     }
 }
 
-/// Compares two jobs on the same items, and uses up an allowance if the suite has one.
-async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Result<Comparison> {
+/// Compares a job with another score on the same items, and uses up an allowance if the suite has one.
+async fn compare(
+    app: &App,
+    caller: &Caller,
+    a: ScoredJob,
+    b: Scored,
+    other: Other,
+) -> Result<Comparison> {
+    let ScoredJob { job, score: a } = a;
     let _permit = app
         .concurrency
         .comparisons
         .acquire(caller.org_id().as_str())
         .await?;
-    let n_items = u64::from(a.job.n_items.unsigned_abs());
+    let n_items = u64::from(job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(
         StoredItemScores::open(app, &a.item_scores, n_items),
         StoredItemScores::open(app, &b.item_scores, n_items)
     )?;
-    use_allowance(app, caller, &a.job, &b.job).await?;
+    use_allowance(app, caller, &job, &other).await?;
     let ComparedJob {
         job_id,
         suite_id,
         suite_version,
         metric: name,
         release,
-        has_stderr,
         is_clustered,
         average,
         ..
-    } = a.job;
+    } = job;
     let metric = Metric::published(&name)?;
     let policy = DisclosurePolicy::published(&release)?;
     let (contribution_a, contribution_b) = tokio::try_join!(
@@ -229,16 +304,21 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
     }
     let difference = a.value - b.value;
     let point = compare::point(metric, a.value, b.value);
-    let found = block_in_place(|| pairs.finish(difference, point, has_stderr && b.job.has_stderr));
+    let found = block_in_place(|| pairs.finish(difference, point, a.has_stderr && b.has_stderr));
     let disclosed = policy.disclose_difference(difference, found);
     let (difference, found) = disclosed.ok_or_else(|| {
         Error::internal("the suite's policy does not allow a comparison that was computed")
     })?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let verdict = Verdict::new(metric.lower_is_better(), difference, found.p_value);
+    let (job_b, baseline) = match other {
+        Other::Job(id_b) => (id_b.to_string(), None),
+        Other::Baseline(name) => (String::new(), Some(name)),
+    };
     Ok(Comparison {
         job_a: job_id,
-        job_b: b.job.job_id,
+        job_b,
+        baseline,
         suite_id,
         suite_version,
         metric: name,

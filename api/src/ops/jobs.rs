@@ -22,7 +22,7 @@ use assay_core::{BestEffort as _, Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
-use super::stored_item_scores::StoredItemScores;
+use super::stored_item_scores::{StoredIn, StoredItemScores};
 use crate::app::App;
 use crate::background::job_updates::JobSubscription;
 use crate::generated::inputs;
@@ -436,8 +436,8 @@ pub async fn items(
     let item_ids =
         store::suite::item_ids(&app.db.jobs.get(), &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
-    let stored =
-        StoredItemScores::open(app, &item_scores, u64::from(n_items.unsigned_abs())).await?;
+    let place = StoredIn::Job(item_scores);
+    let stored = StoredItemScores::open(app, &place, u64::from(n_items.unsigned_abs())).await?;
     let scores = stored
         .scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs()))
         .await?;

@@ -11,10 +11,8 @@ use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller};
 use assay_core::model::receipt::{
     Commitment, LogPlace, Receipt, ReceiptFigures, ReceiptOpening, SuiteOpening,
 };
-use assay_core::model::suite::{SuiteId, SuiteVersion};
-use assay_core::store::receipt::{
-    self as receipts, OpenedFile, StoredOpening, StoredReceipt, StoredStatement,
-};
+use assay_core::model::suite::{OpenedFile, SuiteId, SuiteVersion};
+use assay_core::store::receipt::{self as receipts, StoredOpening, StoredReceipt, StoredStatement};
 use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result, Timestamp};
 use assay_receipts::jws::{compact, log_entry};
 use assay_receipts::keys::{Jwk, JwkSet, LoggedChange};
@@ -318,13 +316,15 @@ fn represent_opening(
         answers_sha256: hex::encode(opening.answers_sha256),
         items_url: url("items.ndjson"),
         answers_url: url("answers.ndjson"),
+        retest_url: opening.retest_sha256.as_ref().map(|_| url("retest.ndjson")),
+        retest_sha256: opening.retest_sha256.map(hex::encode),
     }
 }
 
 /// Memory that each byte in a file takes while its lines are read and written, in bytes.
 const FILE_BYTE_COST: u64 = 3;
 
-/// Returns the item or answer lines of a retired version, several at once. They are charged to `room`
+/// Returns the lines of a file of a retired version, several at once. They are charged to `room`
 /// before they are read.
 ///
 /// # Errors
@@ -341,10 +341,12 @@ pub async fn opened_file(
     let file = match file {
         "items.ndjson" => OpenedFile::Items,
         "answers.ndjson" => OpenedFile::Answers,
+        "retest.ndjson" => OpenedFile::Retest,
         _ => return Err(not_found()),
     };
     let stored = find_commitment(app, suite_id, version).await?;
-    if stored.opening.is_none() {
+    let opening = stored.opening.ok_or_else(not_found)?;
+    if file == OpenedFile::Retest && opening.retest_sha256.is_none() {
         return Err(not_found());
     }
     let suite = SuiteVersion {

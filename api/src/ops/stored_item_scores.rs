@@ -2,19 +2,28 @@
 
 use std::ops::Range;
 
+use assay_core::store::baselines::BaselinePlace;
 use assay_core::store::item_scores::ItemScoresIn;
-use assay_core::{Error, Result};
+use assay_core::{Error, Result, store};
 use assay_eval::item_scores::{self, Header};
 use bytes::Bytes;
 
 use crate::app::App;
 use assay_eval::compare::StoredItems;
 
-/// The stored item scores of one job. Of an object, only the header and the dictionary are in
+/// The place of item scores.
+pub enum StoredIn {
+    /// Those of a job.
+    Job(ItemScoresIn),
+    /// Those of a baseline.
+    Baseline(BaselinePlace),
+}
+
+/// The stored item scores of one job, or of a baseline. Of an object, only the header and the dictionary are in
 /// memory.
 pub struct StoredItemScores<'a> {
     app: &'a App,
-    place: &'a ItemScoresIn,
+    place: &'a StoredIn,
     /// The header, and at least the bytes up to the end of the dictionary. `None` if an object has
     /// the older format `.f64`: one number per item.
     header: Option<(Header, Bytes)>,
@@ -25,13 +34,13 @@ impl<'a> StoredItemScores<'a> {
     ///
     /// # Errors
     /// If the object is missing, or the item scores are corrupt or not of `n_items` items.
-    pub async fn open(app: &'a App, place: &'a ItemScoresIn, n_items: u64) -> Result<Self> {
+    pub async fn open(app: &'a App, place: &'a StoredIn, n_items: u64) -> Result<Self> {
         let mut stored = Self {
             app,
             place,
             header: None,
         };
-        if !matches!(place, ItemScoresIn::Object(key) if key.ends_with(".f64")) {
+        if !matches!(place, StoredIn::Job(ItemScoresIn::Object(key)) if key.ends_with(".f64")) {
             // Most dictionaries have at most 64 entries, so that one read suffices.
             let mut prefix = stored
                 .read_bytes(0..item_scores::HEADER_BYTES + 8 * 64)
@@ -88,12 +97,20 @@ impl<'a> StoredItemScores<'a> {
     /// Reads a byte range, without the bytes after the end.
     async fn read_bytes(&self, range: Range<u64>) -> Result<Bytes> {
         let key = match self.place {
-            ItemScoresIn::Row(bytes) => {
+            StoredIn::Job(ItemScoresIn::Row(bytes)) => {
                 let end = bytes.len() as u64;
                 let range = range.start.min(end) as usize..range.end.min(end) as usize;
                 return Ok(bytes.slice(range));
             }
-            ItemScoresIn::Object(key) => key,
+            StoredIn::Job(ItemScoresIn::Object(key)) => key,
+            StoredIn::Baseline(baseline) => {
+                let db = self.app.db.get();
+                let found = store::baselines::item_scores(&db, baseline, range);
+                let found = found.await?.map(Bytes::from);
+                return found.ok_or_else(|| {
+                    Error::internal("the stored item scores of a baseline are missing")
+                });
+            }
         };
         let found = self.app.artifacts.get_range(key, range).await?;
         found.ok_or_else(|| {

@@ -133,13 +133,17 @@ pub enum Command {
         /// The id of the job
         id: String,
     },
-    /// Compare two jobs of a suite
+    /// Compare two jobs of a suite, or a job with a baseline of the suite
     Compare {
         /// The id of a job
         a: String,
         /// The id of the job that it is compared with
-        b: String,
-        /// Exit with 9 if A is worse than B by more than this margin: the whole interval is worse
+        #[arg(required_unless_present = "baseline", conflicts_with = "baseline")]
+        b: Option<String>,
+        /// Compare with this baseline of the suite, in place of a second job
+        #[arg(long, value_name = "NAME")]
+        baseline: Option<String>,
+        /// Exit with 9 if A is worse by more than this margin: the whole interval is worse
         #[arg(long, value_name = "MARGIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
         fail_if_worse: Option<f64>,
     },

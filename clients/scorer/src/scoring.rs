@@ -7,7 +7,7 @@ use assay_eval::Metric;
 use assay_eval::content::{self, ReadEnd, read_content};
 use assay_eval::offline::{self, Report};
 use assay_eval::prediction::{CellForm, FitCheck};
-use assay_eval::suite::{AnswerLines, FolderRules};
+use assay_eval::suite::{AnswerLines, FolderGroups, FolderRules};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,7 +19,8 @@ use crate::chunks::Chunks;
 /// anywhere. Answers are NDJSON with `item_id` and `answer`. Predictions are NDJSON, a JSON array or
 /// CSV, possibly compressed, as their content shows.
 ///
-/// `suite` is the folder of the suite, if its items may be in clusters or slices.
+/// `suite` is the folder of the suite, if its items may be in clusters or slices, or if it may have a
+/// retest.
 ///
 /// Errors name the two as `predictions_name` and `answers_name`.
 ///
@@ -52,13 +53,17 @@ pub fn score(
     let scored = py.detach(|| {
         // The size is only a hint for the first allocation.
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
-        let groups = suite
-            .map(|suite| FolderRules::read(&suite, Some(metric))?.groups(&suite))
-            .transpose()
-            .map_err(|bad| bad.to_string())?
-            .unwrap_or_default();
-        let table =
-            offline::read_answers(lines, metric, clip, &groups).map_err(|bad| bad.to_string())?;
+        let read_table = || {
+            let Some(suite) = &suite else {
+                return offline::read_answers(lines, metric, clip, &FolderGroups::default());
+            };
+            let rules = FolderRules::read(suite, Some(metric))?;
+            let groups = rules.groups(suite)?;
+            let mut table = offline::read_answers(lines, metric, clip, &groups)?;
+            offline::read_retest(&mut table, &rules, suite)?;
+            Ok(table)
+        };
+        let table = read_table().map_err(|bad| bad.to_string())?;
         let named = |error: String| match predictions_name {
             Some(name) => format!("{name}: {error}"),
             None => error,

@@ -10,7 +10,9 @@ use std::str::FromStr;
 use crate::compare::Difference;
 use crate::error::Corrupt;
 use crate::metric::{Clip, Metric};
-use crate::score::{AnswerTable, ClusterFigures, Figures, best_trivial, trivial_submissions};
+use crate::score::{
+    AnswerTable, Ceiling, ClusterFigures, Figures, best_trivial, trivial_submissions,
+};
 
 /// A suite's disclosure policy, written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -188,6 +190,12 @@ impl Ladder {
         )
     }
 
+    /// Returns the bits that one figure carries that is rounded down to the grid, such as the ceiling:
+    /// log2(M+1) for M+1 levels. It is a constant of the suite, so it counts once.
+    pub fn constant_bits(self) -> f64 {
+        (f64::from(self.levels) + 1.0).log2()
+    }
+
     /// Returns the most bits that the scores from `submissions` submissions can carry:
     /// log2 C(k+M, M), where C(k+M, M) counts the non-decreasing sequences with k out of M+1
     /// levels.
@@ -263,6 +271,46 @@ impl DisclosurePolicy {
         }
     }
 
+    /// Discloses the ceiling of a suite's open items, as each result has it. Fails if a ladder has no
+    /// grid.
+    pub fn disclose_ceiling(
+        self,
+        ceiling: Ceiling,
+        ladder: Option<Ladder>,
+    ) -> Result<Ceiling, Corrupt> {
+        match (self, ladder) {
+            (Self::Exact | Self::Sealed(_), _) => Ok(ceiling),
+            (Self::Rounded(decimals), _) => Ok(ceiling.rounded(|figure| decimals.round(figure))),
+            (Self::Ladder(_), Some(ladder)) => Ok(ceiling.on_ladder(ladder)),
+            (Self::Ladder(_), None) => Err(without_grid()),
+        }
+    }
+
+    /// Discloses a submission's own figures, as a board or a baseline shows them: under a ladder its own
+    /// value instead of the best so far, and each slice's value on the grid of the slice. `ladder` is the
+    /// suite's grid, and `slice_grids` has those of each field's slices. Fails if a ladder has no grid.
+    pub fn disclose_own(
+        self,
+        figures: Figures,
+        ladder: Option<Ladder>,
+        slice_grids: &[Vec<Ladder>],
+    ) -> Result<Figures, Corrupt> {
+        let mut level = 0;
+        let grid = ladder.map(|ladder| (ladder, &mut level));
+        let slices = figures.slices.clone();
+        let mut disclosed = self.disclose(figures, grid)?;
+        if let Self::Ladder(_) = self {
+            let on_grids = slices.into_iter().zip(slice_grids).map(|(field, grids)| {
+                field.values_only(|place, value| {
+                    let grid = grids[place];
+                    grid.value(grid.climb(0, value))
+                })
+            });
+            disclosed.slices = on_grids.collect();
+        }
+        Ok(disclosed)
+    }
+
     /// Discloses a score's figures; under [`DisclosurePolicy::Sealed`], its open items'
     /// figures. `ladder` is the suite's grid and the highest level that the allowance's holder
     /// has reached so far, which is raised. Fails if a ladder has no grid.
@@ -271,6 +319,11 @@ impl DisclosurePolicy {
         figures: Figures,
         ladder: Option<(Ladder, &mut u32)>,
     ) -> Result<Figures, Corrupt> {
+        let grid = ladder.as_ref().map(|(ladder, _)| *ladder);
+        let ceiling = figures
+            .ceiling
+            .map(|ceiling| self.disclose_ceiling(ceiling, grid))
+            .transpose()?;
         match (self, ladder) {
             (Self::Exact | Self::Sealed(_), _) => Ok(figures),
             (Self::Rounded(decimals), _) => {
@@ -281,13 +334,19 @@ impl DisclosurePolicy {
                     metrics,
                     clusters,
                     slices,
+                    ceiling: _,
+                    share_of_ceiling,
                 } = figures;
+                let value = round(value);
+                let share_of_ceiling = share_of_ceiling
+                    .zip(ceiling)
+                    .and_then(|(share, ceiling)| share.rounded(value, ceiling.value, round));
                 let metrics: BTreeMap<_, _> = metrics
                     .into_iter()
                     .map(|(name, figure)| (name, round(figure)))
                     .collect();
                 Ok(Figures {
-                    value: round(value),
+                    value,
                     estimate: estimate.map(|estimate| estimate.map(round)),
                     metrics,
                     clusters: clusters.map(|clusters| ClusterFigures {
@@ -298,6 +357,8 @@ impl DisclosurePolicy {
                         .into_iter()
                         .map(|field| field.rounded(round))
                         .collect(),
+                    ceiling,
+                    share_of_ceiling,
                 })
             }
             (Self::Ladder(_), Some((ladder, level))) => {
@@ -311,13 +372,17 @@ impl DisclosurePolicy {
                         ..clusters
                     }),
                     slices: Vec::new(),
+                    ceiling,
+                    share_of_ceiling: None,
                 })
             }
-            (Self::Ladder(_), None) => Err(Corrupt::new(
-                "a suite with a ladder was published without its grid",
-            )),
+            (Self::Ladder(_), None) => Err(without_grid()),
         }
     }
+}
+
+fn without_grid() -> Corrupt {
+    Corrupt::new("a suite with a ladder was published without its grid")
 }
 
 impl FromStr for DisclosurePolicy {
@@ -377,6 +442,8 @@ mod tests {
             metrics: [("other".to_owned(), value / 3.0)].into(),
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         }
     }
 

@@ -28,6 +28,6 @@ pub mod text;
 pub use disclosure::{Decimals, DisclosurePolicy, Fraction, Ladder, Step, known_at_most};
 pub use error::{Corrupt, FieldError};
 pub use metric::{Clip, Family, K, Metric, SignificanceTest};
-pub use scoring::Scoring;
+pub use scoring::{SCORER, Scoring};
 pub use stats::compensated_sum::Sum;
 pub use suite::answers::{Answer, AnswersCheck};

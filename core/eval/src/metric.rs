@@ -237,6 +237,12 @@ impl Metric {
         self.properties().significance_test
     }
 
+    /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
+    /// answers are neither an order of all items nor a confidence.
+    pub const fn takes_retest(self) -> bool {
+        !matches!(self, Self::Auc | Self::Ece)
+    }
+
     /// Returns `true` if the metric within each cluster makes sense, so that a value can be the mean
     /// over clusters.
     pub const fn can_average_clusters(self) -> bool {

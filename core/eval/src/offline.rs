@@ -9,8 +9,11 @@ use serde::Serialize;
 
 use crate::content::{ContentFormat, ReadEnd, read_content};
 use crate::metric::{Clip, Metric};
-use crate::prediction::CellForm;
-use crate::score::{AnswerTable, Builder, Failure, Progress, Score, Scorer, SlicedField};
+use crate::prediction::{CellForm, HashedPredictions, PredictionSink};
+use crate::score::{
+    AnswerTable, Builder, Ceiling, Failure, Progress, Score, Scorer, ShareOfCeiling, SlicedField,
+};
+use crate::suite::retest;
 use crate::suite::{AnswerLines, BadSuite, FolderGroups, FolderRules, SliceLabels};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
@@ -45,6 +48,13 @@ pub struct Report {
     /// The figures of the slices, by field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<SlicedField>,
+    /// The value that a second set of human answers reaches, if there is a retest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Ceiling>,
+    /// The share of the ceiling that the value reaches. Absent also if the ceiling is not better than the
+    /// best trivial submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_of_ceiling: Option<ShareOfCeiling>,
 }
 
 impl Report {
@@ -66,6 +76,8 @@ impl Report {
             n_clusters: clusters.map(|clusters| clusters.n),
             design_effect: clusters.and_then(|clusters| clusters.design_effect),
             slices: score.figures.slices,
+            ceiling: score.figures.ceiling,
+            share_of_ceiling: score.figures.share_of_ceiling,
         }
     }
 }
@@ -106,11 +118,32 @@ pub fn read_answers<R: BufRead>(
     Ok(table)
 }
 
-/// Reads all answers in a file, or in a suite's folder, as [`read_answers`] does.
+/// Reads all answers in a file, or in a suite's folder, as [`read_answers`] does. With a folder's own
+/// metric, also reads and scores its retest.
 pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, BadSuite> {
     let groups = rules.groups(path)?;
     let lines = AnswerLines::open(path, rules.metric)?;
-    read_answers(lines, rules.metric, rules.clip, &groups)
+    let mut table = read_answers(lines, rules.metric, rules.clip, &groups)?;
+    read_retest(&mut table, rules, path)?;
+    Ok(table)
+}
+
+/// Reads and scores the retest of a suite's folder for a table with all its answers. Does nothing without
+/// a retest, or if the metric is not the suite's own.
+pub fn read_retest(
+    table: &mut AnswerTable,
+    rules: &FolderRules,
+    folder: &Path,
+) -> Result<(), BadSuite> {
+    if rules.has_retest
+        && let Some(text) = retest::read_file(folder)?
+    {
+        let (_, scores) = retest::score_retest(&text, rules.metric, &[("", table)])?;
+        scores
+            .into_iter()
+            .for_each(|scores| table.set_retest(scores));
+    }
+    Ok(())
 }
 
 /// Scores predictions. Fails with the first invalid prediction's place.
@@ -135,16 +168,41 @@ pub fn score_all(
 ) -> Result<Score, String> {
     let progress = Progress::default();
     let mut scorer = Scorer::new(open, metric, &progress).with_sealed(sealed);
+    read_into(&mut scorer, metric, predictions, format)?;
+    scorer.finish().map_err(message)
+}
+
+/// Scores predictions, and returns the SHA-256 of their normal form with the score. Fails with the first
+/// invalid prediction's place.
+pub fn score_and_hash(
+    scorer: Scorer<'_>,
+    metric: Metric,
+    predictions: impl BufRead,
+    format: ContentFormat,
+) -> Result<(Score, [u8; 32]), String> {
+    let mut hashed = HashedPredictions::new(scorer);
+    read_into(&mut hashed, metric, predictions, format)?;
+    let (scorer, sha256) = hashed.finish();
+    Ok((scorer.finish().map_err(message)?, sha256))
+}
+
+fn read_into(
+    sink: &mut impl for<'a> PredictionSink<'a, Stop = Failure>,
+    metric: Metric,
+    predictions: impl BufRead,
+    format: ContentFormat,
+) -> Result<(), String> {
     let never_stop = || ControlFlow::Continue(());
-    let cells = CellForm::of(metric);
-    let scored = match read_content(predictions, format, cells, never_stop, &mut scorer) {
-        ReadEnd::Complete => scorer.finish(),
-        ReadEnd::Stopped(failure) => Err(failure),
-        ReadEnd::Invalid(error) => return Err(error.to_string()),
-    };
-    match scored {
-        Ok(score) => Ok(score),
-        Err(Failure::InvalidPredictions(message)) => Err(message),
-        Err(Failure::Stopped) => Err("stopped".into()),
+    match read_content(predictions, format, CellForm::of(metric), never_stop, sink) {
+        ReadEnd::Complete => Ok(()),
+        ReadEnd::Stopped(failure) => Err(message(failure)),
+        ReadEnd::Invalid(error) => Err(error.to_string()),
+    }
+}
+
+fn message(failure: Failure) -> String {
+    match failure {
+        Failure::InvalidPredictions(message) => message,
+        Failure::Stopped => "stopped".into(),
     }
 }

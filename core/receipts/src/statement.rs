@@ -189,6 +189,10 @@ pub struct SuitePublication {
     /// A slice's smallest item count. Present if and only if there are slices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_min: Option<i64>,
+    /// The commitment to the baselines' predictions: SHA-256(salt ‖ the SHA-256 of each file's normal
+    /// form, in order), in lower-case hex. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baselines_sha256: Option<String>,
 }
 
 /// A receipt key change.

@@ -8,6 +8,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use quote::quote;
 
 use crate::contract::{Contract, MessageOption};
+use crate::grpc::has_presence;
 use crate::names::upper_camel;
 use crate::problem::{Position, Problem};
 use crate::rust_file::{self, identifier};
@@ -184,7 +185,7 @@ fn value(field: &FieldDescriptor) -> Result<TokenStream, String> {
     {
         return Err("a oneof has no conversion".to_owned());
     }
-    let is_optional = field.field_descriptor_proto().proto3_optional();
+    let is_optional = has_presence(field);
     let kind = match field.kind() {
         Kind::Message(entry) if entry.is_map_entry() => entry.map_entry_value_field().kind(),
         kind => kind,

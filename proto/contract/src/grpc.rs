@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::TokenStream;
-use prost_reflect::{Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor};
+use prost_reflect::{
+    FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
+};
 use quote::{format_ident, quote};
 
 use crate::contract::Contract;
@@ -156,6 +158,11 @@ fn method(
     })
 }
 
+/// Returns `true` if a message distinguishes the absent field from the empty one.
+pub fn has_presence(field: &FieldDescriptor) -> bool {
+    field.field_descriptor_proto().proto3_optional()
+}
+
 /// Returns the body of the method of a plain operation.
 fn plain(contract: &Contract, operation: &Operation) -> Result<TokenStream, String> {
     let proof = proof(operation);
@@ -183,6 +190,10 @@ fn plain(contract: &Contract, operation: &Operation) -> Result<TokenStream, Stri
                 quote!(#name: #name.map(|time| time.to_string()).unwrap_or_default())
             }
             (Input::OptionalText, true) => quote!(#name: #name.map(|time| time.to_string())),
+            // A field that was required once stays without `optional`; an empty text is then absent.
+            (Input::OptionalText, false) if !has_presence(&field.descriptor) => {
+                quote!(#name: Some(#name).filter(|text| !text.is_empty()))
+            }
             // A message cannot distinguish an empty list from an absent one.
             (Input::Texts, _) if !field.required => {
                 quote!(#name: Some(#name).filter(|list| !list.is_empty()))

@@ -19,7 +19,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 202,
         slow: false,
     },
-    // proto/assay/v1/comparisons.proto:19
+    // proto/assay/v1/comparisons.proto:20
     Operation {
         id: "createComparison",
         method: "POST",
@@ -199,7 +199,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 204,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:19
+    // proto/assay/v1/jobs.proto:20
     Operation {
         id: "listJobs",
         method: "GET",
@@ -214,7 +214,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:34
+    // proto/assay/v1/jobs.proto:35
     Operation {
         id: "getJob",
         method: "GET",
@@ -229,7 +229,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:56
+    // proto/assay/v1/jobs.proto:57
     Operation {
         id: "watchJob",
         method: "GET",
@@ -244,7 +244,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:73
+    // proto/assay/v1/jobs.proto:74
     Operation {
         id: "cancelJob",
         method: "POST",
@@ -259,7 +259,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:94
+    // proto/assay/v1/jobs.proto:95
     Operation {
         id: "finalizeJob",
         method: "POST",
@@ -274,7 +274,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:114
+    // proto/assay/v1/jobs.proto:115
     Operation {
         id: "listJobItems",
         method: "GET",
@@ -289,7 +289,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:132
+    // proto/assay/v1/jobs.proto:133
     Operation {
         id: "getJobTrace",
         method: "GET",
@@ -304,7 +304,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:17
+    // proto/assay/v1/suites.proto:19
     Operation {
         id: "listSuites",
         method: "GET",
@@ -319,7 +319,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:29
+    // proto/assay/v1/suites.proto:31
     Operation {
         id: "getSuite",
         method: "GET",
@@ -334,7 +334,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:45
+    // proto/assay/v1/suites.proto:47
     Operation {
         id: "listSuiteItems",
         method: "GET",
@@ -349,7 +349,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:19
+    // proto/assay/v1/boards.proto:20
     Operation {
         id: "createEntry",
         method: "POST",
@@ -364,7 +364,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 201,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:37
+    // proto/assay/v1/boards.proto:38
     Operation {
         id: "deleteEntry",
         method: "DELETE",
@@ -379,7 +379,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:52
+    // proto/assay/v1/boards.proto:53
     Operation {
         id: "listEntries",
         method: "GET",
@@ -394,7 +394,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:68
+    // proto/assay/v1/boards.proto:69
     Operation {
         id: "getBoard",
         method: "GET",

@@ -12,7 +12,8 @@ SUITE = ("suite_id suite_version suite_commitment published_at committed_at stat
          "suite_id suite_version suite_commitment metric n_items release clip closes_at board published_at committed_at",
          "committed_at", "suite", "urn:assay:suite:v1")
 OPENING = "retired_at salt seed items_sha256 answers_sha256 items_url answers_url"
-CLUSTERS = {"cluster", "n_clusters", "average"}  # Only statements about suites with clusters have these keys.
+# Only statements and openings of suites with clusters, slices, baselines or a retest have these keys.
+OPTIONAL = set("cluster n_clusters average slices slice_min baselines_sha256 retest_sha256 retest_url".split())
 
 def check(condition, reason, value=None):
     if not condition:
@@ -87,7 +88,7 @@ def statement(case):
     case.log, case.predicate, case.digest = document["log"], payload["predicate"], payload["subject"][0]["digest"]["sha256"]
     parts = {keys: document, predicate_keys: case.predicate, "origin index proof": case.log, OPENING: document.get("opening")}
     for names, value in parts.items():
-        check(value is None or value.keys() - CLUSTERS == set(names.split()), f"expected exactly the keys {names}")
+        check(value is None or value.keys() - OPTIONAL == set(names.split()), f"expected exactly the keys {names}")
     expected = {"_type": "https://in-toto.io/Statement/v1", "predicateType": kind, "predicate": case.predicate,
                 "subject": [{"name": subject, "digest": {"sha256": case.digest}}]}
     check(canonical(payload) == canonical(expected) == canonical(document["statement"]), "`statement` differs from `jws`")
@@ -173,12 +174,15 @@ def commitment(case):
         step(suite)
     check(case.log is None or suite.log["index"] < case.log["index"], "the suite is in the log after the receipt")
     check(suite.predicate | case.predicate == case.predicate | suite.predicate, "the publication statement is of another suite")
-    opening, files = parse(suite.text)["opening"], [Path(case.opening, f"{name}.ndjson") for name in ("items", "answers")]
-    names = ["salt", "items_sha256", "answers_sha256"] + ["seed"] * (check(opening, "no opening", opening)["seed"] is not None)
+    opening = check(parse(suite.text)["opening"], "no opening", parse(suite.text)["opening"])
+    kinds = ["items", "answers"] + ["retest"] * ("retest_sha256" in opening)
+    names = ["salt"] + [f"{kind}_sha256" for kind in kinds] + ["seed"] * (opening["seed"] is not None)
     check(all(re.fullmatch("[0-9a-f]{64}", opening[name]) for name in names), "the opening must have 64 lower-case hex digits")
-    salt, items, answers, *case.seed = (bytes.fromhex(opening[name]) for name in names)
-    check([sha256(file.read_bytes()) for file in files] == [items, answers], "a file has another SHA-256 than the opening")
-    digest = sha256(salt, items, answers, *case.seed).hex()
+    salt, *digests = (bytes.fromhex(opening[name]) for name in names)
+    files, case.seed = [Path(case.opening, f"{kind}.ndjson") for kind in kinds], digests[len(kinds):]
+    check([sha256(file.read_bytes()) for file in files] == digests[:len(kinds)], "a file has another SHA-256 than the opening")
+    # Without a seed, zeros take its place before a retest.
+    digest = sha256(salt, *digests[:2], *(case.seed or [bytes(32)] * (len(kinds) - 2)), *digests[2:len(kinds)]).hex()
     check(digest == suite.digest == case.predicate["suite_commitment"], f"the opening gives the commitment {digest}")
     case.answers = records(files[1].read_text("utf-8"), "answer")
     check(len(case.answers) == suite.predicate["n_items"], "the number of answers is not n_items")

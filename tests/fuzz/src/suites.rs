@@ -52,7 +52,9 @@ fn assert_round_trip(folder: &SuiteFolder) {
         n_clusters,
         slices,
         slice_min,
+        baselines,
         items,
+        retest,
         warnings: _,
         content_sha256,
     } = folder;
@@ -63,6 +65,8 @@ fn assert_round_trip(folder: &SuiteFolder) {
     assert!(n_clusters.is_some() || !cluster_is_hidden);
     assert!(*average == Average::Item || *n_clusters >= Some(10));
     assert!((50..=100_000).contains(slice_min));
+    // Their files are not among the three.
+    assert!(baselines.is_empty() && retest.is_none());
     for field in slices {
         assert!((2..=20).contains(&field.slices.len()));
         assert!(field.slices.iter().all(|slice| slice.n >= *slice_min));

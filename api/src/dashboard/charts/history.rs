@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use assay_core::model::job::Job;
 use assay_core::model::suite::Suite;
 
-use super::{Scale, WIDTHS, start, ticks};
+use super::{Scale, WIDTHS, escape, start, ticks};
 use crate::dashboard::filters::figure_text;
 use crate::dashboard::score::{Score, eval_result};
 
@@ -34,6 +34,12 @@ struct Point {
     starts_version: bool,
 }
 
+/// A line at a baseline's value.
+struct Line<'s> {
+    name: &'s str,
+    value: f64,
+}
+
 impl History {
     /// Returns the job with the best score on the suite's present version.
     pub fn best<'a>(suite: &Suite, jobs: &'a [Job]) -> Option<&'a Job> {
@@ -53,9 +59,9 @@ impl History {
             .map(|(_, job)| job)
     }
 
-    /// Draws the job chart, the newest first, with a line at the baseline's value. Returns
-    /// `None` for fewer than two scores.
-    pub fn new(suite: &Suite, jobs: &[Job], baseline: Option<f64>) -> Option<Self> {
+    /// Draws the job chart, the newest first, with a line at the value of each of the suite's baselines,
+    /// and of the job that is chosen as baseline. Returns `None` for fewer than two scores.
+    pub fn new(suite: &Suite, jobs: &[Job], chosen: Option<f64>) -> Option<Self> {
         let mut points: Vec<Point> = Vec::with_capacity(jobs.len());
         let mut version = None;
         for job in jobs.iter().rev() {
@@ -82,9 +88,19 @@ impl History {
         }
         // A ladder discloses the best value only.
         let shows_values = !suite.release.starts_with("ladder");
-        let baseline = baseline.filter(|_| shows_values);
-        let [narrow, wide] =
-            WIDTHS.map(|width| draw(suite, &points, width, shows_values, baseline));
+        let chosen = chosen.filter(|_| shows_values);
+        let pinned = suite.baselines.iter();
+        let lines: Vec<Line> = pinned
+            .map(|baseline| Line {
+                name: &baseline.name,
+                value: baseline.value,
+            })
+            .chain(chosen.map(|value| Line {
+                name: "baseline",
+                value,
+            }))
+            .collect();
+        let [narrow, wide] = WIDTHS.map(|width| draw(suite, &points, width, shows_values, &lines));
         let caption = if shows_values {
             format!(
                 "{} of each submission in their order, with its 95 % interval. The line shows the best value so far; a vertical rule marks a new version of the suite.",
@@ -115,7 +131,7 @@ fn draw(
     points: &[Point],
     width: f64,
     shows_values: bool,
-    baseline: Option<f64>,
+    lines: &[Line<'_>],
 ) -> String {
     let ends = |point: &Point| match point.score.ci95.filter(|_| shows_values) {
         Some(ends) => ends,
@@ -127,12 +143,12 @@ fn draw(
     let low = points
         .iter()
         .map(|point| ends(point)[0])
-        .chain(baseline)
+        .chain(lines.iter().map(|line| line.value))
         .fold(f64::INFINITY, f64::min);
     let high = points
         .iter()
         .map(|point| ends(point)[1])
-        .chain(baseline)
+        .chain(lines.iter().map(|line| line.value))
         .fold(f64::NEG_INFINITY, f64::max);
     let margin = ((high - low) * 0.08).max(high.abs() * 1e-3).max(1e-9);
     let range = [low - margin, high + margin];
@@ -163,14 +179,15 @@ fn draw(
             at + 4.0
         );
     }
-    if let Some(baseline) = baseline {
-        let at = y.at(baseline);
+    for line in lines {
+        let at = y.at(line.value);
         let _ = write!(
             svg,
-            "<line class=\"baseline\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">baseline</text>",
+            "<line class=\"baseline\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             width - RIGHT,
             width - RIGHT,
-            at - 4.0
+            at - 4.0,
+            escape(line.name)
         );
     }
     let mut path = String::new();

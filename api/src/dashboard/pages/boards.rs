@@ -2,6 +2,7 @@
 
 use askama::Template;
 use assay_core::Result;
+use assay_core::model::baselines::{BoardBaseline, VsBaselineResult};
 use assay_core::model::board::{Board, BoardRow, BoardStatus, Entry as BoardEntry};
 use assay_core::model::job::Job;
 use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader};
@@ -36,7 +37,14 @@ struct BoardPage {
 /// A board with what its page needs.
 struct ShownBoard {
     board: Board,
+    baselines: Vec<ShownBaseline>,
     tiers: Vec<Tier>,
+}
+
+/// A baseline with a chart for its value and interval, in the rows' range.
+struct ShownBaseline {
+    baseline: BoardBaseline,
+    chart: String,
 }
 
 /// A tier's rows that are on the page.
@@ -54,7 +62,20 @@ struct ShownRow {
 impl ShownBoard {
     fn new(mut board: Board) -> Self {
         let mut tiers: Vec<Tier> = Vec::new();
-        let range = spark::range(board.entries.iter().map(score)).unwrap_or_default();
+        let of_baseline = |baseline: &BoardBaseline| Score {
+            value: baseline.value,
+            stderr: None,
+            ci95: baseline.ci95,
+        };
+        let scores = board.entries.iter().map(score);
+        let scores = scores.chain(board.baselines.iter().map(of_baseline));
+        let range = spark::range(scores).unwrap_or_default();
+        let baselines = std::mem::take(&mut board.baselines).into_iter();
+        let baselines = baselines.map(|baseline| ShownBaseline {
+            chart: spark::draw(&of_baseline(&baseline), range),
+            baseline,
+        });
+        let baselines = baselines.collect();
         for row in std::mem::take(&mut board.entries) {
             let number = row.tier;
             let chart = spark::draw(&score(&row), range);
@@ -67,7 +88,22 @@ impl ShownBoard {
                 }),
             }
         }
-        Self { board, tiers }
+        Self {
+            board,
+            baselines,
+            tiers,
+        }
+    }
+}
+
+impl ShownRow {
+    /// Returns the names of the baselines that the entry is significantly better than, and worse than.
+    fn separated(&self) -> [Vec<&str>; 2] {
+        [VsBaselineResult::Better, VsBaselineResult::Worse].map(|result| {
+            let found = self.row.vs_baselines.iter();
+            let found = found.filter(|versus| versus.result == result);
+            found.map(|versus| versus.name.as_str()).collect()
+        })
     }
 }
 

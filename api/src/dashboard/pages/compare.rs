@@ -77,7 +77,8 @@ pub async fn show(State(app): State<App>, visitor: Visitor, Query(query): Query)
     let compared = async {
         let jobs = inputs::CreateComparison {
             job_a: a.to_owned(),
-            job_b: b.to_owned(),
+            job_b: Some(b.to_owned()),
+            baseline: None,
         };
         let comparison = comparisons::create(&app, &reader, jobs).await?;
         let a = jobs::get(&app, &reader, a, inputs::GetJob::default()).await?;

@@ -4,7 +4,7 @@ use askama::Template;
 use assay_core::model::job::{EvalResult, FailureCode, Job, JobResult, JobStatus};
 use assay_core::model::permissions::JobReader;
 use assay_core::model::slices::FieldSlices;
-use assay_core::model::suite::BoardMode;
+use assay_core::model::suite::{BoardMode, Suite};
 use assay_core::{Code, Result};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -103,6 +103,8 @@ struct JobPage {
     sealed_slices: Vec<ShownSlices>,
     /// The suite's other jobs, to compare with.
     others: Vec<Job>,
+    /// The group field of the suite's clusters, if the score is on its current version.
+    cluster: Option<String>,
     /// `true` if the job has a score on a suite's current version with a board.
     has_board: bool,
     /// `true` if the job has a signed receipt.
@@ -258,7 +260,10 @@ pub async fn show(
     let sealed = result.and_then(|result| result.sealed.as_ref());
     let sealed_slices = ShownSlices::all(sealed.map_or(&[], |sealed| &sealed.slices));
     let others = comparable(&app, &visitor, &job).await?;
-    let has_board = has_board(&app, &visitor, &job).await?;
+    let suite = current_suite(&app, &visitor, &job).await?;
+    let has_board = suite
+        .as_ref()
+        .is_some_and(|suite| suite.board != BoardMode::Off);
     let has_receipt =
         job.status == JobStatus::Succeeded && receipts::has_receipt(&app, &reader, &job.id).await?;
     let title = job.name().to_owned();
@@ -270,6 +275,7 @@ pub async fn show(
         slices,
         sealed_slices,
         others,
+        cluster: suite.and_then(|suite| suite.cluster),
         has_board,
         has_receipt,
     })
@@ -284,14 +290,14 @@ async fn trace(app: &App, reader: &JobReader, job_id: &str) -> Result<Option<Wat
     }
 }
 
-/// Returns `true` if the job has a score on a suite's current version with a board.
-async fn has_board(app: &App, visitor: &Visitor, job: &Job) -> Result<bool> {
+/// Returns the suite if the job has a score on its current version.
+async fn current_suite(app: &App, visitor: &Visitor, job: &Job) -> Result<Option<Suite>> {
     let (Some(suite_id), Some(_)) = (&job.versions.suite_id, Score::of(job)) else {
-        return Ok(false);
+        return Ok(None);
     };
     let suite = suites::get(app, &visitor.proof()?, suite_id.as_str()).await?;
     let is_current = job.versions.suite_version.as_deref() == Some(suite.version.as_str());
-    Ok(is_current && suite.board != BoardMode::Off)
+    Ok(Some(suite).filter(|_| is_current))
 }
 
 /// Returns the same suite's other scored jobs.

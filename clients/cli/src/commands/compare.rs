@@ -13,6 +13,7 @@ const COMPARISON: View = View {
     columns: &[
         "job_a",
         "job_b",
+        "baseline",
         "metric",
         "value_a",
         "value_b",
@@ -25,7 +26,13 @@ const COMPARISON: View = View {
 };
 
 /// `assay compare`
-pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) -> Result<()> {
+pub fn compare(
+    context: &Context,
+    a: &str,
+    b: Option<String>,
+    baseline: Option<String>,
+    fail_if_worse: Option<f64>,
+) -> Result<()> {
     if fail_if_worse.is_some_and(|margin| !(margin >= 0.0 && margin.is_finite())) {
         return Err(Failure::new(
             Exit::Usage,
@@ -35,7 +42,10 @@ pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) 
     let client = context.client()?;
     let comparison = client
         .request(&operations::CREATE_COMPARISON)
-        .json(&json!({"job_a": a, "job_b": b}))
+        .json(&match &baseline {
+            Some(baseline) => json!({"job_a": a, "baseline": baseline}),
+            None => json!({"job_a": a, "job_b": b}),
+        })
         .send_json()?;
     if context.output.is_table()
         && let Some(headline) = headline(&comparison)
@@ -47,7 +57,10 @@ pub fn compare(context: &Context, a: &str, b: &str, fail_if_worse: Option<f64>) 
     match fail_if_worse {
         Some(margin) if is_worse(&comparison, margin)? => Err(Failure::new(
             Exit::Worse,
-            format!("{a} is worse than {b}: by more than {margin} over the whole interval"),
+            format!(
+                "{a} is worse than {}: by more than {margin} over the whole interval",
+                visible(&baseline.or(b).unwrap_or_default())
+            ),
         )),
         _ => shown,
     }

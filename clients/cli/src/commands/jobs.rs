@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::context::Context;
 use super::listing::entries;
+use super::suites;
 use crate::arguments::JobFilter;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
@@ -141,7 +142,7 @@ pub fn show(context: &Context, id: &str, wait: Option<Duration>, slices: bool) -
     }
     match wait {
         Some(timeout) => wait_and_show(context, &client, id, timeout),
-        None => show_job(context, &get(&client, id, 0)?),
+        None => show_job(context, &client, &get(&client, id, 0)?),
     }
 }
 
@@ -217,7 +218,7 @@ pub fn wait_and_show(
 ) -> Result<()> {
     let job = wait_for(context, client, id, Some(timeout))?;
     // A reader that has closed the output must not hide that the job failed.
-    let shown = show_job(context, &job);
+    let shown = show_job(context, client, &job);
     warn_of_unmatched(context, &job["result"]);
     failure_of(&job).map_or(shown, Err)
 }
@@ -268,9 +269,9 @@ pub fn warn_of_unmatched(context: &Context, result: &Value) {
 }
 
 /// Shows a job. For people, its score comes first.
-fn show_job(context: &Context, job: &Value) -> Result<()> {
+fn show_job(context: &Context, client: &Client, job: &Value) -> Result<()> {
     if context.output.is_table()
-        && let Some(headline) = headline(job)
+        && let Some(headline) = headline(job, cluster_field(client, job).as_deref())
     {
         write_line(&headline)?;
         // `--slices` shows them as a table.
@@ -285,8 +286,19 @@ fn show_job(context: &Context, job: &Value) -> Result<()> {
     context.output.object(JOBS, job)
 }
 
-/// Returns a job's score in one line.
-fn headline(job: &Value) -> Option<String> {
+/// Returns the group field that names a clustered result's clusters. `None` if it cannot be read now, or
+/// if the suite has another version since.
+fn cluster_field(client: &Client, job: &Value) -> Option<String> {
+    let result = &job["result"];
+    result["n_clusters"].as_i64()?;
+    let suite = suites::get(client, result["suite_id"].as_str()?).ok()?;
+    let is_same = suite["version"] == result["suite_version"];
+    let field = suite["cluster"].as_str().filter(|_| is_same)?;
+    Some(visible(field))
+}
+
+/// Returns a job's score in one line. `field` names its clusters.
+fn headline(job: &Value, field: Option<&str>) -> Option<String> {
     let result = &job["result"];
     let value = result["value"].as_f64()?;
     let metric = visible(result["metric"].as_str()?);
@@ -306,9 +318,17 @@ fn headline(job: &Value) -> Option<String> {
     };
     let clusters = result["n_clusters"]
         .as_i64()
-        .map_or_else(String::new, |clusters| format!(" in {clusters} clusters"));
+        .map_or_else(String::new, |clusters| {
+            let field = field.map_or_else(String::new, |field| format!(" ({field})"));
+            format!(" in {clusters} clusters{field}")
+        });
+    let share = result["share_of_ceiling"]["value"]
+        .as_f64()
+        .map_or_else(String::new, |share| {
+            format!(", {share:.3} of the noise ceiling")
+        });
     Some(format!(
-        "{metric} {value:.3}{interval}, n = {n}{clusters}\n"
+        "{metric} {value:.3}{interval}, n = {n}{clusters}{share}\n"
     ))
 }
 

@@ -55,8 +55,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Compare {
             a,
             b,
+            baseline,
             fail_if_worse,
-        } => compare::compare(&context, &a, &b, fail_if_worse),
+        } => compare::compare(&context, &a, b, baseline, fail_if_worse),
         Command::Score {
             answers,
             metric,

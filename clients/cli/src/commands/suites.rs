@@ -139,7 +139,29 @@ pub fn board(context: &Context, suite_id: &str, version: Option<String>) -> Resu
             None => request,
         }
     };
+    if context.output.is_table() {
+        let first = request().query("limit", "1").send_json()?;
+        let baselines = first["baselines"].as_array().into_iter().flatten();
+        for line in baselines.filter_map(baseline_line) {
+            context.messages.note(&line);
+        }
+    }
     context.output.list(BOARD, entries(request, "entries"))
+}
+
+/// Returns a board's baseline in one line.
+fn baseline_line(baseline: &Value) -> Option<String> {
+    let text = |field: &str| baseline[field].as_str().map(visible);
+    let interval = match (baseline["ci95"][0].as_f64(), baseline["ci95"][1].as_f64()) {
+        (Some(low), Some(high)) => format!(", 95 % interval {low:.3} to {high:.3}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "Baseline {} ({}), not ranked: {:.3}{interval}",
+        text("name")?,
+        text("kind")?,
+        baseline["value"].as_f64()?
+    ))
 }
 
 /// `assay items`

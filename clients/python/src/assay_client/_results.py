@@ -36,8 +36,9 @@ def describe_figures(result: models.EvalResult | Score) -> str:
         low, high = (_number(end) for end in result.ci95)
         score += f" ± {_number(result.stderr)} (95 % interval {low} to {high}"
         score += f", {result.ci_method})"
+    clusters = "" if result.n_clusters is None else f" in {result.n_clusters:,} clusters"
     missing = f", {result.n_missing:,} missing" if result.n_missing else ""
-    return f"{score}, n = {result.n:,}{missing}"
+    return f"{score}, n = {result.n:,}{clusters}{missing}"
 
 
 def describe_result(result: models.EvalResult) -> str:
@@ -187,7 +188,7 @@ class Comparison(models.Comparison):
                 "p": f"{self.p_value:.2g} ({self.p_method})",
                 "items that differ": self.n_differ,
                 "items needed for one point": self.n_needed,
-                "jobs": f"{self.job_a} − {self.job_b}",
+                "jobs": f"{self.job_a} − {self.baseline or self.job_b}",
             },
         )
 
@@ -340,6 +341,9 @@ def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> di
     return {
         "95 % interval": _interval(result.ci95, _number, result.ci_method),
         "items": f"{result.n:,} ({result.n_missing:,} missing)",
+        "clusters": None if result.n_clusters is None else f"{result.n_clusters:,}",
+        "ceiling": _estimate(result.ceiling),
+        "share of the ceiling": _estimate(result.share_of_ceiling),
         **suite,
         **{name: _number(value) for name, value in result.metrics.items()},
         **{
@@ -348,6 +352,13 @@ def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> di
             for group in field.groups
         },
     }
+
+
+def _estimate(figure: models.Ceiling | models.ShareOfCeiling | None) -> str | None:
+    if figure is None:
+        return None
+    interval = _interval(figure.ci95, _number)
+    return _number(figure.value) + (f" ({interval})" if interval else "")
 
 
 def _interval(ci95: Sequence[float] | None, show: Any, method: str | None = None) -> str | None:

@@ -61,8 +61,17 @@ class Score(Record):
     """The squared ratio of the standard error to that of independent items."""
     slices: tuple[models.FieldSlices, ...] = ()
     """The figures of the slices, by group field."""
+    ceiling: models.Ceiling | None = None
+    """The noise ceiling, if the suite has a retest."""
+    share_of_ceiling: models.ShareOfCeiling | None = None
+    """The share of the ceiling that the value reaches."""
 
-    _decoders: ClassVar[Decoders] = {"ci95": each, "slices": all_of(models.FieldSlices.from_dict)}
+    _decoders: ClassVar[Decoders] = {
+        "ci95": each,
+        "slices": all_of(models.FieldSlices.from_dict),
+        "ceiling": models.Ceiling.from_dict,
+        "share_of_ceiling": models.ShareOfCeiling.from_dict,
+    }
 
     def __str__(self) -> str:
         return describe_figures(self)
@@ -109,7 +118,7 @@ def score(
         name = str(source.path) if isinstance(source, PredictionFile) else None
         gold, options = _answers(open_answers(answers, metric))
         found, known = _Sample(chunks(source)), _Sample(gold)
-        # The folder has the clusters and slices of the items.
+        # The folder has the clusters and slices of the items, and the retest.
         options |= {"suite": folder, "predictions_name": name}
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:

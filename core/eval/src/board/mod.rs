@@ -8,7 +8,7 @@ mod sign_flip;
 mod standings;
 
 pub use pair_test::{EntryItems, Evidence, test_pair};
-pub use standings::{Standing, standings};
+pub use standings::{Standing, VsBaseline, standings, vs_baselines};
 
 #[cfg(test)]
 mod cluster_tests;

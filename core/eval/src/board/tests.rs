@@ -209,3 +209,26 @@ fn holm_stops_at_the_first_pair_that_fails() {
     assert_eq!(standings(0, |_, _| Evidence(0.0)), []);
     assert_eq!(standings(1, |_, _| Evidence(0.0)), [standing(1, 1, 1)]);
 }
+
+#[test]
+fn baselines_have_a_correction_of_their_own() {
+    use VsBaseline::{Better, NotSeparated, Worse};
+    // Two entries and two baselines: thresholds 0.0125, 0.0167, 0.025 and 0.05.
+    let results = |p_values: [[f64; 2]; 2]| {
+        vs_baselines(2, 2, |i, b| {
+            let p = p_values[i][b];
+            let size = -p.abs().ln() as f32;
+            Evidence(if p < 0.0 { -size } else { size })
+        })
+    };
+    assert_eq!(
+        results([[0.012, -0.016], [0.024, -0.049]]),
+        [vec![Better, Worse], vec![Better, Worse]]
+    );
+    // The second smallest p-value fails, and so do those after it.
+    assert_eq!(
+        results([[0.012, -0.02], [0.021, 0.04]]),
+        [vec![Better, NotSeparated], vec![NotSeparated, NotSeparated]]
+    );
+    assert_eq!(vs_baselines(2, 0, |_, _| Evidence(0.0)), [vec![], vec![]]);
+}

@@ -91,6 +91,7 @@ impl Aggregate {
 }
 
 /// Each item's contribution to a job's figure. The mean of the contributions is the figure.
+#[derive(Debug)]
 pub enum Contribution {
     /// The stored value itself.
     Stored,

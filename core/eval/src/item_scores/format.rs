@@ -103,22 +103,27 @@ impl Width {
 
 /// One bit per item.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Bits(pub(super) Vec<u8>);
+pub(crate) struct Bits(pub(super) Vec<u8>);
 
 impl Bits {
     /// Returns bits for `n` items, none set.
-    pub(super) fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         Self(vec![0; n.div_ceil(8)])
     }
 
     #[inline]
-    pub(super) fn get(&self, at: usize) -> bool {
+    pub(crate) fn get(&self, at: usize) -> bool {
         self.0[at / 8] >> (at % 8) & 1 == 1
+    }
+
+    /// Returns the heap memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.capacity()
     }
 
     /// Sets a bit. Returns `true` if it was set before.
     #[inline]
-    pub(super) fn set(&mut self, at: usize) -> bool {
+    pub(crate) fn set(&mut self, at: usize) -> bool {
         let byte = &mut self.0[at / 8];
         let bit = 1 << (at % 8);
         let before = *byte & bit != 0;

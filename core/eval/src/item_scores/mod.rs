@@ -9,6 +9,7 @@ mod format;
 mod reader;
 
 pub use builder::ItemScoresBuilder;
+pub(crate) use format::Bits;
 pub use format::{HEADER_BYTES, Header, ItemScores, Kind};
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::ceiling::RetestScores;
 use crate::clusters::{Average, Clusters};
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
@@ -44,6 +45,8 @@ pub struct AnswerTable {
     clusters: Option<Clusters>,
     /// The slices that are scored, by field.
     slices: Vec<FieldSlices>,
+    /// The scores of the retest; `None` without one.
+    retest: Option<RetestScores>,
     /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
@@ -228,6 +231,7 @@ impl Builder {
             clip: None,
             clusters: None,
             slices: Vec::new(),
+            retest: None,
             hash: DefaultHashBuilder::default(),
         };
         Self {
@@ -479,6 +483,17 @@ impl AnswerTable {
         self.clusters = Some(clusters);
     }
 
+    /// Sets the scores of the retest, which a [`CeilingBuilder`](super::CeilingBuilder) has computed for
+    /// this table. From then on, a score has the ceiling and its share of it.
+    pub fn set_retest(&mut self, retest: RetestScores) {
+        self.retest = Some(retest);
+    }
+
+    /// Returns the scores of the retest; `None` without one.
+    pub fn retest(&self) -> Option<&RetestScores> {
+        self.retest.as_ref()
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
@@ -503,6 +518,7 @@ impl AnswerTable {
             clip: _,
             clusters,
             slices,
+            retest,
             hash: _,
         } = self;
         let labels = labels.text.capacity()
@@ -514,6 +530,7 @@ impl AnswerTable {
             + lists
             + clusters.as_ref().map_or(0, Clusters::bytes)
             + slices.iter().map(FieldSlices::bytes).sum::<usize>()
+            + retest.as_ref().map_or(0, RetestScores::bytes)
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
@@ -732,6 +749,11 @@ impl<'t> Item<'t> {
     /// Returns the right number. Only for number tables.
     pub(super) fn number(self) -> f64 {
         self.table.numbers[self.ordinal]
+    }
+
+    /// Returns the absolute error of a predicted number, clamped to the suite's bounds.
+    pub(super) fn error(self, predicted: f64) -> f64 {
+        self.table.clipped((predicted - self.number()).abs())
     }
 }
 

@@ -106,10 +106,10 @@ impl<'t> Labels<'t> {
         if self.metric == Metric::F1Macro {
             self.predicted.set(item.ordinal, code);
         }
-        if is_right && items.kind() == Kind::Hits {
-            items.mark_right(item.ordinal);
+        if items.kind() != Kind::Hits {
+            items.set(item.ordinal, f64::from(is_right));
         } else if is_right {
-            items.set(item.ordinal, 1.0);
+            items.mark_right(item.ordinal);
         }
     }
 
@@ -157,6 +157,8 @@ impl<'t> Labels<'t> {
             metrics: others.collect(),
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         }
     }
     /// Returns the figure of some items.

@@ -6,6 +6,7 @@
 mod accumulator;
 mod answer_table;
 mod by_cluster;
+mod ceiling;
 mod cluster_average;
 mod labels;
 mod numbers;
@@ -19,15 +20,19 @@ mod scorer;
 mod slice_figures;
 mod slices;
 mod trivial;
+mod trivial_losses;
 
 pub use answer_table::{AnswerTable, Builder};
+pub use ceiling::{Ceiling, CeilingBuilder, RetestScores, ShareOfCeiling};
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
 pub use slice_figures::{Gap, SliceFigures, SlicedField};
-pub use trivial::{Trivial, best_trivial, trivial_submissions};
+pub use trivial::{Trivial, best_trivial, score_trivial, trivial_submissions};
 
 #[cfg(test)]
 mod average_tests;
+#[cfg(test)]
+mod ceiling_tests;
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl<'t> Numbers<'t> {
     }
 
     pub(super) fn add(&mut self, item: Item<'t>, number: f64, items: &mut ItemScoresBuilder) {
-        let error = self.table.clipped((number - item.number()).abs());
+        let error = item.error(number);
         self.absolute.add(error);
         self.squared.add(error * error);
         if let Some(prediction) = self.predictions.get_mut(item.ordinal) {
@@ -143,6 +143,8 @@ impl<'t> Numbers<'t> {
                 metrics: [named("rmse", rmse), named("mae", mae)].into(),
                 clusters: None,
                 slices: Vec::new(),
+                ceiling: None,
+                share_of_ceiling: None,
             });
         }
         let errors = (0..n).map(|item| items.value(item));
@@ -177,6 +179,8 @@ impl<'t> Numbers<'t> {
             metrics,
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         })
     }
 }

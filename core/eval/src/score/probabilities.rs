@@ -223,6 +223,8 @@ impl<'t> Probabilities<'t> {
             metrics: others.collect(),
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         })
     }
 }

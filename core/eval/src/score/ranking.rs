@@ -201,6 +201,8 @@ impl<'t> Rankings<'t> {
             metrics: others.collect::<BTreeMap<_, _>>(),
             clusters: None,
             slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
         }
     }
 }

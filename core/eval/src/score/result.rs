@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ceiling::{Ceiling, ShareOfCeiling};
 use super::slice_figures::SlicedField;
 use crate::item_scores::ItemScores;
 use crate::stats::confidence::Estimate;
@@ -39,6 +40,11 @@ pub struct Figures {
     pub clusters: Option<ClusterFigures>,
     /// The figures of the slices, by field.
     pub slices: Vec<SlicedField>,
+    /// The value that a second set of human answers reaches, if the suite has a retest.
+    pub ceiling: Option<Ceiling>,
+    /// The share of the ceiling that the value reaches. `None` also if the ceiling is not better than
+    /// the best trivial submission.
+    pub share_of_ceiling: Option<ShareOfCeiling>,
 }
 
 /// The effect of clusters on a figure.

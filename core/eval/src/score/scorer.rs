@@ -10,6 +10,7 @@ use super::cluster_average::ClusterAverage;
 use super::part::ScoredItems;
 use super::result::{Failure, Figures, Score, Sealed};
 use super::slices;
+use crate::compare::Contribution;
 use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::Metric;
@@ -163,6 +164,12 @@ impl<'t> ItemSet<'t> {
                 by_cluster(&mut figures, clusters, table, metric, &self.items);
             }
             (None, _) => {}
+        }
+        if let Some(retest) = self.table.retest() {
+            let contribution = Contribution::for_items(self.metric, self.items.stored());
+            let contributions = self.items.stored().map(|item| contribution.of(item));
+            figures.ceiling = Some(retest.ceiling());
+            figures.share_of_ceiling = retest.share(self.table, figures.value, contributions);
         }
         Ok((figures, self.items.finish()))
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::answer_table::{AnswerTable, Right};
-use super::result::{Failure, Figures};
+use super::result::{Failure, Score};
 use super::scorer::{Progress, Scorer};
 use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, PredictionSink as _, Value};
@@ -50,60 +50,83 @@ impl Trivial {
 /// A submission for which the metric is not defined is left out. An answer counts as much as its item
 /// does in the value: less in a larger cluster if the value is an average over clusters.
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
-    let mut submissions = Vec::new();
-    let mut add = |name, figures: Result<Figures, Failure>| {
-        submissions.extend(figures.ok().map(|figures| Trivial {
+    let known = score_trivial(table, None, metric);
+    let mut submissions: Vec<Trivial> = known
+        .into_iter()
+        .map(|(name, Score { figures, .. })| Trivial {
             name,
             value: figures.value,
             design_effect: figures.clusters.and_then(|clusters| clusters.design_effect),
-        }));
-    };
+        })
+        .collect();
+    match metric {
+        Metric::F1Macro => {
+            // A label with frequency p that is predicted with frequency p has an expected F1 of
+            // p.
+            let value = 1.0 / table.n_labels().max(1) as f64;
+            submissions.push(Trivial::expected("labels at random", value));
+        }
+        Metric::Spearman => submissions.push(Trivial::expected("numbers at random", 0.0)),
+        _ => {}
+    }
+    submissions
+}
+
+/// Scores those of the [`trivial_submissions`] that have predictions, by name. They follow from the
+/// open answers, so that they disclose nothing about sealed ones.
+pub fn score_trivial(
+    open: &AnswerTable,
+    sealed: Option<&AnswerTable>,
+    metric: Metric,
+) -> Vec<(&'static str, Score)> {
+    let constants = constants(open, metric);
+    let scored = constants.iter().map(|(name, constant)| {
+        let score = score_constant(open, sealed, metric, constant.value());
+        score.ok().map(|score| (*name, score))
+    });
+    scored.flatten().collect()
+}
+
+/// One prediction, for every item.
+enum Constant<'t> {
+    Ranking(Vec<Cow<'t, str>>),
+    Label(Cow<'t, str>),
+    Number(f64),
+    Shares(Vec<(Cow<'t, str>, f64)>),
+}
+
+impl Constant<'_> {
+    fn value(&self) -> Value<'_, '_> {
+        match self {
+            Self::Ranking(ids) => Value::Ranking(ids),
+            Self::Label(label) => Value::Label(label),
+            Self::Number(number) => Value::Number(*number),
+            Self::Shares(shares) => Value::Probabilities(shares),
+        }
+    }
+}
+
+/// Returns the constant predictions for these answers. The metric may be undefined for them.
+fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant<'_>)> {
     match metric.family() {
         Family::Rankings => {
             let ranking = most_frequent(table, RANKING_LENGTH_MAX);
-            add(
-                "most frequent answers",
-                figures_of(table, metric, |_| Value::Ranking(&ranking)),
-            );
+            vec![("most frequent answers", Constant::Ranking(ranking))]
         }
-        Family::Labels => {
-            let label = most_frequent(table, 1);
-            add(
-                "most frequent label",
-                figures_of(table, metric, |_| Value::Label(&label[0])),
-            );
-            if metric == Metric::F1Macro {
-                // A label with frequency p that is predicted with frequency p has an expected F1 of
-                // p.
-                let value = 1.0 / table.n_labels().max(1) as f64;
-                submissions.push(Trivial::expected("labels at random", value));
-            }
-        }
-        Family::Numbers if metric == Metric::Spearman => {
-            submissions.push(Trivial::expected("numbers at random", 0.0));
-        }
+        Family::Labels => most_frequent(table, 1)
+            .into_iter()
+            .map(|label| ("most frequent label", Constant::Label(label)))
+            .collect(),
+        Family::Numbers if metric == Metric::Spearman => Vec::new(),
         Family::Numbers => {
-            let [mean, median] = centers(table);
-            add("mean", figures_of(table, metric, |_| Value::Number(mean)));
-            add(
-                "median",
-                figures_of(table, metric, |_| Value::Number(median)),
-            );
+            let numbers = constant_numbers(table).into_iter();
+            let constant = |(name, number)| (name, Constant::Number(number));
+            numbers.map(constant).collect()
         }
         Family::Probabilities => {
-            let frequencies = frequencies(table);
-            let n: f64 = frequencies.iter().map(|(_, count)| count).sum();
-            let shares: Vec<_> = frequencies
-                .into_iter()
-                .map(|(label, count)| (label, count / n))
-                .collect();
-            add(
-                "label frequencies",
-                figures_of(table, metric, |_| Value::Probabilities(&shares)),
-            );
+            vec![("label frequencies", Constant::Shares(label_shares(table)))]
         }
     }
-    submissions
 }
 
 /// Returns the trivial submission with the best value.
@@ -115,25 +138,45 @@ pub fn best_trivial(trivial: &[Trivial], metric: Metric) -> Option<Trivial> {
         .max_by(|one, other| (sign * one.value).total_cmp(&(sign * other.value)))
 }
 
-fn figures_of<'v>(
-    table: &AnswerTable,
+/// Returns the mean and the median of the answers, each with its name.
+pub(super) fn constant_numbers(table: &AnswerTable) -> [(&'static str, f64); 2] {
+    let [mean, median] = centers(table);
+    [("mean", mean), ("median", median)]
+}
+
+/// Returns each label with its share among the answers.
+pub(super) fn label_shares(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
+    let frequencies = frequencies(table);
+    let n: f64 = frequencies.iter().map(|(_, count)| count).sum();
+    frequencies
+        .into_iter()
+        .map(|(label, count)| (label, count / n))
+        .collect()
+}
+
+fn score_constant(
+    open: &AnswerTable,
+    sealed: Option<&AnswerTable>,
     metric: Metric,
-    predict: impl Fn(usize) -> Value<'v, 'v>,
-) -> Result<Figures, Failure> {
+    value: Value<'_, '_>,
+) -> Result<Score, Failure> {
     let progress = Progress::default();
-    let mut scorer = Scorer::new(table, metric, &progress).without_slices();
-    for (index, item_id) in table.item_ids().enumerate() {
+    let mut scorer = Scorer::new(open, metric, &progress)
+        .without_slices()
+        .with_sealed(sealed);
+    let sealed_ids = sealed.into_iter().flat_map(AnswerTable::item_ids);
+    for (index, item_id) in open.item_ids().chain(sealed_ids).enumerate() {
         let prediction = Prediction {
             index,
             line: None,
             item_id: String::from_utf8_lossy(item_id),
-            value: predict(index),
+            value,
         };
         if let ControlFlow::Break(failure) = scorer.take(Ok(prediction)) {
             return Err(failure);
         }
     }
-    Ok(scorer.finish()?.figures)
+    scorer.finish()
 }
 
 /// Returns an item's weight by its ordinal, up to a common factor: its share of its cluster if the

@@ -30,14 +30,16 @@ impl<'a> Answer<'a> {
     /// gain object, or a number, whichever the metric takes. The error message is for the operator
     /// who wrote the suite.
     pub fn parse(json: &'a str, metric: &Metric) -> Result<Self, String> {
-        let json = json.trim_ascii();
-        let answer = match written(json) {
-            Some(written) => written.into(),
-            None => Self::parse_slow_path(json)?,
-        };
+        let answer = Self::read(json)?;
         answer.check_form(metric)?;
         answer.check_content()?;
         Ok(answer)
+    }
+
+    /// Reads an answer in any form from JSON.
+    pub(super) fn read(json: &'a str) -> Result<Self, String> {
+        let json = json.trim_ascii();
+        written(json).map_or_else(|| Self::parse_slow_path(json), |written| Ok(written.into()))
     }
 
     /// Reads an answer that the fast path cannot read, with an error message if it is invalid.
@@ -94,7 +96,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Checks number and gain ranges, and that ids are distinct and have no NUL.
-    fn check_content(&self) -> Result<(), String> {
+    pub(super) fn check_content(&self) -> Result<(), String> {
         let ids: Vec<&str> = match self {
             Self::Label(label) => return check_no_nul(label),
             Self::Number(number) if number.abs() <= NUMBER_MAX => return Ok(()),

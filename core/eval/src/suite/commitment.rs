@@ -1,5 +1,5 @@
-//! A suite's commitment: a salted hash over its items and answers, and over the seed that draws its
-//! sealed items. Published with the suite, it makes a later answer change detectable, and
+//! A suite's commitment: a salted hash over its items and answers, over the seed that draws its
+//! sealed items, and over its retest. Published with the suite, it makes a later answer change detectable, and
 //! discloses nothing before the salt is published.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -78,7 +78,8 @@ impl SealSeed {
     }
 }
 
-/// The SHA-256 over the lines in `items.ndjson` or `answers.ndjson` as they are published.
+/// The SHA-256 over the lines in `items.ndjson`, `answers.ndjson` or `retest.ndjson` as they are
+/// published.
 #[derive(Default)]
 pub struct LinesDigest {
     hash: Sha256,
@@ -91,7 +92,7 @@ struct ItemId<'a> {
 }
 
 impl LinesDigest {
-    /// Adds an item's line: `field` is `input` or `answer`, `json` its value, and `groups` the
+    /// Adds an item's line: `field` is `input`, `answer` or `answers`, `json` its value, and `groups` the
     /// object of its group fields, if it has any.
     pub fn add(&mut self, item_id: &str, field: &str, json: &str, groups: Option<&str>) {
         self.line.clear();
@@ -105,8 +106,8 @@ impl LinesDigest {
     }
 }
 
-/// Appends an item's line in `items.ndjson` (`field` is `input`) or `answers.ndjson` (`answer`)
-/// as it is published: `{"item_id":…,"input":…}` and a line feed, with `"groups":…` at the end if the
+/// Appends an item's line in `items.ndjson` (`field` is `input`), `answers.ndjson` (`answer`) or
+/// `retest.ndjson` (`answers`) as it is published: `{"item_id":…,"input":…}` and a line feed, with `"groups":…` at the end if the
 /// line has group fields. `json` is the value byte for byte, `groups` the object in the form of RFC
 /// 8785.
 pub fn write_line(item_id: &str, field: &str, json: &str, groups: Option<&str>, out: &mut Vec<u8>) {
@@ -135,17 +136,26 @@ pub struct Opening {
     pub answers_sha256: [u8; 32],
     /// The seed of the sealed items. `None` without sealed items.
     pub seed: Option<SealSeed>,
+    /// The published `retest.ndjson`'s SHA-256. `None` without a retest.
+    pub retest_sha256: Option<[u8; 32]>,
 }
 
 impl Opening {
-    /// Returns the commitment: SHA-256(salt ‖ SHA-256(items) ‖ SHA-256(answers) ‖ seed).
+    /// Returns the commitment: SHA-256(salt ‖ SHA-256(items) ‖ SHA-256(answers) ‖ seed ‖
+    /// SHA-256(retest)). Without sealed items, 32 zero bytes take the seed's place if there is a retest,
+    /// so that no retest can be taken for a seed. Without a retest, nothing does.
     pub fn commitment(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.salt);
         hash.update(self.items_sha256);
         hash.update(self.answers_sha256);
-        if let Some(seed) = &self.seed {
-            hash.update(seed.as_bytes());
+        match (&self.seed, self.retest_sha256) {
+            (Some(seed), _) => hash.update(seed.as_bytes()),
+            (None, Some(_)) => hash.update([0; 32]),
+            (None, None) => {}
+        }
+        if let Some(retest) = self.retest_sha256 {
+            hash.update(retest);
         }
         hash.finalize().into()
     }
@@ -184,6 +194,7 @@ mod tests {
             items_sha256: [2; 32],
             answers_sha256: [3; 32],
             seed: None,
+            retest_sha256: None,
         };
         let expected: [u8; 32] = Sha256::digest([[1; 32], [2; 32], [3; 32]].concat()).into();
         assert_eq!(opening.commitment(), expected);
@@ -194,5 +205,15 @@ mod tests {
         let expected: [u8; 32] =
             Sha256::digest([[1; 32], [2; 32], [3; 32], [4; 32]].concat()).into();
         assert_eq!(sealed.commitment(), expected);
+        // A retest comes after the seed, or after zero bytes.
+        for (before, seed) in [(sealed, [4; 32]), (opening, [0; 32])] {
+            let retested = Opening {
+                retest_sha256: Some([5; 32]),
+                ..before
+            };
+            let expected: [u8; 32] =
+                Sha256::digest([[1; 32], [2; 32], [3; 32], seed, [5; 32]].concat()).into();
+            assert_eq!(retested.commitment(), expected);
+        }
     }
 }

@@ -1,25 +1,39 @@
-//! The folder that an operator publishes as a suite's version: `suite.toml`, `items.ndjson` and
-//! `answers.ndjson`. It is accepted or rejected as a whole.
+//! The folder that an operator publishes as a suite's version: `suite.toml`, `items.ndjson`,
+//! `answers.ndjson`, and possibly `retest.ndjson`. It is accepted or rejected as a whole.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
+use super::baselines::{Baseline, OpenFile, Tables, score_baselines};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
 use super::folder_slices::{self, FolderSlices};
 use super::groups::{GroupLabels, Groups};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
+use super::retest::{self, FolderRetest};
 use super::sequence_paths::SequencePaths;
 use super::suite_toml::{ClusterKey, Protection, SUITE, SuiteToml};
 use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
+
+/// The contents of a folder's files.
+pub(super) struct FolderFiles<'f> {
+    pub(super) suite_toml: &'f str,
+    pub(super) items: &'f str,
+    pub(super) answers: &'f str,
+    /// `retest.ndjson`, if there is one.
+    pub(super) retest: Option<&'f str>,
+    /// Opens the baselines' files.
+    pub(super) open_file: OpenFile<'f>,
+}
 
 /// A checked suite, ready to be published.
 pub struct SuiteFolder {
@@ -51,8 +65,12 @@ pub struct SuiteFolder {
     pub slices: Vec<FolderSlices>,
     /// A slice's smallest item count.
     pub slice_min: usize,
+    /// The scored baselines; empty if the publisher names none.
+    pub baselines: Vec<Baseline>,
     /// The items, in file order.
     pub items: Vec<FolderItem>,
+    /// The second set of human answers, if there is one.
+    pub retest: Option<FolderRetest>,
     /// Warnings for the publisher. The folder is accepted nevertheless.
     pub warnings: Vec<String>,
     /// The SHA-256 over all other fields.
@@ -66,11 +84,39 @@ impl SuiteFolder {
             fs::read_to_string(folder.join(file))
                 .map_err(|error| BadSuite::unreadable(file, 0, &error))
         };
-        Self::parse(&text(SUITE)?, &text(ITEMS)?, &text(ANSWERS)?)
+        let open_file = |file: &str| -> io::Result<Box<dyn Read>> {
+            Ok(Box::new(File::open(folder.join(file))?))
+        };
+        Self::parse_files(&FolderFiles {
+            suite_toml: &text(SUITE)?,
+            items: &text(ITEMS)?,
+            answers: &text(ANSWERS)?,
+            retest: retest::read_file(folder)?.as_deref(),
+            open_file: &open_file,
+        })
     }
 
-    /// Reads and checks the three files' contents.
+    /// Reads and checks the contents of `suite.toml`, `items.ndjson` and `answers.ndjson`, for a suite
+    /// without further files.
     pub fn parse(suite_toml: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
+        Self::parse_files(&FolderFiles {
+            suite_toml,
+            items,
+            answers,
+            retest: None,
+            open_file: &|_| Err(io::Error::from(io::ErrorKind::NotFound)),
+        })
+    }
+
+    /// Reads and checks all files' contents.
+    pub(super) fn parse_files(files: &FolderFiles<'_>) -> Result<Self, BadSuite> {
+        let FolderFiles {
+            suite_toml,
+            items,
+            answers,
+            retest,
+            open_file,
+        } = *files;
         let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
         let suite = SuiteToml::parse(suite_toml)?;
         if !is_suite_id(&suite.suite_id) {
@@ -129,6 +175,7 @@ impl SuiteFolder {
             version,
             per_item_feedback,
             description,
+            baselines,
             ..
         } = suite;
         let mut folder = Self {
@@ -145,10 +192,19 @@ impl SuiteFolder {
             n_clusters,
             slices,
             slice_min: slice_keys.min,
+            baselines: Vec::new(),
             items,
+            retest: None,
             warnings,
             content_sha256: [0; 32],
         };
+        if let Some(text) = retest {
+            folder.add_retest(text)?;
+        }
+        if !baselines.is_empty() {
+            let tables = folder.tables()?;
+            folder.baselines = score_baselines(&baselines, suite_toml, metric, &tables, open_file)?;
+        }
         folder.content_sha256 = folder.digest();
         Ok(folder)
     }
@@ -176,7 +232,16 @@ impl SuiteFolder {
                 .seal_seed
                 .as_deref()
                 .map(SealSeed::from_text),
+            retest_sha256: self.retest.as_ref().map(|retest| retest.sha256),
         }
+    }
+
+    /// Returns the least version of the scorer that knows all keys of the suite, see
+    /// [`SCORER`](crate::SCORER).
+    pub fn scorer_min(&self) -> i32 {
+        let needs_second =
+            self.n_clusters.is_some() || !self.slices.is_empty() || self.retest.is_some();
+        if needs_second { 2 } else { 1 }
     }
 
     /// Checks each item with `check`, and returns the first error with the item's line.
@@ -192,6 +257,15 @@ impl SuiteFolder {
     /// Returns the open items' answers; without sealed items, all answers.
     pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
         self.answers(|item| !item.is_sealed)
+    }
+
+    fn tables(&self) -> Result<Tables, BadSuite> {
+        let has_sealed = self.items.iter().any(|item| item.is_sealed);
+        let sealed = has_sealed.then(|| self.answers(|item| item.is_sealed));
+        Ok(Tables {
+            open: self.open_answers()?,
+            sealed: sealed.transpose()?,
+        })
     }
 
     /// Returns the answers of the chosen items.
@@ -277,11 +351,7 @@ impl SuiteFolder {
 
     fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        // Every string is preceded by its length, so that no two contents have the same encoding.
-        let mut add = |text: &str| {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        };
+        let mut add = |text: &str| add_with_length(&mut hash, text.as_bytes());
         [
             self.suite_id.as_str(),
             &self.version,
@@ -349,8 +419,34 @@ impl SuiteFolder {
                     .for_each(&mut add);
             }
         }
+        if let Some(retest) = &self.retest {
+            for bytes in [b"retest".as_slice(), &retest.sha256] {
+                add_with_length(&mut hash, bytes);
+            }
+        }
+        for baseline in &self.baselines {
+            let Baseline {
+                name,
+                kind,
+                url,
+                predictions_sha256,
+                score: _,
+            } = baseline;
+            let url = url.as_deref().unwrap_or_default();
+            for text in ["baseline", name, kind.as_str(), url] {
+                add_with_length(&mut hash, text.as_bytes());
+            }
+            let sha256 = predictions_sha256.as_ref();
+            add_with_length(&mut hash, sha256.map_or(&[], |digest| digest.as_slice()));
+        }
         hash.finalize().into()
     }
+}
+
+/// Adds bytes after their length, so that no two contents have the same encoding.
+fn add_with_length(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
 }
 
 /// Seals this many items, which the seed draws, or whole clusters with at least so many. The choice

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::bad_suite::BadSuite;
+use super::baselines::BaselineKind;
 use super::board_mode::BoardMode;
 use super::folder::SuiteFolder;
 use super::folder_clusters::{averaged_clusters, sizes_of};
@@ -28,8 +29,23 @@ pub struct FolderReport {
     pub n_sealed: usize,
     /// The number of clusters; `None` if items are independent.
     pub n_clusters: Option<usize>,
+    /// The baselines with their values over the open items.
+    pub baselines: Vec<BaselineReport>,
     /// The warnings of [`SuiteFolder::lint`].
     pub warnings: Vec<String>,
+}
+
+/// A baseline, as its publisher sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BaselineReport {
+    /// The name.
+    pub name: String,
+    /// What the predictions come from.
+    pub kind: BaselineKind,
+    /// The metric over the open items.
+    pub value: f64,
+    /// Open items without a prediction.
+    pub n_missing: i64,
 }
 
 impl SuiteFolder {
@@ -44,6 +60,16 @@ impl SuiteFolder {
             n_items: self.items.len(),
             n_sealed: self.items.iter().filter(|item| item.is_sealed).count(),
             n_clusters: self.n_clusters,
+            baselines: self
+                .baselines
+                .iter()
+                .map(|baseline| BaselineReport {
+                    name: baseline.name.clone(),
+                    kind: baseline.kind,
+                    value: baseline.score.figures.value,
+                    n_missing: baseline.score.n_missing,
+                })
+                .collect(),
             warnings: self.lint()?,
         })
     }

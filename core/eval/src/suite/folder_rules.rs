@@ -22,11 +22,13 @@ pub struct FolderRules {
     pub average: Average,
     /// The fields with slices.
     pub slices: SliceKeys,
+    /// Set if the folder's retest is scored, if it has one: `metric` is the suite's own.
+    pub has_retest: bool,
 }
 
 impl FolderRules {
-    /// Returns the rules for answers without a suite: losses have no bounds, and items are
-    /// independent.
+    /// Returns the rules for answers without a suite: losses have no bounds, items are independent, and
+    /// there is no retest.
     pub fn for_metric(metric: Metric) -> Self {
         Self {
             metric,
@@ -34,11 +36,13 @@ impl FolderRules {
             cluster: None,
             average: Average::Item,
             slices: SliceKeys::NONE,
+            has_retest: false,
         }
     }
 
     /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
-    /// suite's bounds, average and slices are for its own metric only. Without `suite.toml`, `named` is required.
+    /// suite's bounds, average, slices and retest are for its own metric only. Without `suite.toml`, `named`
+    /// is required.
     pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
         let path = folder.join(SUITE);
         if let Some(metric) = named
@@ -53,6 +57,7 @@ impl FolderRules {
                 clip: None,
                 average: Average::Item,
                 slices: SliceKeys::NONE,
+                has_retest: false,
                 ..own
             },
             _ => own,
@@ -83,6 +88,7 @@ impl FolderRules {
             average: suite.average(metric, &text)?,
             cluster: cluster.and_then(|key| key.field().cloned()),
             slices: suite.slices(&text)?,
+            has_retest: true,
         })
     }
 }

@@ -22,6 +22,9 @@ use crate::slices::{FieldSlices, FieldValues};
 pub(super) const ITEMS: &str = "items.ndjson";
 pub(super) const ANSWERS: &str = "answers.ndjson";
 
+/// The field of a retest's line with the answers.
+pub(super) const RETEST_ANSWERS: &str = "answers";
+
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;
 
@@ -380,7 +383,7 @@ pub(super) fn without_mark(text: &str) -> &str {
 }
 
 /// Returns the lines that are not blank, with their numbers from 1.
-fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     without_mark(text)
         .lines()
         .enumerate()
@@ -389,7 +392,7 @@ fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns the reason why a line is not an object with `item_id` and the other field.
-fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
+pub(super) fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
     if !error.is_data() {
         return not_json(json, error);
     }
@@ -400,11 +403,16 @@ fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
     if let Some(missing) = required.iter().find(|field| !fields.contains_key(**field)) {
         return format!("{missing}: this field is required");
     }
-    let is_known = |field: &str| required.contains(&field) || field == "groups";
+    let may_have_groups = other != RETEST_ANSWERS;
+    let is_known =
+        |field: &str| required.contains(&field) || (may_have_groups && field == "groups");
     if let Some(unknown) = fields.keys().find(|field| !is_known(field)) {
-        return format!(
-            "{unknown:?} is no field of a line, which has item_id and {other}, and may have groups"
-        );
+        let groups = if may_have_groups {
+            ", and may have groups"
+        } else {
+            ""
+        };
+        return format!("{unknown:?} is no field of a line, which has item_id and {other}{groups}");
     }
     if !fields["item_id"].is_string() {
         return "item_id must be a string".into();
@@ -417,7 +425,7 @@ fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
     "a field is given twice".into()
 }
 
-fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<(), BadSuite> {
+pub(super) fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<(), BadSuite> {
     let bad = |reason: String| Err(BadSuite::new(file, line, reason));
     match item_id {
         "" => bad("item_id must not be empty".into()),

@@ -5,6 +5,7 @@ pub(crate) mod answers;
 #[cfg(test)]
 mod average_tests;
 mod bad_suite;
+mod baselines;
 mod board_mode;
 mod cluster_lint;
 mod commitment;
@@ -17,11 +18,13 @@ mod groups;
 mod item_columns;
 mod lines;
 mod names;
+pub(crate) mod retest;
 mod sequence_paths;
 mod suite_toml;
 
 pub use access::Access;
 pub use bad_suite::BadSuite;
+pub use baselines::{Baseline, BaselineKind, baselines_sha256};
 pub use board_mode::BoardMode;
 pub use cluster_lint::{CandidateSource, ClusterCandidate};
 pub use commitment::{LinesDigest, Opening, SealSeed, write_line};
@@ -32,5 +35,6 @@ pub use folder_slices::FolderSlices;
 pub use groups::{GroupField, GroupLabels, Groups};
 pub use lines::{AnswerLines, ClusterLabels, FolderGroups, FolderItem, SliceLabels, read_clusters};
 pub use names::{VERSION_MAX, is_suite_id, is_version};
+pub use retest::{FolderRetest, RetestLine};
 pub use sequence_paths::{SequencePaths, value_at};
 pub use suite_toml::{ClusterKey, Protection, SliceKeys};

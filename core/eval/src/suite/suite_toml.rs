@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::access::Access;
 use super::bad_suite::BadSuite;
+use super::baselines::BaselineToml;
 use super::board_mode::BoardMode;
 use super::groups::GroupField;
 use super::sequence_paths::SequencePaths;
@@ -47,6 +48,8 @@ pub(super) struct SuiteToml {
     average: Option<Spanned<String>>,
     slices: Option<Spanned<Vec<String>>>,
     slice_min: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub(super) baselines: Vec<BaselineToml>,
 }
 
 /// The group fields whose slices are scored.
@@ -374,7 +377,7 @@ impl SuiteToml {
 }
 
 /// Returns the line at this place in the text, from 1.
-fn line_at(text: &str, offset: usize) -> usize {
+pub(super) fn line_at(text: &str, offset: usize) -> usize {
     1 + text[..offset].matches('\n').count()
 }
 

@@ -43,6 +43,10 @@ struct OpenedSuite {
     _items_url: String,
     #[serde(rename = "answers_url")]
     _answers_url: String,
+    /// Absent without a retest.
+    retest_sha256: Option<String>,
+    #[serde(rename = "retest_url")]
+    _retest_url: Option<String>,
 }
 
 /// A suite whose opening was verified.
@@ -129,21 +133,31 @@ pub(super) fn open_suite(
             .map(bytes)
             .transpose()?
             .map(SealSeed::from_bytes),
+        retest_sha256: opened
+            .retest_sha256
+            .as_ref()
+            .map(|_| sha256("retest.ndjson"))
+            .transpose()?,
     };
-    for (name, given, actual) in [
+    let retest = opened.retest_sha256.as_ref().zip(opening.retest_sha256);
+    let files = [
         ("items.ndjson", &opened.items_sha256, opening.items_sha256),
         (
             "answers.ndjson",
             &opened.answers_sha256,
             opening.answers_sha256,
         ),
-    ] {
+    ];
+    let retest = retest.map(|(given, actual)| ("retest.ndjson", given, actual));
+    for (name, given, actual) in files.into_iter().chain(retest) {
         if *given != hex::encode(actual) {
             return Err(format!("{name} does not have the digest of the opening"));
         }
     }
     if hex::encode(opening.commitment()) != publication.suite_commitment {
-        return Err("salt, items, answers and seed do not give the suite's commitment".into());
+        return Err(
+            "salt, items, answers, seed and retest do not give the suite's commitment".into(),
+        );
     }
     Ok(VerifiedSuite {
         publication,

@@ -13,6 +13,8 @@ use assay_eval::suite::Access;
 /// The resource kind that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
+    /// A baseline of a suite.
+    Baseline,
     /// The leaderboard of a suite's version.
     Board,
     /// A delivery of an event to a webhook.
@@ -59,6 +61,7 @@ impl Resource {
     /// Returns the resource's name in messages, and its type in gRPC error details.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Baseline => "baseline",
             Self::Board => "board",
             Self::Delivery => "delivery",
             Self::DeviceLogin => "device login",

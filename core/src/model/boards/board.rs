@@ -10,6 +10,7 @@ use url::Url;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::model::baselines::{BoardBaseline, VsBaseline};
 use crate::model::cursor::bad_cursor;
 use crate::model::error::{Error, Result};
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId, SuiteId, is_version};
@@ -166,6 +167,10 @@ pub struct Board {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     pub n_clusters: Option<i64>,
+    /// The baselines of the suite, which are not ranked. Empty before a suite with sealed items has
+    /// closed.
+    #[schema(max_items = 12)]
+    pub baselines: Vec<BoardBaseline>,
     /// The entries of the page, by tier, and by name within a tier.
     #[schema(max_items = 1000)]
     pub entries: Vec<BoardRow>,
@@ -209,6 +214,9 @@ pub struct BoardRow {
     /// them.
     #[schema(max_items = 5)]
     pub slices: Vec<FieldSlices>,
+    /// The results against each of the suite's baselines, in their order.
+    #[schema(max_items = 12)]
+    pub vs_baselines: Vec<VsBaseline>,
     /// The number of items in the tests for which the job has no prediction.
     #[schema(minimum = 0)]
     pub n_missing: i64,

@@ -154,4 +154,12 @@ pub struct SuiteOpening {
     pub items_url: String,
     /// The path of the answers, as NDJSON.
     pub answers_url: String,
+    /// The SHA-256 of the file of retest answers in lower-case hex. Absent without a retest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, min_length = 64, max_length = 64)]
+    pub retest_sha256: Option<String>,
+    /// The path of the retest answers, as NDJSON. Absent without a retest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub retest_url: Option<String>,
 }

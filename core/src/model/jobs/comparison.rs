@@ -46,8 +46,13 @@ impl From<Side> for ComparisonSide {
 pub struct Comparison {
     /// The id of the first job.
     pub job_a: JobId,
-    /// The id of the second job.
-    pub job_b: JobId,
+    /// The id of the second job. Empty if the first job was compared with a baseline.
+    pub job_b: String,
+    /// The name of the baseline that takes the place of the second job. Absent if two jobs were
+    /// compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, max_length = 100)]
+    pub baseline: Option<String>,
     /// The id of the suite of both jobs.
     pub suite_id: SuiteId,
     /// The version of the suite that both jobs were scored against.

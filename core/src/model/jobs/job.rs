@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
+use crate::model::ceiling::{Ceiling, ShareOfCeiling};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId, SuiteId};
 use crate::model::metadata::Metadata;
@@ -154,6 +155,10 @@ pub struct Versions {
 /// The result of a job, by its type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most results are of evals, and a page charges the memory of its jobs"
+)]
 pub enum JobResult {
     /// The result of an eval.
     Eval(EvalResult),
@@ -242,6 +247,15 @@ pub struct EvalResult {
     #[serde(default)]
     #[schema(required, max_items = 5)]
     pub slices: Vec<FieldSlices>,
+    /// The noise ceiling of the same items. Absent if the suite has no retest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ceiling: Option<Ceiling>,
+    /// The share of the ceiling that `value` reaches. Absent without a ceiling, if the ceiling is not
+    /// better than the best trivial submission, and if `release` is a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub share_of_ceiling: Option<ShareOfCeiling>,
 }
 
 impl EvalResult {
@@ -254,6 +268,8 @@ impl EvalResult {
             metrics,
             clusters,
             slices,
+            ceiling,
+            share_of_ceiling,
         } = figures;
         Self {
             value,
@@ -264,6 +280,8 @@ impl EvalResult {
             n_clusters: clusters.map(|clusters| clusters.n),
             design_effect: clusters.and_then(|clusters| clusters.design_effect),
             slices: slices.into_iter().map(FieldSlices::from).collect(),
+            ceiling: ceiling.map(Ceiling::from),
+            share_of_ceiling: share_of_ceiling.map(ShareOfCeiling::from),
             ..self
         }
     }
@@ -298,6 +316,15 @@ pub struct SealedFigures {
     #[serde(default)]
     #[schema(required, max_items = 5)]
     pub slices: Vec<FieldSlices>,
+    /// The noise ceiling of the sealed items. Absent if the suite has no retest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ceiling: Option<Ceiling>,
+    /// The share of the ceiling that `value` reaches. Absent without a ceiling, if the ceiling is not
+    /// better than the best trivial submission, and if `release` is a ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub share_of_ceiling: Option<ShareOfCeiling>,
 }
 
 /// The most jobs on a suite version that each allowance holder can mark as final.

@@ -1,5 +1,7 @@
 //! Suites and their items.
 
+pub mod baselines;
+pub mod ceiling;
 pub mod item_sequence;
 pub mod slices;
 pub mod suite;

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::model::baselines::SuiteBaseline;
+use crate::model::ceiling::Ceiling;
 use crate::model::error_details::SuiteAccess;
 use crate::model::slices::SuiteSlices;
 use crate::model::text_enum::text_enum;
@@ -82,6 +84,16 @@ pub struct Suite {
     /// The slices whose figures are in results, by group field.
     #[schema(max_items = 5)]
     pub slices: Vec<SuiteSlices>,
+    /// The baselines that its publisher pins, then the trivial submissions. Empty if it pins none.
+    #[schema(max_items = 12)]
+    pub baselines: Vec<SuiteBaseline>,
+    /// The noise ceiling of the open items, as the suite discloses it. Absent if the suite has no
+    /// retest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ceiling: Option<Ceiling>,
+    /// What a value averages: `item`, all items alike, or `cluster`, the metric within each cluster.
+    pub average: SuiteAverage,
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names
@@ -108,6 +120,18 @@ pub struct SuiteVersion {
 }
 
 text_enum! {
+    /// A file of a retired suite.
+    pub enum OpenedFile {
+        /// `items.ndjson`
+        Items = "items",
+        /// `answers.ndjson`
+        Answers = "answers",
+        /// `retest.ndjson`
+        Retest = "retest",
+    }
+}
+
+text_enum! {
     /// The times at which a suite's board shows figures.
     pub enum BoardMode {
         /// The suite has no board.
@@ -116,6 +140,17 @@ text_enum! {
         Live = "live",
         /// The board is computed after it has closed.
         AtClose = "at_close",
+    }
+}
+
+text_enum! {
+    /// What a suite's value is the average of.
+    pub enum SuiteAverage {
+        /// The value is the metric over all items: each item has the same weight.
+        Item = "item",
+        /// The value is the mean over clusters of the metric within the cluster: each cluster has the
+        /// same weight.
+        Cluster = "cluster",
     }
 }
 

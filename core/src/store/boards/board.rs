@@ -7,6 +7,7 @@
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
+use crate::model::baselines::VsBaseline;
 use crate::model::board::{BoardRow, BoardStatus, BoardVisibility, ENTRIES_MAX, Entry};
 use crate::model::email_domain::MISSES_MAX;
 use crate::model::error::Result;
@@ -179,7 +180,7 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
     Ok(Entered::Done(Box::new(entry)))
 }
 
-/// Returns `true` if people may take the name for another entry's. The lock on the board keeps
+/// Returns `true` if people may take the name for another entry's or a baseline's. The lock on the board keeps
 /// entries away that are added at the same time.
 async fn is_name_taken(
     db: &mut PgConnection,
@@ -195,6 +196,12 @@ async fn is_name_taken(
             from board_entries
             where suite_id = $1
               and suite_version = $2
+              and (name_key in ($3, $4) or name_shown in ($3, $4))
+        ) or exists(
+            select
+            from suite_baselines
+            where suite_id = $1
+              and version = $2
               and (name_key in ($3, $4) or name_shown in ($3, $4))
         ) as "is_taken!"
         "#,
@@ -476,8 +483,8 @@ pub async fn find(
     }))
 }
 
-/// The most bytes of slices on a page, but for its last row: many gRPC clients accept 4 MiB.
-const PAGE_SLICES_BYTES_MAX: i64 = 2 << 20;
+/// The most bytes of slices and results against baselines on a page, but for its last row: many gRPC clients accept 4 MiB.
+const PAGE_LISTS_BYTES_MAX: i64 = 2 << 20;
 
 /// Returns at most `limit` rows in a computation, after the given row count.
 pub async fn rows(
@@ -493,7 +500,12 @@ pub async fn rows(
         /* all tenants: a board shows the entries of every organization */
         with page as materialized (
             -- Otherwise the entries of the whole board may be joined and sorted for each page.
-            select *, sum(octet_length(slices::text)) over (order by place) - octet_length(slices::text) as bytes_before
+            select
+                *,
+                sum(octet_length(slices::text) + octet_length(vs_baselines::text)) over (
+                    order by place
+                    rows between unbounded preceding and 1 preceding
+                ) as bytes_before
             from board_rows
             where suite_id = $1
               and suite_version = $2
@@ -525,6 +537,7 @@ pub async fn rows(
             r.n_submissions,
             r.n_withdrawn,
             r.slices as "slices: Json<Vec<FieldSlices>>",
+            r.vs_baselines as "vs_baselines: Json<Vec<VsBaseline>>",
             e.entered_at as "entered_at: Timestamp",
             e.withdrawn_at as "withdrawn_at: Timestamp",
             (
@@ -541,7 +554,7 @@ pub async fn rows(
         join board_entries e on e.id = r.entry_id
         join orgs o on o.id = e.org_id
         join suites s on s.suite_id = r.suite_id and s.version = r.suite_version
-        where r.bytes_before < $7
+        where coalesce(r.bytes_before, 0) < $7
         order by r.place
         "#,
         suite_id.as_str(),
@@ -550,7 +563,7 @@ pub async fn rows(
         after,
         i64::from(limit),
         MISSES_MAX,
-        PAGE_SLICES_BYTES_MAX
+        PAGE_LISTS_BYTES_MAX
     )
     .fetch_all(db)
     .await?;
@@ -571,6 +584,7 @@ pub async fn rows(
                 value: row.value,
                 ci95: row.ci95.and_then(ci95),
                 slices: row.slices.0,
+                vs_baselines: row.vs_baselines.0,
                 n_missing: row.n_missing.into(),
                 n_submissions: row.n_submissions.into(),
                 n_withdrawn: row.n_withdrawn.into(),

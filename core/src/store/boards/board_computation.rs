@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
+use crate::model::baselines::VsBaseline;
 use crate::model::error::Result;
 use crate::model::ids::{EntryId, JobId, OrgId, ReceiptId, UploadId};
 use crate::model::receipt::nonce;
@@ -13,6 +14,7 @@ use crate::model::slices::FieldSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
+use assay_eval::SCORER;
 
 /// The time for which an attempt holds a board after its last write.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -53,6 +55,12 @@ pub async fn claim(db: impl PgExecutor<'_>) -> Result<Option<BoardClaim>> {
                 and c.suite_version = b.suite_version
                 and c.computation = b.computation
             where coalesce(b.lease_until <= clock_timestamp(), true)
+              and not exists (
+                  select from suites s
+                  where s.suite_id = b.suite_id
+                    and s.version = b.suite_version
+                    and s.scorer_min > $4
+              )
               and (
                   (b.closes_at <= clock_timestamp() and not b.is_final)
                   or (
@@ -91,7 +99,8 @@ pub async fn claim(db: impl PgExecutor<'_>) -> Result<Option<BoardClaim>> {
         "#,
         BoardMode::Live as BoardMode,
         LIVE_INTERVAL.as_secs_f64(),
-        LEASE.as_secs_f64()
+        LEASE.as_secs_f64(),
+        SCORER
     )
     .fetch_optional(db)
     .await?;
@@ -236,6 +245,8 @@ pub struct EntryPairs {
     pub ci95: Option<Vec<f64>>,
     /// The item count without a prediction.
     pub n_missing: i32,
+    /// The test results against each of the suite's baselines, as in `evidence`.
+    pub vs_baselines: Vec<u8>,
     /// The test results for each earlier position, 32-bit floats, little-endian.
     pub evidence: Vec<u8>,
 }
@@ -264,9 +275,10 @@ pub async fn insert_pairs(
             ci95,
             n_missing,
             evidence,
-            slices
+            slices,
+            vs_baselines
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ",
         pairs.entry_id.as_str(),
         claim.suite_id.as_str(),
@@ -276,7 +288,8 @@ pub async fn insert_pairs(
         pairs.ci95.as_deref(),
         pairs.n_missing,
         pairs.evidence,
-        Json(slices) as _
+        Json(slices) as _,
+        pairs.vs_baselines
     )
     .execute(db)
     .await?;
@@ -294,6 +307,7 @@ pub async fn pairs(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<En
             value,
             ci95,
             n_missing,
+            vs_baselines,
             evidence
         from board_pairs
         where suite_id = $1
@@ -393,6 +407,8 @@ pub struct ComputedRow {
     pub n_submissions: i32,
     /// The cap group's withdrawn and removed entries.
     pub n_withdrawn: i32,
+    /// The results against the suite's baselines.
+    pub vs_baselines: Vec<VsBaseline>,
 }
 
 /// Stores a computation with its rows in order, and shows it from now on. `seen` are the changes
@@ -493,6 +509,10 @@ async fn insert_rows(
     let integers = |of: fn(&ComputedRow) -> i32| rows.iter().map(of).collect::<Vec<_>>();
     let entry_ids: Vec<&str> = rows.iter().map(|row| row.entry_id.as_str()).collect();
     let values: Vec<f64> = rows.iter().map(|row| row.value).collect();
+    let vs_baselines: Vec<Json<&[VsBaseline]>> = rows
+        .iter()
+        .map(|row| Json(row.vs_baselines.as_slice()))
+        .collect();
     let end = |of: usize| -> Vec<Option<f64>> {
         rows.iter()
             .map(|row| row.ci95.map(|ends| ends[of]))
@@ -514,7 +534,8 @@ async fn insert_rows(
             n_missing,
             n_submissions,
             n_withdrawn,
-            slices
+            slices,
+            vs_baselines
         )
         select
             $1,
@@ -530,7 +551,8 @@ async fn insert_rows(
             r.n_missing,
             r.n_submissions,
             r.n_withdrawn,
-            p.slices
+            p.slices,
+            r.vs_baselines
         from unnest(
             $4::text[],
             $5::integer[],
@@ -541,7 +563,8 @@ async fn insert_rows(
             $10::float8[],
             $11::integer[],
             $12::integer[],
-            $13::integer[]
+            $13::integer[],
+            $14::jsonb[]
         ) with ordinality as r(
             entry_id,
             tier,
@@ -553,6 +576,7 @@ async fn insert_rows(
             n_missing,
             n_submissions,
             n_withdrawn,
+            vs_baselines,
             place
         )
         join board_pairs p on p.entry_id = r.entry_id
@@ -569,7 +593,8 @@ async fn insert_rows(
         &end(1) as &[Option<f64>],
         &integers(|row| row.n_missing),
         &integers(|row| row.n_submissions),
-        &integers(|row| row.n_withdrawn)
+        &integers(|row| row.n_withdrawn),
+        &vs_baselines as &[Json<&[VsBaseline]>]
     )
     .execute(db)
     .await?;

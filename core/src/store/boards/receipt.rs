@@ -6,7 +6,7 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, ReceiptId};
 use crate::model::job::{JobStatus, JobType};
 use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
-use crate::model::suite::{SuiteId, SuiteVersion};
+use crate::model::suite::{OpenedFile, SuiteId, SuiteVersion};
 use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
 use crate::store::suite::page_extent;
@@ -239,6 +239,8 @@ pub struct StoredOpening {
     pub items_sha256: Vec<u8>,
     /// The answers' SHA-256.
     pub answers_sha256: Vec<u8>,
+    /// The retest's SHA-256, if there is one.
+    pub retest_sha256: Option<Vec<u8>>,
 }
 
 /// Returns the commitment for a suite's version, or its current one.
@@ -263,7 +265,8 @@ pub async fn commitment(
             c.salt,
             c.seed,
             c.items_sha256,
-            c.answers_sha256
+            c.answers_sha256,
+            c.retest_sha256
         from suites s
         join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         where s.suite_id = $1
@@ -292,6 +295,7 @@ pub async fn commitment(
                 seed: row.seed,
                 items_sha256,
                 answers_sha256,
+                retest_sha256: row.retest_sha256,
             })
         }
         _ => None,
@@ -312,15 +316,6 @@ pub async fn commitment(
     }))
 }
 
-/// An opened suite's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenedFile {
-    /// `items.ndjson`
-    Items,
-    /// `answers.ndjson`
-    Answers,
-}
-
 /// Maximum byte count in the lines that are read at once. One line may be larger.
 const OPENED_BLOCK_BYTES: u32 = 256 * 1024;
 
@@ -336,9 +331,8 @@ pub async fn opened_extent(
     from: i32,
 ) -> Result<PageExtent> {
     let SuiteVersion { suite_id, version } = suite;
-    let is_answers = file == OpenedFile::Answers;
     let max = (OPENED_BLOCK_LINES, OPENED_BLOCK_BYTES);
-    page_extent(db, is_answers, suite_id, version, from, max).await
+    page_extent(db, file, suite_id, version, from, max).await
 }
 
 /// Returns `count` lines from an opened file, each with its line feed, from the given ordinal on, and
@@ -354,6 +348,7 @@ pub async fn opened_lines(
     let (lines, field) = match file {
         OpenedFile::Items => (items_from(db, suite, from, count).await?, "input"),
         OpenedFile::Answers => (answers_from(db, suite, from, count).await?, "answer"),
+        OpenedFile::Retest => (retest_from(db, suite, from, count).await?, "answers"),
     };
     let mut text = Vec::new();
     for line in &lines {
@@ -363,7 +358,7 @@ pub async fn opened_lines(
     Ok((text, lines.last().map_or(from, |line| line.ordinal + 1)))
 }
 
-/// An item or an answer.
+/// An item, an answer, or an item's retest answers.
 struct OpenedLine {
     ordinal: i32,
     item_id: String,
@@ -415,6 +410,35 @@ async fn answers_from(
             answer::text as "json!",
             groups::text
         from opened_answers
+        where suite_id = $1
+          and suite_version = $2
+          and ordinal >= $3
+        order by ordinal
+        limit $4
+        "#,
+        suite.suite_id.as_str(),
+        suite.version,
+        from,
+        count
+    );
+    Ok(lines.fetch_all(db).await?)
+}
+
+async fn retest_from(
+    db: impl PgExecutor<'_>,
+    suite: &SuiteVersion,
+    from: i32,
+    count: i64,
+) -> Result<Vec<OpenedLine>> {
+    let lines = sqlx::query_as!(
+        OpenedLine,
+        r#"
+        select
+            ordinal,
+            item_id,
+            answers::text as "json!",
+            null as groups
+        from opened_retest
         where suite_id = $1
           and suite_version = $2
           and ordinal >= $3

@@ -201,10 +201,41 @@ pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<V
 pub enum Use<'a> {
     /// The submission that created this job.
     Submission(&'a JobId),
-    /// The comparison between these two jobs, in id order.
-    Comparison(&'a JobId, &'a JobId),
+    /// The comparison of a job with another job or a baseline, see [`Compared`].
+    Comparison(&'a Compared),
     /// Marking this job as final.
     Final(&'a JobId),
+}
+
+/// A comparison, with one form for each pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    job_id: JobId,
+    /// The other job's id, or `baseline:` and the baseline's name.
+    to: String,
+}
+
+impl Compared {
+    /// Returns the comparison of two jobs, in either order.
+    pub fn jobs(one: &JobId, other: &JobId) -> Self {
+        let (first, second) = if one.as_str() < other.as_str() {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        Self {
+            job_id: first.clone(),
+            to: second.to_string(),
+        }
+    }
+
+    /// Returns the comparison of a job with a baseline of its suite.
+    pub fn with_baseline(job_id: &JobId, name: &str) -> Self {
+        Self {
+            job_id: job_id.clone(),
+            to: format!("baseline:{name}"),
+        }
+    }
 }
 
 /// Records a use by the organization for each holder. Idempotent.
@@ -219,7 +250,7 @@ pub async fn record(
 ) -> Result<()> {
     let (kind, job_id, compared_to) = match used {
         Use::Submission(job_id) => ("submission", job_id, ""),
-        Use::Comparison(job_id, compared_to) => ("comparison", job_id, compared_to.as_str()),
+        Use::Comparison(compared) => ("comparison", &compared.job_id, compared.to.as_str()),
         Use::Final(job_id) => ("final", job_id, ""),
     };
     sqlx::query!(
@@ -260,13 +291,12 @@ pub async fn record(
     Ok(())
 }
 
-/// Returns `true` if the organization compared these two jobs before. A repeated comparison
-/// discloses nothing new.
+/// Returns `true` if the organization made this comparison before. A repeated one discloses nothing
+/// new.
 pub async fn has_compared(
     db: &mut PgConnection,
     org_id: &OrgId,
-    job_id: &JobId,
-    compared_to: &JobId,
+    compared: &Compared,
 ) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"
@@ -279,8 +309,8 @@ pub async fn has_compared(
         ) as "found!"
         "#,
         org_id.as_str(),
-        job_id.as_str(),
-        compared_to.as_str()
+        compared.job_id.as_str(),
+        compared.to
     )
     .fetch_one(db)
     .await?;

@@ -120,9 +120,9 @@ pub struct ComparedJob {
 pub async fn compared(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
-    job_ids: [&JobId; 2],
+    job_ids: &[&JobId],
 ) -> Result<Vec<ComparedJob>> {
-    let ids = job_ids.map(JobId::as_str);
+    let ids: Vec<&str> = job_ids.iter().map(|id| id.as_str()).collect();
     let found = sqlx::query_as!(
         ComparedJob,
         r#"

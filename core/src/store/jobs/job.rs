@@ -48,7 +48,9 @@ macro_rules! select_jobs {
                         'n', c.n,
                         'n_clusters', c.n_clusters,
                         'design_effect', c.design_effect,
-                        'slices', c.slices
+                        'slices', c.slices,
+                        'ceiling', c.ceiling,
+                        'share_of_ceiling', c.share_of_ceiling
                     )
                     from closed_sealed_results c
                     where c.org_id = jobs.org_id

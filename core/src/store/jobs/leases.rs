@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use assay_eval::SCORER;
 use sqlx::PgExecutor;
 
 use super::dependent_evals;
@@ -25,13 +26,14 @@ const SWEEP_BATCH: i64 = 500;
 pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId, slots: u32) -> Result<()> {
     sqlx::query!(
         "
-        insert into workers (id, seen_at, slots)
-        values ($1, now(), $2)
+        insert into workers (id, seen_at, slots, scorer)
+        values ($1, now(), $2, $3)
         on conflict (id) do update
             set seen_at = now()
         ",
         worker_id.as_str(),
-        i32::try_from(slots).unwrap_or(i32::MAX)
+        i32::try_from(slots).unwrap_or(i32::MAX),
+        SCORER
     )
     .execute(db)
     .await?;

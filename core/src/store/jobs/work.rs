@@ -13,6 +13,7 @@ use sqlx::{PgExecutor, PgPool};
 use super::allowance_holders::named_holders;
 use super::item_scores::ItemScoresIn;
 use super::leases::ATTEMPT_TIMEOUT;
+use crate::model::ceiling::{Ceiling, ShareOfCeiling};
 use crate::model::error::{Error, Result};
 use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
 use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, JobType};
@@ -30,7 +31,7 @@ use crate::store::{PgConnection, suite, upload, usage};
 use assay_eval::clusters::Average;
 use assay_eval::score::{Figures, Sealed};
 use assay_eval::suite::SequencePaths;
-use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
+use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, SCORER, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -191,6 +192,12 @@ async fn claim_jobs(
                               and org_id <> all(
                                   array(select o.id from orgs o where o.suspended_at is not null)
                               )
+                              and not exists (
+                                  select from suites s
+                                  where s.suite_id = jobs.suite_id
+                                    and s.version = jobs.suite_version
+                                    and s.scorer_min > $7
+                              )
                             order by dispatched_at
                             limit 1
                             for update skip locked
@@ -209,6 +216,12 @@ async fn claim_jobs(
                               and org_id <> all(
                                   array(select o.id from orgs o where o.suspended_at is not null)
                               )
+                              and not exists (
+                                  select from suites s
+                                  where s.suite_id = jobs.suite_id
+                                    and s.version = jobs.suite_version
+                                    and s.scorer_min > $7
+                              )
                             order by available_at, created_at
                             limit 1
                             for update skip locked
@@ -222,6 +235,12 @@ async fn claim_jobs(
               and available_at <= now()
               and attempts < $4
               and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
+              and not exists (
+                  select from suites s
+                  where s.suite_id = jobs.suite_id
+                    and s.version = jobs.suite_version
+                    and s.scorer_min > $7
+              )
             returning *
         ), noted as (
             insert into job_attempts (org_id, job_id, attempt, worker_id, started_at, cost)
@@ -287,7 +306,8 @@ async fn claim_jobs(
         ATTEMPT_TIMEOUT.as_secs_f64(),
         ATTEMPTS_MAX,
         NOTIFICATION_TIMEOUT.as_secs_f64(),
-        NOTIFIER_TIMEOUT.as_secs_f64()
+        NOTIFIER_TIMEOUT.as_secs_f64(),
+        SCORER
     )
     .fetch_all(db)
     .await?;
@@ -713,6 +733,8 @@ pub async fn succeed_with_sealed(
                     estimate,
                     clusters,
                     slices,
+                    ceiling,
+                    share_of_ceiling,
                     ..
                 },
             ..
@@ -733,9 +755,11 @@ pub async fn succeed_with_sealed(
                 n_missing,
                 n_clusters,
                 design_effect,
-                slices
+                slices,
+                ceiling,
+                share_of_ceiling
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
@@ -755,7 +779,9 @@ pub async fn succeed_with_sealed(
                     .cloned()
                     .map(FieldSlices::from)
                     .collect::<Vec<_>>()
-            ) as _
+            ) as _,
+            ceiling.map(|ceiling| Json(Ceiling::from(ceiling))) as _,
+            share_of_ceiling.map(|share| Json(ShareOfCeiling::from(share))) as _
         )
         .execute(&mut *transaction)
         .await?;
@@ -1139,6 +1165,33 @@ pub async fn scoring(
         n_sealed,
         slices: suite.slices.into_iter().map(|Json(field)| field).collect(),
     })
+}
+
+/// Returns a version's retest: each item's id, and its answers as a JSON array. Empty without a retest.
+pub async fn retest(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<Vec<(String, String)>> {
+    let rows = sqlx::query!(
+        r#"
+        select
+            item_id,
+            answers::text as "answers!"
+        from suite_retest
+        where suite_id = $1
+          and version = $2
+        order by ordinal
+        "#,
+        suite_id.as_str(),
+        version
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.item_id, row.answers))
+        .collect())
 }
 
 /// The longest wait for the next answer row. All the suite's jobs in the process wait for the

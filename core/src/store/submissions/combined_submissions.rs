@@ -201,7 +201,7 @@ mod tests {
     use crate::model::org::Plan;
     use crate::model::queue::FirstEstimate;
     use crate::model::span_context::SpanContext;
-    use crate::model::suite::BoardMode;
+    use crate::model::suite::{BoardMode, SuiteAverage};
     use crate::store::db::combined_requests::combined_requests;
     use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
@@ -231,6 +231,9 @@ mod tests {
             cluster_is_hidden: false,
             n_clusters: None,
             slices: sqlx::types::Json(Vec::new()),
+            baselines: Vec::new(),
+            ceiling: None,
+            average: SuiteAverage::Item,
             suite_commitment: String::new(),
             is_retired: false,
         };

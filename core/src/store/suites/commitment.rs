@@ -12,7 +12,14 @@ use assay_eval::suite::{ClusterKey, Opening};
 use assay_receipts::statement::{SUITE, Statement, SuitePublication};
 
 /// Stores the commitment of a version that has just been inserted, and what opens it.
-pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Opening) -> Result<()> {
+///
+/// `baselines_sha256` commits to the predictions of its baselines, if it has some.
+pub async fn insert(
+    db: &mut PgConnection,
+    suite: &SuiteVersion,
+    opening: &Opening,
+    baselines_sha256: Option<[u8; 32]>,
+) -> Result<()> {
     let published = sqlx::query!(
         r#"
         select
@@ -62,6 +69,7 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             .into_iter()
             .map(|field| field.field)
             .collect(),
+        baselines_sha256: baselines_sha256.map(hex::encode),
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
@@ -84,7 +92,8 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             salt,
             seed,
             items_sha256,
-            answers_sha256
+            answers_sha256,
+            retest_sha256
         )
         select
             suite_id,
@@ -92,7 +101,8 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
             $6,
             $7,
             $8,
-            $9
+            $9,
+            $10
         from committed
         ",
         suite.suite_id.as_str(),
@@ -103,7 +113,8 @@ pub async fn insert(db: &mut PgConnection, suite: &SuiteVersion, opening: &Openi
         &opening.salt,
         opening.seed.as_ref().map(|seed| seed.as_bytes().as_slice()),
         &opening.items_sha256,
-        &opening.answers_sha256
+        &opening.answers_sha256,
+        opening.retest_sha256.as_ref().map(<[u8; 32]>::as_slice)
     )
     .execute(db)
     .await?;
@@ -205,7 +216,8 @@ pub async fn retire(
             salt = o.salt,
             seed = o.seed,
             items_sha256 = o.items_sha256,
-            answers_sha256 = o.answers_sha256
+            answers_sha256 = o.answers_sha256,
+            retest_sha256 = o.retest_sha256
         from suite_openings o
         where c.suite_id = $1
           and c.suite_version = $2
@@ -228,6 +240,24 @@ pub async fn retire(
             answer,
             groups
         from suite_answers
+        where suite_id = $1
+          and version = $2
+        ",
+        suite_id,
+        version
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "
+        insert into opened_retest (suite_id, suite_version, ordinal, item_id, answers)
+        select
+            suite_id,
+            version,
+            ordinal,
+            item_id,
+            answers
+        from suite_retest
         where suite_id = $1
           and version = $2
         ",

@@ -1,5 +1,6 @@
 //! Publishing suites. Only the operator's role has the privileges.
 
+use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
@@ -57,6 +58,10 @@ pub struct NewSuite<'a> {
     pub slices: &'a [StoredSlices],
     /// A slice's smallest item count.
     pub slice_min: i32,
+    /// The disclosed ceiling of the open items.
+    pub ceiling: Option<&'a Ceiling>,
+    /// The least version of the scorer that a worker needs.
+    pub scorer_min: i32,
     /// Number of items, open and sealed.
     pub n_items: i32,
     /// The SHA-256 over everything that is published.
@@ -87,6 +92,8 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         n_clusters,
         slices,
         slice_min,
+        ceiling,
+        scorer_min,
         n_items,
         content_sha256,
     } = new;
@@ -127,7 +134,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             n_clusters,
             slices,
             slice_min,
-            average
+            average,
+            ceiling,
+            scorer_min
         )
         values (
             $1,
@@ -155,7 +164,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $23,
             $24,
             $25,
-            $26
+            $26,
+            $27,
+            $28
         )
         on conflict do nothing
         ",
@@ -184,11 +195,44 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         *n_clusters,
         Json(readable) as _,
         slice_min,
-        average.as_str()
+        average.as_str(),
+        ceiling.map(Json) as _,
+        scorer_min
     )
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Stores the retest: each item's answers as a JSON array, in the order of the published file.
+pub async fn insert_retest(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    first: i32,
+    item_ids: &[&str],
+    answers: &[&str],
+) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into suite_retest (suite_id, version, ordinal, item_id, answers)
+        select
+            $1,
+            $2,
+            $3 + (b.place - 1)::integer,
+            b.item_id,
+            b.answers::json
+        from unnest($4::text[], $5::text[]) with ordinality as b(item_id, answers, place)
+        ",
+        suite_id.as_str(),
+        version,
+        first,
+        item_ids as &[&str],
+        answers as &[&str]
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Stores the slices by hidden fields, where only workers can read them.

@@ -9,11 +9,15 @@ use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
+use crate::model::baselines::SuiteBaseline;
+use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
 use crate::model::slices::{StoredSlices, SuiteSlices};
-use crate::model::suite::{Allowance, BoardMode, LadderGrid, Suite, SuiteId, SuiteSequence};
+use crate::model::suite::{
+    Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteId, SuiteSequence,
+};
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
 use assay_eval::suite::SequencePaths;
@@ -68,6 +72,12 @@ pub struct SuiteRow {
     pub n_clusters: Option<i32>,
     /// The slices, by field. Those of hidden fields are left out.
     pub slices: Json<Vec<StoredSlices>>,
+    /// The baselines, in their order.
+    pub baselines: Vec<Json<SuiteBaseline>>,
+    /// The disclosed ceiling of the open items, if there is a retest.
+    pub ceiling: Option<Json<Ceiling>>,
+    /// What a value is the average of.
+    pub average: SuiteAverage,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
@@ -126,6 +136,9 @@ impl SuiteRow {
             cluster_is_hidden,
             n_clusters,
             slices: Json(slices),
+            baselines,
+            ceiling,
+            average,
             suite_commitment,
             is_retired: _,
         } = self;
@@ -156,6 +169,9 @@ impl SuiteRow {
             cluster_is_hidden,
             n_clusters: n_clusters.map(i64::from),
             slices: slices.into_iter().map(SuiteSlices::from).collect(),
+            baselines: baselines.into_iter().map(|Json(one)| one).collect(),
+            ceiling: ceiling.map(|Json(ceiling)| ceiling),
+            average,
         }
     }
 
@@ -261,6 +277,35 @@ macro_rules! select_suites {
                 cluster_is_hidden,
                 n_clusters,
                 slices as "slices: Json<Vec<StoredSlices>>",
+                array(
+                    select jsonb_build_object(
+                        'name', b.name,
+                        'kind', b.kind,
+                        'url', b.url,
+                        'value', b.value,
+                        'stderr', b.stderr,
+                        'ci95', b.ci95,
+                        'n_missing', b.n_missing,
+                        'sealed', (
+                            select jsonb_build_object(
+                                'value', v.value,
+                                'stderr', v.stderr,
+                                'ci95', v.ci95,
+                                'n_missing', v.n_missing
+                            )
+                            from closed_baseline_scores v
+                            where v.suite_id = b.suite_id
+                              and v.version = b.version
+                              and v.place = b.place
+                        )
+                    )
+                    from suite_baselines b
+                    where b.suite_id = s.suite_id
+                      and b.version = s.version
+                    order by b.place
+                ) as "baselines!: Vec<Json<SuiteBaseline>>",
+                ceiling as "ceiling: Json<Ceiling>",
+                average as "average: SuiteAverage",
                 encode(c.commitment, 'hex') as "suite_commitment!",
                 c.retired_at is not null as "is_retired!"
             from suites s
@@ -336,13 +381,21 @@ pub async fn items_extent(
     limit: u32,
     bytes_max: u32,
 ) -> Result<PageExtent> {
-    page_extent(db, false, suite_id, version, from, (limit, bytes_max)).await
+    page_extent(
+        db,
+        OpenedFile::Items,
+        suite_id,
+        version,
+        from,
+        (limit, bytes_max),
+    )
+    .await
 }
 
-/// Does the same for a version's items, or for its opened answers. `max` has the number and the bytes.
+/// Does the same for one of a version's opened files, or for its items. `max` has the number and the bytes.
 pub(in crate::store) async fn page_extent(
     db: impl PgExecutor<'_>,
-    is_answers: bool,
+    file: OpenedFile,
     suite_id: &SuiteId,
     version: &str,
     from: i32,
@@ -356,7 +409,7 @@ pub(in crate::store) async fn page_extent(
             bytes as "bytes!"
         from page_extent($1, $2, $3, $4, $5, $6)
         "#,
-        is_answers,
+        file.as_str(),
         suite_id.as_str(),
         version,
         from,
