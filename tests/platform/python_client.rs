@@ -136,9 +136,10 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 17] = [
+const METRICS: [&str; 18] = [
     "accuracy",
     "auc",
+    "balanced_accuracy",
     "brier",
     "ece@15",
     "exact_match",
@@ -169,7 +170,8 @@ async fn scored_by_job(
         let text = std::fs::read_to_string(vectors.join(name)).unwrap();
         serde_json::from_str(&text).unwrap()
     };
-    let cases = [read("figures.json"), read("rankings.json")].concat();
+    let names = ["figures.json", "rankings.json", "classes.json"];
+    let cases = names.map(read).concat();
     let case = cases
         .iter()
         .find(|case| case["values"].get(metric).is_some())

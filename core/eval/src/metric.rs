@@ -53,6 +53,8 @@ pub enum Metric {
     F1Macro,
     /// The F1 score over all classes together.
     F1Micro,
+    /// The mean over the suite's classes of the share of their items that are predicted right.
+    BalancedAccuracy,
     /// The square root of the mean squared error.
     Rmse,
     /// The mean absolute error of the predicted numbers.
@@ -130,7 +132,7 @@ impl Metric {
                 (Family::Rankings, Permutation)
             }
             Self::ExactMatch => (Family::Labels, McNemar),
-            Self::F1Macro | Self::F1Micro => (Family::Labels, Wald),
+            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy => (Family::Labels, Wald),
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
             Self::Spearman => (Family::Numbers, Wald),
             Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
@@ -149,7 +151,8 @@ impl Metric {
             | Self::Map(_)
             | Self::ExactMatch
             | Self::F1Macro
-            | Self::F1Micro => (false, false, true),
+            | Self::F1Micro
+            | Self::BalancedAccuracy => (false, false, true),
         };
         Properties {
             family,
@@ -262,7 +265,7 @@ impl Metric {
             | Self::Brier
             | Self::Auc => true,
             // A cluster's items lack many of the classes, or fill few of the bins.
-            Self::F1Macro | Self::F1Micro | Self::Ece => false,
+            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Ece => false,
         }
     }
 
@@ -292,6 +295,7 @@ impl FromStr for Metric {
                 "exact_match" => Some(Self::ExactMatch),
                 "f1_macro" => Some(Self::F1Macro),
                 "f1_micro" => Some(Self::F1Micro),
+                "balanced_accuracy" => Some(Self::BalancedAccuracy),
                 "rmse" => Some(Self::Rmse),
                 "mae" => Some(Self::Mae),
                 "spearman" => Some(Self::Spearman),
@@ -314,7 +318,7 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, \
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, \
                  rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
@@ -335,6 +339,7 @@ impl fmt::Display for Metric {
             Self::ExactMatch => f.write_str("exact_match"),
             Self::F1Macro => f.write_str("f1_macro"),
             Self::F1Micro => f.write_str("f1_micro"),
+            Self::BalancedAccuracy => f.write_str("balanced_accuracy"),
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Spearman => f.write_str("spearman"),
@@ -391,6 +396,7 @@ mod tests {
             "exact_match",
             "f1_macro",
             "f1_micro",
+            "balanced_accuracy",
             "rmse",
             "mae",
             "spearman",
@@ -418,6 +424,7 @@ mod tests {
             "exact_match",
             "f1_macro",
             "f1_micro",
+            "balanced_accuracy",
         ];
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher

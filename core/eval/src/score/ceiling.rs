@@ -238,6 +238,7 @@ const fn is_mean(metric: Metric) -> bool {
         metric,
         Metric::F1Macro
             | Metric::F1Micro
+            | Metric::BalancedAccuracy
             | Metric::Rmse
             | Metric::Spearman
             | Metric::Auc

@@ -1,4 +1,5 @@
-//! Label figures. They agree with scikit-learn's `accuracy_score` and `f1_score`.
+//! Label figures. They agree with scikit-learn's `accuracy_score`, `f1_score` and
+//! `balanced_accuracy_score`.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
@@ -49,6 +50,11 @@ impl Class {
 
     fn f1(self) -> f64 {
         2.0 * f64::from(self.hits) / self.total()
+    }
+
+    /// Returns the share of the items with this label that were predicted to have it.
+    fn recall(self) -> f64 {
+        f64::from(self.hits) / f64::from(self.support)
     }
 }
 
@@ -130,10 +136,10 @@ impl<'t> Labels<'t> {
             figures.push(("f1_micro", counts.f1_micro()));
         }
         let metric = self.metric.to_string();
-        let value = figures
-            .iter()
-            .find(|(name, _)| **name == metric)
-            .map_or(0.0, |(_, figure)| *figure);
+        let value = match &counts {
+            Some(counts) if items.kind() == Kind::Hits => counts.value(self.metric),
+            _ => accuracy,
+        };
         let estimate = match counts {
             Some(counts) if items.kind() == Kind::Hits => {
                 let mut squares = Sum::default();
@@ -143,7 +149,7 @@ impl<'t> Labels<'t> {
                     squares.add(influence * influence);
                     items.set(item.ordinal, value + influence);
                 }
-                f1_estimate(value, squares, n)
+                estimate(value, squares, n)
             }
             _ => wilson(value, n),
         };
@@ -188,10 +194,7 @@ impl<'t> Labels<'t> {
         }
         let n = part.len();
         let counts = Counts::new(classes, unknown.len(), [n, n_right, part.n_missing()]);
-        let value = match self.metric {
-            Metric::F1Macro => counts.f1_macro(),
-            _ => counts.f1_micro(),
-        };
+        let value = counts.value(self.metric);
         let mut squares = Sum::default();
         let contribution = |place| {
             let influence = self.influence(&counts, (place, part.labels[place]), part.items, value);
@@ -201,12 +204,12 @@ impl<'t> Labels<'t> {
         let contributions = part.places().map(contribution).collect();
         PartFigure {
             value,
-            estimate: f1_estimate(value, squares, n),
+            estimate: estimate(value, squares, n),
             contributions,
         }
     }
 
-    /// Returns an item's influence on F1, times n. The influences sum to 0.
+    /// Returns an item's influence on the value, times n. The influences sum to 0.
     fn influence(
         &self,
         counts: &Counts,
@@ -214,12 +217,15 @@ impl<'t> Labels<'t> {
         items: &ItemScoresBuilder,
         value: f64,
     ) -> f64 {
-        let hit = if items.is_right(place) { 2.0 } else { 0.0 };
-        if self.metric == Metric::F1Macro {
-            return counts.influence_on_macro(hit, right, self.predicted.get(place));
+        let hit = f64::from(items.is_right(place));
+        match self.metric {
+            Metric::F1Macro => counts.influence_on_macro(hit, right, self.predicted.get(place)),
+            Metric::BalancedAccuracy => counts.influence_on_recall(hit, right),
+            _ => {
+                let counted = if items.is_predicted(place) { 2.0 } else { 1.0 };
+                counts.influence_on_micro(hit, counted, value)
+            }
         }
-        let counted = if items.is_predicted(place) { 2.0 } else { 1.0 };
-        counts.influence_on_micro(hit, counted, value)
     }
 }
 
@@ -228,6 +234,8 @@ struct Counts {
     classes: Vec<Class>,
     /// Labels that an item has or was predicted to have.
     n_classes: f64,
+    /// Labels that an item has.
+    n_supported: f64,
     n: usize,
     n_right: usize,
     n_missing: usize,
@@ -237,12 +245,23 @@ impl Counts {
     /// Returns the counts. `n_unknown` predicted labels are none of the suite's.
     fn new(classes: Vec<Class>, n_unknown: usize, [n, n_right, n_missing]: [usize; 3]) -> Self {
         let known = classes.iter().filter(|class| class.total() > 0.0);
+        let supported = classes.iter().filter(|class| class.support > 0);
         Self {
+            n_supported: supported.count().max(1) as f64,
             n_classes: (known.count() + n_unknown).max(1) as f64,
             classes,
             n,
             n_right,
             n_missing,
+        }
+    }
+
+    /// Returns the value of a metric that is no mean over items.
+    fn value(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::F1Macro => self.f1_macro(),
+            Metric::BalancedAccuracy => self.balanced_accuracy(),
+            _ => self.f1_micro(),
         }
     }
 
@@ -264,14 +283,29 @@ impl Counts {
         2.0 * self.n_right as f64 / (2 * self.n - self.n_missing).max(1) as f64
     }
 
+    /// Returns the mean recall of the labels that an item has. An item without a prediction is a
+    /// wrong one.
+    fn balanced_accuracy(&self) -> f64 {
+        let supported = self.classes.iter().filter(|class| class.support > 0);
+        let sum = supported.map(|class| class.recall()).collect::<Sum>();
+        sum.total() / self.n_supported
+    }
+
+    /// Returns an item's influence on the mean recall of the classes, times n.
+    fn influence_on_recall(&self, hit: f64, right: u32) -> f64 {
+        let class = self.classes[right as usize];
+        let share = f64::from(class.support) / self.n as f64;
+        (hit - class.recall()) / (self.n_supported * share)
+    }
+
     /// Returns an item's influence on the mean F1, times n. `predicted` is the code of the predicted
-    /// label, and `hit` is 2 if it is right, otherwise 0.
+    /// label, and `hit` is 1 if it is right, otherwise 0.
     fn influence_on_macro(&self, hit: f64, right: u32, predicted: u32) -> f64 {
         let right = self.classes[right as usize];
         let predicted = predicted
             .checked_sub(1)
             .and_then(|label| self.classes.get(label as usize));
-        let influence = (hit - right.f1()) / right.total()
+        let influence = (2.0 * hit - right.f1()) / right.total()
             - predicted.map_or(0.0, |class| class.f1() / class.total());
         self.n as f64 * influence / self.n_classes
     }
@@ -280,12 +314,12 @@ impl Counts {
     /// `counted` is 2 if the item is predicted, otherwise 1.
     fn influence_on_micro(&self, hit: f64, counted: f64, value: f64) -> f64 {
         let n = self.n;
-        n as f64 * (hit - value * counted) / (2 * n - self.n_missing) as f64
+        n as f64 * (2.0 * hit - value * counted) / (2 * n - self.n_missing) as f64
     }
 }
 
-/// Returns the estimate for F1 over `n` items. `squares` sums their squared influences.
-fn f1_estimate(value: f64, squares: Sum, n: usize) -> Option<Estimate> {
+/// Returns the estimate for a figure over `n` items by the delta method. `squares` sums their squared influences.
+fn estimate(value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
     stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta"))
 }

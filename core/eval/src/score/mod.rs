@@ -34,6 +34,8 @@ mod average_tests;
 #[cfg(test)]
 mod ceiling_tests;
 #[cfg(test)]
+mod class_tests;
+#[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
 mod slice_tests;

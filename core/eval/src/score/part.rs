@@ -70,7 +70,10 @@ impl<'s, 't> ScoredItems<'s, 't> {
 
 /// Returns `true` if a part's figure needs the right labels: stored values are not enough.
 const fn needs_labels(metric: Metric) -> bool {
-    matches!(metric, Metric::F1Macro | Metric::F1Micro | Metric::Auc)
+    matches!(
+        metric,
+        Metric::F1Macro | Metric::F1Micro | Metric::BalancedAccuracy | Metric::Auc
+    )
 }
 
 impl Part<'_> {

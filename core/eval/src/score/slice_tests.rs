@@ -15,13 +15,14 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 13] = [
+const METRICS: [&str; 14] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
     "exact_match",
     "f1_macro",
     "f1_micro",
+    "balanced_accuracy",
     "rmse",
     "mae",
     "spearman",
