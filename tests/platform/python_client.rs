@@ -136,7 +136,7 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 18] = [
+const METRICS: [&str; 19] = [
     "accuracy",
     "auc",
     "balanced_accuracy",
@@ -149,6 +149,7 @@ const METRICS: [&str; 18] = [
     "log_loss",
     "mae",
     "map@5",
+    "mcc",
     "mrr@10",
     "ndcg@10",
     "precision@5",

@@ -55,6 +55,8 @@ pub enum Metric {
     F1Micro,
     /// The mean over the suite's classes of the share of their items that are predicted right.
     BalancedAccuracy,
+    /// Matthews' correlation between the predicted labels and the answers.
+    Mcc,
     /// The square root of the mean squared error.
     Rmse,
     /// The mean absolute error of the predicted numbers.
@@ -132,7 +134,9 @@ impl Metric {
                 (Family::Rankings, Permutation)
             }
             Self::ExactMatch => (Family::Labels, McNemar),
-            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy => (Family::Labels, Wald),
+            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc => {
+                (Family::Labels, Wald)
+            }
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
             Self::Spearman => (Family::Numbers, Wald),
             Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
@@ -152,7 +156,8 @@ impl Metric {
             | Self::ExactMatch
             | Self::F1Macro
             | Self::F1Micro
-            | Self::BalancedAccuracy => (false, false, true),
+            | Self::BalancedAccuracy
+            | Self::Mcc => (false, false, true),
         };
         Properties {
             family,
@@ -216,7 +221,7 @@ impl Metric {
             _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
             Self::Brier => Some([brier_max(n_labels), 0.0]),
             Self::Ece => Some([1.0, 0.0]),
-            Self::Spearman => Some([-1.0, 1.0]),
+            Self::Spearman | Self::Mcc => Some([-1.0, 1.0]),
             _ => Some([0.0, 1.0]),
         }
     }
@@ -238,6 +243,11 @@ impl Metric {
     /// Returns the test for the hypothesis that two jobs over the same items are equally good.
     pub const fn significance_test(self) -> SignificanceTest {
         self.properties().significance_test
+    }
+
+    /// Returns `true` if answers that are all the same leave the metric undefined.
+    pub const fn needs_different_answers(self) -> bool {
+        !self.has_item_scores() || matches!(self, Self::Mcc)
     }
 
     /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
@@ -265,7 +275,7 @@ impl Metric {
             | Self::Brier
             | Self::Auc => true,
             // A cluster's items lack many of the classes, or fill few of the bins.
-            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Ece => false,
+            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Ece => false,
         }
     }
 
@@ -296,6 +306,7 @@ impl FromStr for Metric {
                 "f1_macro" => Some(Self::F1Macro),
                 "f1_micro" => Some(Self::F1Micro),
                 "balanced_accuracy" => Some(Self::BalancedAccuracy),
+                "mcc" => Some(Self::Mcc),
                 "rmse" => Some(Self::Rmse),
                 "mae" => Some(Self::Mae),
                 "spearman" => Some(Self::Spearman),
@@ -318,7 +329,7 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, \
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, \
                  rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
@@ -340,6 +351,7 @@ impl fmt::Display for Metric {
             Self::F1Macro => f.write_str("f1_macro"),
             Self::F1Micro => f.write_str("f1_micro"),
             Self::BalancedAccuracy => f.write_str("balanced_accuracy"),
+            Self::Mcc => f.write_str("mcc"),
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Spearman => f.write_str("spearman"),
@@ -397,6 +409,7 @@ mod tests {
             "f1_macro",
             "f1_micro",
             "balanced_accuracy",
+            "mcc",
             "rmse",
             "mae",
             "spearman",
@@ -425,6 +438,7 @@ mod tests {
             "f1_macro",
             "f1_micro",
             "balanced_accuracy",
+            "mcc",
         ];
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher

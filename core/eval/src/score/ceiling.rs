@@ -239,6 +239,7 @@ const fn is_mean(metric: Metric) -> bool {
         Metric::F1Macro
             | Metric::F1Micro
             | Metric::BalancedAccuracy
+            | Metric::Mcc
             | Metric::Rmse
             | Metric::Spearman
             | Metric::Auc

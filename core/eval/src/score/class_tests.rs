@@ -13,7 +13,10 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 1] = [("balanced_accuracy", ["delta", "cluster_t"])];
+const METRICS: [(&str, [&str; 2]); 2] = [
+    ("balanced_accuracy", ["delta", "cluster_t"]),
+    ("mcc", ["fisher_delta", "cluster_fisher"]),
+];
 
 fn metrics() -> impl Iterator<Item = Metric> {
     METRICS.into_iter().map(|(name, _)| name.parse().unwrap())
@@ -285,5 +288,44 @@ fn comparison_follows_from_stored_items() {
         let expected = ("cluster_sign_flip", "cluster_t");
         assert_eq!((found.p_method, found.ci_method), expected, "{metric}");
         assert!(found.p_value > 0.0 && found.p_value < 1.0, "{metric}");
+    }
+}
+
+#[test]
+fn constant_and_right_labels_have_exact_agreement() {
+    let answers: Vec<Value> = (0..40).map(|at| json!(["x", "y", "z"][at % 3])).collect();
+    for metric in ["mcc"].map(|name| name.parse().unwrap()) {
+        for average in [None, Some((|item| item as u32 % 20) as fn(usize) -> u32)] {
+            let table = table(metric, &answers, average);
+            for constant in ["x", "other"] {
+                let prediction = json!(constant);
+                let found = score_items(&table, metric, &vec![prediction; 40], false).figures;
+                let estimate = found.estimate.unwrap();
+                assert_eq!(
+                    (found.value, estimate.stderr, estimate.ci95),
+                    (0.0, 0.0, [0.0; 2])
+                );
+            }
+            let found = score_items(&table, metric, &answers, false).figures;
+            assert_eq!(found.value, 1.0);
+            assert!(found.estimate.unwrap().stderr < 1e-15);
+        }
+    }
+}
+
+#[test]
+fn trivial_submissions_of_labels_have_chance_values() {
+    let labels: Vec<Value> = (0..10)
+        .map(|at| json!(["x", "y", "x", "z"][at % 4]))
+        .collect();
+    for (name, expected) in [("balanced_accuracy", 1.0 / 3.0), ("mcc", 0.0)] {
+        let metric = name.parse().unwrap();
+        let [trivial] = trivial_submissions(&table(metric, &labels, None), metric)[..] else {
+            panic!("{name}");
+        };
+        assert_eq!(
+            (trivial.name, trivial.value),
+            ("most frequent label", expected)
+        );
     }
 }

@@ -1,7 +1,6 @@
-//! Label figures. They agree with scikit-learn's `accuracy_score`, `f1_score` and
-//! `balanced_accuracy_score`.
+//! Label figures. They agree with scikit-learn's `accuracy_score`, `f1_score`,
+//! `balanced_accuracy_score` and `matthews_corrcoef`.
 
-use std::collections::HashSet;
 use std::hash::BuildHasher as _;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -9,8 +8,11 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 use crate::stats::compensated_sum::Sum;
-use crate::stats::confidence::{Estimate, estimate_within, stderr_of_influences, wilson};
+use crate::stats::confidence::{
+    Estimate, estimate_within, fisher_delta, stderr_of_influences, wilson,
+};
 
+use super::agreement::{Agreement, LabelShares};
 use super::answer_table::{AnswerTable, Item, Right};
 use super::packed_u32::PackedU32;
 use super::part::{Part, PartFigure};
@@ -26,8 +28,8 @@ pub(super) struct Labels<'t> {
     unknown: HashMap<u64, u32>,
     hash: DefaultHashBuilder,
     n_right: usize,
-    /// For `f1_macro`, the predicted label's code by ordinal: the label plus 1, or 0 without a
-    /// prediction.
+    /// The predicted label's code by ordinal: the label plus 1, or 0 without a prediction. Empty
+    /// unless [`needs_predicted`].
     predicted: PackedU32,
 }
 
@@ -58,10 +60,15 @@ impl Class {
     }
 }
 
+/// Returns `true` if the metric needs the predicted label of each item, even if it is wrong.
+const fn needs_predicted(metric: Metric) -> bool {
+    matches!(metric, Metric::F1Macro | Metric::Mcc)
+}
+
 impl<'t> Labels<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
         let classes = vec![Class::default(); table.n_labels()];
-        let predicted = PackedU32::new(if metric == Metric::F1Macro {
+        let predicted = PackedU32::new(if needs_predicted(metric) {
             table.len()
         } else {
             0
@@ -109,7 +116,7 @@ impl<'t> Labels<'t> {
                     .or_insert(next)
             }
         };
-        if self.metric == Metric::F1Macro {
+        if needs_predicted(self.metric) {
             self.predicted.set(item.ordinal, code);
         }
         if items.kind() != Kind::Hits {
@@ -129,7 +136,9 @@ impl<'t> Labels<'t> {
                 .items()
                 .for_each(|item| self.classes[item.label() as usize].support += 1);
             let classes = std::mem::take(&mut self.classes);
-            Counts::new(classes, self.unknown.len(), [n, self.n_right, n_missing])
+            let others = self.count_others(0..n);
+            let n_unknown = self.unknown.len();
+            Counts::new(classes, others, n_unknown, [n, self.n_right, n_missing])
         });
         if let Some(counts) = &counts {
             figures.push(("f1_macro", counts.f1_macro()));
@@ -149,7 +158,7 @@ impl<'t> Labels<'t> {
                     squares.add(influence * influence);
                     items.set(item.ordinal, value + influence);
                 }
-                estimate(value, squares, n)
+                estimate(self.metric, value, squares, n)
             }
             _ => wilson(value, n),
         };
@@ -173,7 +182,6 @@ impl<'t> Labels<'t> {
             return part.share();
         }
         let mut classes = vec![Class::default(); self.classes.len()];
-        let mut unknown = HashSet::new();
         let mut n_right = 0;
         for place in part.places() {
             let right = &mut classes[part.labels[place] as usize];
@@ -181,19 +189,17 @@ impl<'t> Labels<'t> {
             right.support += 1;
             right.hits += u32::from(is_right);
             n_right += usize::from(is_right);
-            let predicted = match self.metric {
-                Metric::F1Macro => self.predicted.get(place).checked_sub(1),
-                _ => None,
-            };
-            if let Some(label) = predicted {
-                match classes.get_mut(label as usize) {
-                    Some(class) => class.predicted += 1,
-                    None => _ = unknown.insert(label),
-                }
+            if needs_predicted(self.metric)
+                && let Some(label) = self.predicted.get(place).checked_sub(1)
+                && let Some(class) = classes.get_mut(label as usize)
+            {
+                class.predicted += 1;
             }
         }
+        let others = self.count_others(part.places());
         let n = part.len();
-        let counts = Counts::new(classes, unknown.len(), [n, n_right, part.n_missing()]);
+        let n_unknown = others.len() - usize::from(others.contains_key(&0));
+        let counts = Counts::new(classes, others, n_unknown, [n, n_right, part.n_missing()]);
         let value = counts.value(self.metric);
         let mut squares = Sum::default();
         let contribution = |place| {
@@ -204,9 +210,24 @@ impl<'t> Labels<'t> {
         let contributions = part.places().map(contribution).collect();
         PartFigure {
             value,
-            estimate: estimate(value, squares, n),
+            estimate: estimate(self.metric, value, squares, n),
             contributions,
         }
+    }
+
+    /// Returns how many of these items were predicted to have each label that is none of the
+    /// suite's, by its code. No prediction is such a label. Empty if the metric does not need them.
+    fn count_others(&self, places: impl Iterator<Item = usize>) -> HashMap<u32, u32> {
+        if !needs_predicted(self.metric) {
+            return HashMap::new();
+        }
+        let n_known = self.table.n_labels() as u32;
+        let codes = places.map(|place| self.predicted.get(place));
+        let mut others = HashMap::new();
+        codes
+            .filter(|code| *code == 0 || *code > n_known)
+            .for_each(|code| *others.entry(code).or_default() += 1);
+        others
     }
 
     /// Returns an item's influence on the value, times n. The influences sum to 0.
@@ -221,6 +242,10 @@ impl<'t> Labels<'t> {
         match self.metric {
             Metric::F1Macro => counts.influence_on_macro(hit, right, self.predicted.get(place)),
             Metric::BalancedAccuracy => counts.influence_on_recall(hit, right),
+            Metric::Mcc => {
+                let shares = counts.shares(right, self.predicted.get(place));
+                counts.agreement.influence_on_mcc(hit, &shares)
+            }
             _ => {
                 let counted = if items.is_predicted(place) { 2.0 } else { 1.0 };
                 counts.influence_on_micro(hit, counted, value)
@@ -232,6 +257,9 @@ impl<'t> Labels<'t> {
 /// The label counts of some items.
 struct Counts {
     classes: Vec<Class>,
+    /// Items that were predicted to have a label that is none of the suite's, by its code.
+    others: HashMap<u32, u32>,
+    agreement: Agreement,
     /// Labels that an item has or was predicted to have.
     n_classes: f64,
     /// Labels that an item has.
@@ -243,13 +271,23 @@ struct Counts {
 
 impl Counts {
     /// Returns the counts. `n_unknown` predicted labels are none of the suite's.
-    fn new(classes: Vec<Class>, n_unknown: usize, [n, n_right, n_missing]: [usize; 3]) -> Self {
+    fn new(
+        classes: Vec<Class>,
+        others: HashMap<u32, u32>,
+        n_unknown: usize,
+        [n, n_right, n_missing]: [usize; 3],
+    ) -> Self {
+        let known_counts = classes.iter().map(|class| [class.support, class.predicted]);
+        let other_counts = others.values().map(|count| [0, *count]);
+        let agreement = Agreement::new(n, n_right, known_counts.chain(other_counts));
         let known = classes.iter().filter(|class| class.total() > 0.0);
         let supported = classes.iter().filter(|class| class.support > 0);
         Self {
             n_supported: supported.count().max(1) as f64,
             n_classes: (known.count() + n_unknown).max(1) as f64,
             classes,
+            others,
+            agreement,
             n,
             n_right,
             n_missing,
@@ -261,6 +299,7 @@ impl Counts {
         match metric {
             Metric::F1Macro => self.f1_macro(),
             Metric::BalancedAccuracy => self.balanced_accuracy(),
+            Metric::Mcc => self.agreement.mcc(),
             _ => self.f1_micro(),
         }
     }
@@ -281,6 +320,20 @@ impl Counts {
     /// positive.
     fn f1_micro(&self) -> f64 {
         2.0 * self.n_right as f64 / (2 * self.n - self.n_missing).max(1) as f64
+    }
+
+    /// Returns the shares of an item's right label and of its predicted label, by its code.
+    fn shares(&self, right: u32, predicted: u32) -> [LabelShares; 2] {
+        let known = |class: Class| self.agreement.shares([class.support, class.predicted]);
+        let label = predicted.checked_sub(1).map(|label| label as usize);
+        let predicted = match label.and_then(|label| self.classes.get(label)) {
+            Some(class) => known(*class),
+            None => {
+                let count = self.others.get(&predicted).copied().unwrap_or_default();
+                self.agreement.shares([0, count])
+            }
+        };
+        [known(self.classes[right as usize]), predicted]
     }
 
     /// Returns the mean recall of the labels that an item has. An item without a prediction is a
@@ -319,7 +372,10 @@ impl Counts {
 }
 
 /// Returns the estimate for a figure over `n` items by the delta method. `squares` sums their squared influences.
-fn estimate(value: f64, squares: Sum, n: usize) -> Option<Estimate> {
+fn estimate(metric: Metric, value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
-    stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta"))
+    stderr.map(|stderr| match metric {
+        Metric::Mcc => fisher_delta(value, stderr),
+        _ => estimate_within([0.0, 1.0], value, stderr, "delta"),
+    })
 }

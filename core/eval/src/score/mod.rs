@@ -4,6 +4,7 @@
 //! a figure's uncertainty comes from [`stats::confidence`](crate::stats::confidence).
 
 mod accumulator;
+mod agreement;
 mod answer_table;
 mod by_cluster;
 mod ceiling;

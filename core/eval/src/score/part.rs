@@ -72,7 +72,7 @@ impl<'s, 't> ScoredItems<'s, 't> {
 const fn needs_labels(metric: Metric) -> bool {
     matches!(
         metric,
-        Metric::F1Macro | Metric::F1Micro | Metric::BalancedAccuracy | Metric::Auc
+        Metric::F1Macro | Metric::F1Micro | Metric::BalancedAccuracy | Metric::Mcc | Metric::Auc
     )
 }
 

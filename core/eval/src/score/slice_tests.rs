@@ -15,7 +15,7 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 14] = [
+const METRICS: [&str; 15] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
@@ -23,6 +23,7 @@ const METRICS: [&str; 14] = [
     "f1_macro",
     "f1_micro",
     "balanced_accuracy",
+    "mcc",
     "rmse",
     "mae",
     "spearman",

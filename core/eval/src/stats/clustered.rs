@@ -136,7 +136,7 @@ pub(crate) fn around(
 ) -> Estimate {
     let q = half_width(clusters.degrees());
     let (ci95, method) = match method_if_independent {
-        "fisher" if value.abs() < 1.0 => {
+        "fisher" | "fisher_delta" if value.abs() < 1.0 => {
             let half = q * stderr / (1.0 - value * value);
             let middle = value.atanh();
             (

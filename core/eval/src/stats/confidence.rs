@@ -13,7 +13,8 @@ pub struct Estimate {
     pub stderr: f64,
     /// The 95 % confidence interval: lower and upper end.
     pub ci95: [f64; 2],
-    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`; with
+    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher`, `fisher_delta` or
+    /// `bootstrap`; with
     /// clusters `cluster_wilson`, `cluster_t`, `cluster_logit`, `cluster_fisher` or
     /// `cluster_bootstrap`.
     pub method: &'static str,
@@ -101,6 +102,21 @@ pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f6
 /// two items.
 pub(crate) fn stderr_of_influences(squares: f64, n: usize) -> Option<f64> {
     (n >= 2).then(|| (squares * n as f64 / (n as f64 - 1.0)).sqrt())
+}
+
+/// Returns the estimate for a correlation with this standard error, from the influences of the items:
+/// Fisher's transformation of the normal interval.
+pub(crate) fn fisher_delta(value: f64, stderr: f64) -> Estimate {
+    let method = "fisher_delta";
+    if value.abs() >= 1.0 {
+        return estimate_within([-1.0, 1.0], value, stderr, method);
+    }
+    let ends = around(value.atanh(), stderr / (1.0 - value * value));
+    Estimate {
+        stderr,
+        ci95: ends.map(f64::tanh),
+        method,
+    }
 }
 
 /// Returns the estimate for a rank correlation over `n` pairs: Fisher's transformation with the

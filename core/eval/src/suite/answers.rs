@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Gains<'_> {
 #[derive(Debug)]
 pub struct AnswersCheck {
     metric: Metric,
-    /// The distinct labels in a suite with `auc`, at most two.
+    /// The first distinct labels of the answers, as many as the metric's check needs: two.
     labels: Vec<String>,
     least: f64,
     most: f64,
@@ -229,14 +229,18 @@ impl AnswersCheck {
                 self.most = self.most.max(*number);
             }
             Answer::Label(label)
-                if self.metric == Metric::Auc && !self.labels.iter().any(|seen| seen == label) =>
+                if self.metric.needs_different_answers()
+                    && !self.labels.iter().any(|seen| seen == label) =>
             {
-                if let [one, other] = self.labels.as_slice() {
-                    return Err(format!(
-                        "auc is for two labels, and {label:?} is a third one after {one:?} and {other:?}"
-                    ));
+                match self.labels.as_slice() {
+                    [one, other] if self.metric == Metric::Auc => {
+                        return Err(format!(
+                            "auc is for two labels, and {label:?} is a third one after {one:?} and {other:?}"
+                        ));
+                    }
+                    [_, _] => {}
+                    _ => self.labels.push(label.to_string()),
                 }
-                self.labels.push(label.to_string());
             }
             Answer::Label(_) | Answer::Set(_) | Answer::Gains(_) => {}
         }
@@ -249,6 +253,10 @@ impl AnswersCheck {
             Metric::Auc if self.labels.len() < 2 => {
                 Err("auc is for two labels, and all answers are the same".into())
             }
+            Metric::Mcc if self.labels.len() < 2 => Err(format!(
+                "all answers are the same label: {} is not defined",
+                self.metric
+            )),
             Metric::Rmse | Metric::Mae if self.least == self.most => Err(format!(
                 "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
                 self.metric
@@ -350,6 +358,12 @@ mod tests {
             check("auc", &["\"a\"", "\"a\""])
                 .unwrap_err()
                 .contains("all answers are the same")
+        );
+        assert!(check("mcc", &["\"a\"", "\"b\"", "\"c\""]).is_ok());
+        assert!(
+            check("mcc", &["\"a\"", "\"a\""])
+                .unwrap_err()
+                .contains("all answers are the same label: mcc is not defined")
         );
         for metric in ["rmse", "mae", "spearman"] {
             assert!(check(metric, &["1", "2"]).is_ok());

@@ -613,12 +613,17 @@ mod tests {
                 }
             )
         };
-        let error = sealed(&head("auc", "s"), &up, &with_one_label).unwrap_err();
-        assert!(
-            error.contains("of the sealed items alone: auc is for two labels")
-                && error.contains("try another seal_seed"),
-            "{error}"
-        );
+        for (metric, reason) in [
+            ("auc", "auc is for two labels"),
+            ("mcc", "all answers are the same label: mcc is not defined"),
+        ] {
+            let error = sealed(&head(metric, "s"), &up, &with_one_label).unwrap_err();
+            assert!(
+                error.contains(&format!("of the sealed items alone: {reason}"))
+                    && error.contains("try another seal_seed"),
+                "{error}"
+            );
+        }
         let error = sealed(&head("accuracy", "s"), &[0], &|_| "\"x\"".into()).unwrap_err();
         assert!(error.contains("at least two items"), "{error}");
     }

@@ -112,7 +112,7 @@ fn check_answers(
     metric: Metric,
     average: Average,
 ) -> Result<(), String> {
-    let (Some(field), false) = (fields.last(), metric.has_item_scores()) else {
+    let (Some(field), true) = (fields.last(), metric.needs_different_answers()) else {
         return Ok(());
     };
     for (code, Slice { group, .. }) in field.slices.iter().enumerate() {
