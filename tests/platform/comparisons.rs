@@ -234,7 +234,7 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
     let of = |value: &dyn Fn(usize) -> Value| (0..8).map(value).collect::<Vec<_>>();
     let label = |at: usize| ["no", "yes"][at % 2];
     match metric {
-        "exact_match" | "f1_macro" | "f1_micro" | "balanced_accuracy" | "mcc" => [
+        "exact_match" | "f1_macro" | "f1_micro" | "balanced_accuracy" | "mcc" | "kappa" => [
             of(&|at| json!(label(at))),
             of(&|at| json!(label(at / 3))),
             of(&|at| json!(label(at / 2))),
@@ -278,6 +278,7 @@ async fn every_metric_can_be_compared() {
         ("f1_micro", "delta", "wald"),
         ("balanced_accuracy", "delta", "wald"),
         ("mcc", "delta", "wald"),
+        ("kappa", "delta", "wald"),
         ("rmse", "delta", "permutation"),
         ("mae", "normal", "permutation"),
         ("spearman", "delta", "wald"),

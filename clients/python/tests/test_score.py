@@ -42,7 +42,7 @@ needs_scorer = pytest.mark.skipif(not IS_INSTALLED and not IS_REQUIRED, reason=N
 
 METRICS = {
     *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
-    *("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc"),
+    *("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa"),
     *("rmse", "mae", "spearman"),
     *("log_loss", "brier", "auc", "ece"),
 }

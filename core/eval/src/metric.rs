@@ -57,6 +57,8 @@ pub enum Metric {
     BalancedAccuracy,
     /// Matthews' correlation between the predicted labels and the answers.
     Mcc,
+    /// Cohen's kappa between the predicted labels and the answers.
+    Kappa,
     /// The square root of the mean squared error.
     Rmse,
     /// The mean absolute error of the predicted numbers.
@@ -134,7 +136,7 @@ impl Metric {
                 (Family::Rankings, Permutation)
             }
             Self::ExactMatch => (Family::Labels, McNemar),
-            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc => {
+            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Kappa => {
                 (Family::Labels, Wald)
             }
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
@@ -157,7 +159,8 @@ impl Metric {
             | Self::F1Macro
             | Self::F1Micro
             | Self::BalancedAccuracy
-            | Self::Mcc => (false, false, true),
+            | Self::Mcc
+            | Self::Kappa => (false, false, true),
         };
         Properties {
             family,
@@ -221,7 +224,7 @@ impl Metric {
             _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
             Self::Brier => Some([brier_max(n_labels), 0.0]),
             Self::Ece => Some([1.0, 0.0]),
-            Self::Spearman | Self::Mcc => Some([-1.0, 1.0]),
+            Self::Spearman | Self::Mcc | Self::Kappa => Some([-1.0, 1.0]),
             _ => Some([0.0, 1.0]),
         }
     }
@@ -247,7 +250,7 @@ impl Metric {
 
     /// Returns `true` if answers that are all the same leave the metric undefined.
     pub const fn needs_different_answers(self) -> bool {
-        !self.has_item_scores() || matches!(self, Self::Mcc)
+        !self.has_item_scores() || matches!(self, Self::Mcc | Self::Kappa)
     }
 
     /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
@@ -275,7 +278,12 @@ impl Metric {
             | Self::Brier
             | Self::Auc => true,
             // A cluster's items lack many of the classes, or fill few of the bins.
-            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Ece => false,
+            Self::F1Macro
+            | Self::F1Micro
+            | Self::BalancedAccuracy
+            | Self::Mcc
+            | Self::Kappa
+            | Self::Ece => false,
         }
     }
 
@@ -307,6 +315,7 @@ impl FromStr for Metric {
                 "f1_micro" => Some(Self::F1Micro),
                 "balanced_accuracy" => Some(Self::BalancedAccuracy),
                 "mcc" => Some(Self::Mcc),
+                "kappa" => Some(Self::Kappa),
                 "rmse" => Some(Self::Rmse),
                 "mae" => Some(Self::Mae),
                 "spearman" => Some(Self::Spearman),
@@ -329,7 +338,7 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, \
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
                  rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
@@ -352,6 +361,7 @@ impl fmt::Display for Metric {
             Self::F1Micro => f.write_str("f1_micro"),
             Self::BalancedAccuracy => f.write_str("balanced_accuracy"),
             Self::Mcc => f.write_str("mcc"),
+            Self::Kappa => f.write_str("kappa"),
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Spearman => f.write_str("spearman"),
@@ -410,6 +420,7 @@ mod tests {
             "f1_micro",
             "balanced_accuracy",
             "mcc",
+            "kappa",
             "rmse",
             "mae",
             "spearman",
@@ -439,6 +450,7 @@ mod tests {
             "f1_micro",
             "balanced_accuracy",
             "mcc",
+            "kappa",
         ];
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher

@@ -39,7 +39,7 @@ _READ_BYTES = 1 << 20
 _PREDICTION = "prediction"
 _ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman")
-_LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc")
+_LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa")
 PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
 _RANKING_METRICS = ("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map")
 # With a margin for the rounding of the sum, as on the platform.

@@ -36,7 +36,12 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
                 second("mrr", k, 0.5),
             ]
         }
-        Metric::ExactMatch | Metric::F1Macro | Metric::F1Micro | Metric::BalancedAccuracy | Metric::Mcc => {
+        Metric::ExactMatch
+        | Metric::F1Macro
+        | Metric::F1Micro
+        | Metric::BalancedAccuracy
+        | Metric::Mcc
+        | Metric::Kappa => {
             vec![
                 ("accuracy".to_owned(), 1.0, 0.0),
                 ("exact_match".to_owned(), 1.0, 0.0),

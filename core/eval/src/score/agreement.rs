@@ -80,6 +80,32 @@ impl Agreement {
         of_covariance / (answers * predictions).sqrt() + self.mcc() * of_variances
     }
 
+    /// Returns Cohen's kappa, from −1 to 1 (J. Cohen 1960). It is 0 if all predictions are the same.
+    pub(super) fn kappa(&self) -> f64 {
+        let rest = self.n * self.n - self.chance;
+        if rest > 0.0 {
+            self.covariance / rest
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns an item's influence on kappa, times n. The arguments are those for Matthews'
+    /// correlation.
+    pub(super) fn influence_on_kappa(
+        &self,
+        hit: f64,
+        [right, predicted]: &[LabelShares; 2],
+    ) -> f64 {
+        let rest = 1.0 - self.chance / self.n / self.n;
+        if rest <= 0.0 || self.predictions == 0.0 {
+            return 0.0;
+        }
+        let of_covariance = self.influence_on_covariance(hit, right, predicted);
+        let of_rest = self.influence_on_chance(right, predicted);
+        (of_covariance + self.kappa() * of_rest) / rest
+    }
+
     fn influence_on_covariance(
         &self,
         hit: f64,

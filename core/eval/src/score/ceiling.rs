@@ -240,6 +240,7 @@ const fn is_mean(metric: Metric) -> bool {
             | Metric::F1Micro
             | Metric::BalancedAccuracy
             | Metric::Mcc
+            | Metric::Kappa
             | Metric::Rmse
             | Metric::Spearman
             | Metric::Auc

@@ -13,9 +13,10 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 2] = [
+const METRICS: [(&str, [&str; 2]); 3] = [
     ("balanced_accuracy", ["delta", "cluster_t"]),
     ("mcc", ["fisher_delta", "cluster_fisher"]),
+    ("kappa", ["fisher_delta", "cluster_fisher"]),
 ];
 
 fn metrics() -> impl Iterator<Item = Metric> {
@@ -294,7 +295,7 @@ fn comparison_follows_from_stored_items() {
 #[test]
 fn constant_and_right_labels_have_exact_agreement() {
     let answers: Vec<Value> = (0..40).map(|at| json!(["x", "y", "z"][at % 3])).collect();
-    for metric in ["mcc"].map(|name| name.parse().unwrap()) {
+    for metric in ["mcc", "kappa"].map(|name| name.parse().unwrap()) {
         for average in [None, Some((|item| item as u32 % 20) as fn(usize) -> u32)] {
             let table = table(metric, &answers, average);
             for constant in ["x", "other"] {
@@ -318,7 +319,11 @@ fn trivial_submissions_of_labels_have_chance_values() {
     let labels: Vec<Value> = (0..10)
         .map(|at| json!(["x", "y", "x", "z"][at % 4]))
         .collect();
-    for (name, expected) in [("balanced_accuracy", 1.0 / 3.0), ("mcc", 0.0)] {
+    for (name, expected) in [
+        ("balanced_accuracy", 1.0 / 3.0),
+        ("mcc", 0.0),
+        ("kappa", 0.0),
+    ] {
         let metric = name.parse().unwrap();
         let [trivial] = trivial_submissions(&table(metric, &labels, None), metric)[..] else {
             panic!("{name}");

@@ -1,5 +1,5 @@
 //! Label figures. They agree with scikit-learn's `accuracy_score`, `f1_score`,
-//! `balanced_accuracy_score` and `matthews_corrcoef`.
+//! `balanced_accuracy_score`, `matthews_corrcoef` and `cohen_kappa_score`.
 
 use std::hash::BuildHasher as _;
 
@@ -62,7 +62,7 @@ impl Class {
 
 /// Returns `true` if the metric needs the predicted label of each item, even if it is wrong.
 const fn needs_predicted(metric: Metric) -> bool {
-    matches!(metric, Metric::F1Macro | Metric::Mcc)
+    matches!(metric, Metric::F1Macro | Metric::Mcc | Metric::Kappa)
 }
 
 impl<'t> Labels<'t> {
@@ -242,9 +242,13 @@ impl<'t> Labels<'t> {
         match self.metric {
             Metric::F1Macro => counts.influence_on_macro(hit, right, self.predicted.get(place)),
             Metric::BalancedAccuracy => counts.influence_on_recall(hit, right),
-            Metric::Mcc => {
+            Metric::Mcc | Metric::Kappa => {
                 let shares = counts.shares(right, self.predicted.get(place));
-                counts.agreement.influence_on_mcc(hit, &shares)
+                if self.metric == Metric::Mcc {
+                    counts.agreement.influence_on_mcc(hit, &shares)
+                } else {
+                    counts.agreement.influence_on_kappa(hit, &shares)
+                }
             }
             _ => {
                 let counted = if items.is_predicted(place) { 2.0 } else { 1.0 };
@@ -300,6 +304,7 @@ impl Counts {
             Metric::F1Macro => self.f1_macro(),
             Metric::BalancedAccuracy => self.balanced_accuracy(),
             Metric::Mcc => self.agreement.mcc(),
+            Metric::Kappa => self.agreement.kappa(),
             _ => self.f1_micro(),
         }
     }
@@ -375,7 +380,7 @@ impl Counts {
 fn estimate(metric: Metric, value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
     stderr.map(|stderr| match metric {
-        Metric::Mcc => fisher_delta(value, stderr),
+        Metric::Mcc | Metric::Kappa => fisher_delta(value, stderr),
         _ => estimate_within([0.0, 1.0], value, stderr, "delta"),
     })
 }

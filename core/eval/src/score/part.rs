@@ -72,7 +72,12 @@ impl<'s, 't> ScoredItems<'s, 't> {
 const fn needs_labels(metric: Metric) -> bool {
     matches!(
         metric,
-        Metric::F1Macro | Metric::F1Micro | Metric::BalancedAccuracy | Metric::Mcc | Metric::Auc
+        Metric::F1Macro
+            | Metric::F1Micro
+            | Metric::BalancedAccuracy
+            | Metric::Mcc
+            | Metric::Kappa
+            | Metric::Auc
     )
 }
 

@@ -15,7 +15,7 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 15] = [
+const METRICS: [&str; 16] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
@@ -24,6 +24,7 @@ const METRICS: [&str; 15] = [
     "f1_micro",
     "balanced_accuracy",
     "mcc",
+    "kappa",
     "rmse",
     "mae",
     "spearman",

@@ -253,7 +253,7 @@ impl AnswersCheck {
             Metric::Auc if self.labels.len() < 2 => {
                 Err("auc is for two labels, and all answers are the same".into())
             }
-            Metric::Mcc if self.labels.len() < 2 => Err(format!(
+            Metric::Mcc | Metric::Kappa if self.labels.len() < 2 => Err(format!(
                 "all answers are the same label: {} is not defined",
                 self.metric
             )),
@@ -359,12 +359,12 @@ mod tests {
                 .unwrap_err()
                 .contains("all answers are the same")
         );
-        assert!(check("mcc", &["\"a\"", "\"b\"", "\"c\""]).is_ok());
-        assert!(
-            check("mcc", &["\"a\"", "\"a\""])
-                .unwrap_err()
-                .contains("all answers are the same label: mcc is not defined")
-        );
+        for metric in ["mcc", "kappa"] {
+            assert!(check(metric, &["\"a\"", "\"b\"", "\"c\""]).is_ok());
+            let error = check(metric, &["\"a\"", "\"a\""]).unwrap_err();
+            let expected = format!("all answers are the same label: {metric} is not defined");
+            assert_eq!(error, expected);
+        }
         for metric in ["rmse", "mae", "spearman"] {
             assert!(check(metric, &["1", "2"]).is_ok());
             assert!(

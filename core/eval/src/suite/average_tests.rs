@@ -137,7 +137,14 @@ fn wrong_average_is_rejected_with_line() {
         rejected(&folder, expected);
     }
     rejected(&Folder::new("accuracy", "average = 1\n"), "average = 1");
-    for metric in ["f1_macro", "f1_micro", "balanced_accuracy", "mcc", "ece@15"] {
+    for metric in [
+        "f1_macro",
+        "f1_micro",
+        "balanced_accuracy",
+        "mcc",
+        "kappa",
+        "ece@15",
+    ] {
         let expected = format!(
             "suite.toml:5: average: {metric} cannot be averaged over clusters; write average = \"item\", or choose"
         );
