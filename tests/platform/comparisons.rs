@@ -273,6 +273,7 @@ async fn every_metric_can_be_compared() {
         ("ndcg@2", "normal", "permutation"),
         ("mrr@2", "normal", "permutation"),
         ("map@2", "normal", "permutation"),
+        ("jaccard", "normal", "permutation"),
         ("exact_match", "bonett_price", "mcnemar"),
         ("f1_macro", "delta", "wald"),
         ("f1_micro", "delta", "wald"),

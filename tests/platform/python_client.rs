@@ -136,7 +136,7 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 20] = [
+const METRICS: [&str; 21] = [
     "accuracy",
     "auc",
     "balanced_accuracy",
@@ -146,6 +146,7 @@ const METRICS: [&str; 20] = [
     "f1_macro",
     "f1_micro",
     "hit_rate@3",
+    "jaccard",
     "kappa",
     "log_loss",
     "mae",

@@ -47,6 +47,8 @@ pub enum Metric {
     Mrr(K),
     /// The mean average precision of the first k ids.
     Map(K),
+    /// The mean Jaccard index of the predicted and the right ids.
+    Jaccard,
     /// The share of items whose label is, byte for byte, a right answer.
     ExactMatch,
     /// The mean F1 score over the classes.
@@ -132,9 +134,12 @@ impl Metric {
 
         let (family, significance_test) = match self {
             Self::Accuracy | Self::HitRate(_) => (Family::Rankings, McNemar),
-            Self::Recall(_) | Self::Precision(_) | Self::Ndcg(_) | Self::Mrr(_) | Self::Map(_) => {
-                (Family::Rankings, Permutation)
-            }
+            Self::Recall(_)
+            | Self::Precision(_)
+            | Self::Ndcg(_)
+            | Self::Mrr(_)
+            | Self::Map(_)
+            | Self::Jaccard => (Family::Rankings, Permutation),
             Self::ExactMatch => (Family::Labels, McNemar),
             Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Kappa => {
                 (Family::Labels, Wald)
@@ -155,6 +160,7 @@ impl Metric {
             | Self::Ndcg(_)
             | Self::Mrr(_)
             | Self::Map(_)
+            | Self::Jaccard
             | Self::ExactMatch
             | Self::F1Macro
             | Self::F1Micro
@@ -179,6 +185,11 @@ impl Metric {
     /// Returns `true` if a lower value is better: for errors and losses.
     pub const fn lower_is_better(self) -> bool {
         self.properties().lower_is_better
+    }
+
+    /// Returns `true` if the metric compares sets of ids: order and repetitions do not count.
+    pub const fn compares_sets(self) -> bool {
+        matches!(self, Self::Jaccard)
     }
 
     /// Reads a published suite's metric, which was checked when it was published.
@@ -270,6 +281,7 @@ impl Metric {
             | Self::Ndcg(_)
             | Self::Mrr(_)
             | Self::Map(_)
+            | Self::Jaccard
             | Self::ExactMatch
             | Self::Rmse
             | Self::Mae
@@ -310,6 +322,7 @@ impl FromStr for Metric {
         let metric = match text.split_once('@') {
             None => match text {
                 "accuracy" => Some(Self::Accuracy),
+                "jaccard" => Some(Self::Jaccard),
                 "exact_match" => Some(Self::ExactMatch),
                 "f1_macro" => Some(Self::F1Macro),
                 "f1_micro" => Some(Self::F1Micro),
@@ -338,7 +351,7 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
                  rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
@@ -356,6 +369,7 @@ impl fmt::Display for Metric {
             Self::Ndcg(K(k)) => write!(f, "ndcg@{k}"),
             Self::Mrr(K(k)) => write!(f, "mrr@{k}"),
             Self::Map(K(k)) => write!(f, "map@{k}"),
+            Self::Jaccard => f.write_str("jaccard"),
             Self::ExactMatch => f.write_str("exact_match"),
             Self::F1Macro => f.write_str("f1_macro"),
             Self::F1Micro => f.write_str("f1_micro"),
@@ -415,6 +429,7 @@ mod tests {
         ];
         let without = [
             "accuracy",
+            "jaccard",
             "exact_match",
             "f1_macro",
             "f1_micro",
@@ -445,6 +460,7 @@ mod tests {
             "ndcg@1",
             "mrr@1",
             "map@1",
+            "jaccard",
             "exact_match",
             "f1_macro",
             "f1_micro",

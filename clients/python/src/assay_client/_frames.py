@@ -41,7 +41,10 @@ _ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman")
 _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa")
 PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
-_RANKING_METRICS = ("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map")
+_RANKING_METRICS = (
+    *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
+    *("jaccard",),
+)
 # With a margin for the rounding of the sum, as on the platform.
 _PROBABILITY_TOLERANCE = 1e-6 + 1e-12
 _PARQUET = b"PAR1"

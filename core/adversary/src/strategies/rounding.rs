@@ -47,6 +47,8 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
                 ("exact_match".to_owned(), 1.0, 0.0),
             ]
         }
+        // A guess is a set of one id.
+        Metric::Jaccard => vec![("accuracy".to_owned(), 1.0, 0.0)],
         _ => Vec::new(),
     }
 }

@@ -13,10 +13,11 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 3] = [
+const METRICS: [(&str, [&str; 2]); 4] = [
     ("balanced_accuracy", ["delta", "cluster_t"]),
     ("mcc", ["fisher_delta", "cluster_fisher"]),
     ("kappa", ["fisher_delta", "cluster_fisher"]),
+    ("jaccard", ["normal", "cluster_t"]),
 ];
 
 fn metrics() -> impl Iterator<Item = Metric> {
@@ -332,5 +333,92 @@ fn trivial_submissions_of_labels_have_chance_values() {
             (trivial.name, trivial.value),
             ("most frequent label", expected)
         );
+    }
+}
+
+#[test]
+fn order_and_repetitions_do_not_count_in_sets() {
+    let answers = [
+        json!(["x", "y"]),
+        json!({"x": 2, "y": 0.5, "z": 0}),
+        json!("x"),
+    ];
+    let metric = Metric::Jaccard;
+    let table = table(metric, &answers, None);
+    let of = |prediction: Value| {
+        let predictions = vec![prediction; 3];
+        contributions(&score_items(&table, metric, &predictions, false))
+    };
+    let expected = [1.0 / 3.0, 1.0 / 3.0, 0.5];
+    assert_eq!(of(json!(["x", "z"])), expected);
+    assert_eq!(of(json!(["z", "x", "z", "z", "x"])), expected);
+    assert_eq!(of(json!("x")), [0.5, 0.5, 1.0]);
+    assert_eq!(of(json!([])), [0.0; 3]);
+    // The whole prediction counts, and many ids are compared by a map.
+    let many: Vec<String> = (0..98).map(|at| at.to_string()).collect();
+    let many = [many, vec!["x".into(), "y".into()]].concat();
+    assert_eq!(of(json!(many)), [0.02, 0.02, 0.01]);
+    assert_eq!(of(json!([many.clone(), many].concat())), [0.02, 0.02, 0.01]);
+}
+
+/// The trivial submission of sets has the best number of ids: no other number has a larger value.
+#[test]
+fn best_number_of_frequent_answers_is_trivial() {
+    let answers: Vec<Value> = (0..60)
+        .map(|at| match at % 4 {
+            0 => json!("a"),
+            1 => json!(["a", "b", format!("rare {at}")]),
+            2 => json!({"a": 1, "b": 1, "c": 9}),
+            _ => json!(["a", "b"]),
+        })
+        .collect();
+    for metric in ["jaccard"].map(|name| name.parse().unwrap()) {
+        let table = table(metric, &answers, None);
+        let of = |n: usize| {
+            let ids = &["a", "b", "c", "rare 1", "rare 13"][..n];
+            score_items(&table, metric, &vec![json!(ids); 60], false)
+                .figures
+                .value
+        };
+        let values = [1, 2, 3, 4, 5].map(of);
+        let best = values.into_iter().fold(0.0, f64::max);
+        assert!(best > values[0] && best > values[4], "{metric}: {values:?}");
+        let [trivial] = trivial_submissions(&table, metric)[..] else {
+            panic!("{metric}");
+        };
+        assert_eq!(
+            (trivial.name, trivial.value),
+            ("most frequent answers", best)
+        );
+    }
+}
+
+#[test]
+fn average_over_clusters_is_that_of_item_scores() {
+    for metric in ["jaccard"].map(|name| name.parse::<Metric>().unwrap()) {
+        let (answers, predictions) = random_case(metric, 400, 1);
+        // Cluster 0 has more items than the others.
+        let cluster_of = |item: usize| (item as u32 % 40).saturating_sub(9);
+        let mut builder = Builder::new(metric, 400).average(crate::clusters::Average::Cluster);
+        for (item, answer) in answers.iter().enumerate() {
+            let answer = answer.to_string();
+            let answer = Answer::parse(&answer, &metric).unwrap();
+            builder.push(&format!("i{item}"), &answer).unwrap();
+            builder.put_into_cluster(cluster_of(item));
+        }
+        let found = score_items(&builder.finish().unwrap(), metric, &predictions, false);
+        let scores = contributions(&found);
+        let values: Vec<f64> = (0..31)
+            .map(|cluster| {
+                let in_cluster = (0..400).filter(|item| cluster_of(*item) == cluster);
+                mean(&in_cluster.map(|item| scores[item]).collect::<Vec<_>>())
+            })
+            .collect();
+        assert!(
+            (found.figures.value - mean(&values)).abs() <= 1e-12,
+            "{metric}"
+        );
+        let estimate = found.figures.estimate.unwrap();
+        assert_eq!(estimate.method, "cluster_t");
     }
 }

@@ -1,10 +1,11 @@
 //! Ranking figures.
 //!
 //! They agree with `trec_eval`: `success_1`, `success_k`, `recall_k`, `P_k`, `ndcg_cut_k`,
-//! `recip_rank` (of a ranking cut at k), `map_cut_k`.
+//! `recip_rank` (of a ranking cut at k), `map_cut_k`. Those of sets agree with scikit-learn's
+//! `jaccard_score`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::Metric;
@@ -29,7 +30,7 @@ const FEW: usize = 32;
 pub(super) struct Rankings<'t> {
     table: &'t AnswerTable,
     metric: Metric,
-    /// The metric's index among the figures.
+    /// The metric's index among the figures; 0 if it compares sets.
     metric_index: usize,
     k: usize,
     /// log2(rank + 1) for the ranks 1 to k.
@@ -112,7 +113,29 @@ impl<'t> Rankings<'t> {
                 figures[self.metric_index]
             }
         };
+        let score = if self.metric.compares_sets() {
+            self.set_score(item, ranking)
+        } else {
+            score
+        };
         items.set(item.ordinal, score);
+    }
+
+    /// Returns the overlap of the predicted with the right ids.
+    fn set_score(&mut self, item: Item<'t>, ids: &[Cow<'_, str>]) -> f64 {
+        let single = |right: &[u8]| (usize::from(rank_of(right, ids) > 0), 1);
+        let (n_common, n_right) = match item.right() {
+            Right::Text(id) => single(id),
+            Right::Label(label) => single(self.table.label(label)),
+            Right::List(list) => {
+                self.unfound.fill(list, ids.len());
+                let found = ids
+                    .iter()
+                    .filter(|id| self.unfound.take(id.as_bytes()).is_some());
+                (found.count(), list.len())
+            }
+        };
+        overlap(n_common, n_right, n_distinct(ids))
     }
 
     fn single(&mut self, right: &[u8], cut: &[Cow<'_, str>]) -> f64 {
@@ -182,7 +205,12 @@ impl<'t> Rankings<'t> {
         // A suite without items is never published. The maximum keeps the figures from being NaN
         // anyway.
         let means = sums.map(|sum| sum.total() / n.max(1) as f64);
-        let value = means[metric_index];
+        let value = if metric.compares_sets() {
+            let scores = (0..n).map(|item| items.value(item)).collect::<Sum>();
+            scores.total() / n.max(1) as f64
+        } else {
+            means[metric_index]
+        };
         let estimate = match metric {
             Metric::Accuracy | Metric::HitRate(_) => wilson(value, n),
             _ => stderr_of_mean(value, n, (0..n).map(|item| items.value(item)))
@@ -193,7 +221,7 @@ impl<'t> Rankings<'t> {
         let others = names
             .zip(means)
             .enumerate()
-            .filter(|(at, _)| *at != metric_index)
+            .filter(|(at, _)| metric.compares_sets() || *at != metric_index)
             .map(|(_, figure)| figure);
         Figures {
             value,
@@ -205,6 +233,20 @@ impl<'t> Rankings<'t> {
             share_of_ceiling: None,
         }
     }
+}
+
+/// Returns the Jaccard index of two sets with this number of common ids.
+pub(super) fn overlap(n_common: usize, n_right: usize, n_predicted: usize) -> f64 {
+    n_common as f64 / (n_right + n_predicted - n_common) as f64
+}
+
+/// Returns the number of distinct ids.
+fn n_distinct(ids: &[Cow<'_, str>]) -> usize {
+    if ids.len() > FEW {
+        return ids.iter().collect::<HashSet<_>>().len();
+    }
+    let is_first = |(at, id): &(usize, &Cow<'_, str>)| !ids[..*at].contains(id);
+    ids.iter().enumerate().filter(is_first).count()
 }
 
 /// Returns an id's rank in a ranking, or 0. Looks at every rank, so that the time does not

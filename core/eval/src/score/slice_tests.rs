@@ -15,10 +15,11 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 16] = [
+const METRICS: [&str; 17] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
+    "jaccard",
     "exact_match",
     "f1_macro",
     "f1_micro",

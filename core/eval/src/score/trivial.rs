@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::answer_table::{AnswerTable, Right};
+use super::ranking::overlap;
 use super::result::{Failure, Score};
 use super::scorer::{Progress, Scorer};
 use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, PredictionSink as _, Value};
+use crate::stats::compensated_sum::Sum;
 
 /// Ids in the constant ranking.
 const RANKING_LENGTH_MAX: usize = 100;
@@ -40,7 +42,8 @@ impl Trivial {
 
 /// Returns the trivial submissions for a suite with these answers:
 ///
-/// - rankings: the most frequent answers, for every item;
+/// - rankings: the most frequent answers, for every item; for metrics of sets as many of them, 1 to
+///   100, as have the best value;
 /// - labels: the most frequent label, for every item; for f1_macro also labels at random, each with
 ///   its frequency among the answers, by their expected value;
 /// - numbers: the mean, and the median, for every item; for spearman, numbers at random, by their
@@ -110,10 +113,13 @@ impl Constant<'_> {
 fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant<'_>)> {
     match metric.family() {
         Family::Rankings => {
-            let ranking = most_frequent(table, RANKING_LENGTH_MAX);
+            let mut ranking = most_frequent(table, metric, RANKING_LENGTH_MAX);
+            if metric.compares_sets() {
+                ranking.truncate(best_set_size(table, &ranking));
+            }
             vec![("most frequent answers", Constant::Ranking(ranking))]
         }
-        Family::Labels => most_frequent(table, 1)
+        Family::Labels => most_frequent(table, metric, 1)
             .into_iter()
             .map(|label| ("most frequent label", Constant::Label(label)))
             .collect(),
@@ -146,7 +152,7 @@ pub(super) fn constant_numbers(table: &AnswerTable) -> [(&'static str, f64); 2] 
 
 /// Returns each label with its share among the answers.
 pub(super) fn label_shares(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
-    let frequencies = frequencies(table);
+    let frequencies = frequencies(table, |gain| gain);
     let n: f64 = frequencies.iter().map(|(_, count)| count).sum();
     frequencies
         .into_iter()
@@ -209,8 +215,8 @@ fn centers(table: &AnswerTable) -> [f64; 2] {
 }
 
 /// Returns each answer with its total weighted gain over all items, the most frequent first; ties are
-/// in byte order.
-fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
+/// in byte order. `gain_of` changes the gain of an answer.
+fn frequencies(table: &AnswerTable, gain_of: fn(f64) -> f64) -> Vec<(Cow<'_, str>, f64)> {
     let mut counts: HashMap<&[u8], f64> = HashMap::new();
     let weight_of = weight_of(table);
     for item in table.items() {
@@ -220,7 +226,7 @@ fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
             Right::Text(text) => *counts.entry(text).or_default() += weight,
             Right::List(list) => list
                 .answers()
-                .for_each(|(id, gain)| *counts.entry(id).or_default() += weight * gain),
+                .for_each(|(id, gain)| *counts.entry(id).or_default() += weight * gain_of(gain)),
         }
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
@@ -233,8 +239,58 @@ fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
         .collect()
 }
 
-fn most_frequent(table: &AnswerTable, n: usize) -> Vec<Cow<'_, str>> {
-    frequencies(table)
+/// Returns how many of the most frequent answers, predicted as a set for every item, have the largest
+/// value: the smallest such number.
+fn best_set_size(table: &AnswerTable, ranking: &[Cow<'_, str>]) -> usize {
+    let ranks = ranking.iter().enumerate();
+    let ranks: HashMap<&[u8], usize> = ranks.map(|(rank, id)| (id.as_bytes(), rank)).collect();
+    let weight_of = weight_of(table);
+    let mut sums = vec![Sum::default(); ranking.len()];
+    for item in table.items() {
+        let mut is_right = vec![false; ranking.len()];
+        let mut mark = |id: &[u8]| {
+            if let Some(rank) = ranks.get(id) {
+                is_right[*rank] = true;
+            }
+        };
+        let n_right = match item.right() {
+            Right::Label(label) => {
+                mark(table.label(label));
+                1
+            }
+            Right::Text(text) => {
+                mark(text);
+                1
+            }
+            Right::List(list) => {
+                list.answers().for_each(|(id, _)| mark(id));
+                list.len()
+            }
+        };
+        let weight = weight_of(item.ordinal);
+        let mut n_common = 0;
+        for (at, is_right) in is_right.into_iter().enumerate() {
+            n_common += usize::from(is_right);
+            sums[at].add(weight * overlap(n_common, n_right, at + 1));
+        }
+    }
+    let mut best = 0;
+    for (at, sum) in sums.iter().enumerate() {
+        if sum.total() > sums[best].total() {
+            best = at;
+        }
+    }
+    best + 1
+}
+
+fn most_frequent(table: &AnswerTable, metric: Metric, n: usize) -> Vec<Cow<'_, str>> {
+    // In a set, each gain counts the same.
+    let gain_of: fn(f64) -> f64 = if metric.compares_sets() {
+        |_| 1.0
+    } else {
+        |gain| gain
+    };
+    frequencies(table, gain_of)
         .into_iter()
         .take(n)
         .map(|(answer, _)| answer)
