@@ -274,6 +274,7 @@ async fn every_metric_can_be_compared() {
         ("mrr@2", "normal", "permutation"),
         ("map@2", "normal", "permutation"),
         ("jaccard", "normal", "permutation"),
+        ("f1_set", "normal", "permutation"),
         ("exact_match", "bonett_price", "mcnemar"),
         ("f1_macro", "delta", "wald"),
         ("f1_micro", "delta", "wald"),

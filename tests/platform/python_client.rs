@@ -136,7 +136,7 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 21] = [
+const METRICS: [&str; 22] = [
     "accuracy",
     "auc",
     "balanced_accuracy",
@@ -145,6 +145,7 @@ const METRICS: [&str; 21] = [
     "exact_match",
     "f1_macro",
     "f1_micro",
+    "f1_set",
     "hit_rate@3",
     "jaccard",
     "kappa",

@@ -41,7 +41,8 @@ if not IS_INSTALLED and not IS_REQUIRED:
 needs_scorer = pytest.mark.skipif(not IS_INSTALLED and not IS_REQUIRED, reason=NOT_TESTED)
 
 METRICS = {
-    *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map", "jaccard"),
+    *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
+    *("jaccard", "f1_set"),
     *("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa"),
     *("rmse", "mae", "spearman"),
     *("log_loss", "brier", "auc", "ece"),

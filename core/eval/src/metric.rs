@@ -49,6 +49,8 @@ pub enum Metric {
     Map(K),
     /// The mean Jaccard index of the predicted and the right ids.
     Jaccard,
+    /// The mean F1 score of the predicted and the right ids.
+    F1Set,
     /// The share of items whose label is, byte for byte, a right answer.
     ExactMatch,
     /// The mean F1 score over the classes.
@@ -139,7 +141,8 @@ impl Metric {
             | Self::Ndcg(_)
             | Self::Mrr(_)
             | Self::Map(_)
-            | Self::Jaccard => (Family::Rankings, Permutation),
+            | Self::Jaccard
+            | Self::F1Set => (Family::Rankings, Permutation),
             Self::ExactMatch => (Family::Labels, McNemar),
             Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Kappa => {
                 (Family::Labels, Wald)
@@ -161,6 +164,7 @@ impl Metric {
             | Self::Mrr(_)
             | Self::Map(_)
             | Self::Jaccard
+            | Self::F1Set
             | Self::ExactMatch
             | Self::F1Macro
             | Self::F1Micro
@@ -189,7 +193,7 @@ impl Metric {
 
     /// Returns `true` if the metric compares sets of ids: order and repetitions do not count.
     pub const fn compares_sets(self) -> bool {
-        matches!(self, Self::Jaccard)
+        matches!(self, Self::Jaccard | Self::F1Set)
     }
 
     /// Reads a published suite's metric, which was checked when it was published.
@@ -282,6 +286,7 @@ impl Metric {
             | Self::Mrr(_)
             | Self::Map(_)
             | Self::Jaccard
+            | Self::F1Set
             | Self::ExactMatch
             | Self::Rmse
             | Self::Mae
@@ -323,6 +328,7 @@ impl FromStr for Metric {
             None => match text {
                 "accuracy" => Some(Self::Accuracy),
                 "jaccard" => Some(Self::Jaccard),
+                "f1_set" => Some(Self::F1Set),
                 "exact_match" => Some(Self::ExactMatch),
                 "f1_macro" => Some(Self::F1Macro),
                 "f1_micro" => Some(Self::F1Micro),
@@ -351,7 +357,7 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, f1_set, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
                  rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
@@ -370,6 +376,7 @@ impl fmt::Display for Metric {
             Self::Mrr(K(k)) => write!(f, "mrr@{k}"),
             Self::Map(K(k)) => write!(f, "map@{k}"),
             Self::Jaccard => f.write_str("jaccard"),
+            Self::F1Set => f.write_str("f1_set"),
             Self::ExactMatch => f.write_str("exact_match"),
             Self::F1Macro => f.write_str("f1_macro"),
             Self::F1Micro => f.write_str("f1_micro"),
@@ -430,6 +437,7 @@ mod tests {
         let without = [
             "accuracy",
             "jaccard",
+            "f1_set",
             "exact_match",
             "f1_macro",
             "f1_micro",
@@ -461,6 +469,7 @@ mod tests {
             "mrr@1",
             "map@1",
             "jaccard",
+            "f1_set",
             "exact_match",
             "f1_macro",
             "f1_micro",

@@ -43,7 +43,7 @@ _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "m
 PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
 _RANKING_METRICS = (
     *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
-    *("jaccard",),
+    *("jaccard", "f1_set"),
 )
 # With a margin for the rounding of the sum, as on the platform.
 _PROBABILITY_TOLERANCE = 1e-6 + 1e-12

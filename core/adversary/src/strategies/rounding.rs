@@ -48,7 +48,7 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
             ]
         }
         // A guess is a set of one id.
-        Metric::Jaccard => vec![("accuracy".to_owned(), 1.0, 0.0)],
+        Metric::Jaccard | Metric::F1Set => vec![("accuracy".to_owned(), 1.0, 0.0)],
         _ => Vec::new(),
     }
 }

@@ -13,11 +13,12 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 4] = [
+const METRICS: [(&str, [&str; 2]); 5] = [
     ("balanced_accuracy", ["delta", "cluster_t"]),
     ("mcc", ["fisher_delta", "cluster_fisher"]),
     ("kappa", ["fisher_delta", "cluster_fisher"]),
     ("jaccard", ["normal", "cluster_t"]),
+    ("f1_set", ["normal", "cluster_t"]),
 ];
 
 fn metrics() -> impl Iterator<Item = Metric> {
@@ -343,12 +344,15 @@ fn order_and_repetitions_do_not_count_in_sets() {
         json!({"x": 2, "y": 0.5, "z": 0}),
         json!("x"),
     ];
-    let metric = Metric::Jaccard;
-    let table = table(metric, &answers, None);
-    let of = |prediction: Value| {
+    let of_metric = |metric: Metric, prediction: Value| {
+        let table = table(metric, &answers, None);
         let predictions = vec![prediction; 3];
         contributions(&score_items(&table, metric, &predictions, false))
     };
+    let f1 = |prediction: Value| of_metric(Metric::F1Set, prediction);
+    assert_eq!(f1(json!(["z", "x", "z"])), [0.5, 0.5, 2.0 / 3.0]);
+    assert_eq!(f1(json!("x")), [2.0 / 3.0, 2.0 / 3.0, 1.0]);
+    let of = |prediction: Value| of_metric(Metric::Jaccard, prediction);
     let expected = [1.0 / 3.0, 1.0 / 3.0, 0.5];
     assert_eq!(of(json!(["x", "z"])), expected);
     assert_eq!(of(json!(["z", "x", "z", "z", "x"])), expected);
@@ -372,7 +376,7 @@ fn best_number_of_frequent_answers_is_trivial() {
             _ => json!(["a", "b"]),
         })
         .collect();
-    for metric in ["jaccard"].map(|name| name.parse().unwrap()) {
+    for metric in ["jaccard", "f1_set"].map(|name| name.parse().unwrap()) {
         let table = table(metric, &answers, None);
         let of = |n: usize| {
             let ids = &["a", "b", "c", "rare 1", "rare 13"][..n];
@@ -395,7 +399,7 @@ fn best_number_of_frequent_answers_is_trivial() {
 
 #[test]
 fn average_over_clusters_is_that_of_item_scores() {
-    for metric in ["jaccard"].map(|name| name.parse::<Metric>().unwrap()) {
+    for metric in ["jaccard", "f1_set"].map(|name| name.parse::<Metric>().unwrap()) {
         let (answers, predictions) = random_case(metric, 400, 1);
         // Cluster 0 has more items than the others.
         let cluster_of = |item: usize| (item as u32 % 40).saturating_sub(9);

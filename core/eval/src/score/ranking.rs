@@ -2,7 +2,7 @@
 //!
 //! They agree with `trec_eval`: `success_1`, `success_k`, `recall_k`, `P_k`, `ndcg_cut_k`,
 //! `recip_rank` (of a ranking cut at k), `map_cut_k`. Those of sets agree with scikit-learn's
-//! `jaccard_score`.
+//! `jaccard_score` and `f1_score`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -135,7 +135,7 @@ impl<'t> Rankings<'t> {
                 (found.count(), list.len())
             }
         };
-        overlap(n_common, n_right, n_distinct(ids))
+        overlap(self.metric, n_common, [n_right, n_distinct(ids)])
     }
 
     fn single(&mut self, right: &[u8], cut: &[Cow<'_, str>]) -> f64 {
@@ -235,9 +235,13 @@ impl<'t> Rankings<'t> {
     }
 }
 
-/// Returns the Jaccard index of two sets with this number of common ids.
-pub(super) fn overlap(n_common: usize, n_right: usize, n_predicted: usize) -> f64 {
-    n_common as f64 / (n_right + n_predicted - n_common) as f64
+/// Returns the overlap of two sets with these sizes and this number of common ids: their F1 score with
+/// `f1_set`, otherwise their Jaccard index.
+pub(super) fn overlap(metric: Metric, n_common: usize, [one, other]: [usize; 2]) -> f64 {
+    match metric {
+        Metric::F1Set => 2.0 * n_common as f64 / (one + other) as f64,
+        _ => n_common as f64 / (one + other - n_common) as f64,
+    }
 }
 
 /// Returns the number of distinct ids.

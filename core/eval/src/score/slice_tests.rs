@@ -15,11 +15,12 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 17] = [
+const METRICS: [&str; 18] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
     "jaccard",
+    "f1_set",
     "exact_match",
     "f1_macro",
     "f1_micro",

@@ -115,7 +115,7 @@ fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant
         Family::Rankings => {
             let mut ranking = most_frequent(table, metric, RANKING_LENGTH_MAX);
             if metric.compares_sets() {
-                ranking.truncate(best_set_size(table, &ranking));
+                ranking.truncate(best_set_size(table, metric, &ranking));
             }
             vec![("most frequent answers", Constant::Ranking(ranking))]
         }
@@ -241,7 +241,7 @@ fn frequencies(table: &AnswerTable, gain_of: fn(f64) -> f64) -> Vec<(Cow<'_, str
 
 /// Returns how many of the most frequent answers, predicted as a set for every item, have the largest
 /// value: the smallest such number.
-fn best_set_size(table: &AnswerTable, ranking: &[Cow<'_, str>]) -> usize {
+fn best_set_size(table: &AnswerTable, metric: Metric, ranking: &[Cow<'_, str>]) -> usize {
     let ranks = ranking.iter().enumerate();
     let ranks: HashMap<&[u8], usize> = ranks.map(|(rank, id)| (id.as_bytes(), rank)).collect();
     let weight_of = weight_of(table);
@@ -271,7 +271,7 @@ fn best_set_size(table: &AnswerTable, ranking: &[Cow<'_, str>]) -> usize {
         let mut n_common = 0;
         for (at, is_right) in is_right.into_iter().enumerate() {
             n_common += usize::from(is_right);
-            sums[at].add(weight * overlap(n_common, n_right, at + 1));
+            sums[at].add(weight * overlap(metric, n_common, [n_right, at + 1]));
         }
     }
     let mut best = 0;
