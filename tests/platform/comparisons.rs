@@ -244,6 +244,18 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
             of(&|at| json!(at * at % 7)),
             of(&|at| json!(at as f64 + 0.5 * (at % 3) as f64)),
         ],
+        "auc_ovr" => {
+            let third = |at: usize| ["maybe", "no", "yes"][at % 3];
+            let sure = |label: &str, share: f64| {
+                let other = if label == "yes" { "no" } else { "yes" };
+                json!({label: share, other: 1.0 - share})
+            };
+            [
+                of(&|at| json!(third(at))),
+                of(&|at| sure(third(at / 2), at as f64 / 8.0)),
+                of(&|at| sure(third(at), (at * 5 % 8) as f64 / 8.0)),
+            ]
+        }
         "log_loss" | "brier" | "auc" | "ece@15" => {
             let sure = |of_yes: f64| json!({"yes": of_yes, "no": 1.0 - of_yes});
             [
@@ -287,6 +299,7 @@ async fn every_metric_can_be_compared() {
         ("log_loss", "normal", "permutation"),
         ("brier", "normal", "permutation"),
         ("auc", "delta", "wald"),
+        ("auc_ovr", "delta", "wald"),
         ("ece@15", "delta", "wald"),
     ] {
         let [answers, one, other] = small(metric);
@@ -355,7 +368,7 @@ async fn every_metric_can_be_compared() {
                 "{metric}: {texts:?} {shown}"
             );
         }
-        let has_scores = !["spearman", "auc"].contains(&metric);
+        let has_scores = !["spearman", "auc", "auc_ovr"].contains(&metric);
         assert_eq!(
             body["n_differ"]
                 .as_i64()

@@ -136,9 +136,10 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 22] = [
+const METRICS: [&str; 23] = [
     "accuracy",
     "auc",
+    "auc_ovr",
     "balanced_accuracy",
     "brier",
     "ece@15",

@@ -45,7 +45,7 @@ METRICS = {
     *("jaccard", "f1_set"),
     *("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa"),
     *("rmse", "mae", "spearman"),
-    *("log_loss", "brier", "auc", "ece"),
+    *("log_loss", "brier", "auc", "auc_ovr", "ece"),
 }
 RANKINGS = {"a/1": ["x", "y"], "b": ["ü", "x"], "c": ["z"]}
 ANSWERS = {"a/1": "y", "b": ["ü", "x"], "c": "x", "d": {"x": 2.0, "y": 0.5}}
@@ -105,7 +105,7 @@ def test_cases_of_jobs_cover_all_metrics() -> None:
 
 
 @needs_scorer
-@pytest.mark.parametrize("name", ["rankings", "figures"])
+@pytest.mark.parametrize("name", ["rankings", "figures", "classes"])
 def test_figures_agree_with_other_programs(name: str) -> None:
     if not VECTORS.exists():
         pytest.skip("not in the repository")
@@ -116,7 +116,7 @@ def test_figures_agree_with_other_programs(name: str) -> None:
             predictions = case["predictions"]
             found = assay.score(predictions, case["answers"], metric)
             assert found.value == pytest.approx(expected, rel=1e-12, abs=1e-12), case["name"]
-    families = {"rankings": METRICS - {"exact_match"}, "figures": METRICS}
+    families = {"rankings": METRICS - {"exact_match"}, "figures": METRICS, "classes": METRICS}
     assert seen
     assert seen <= families[name]
 

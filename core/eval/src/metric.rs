@@ -75,6 +75,9 @@ pub enum Metric {
     Brier,
     /// The area under the receiver operating characteristic curve, for suites with two labels.
     Auc,
+    /// The mean over the labels of the area under the curve that separates the label from the rest,
+    /// for suites with 3 to 100 labels.
+    AucOvr,
     /// The expected calibration error, over 15 bins with equal width.
     Ece,
 }
@@ -150,12 +153,12 @@ impl Metric {
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
             Self::Spearman => (Family::Numbers, Wald),
             Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
-            Self::Auc | Self::Ece => (Family::Probabilities, Wald),
+            Self::Auc | Self::AucOvr | Self::Ece => (Family::Probabilities, Wald),
         };
         let (lower_is_better, takes_clip, has_item_scores) = match self {
             Self::Rmse | Self::Mae | Self::LogLoss => (true, true, true),
             Self::Brier | Self::Ece => (true, false, true),
-            Self::Spearman | Self::Auc => (false, false, false),
+            Self::Spearman | Self::Auc | Self::AucOvr => (false, false, false),
             Self::Accuracy
             | Self::HitRate(_)
             | Self::Recall(_)
@@ -271,7 +274,7 @@ impl Metric {
     /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
     /// answers are neither an order of all items nor a confidence.
     pub const fn takes_retest(self) -> bool {
-        !matches!(self, Self::Auc | Self::Ece)
+        !matches!(self, Self::Auc | Self::AucOvr | Self::Ece)
     }
 
     /// Returns `true` if the metric within each cluster makes sense, so that a value can be the mean
@@ -300,6 +303,7 @@ impl Metric {
             | Self::BalancedAccuracy
             | Self::Mcc
             | Self::Kappa
+            | Self::AucOvr
             | Self::Ece => false,
         }
     }
@@ -341,6 +345,7 @@ impl FromStr for Metric {
                 "log_loss" => Some(Self::LogLoss),
                 "brier" => Some(Self::Brier),
                 "auc" => Some(Self::Auc),
+                "auc_ovr" => Some(Self::AucOvr),
                 _ => None,
             },
             // The bin count, which is not a k.
@@ -357,8 +362,8 @@ impl FromStr for Metric {
         };
         metric.ok_or_else(|| {
             format!(
-                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, f1_set, exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, \
-                 rmse, mae, spearman, log_loss, brier, auc, ece@15, with k from 1 to {}, such as ndcg@10",
+                "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, f1_set, \
+                 exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, rmse, mae, spearman, log_loss, brier, auc, auc_ovr, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
         })
@@ -389,6 +394,7 @@ impl fmt::Display for Metric {
             Self::LogLoss => f.write_str("log_loss"),
             Self::Brier => f.write_str("brier"),
             Self::Auc => f.write_str("auc"),
+            Self::AucOvr => f.write_str("auc_ovr"),
             Self::Ece => f.write_str("ece@15"),
         }
     }
@@ -450,6 +456,7 @@ mod tests {
             "log_loss",
             "brier",
             "auc",
+            "auc_ovr",
             "ece@15",
         ];
         for name in with_k.into_iter().chain(without) {
@@ -480,7 +487,7 @@ mod tests {
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher
                 .into_iter()
-                .chain(["spearman", "auc"])
+                .chain(["spearman", "auc", "auc_ovr"])
                 .map(|name| (name, false)),
         );
         for (name, expected) in names {

@@ -40,7 +40,7 @@ _PREDICTION = "prediction"
 _ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman")
 _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa")
-PROBABILITY_METRICS = ("log_loss", "brier", "auc", "ece@15")
+PROBABILITY_METRICS = ("log_loss", "brier", "auc", "auc_ovr", "ece@15")
 _RANKING_METRICS = (
     *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
     *("jaccard", "f1_set"),

@@ -365,10 +365,13 @@ mod tests {
         for (metric, accepted) in [
             ("accuracy", [true, true, true, false, false, false]),
             ("map@3", [true, true, true, false, false, false]),
+            ("jaccard", [true, true, true, false, false, false]),
             ("exact_match", [true, false, false, false, false, false]),
             ("f1_macro", [true, false, false, false, false, false]),
+            ("kappa", [true, false, false, false, false, false]),
             ("rmse", [false, false, false, true, true, false]),
             ("brier", [false, false, false, false, false, true]),
+            ("auc_ovr", [false, false, false, false, false, true]),
         ] {
             for (value, accepted) in values.iter().zip(accepted) {
                 let expected = if accepted {

@@ -22,10 +22,15 @@ pub(super) fn by_cluster(
     let independent = figures.estimate.take();
     let contribution = Contribution::for_items(metric, items.stored());
     let contributions = items.stored().map(|item| contribution.of(item));
-    let range = metric.range(table.clip(), table.n_labels());
     figures.estimate = independent.and_then(|independent| {
-        let with_range = (figures.value, &independent, range);
-        estimate_by_cluster(clusters, with_range, contributions, items.stored())
+        let value = (figures.value, &independent);
+        estimate_by_cluster(
+            clusters,
+            (table, metric),
+            value,
+            contributions,
+            items.stored(),
+        )
     });
     let ratio = figures
         .estimate
@@ -40,14 +45,24 @@ pub(super) fn by_cluster(
 }
 
 /// Returns the estimate for a value by its items' contributions, of which it is the mean. The value
-/// comes with the estimate for independent items and its smallest and largest possible value. The
-/// calibration error has its standard error from the `stored` confidences.
+/// comes with the estimate for independent items. The calibration error has its standard error from the
+/// `stored` confidences.
 pub(super) fn estimate_by_cluster(
     clusters: &Clusters,
-    (value, independent, range): (f64, &Estimate, [f64; 2]),
+    (table, metric): (&AnswerTable, Metric),
+    (value, independent): (f64, &Estimate),
     contributions: impl Iterator<Item = f64> + Clone,
     stored: impl Iterator<Item = StoredItem>,
 ) -> Option<Estimate> {
+    let range = metric.range(table.clip(), table.n_labels());
+    if metric == Metric::AucOvr {
+        // A mean of areas has the interval of an area.
+        let independent = Estimate {
+            method: "delong",
+            ..*independent
+        };
+        return clustered::estimate(clusters, &independent, value, range, contributions);
+    }
     if independent.method != "bootstrap" {
         return clustered::estimate(clusters, independent, value, range, contributions);
     }

@@ -244,6 +244,7 @@ const fn is_mean(metric: Metric) -> bool {
             | Metric::Rmse
             | Metric::Spearman
             | Metric::Auc
+            | Metric::AucOvr
             | Metric::Ece
     )
 }
@@ -354,9 +355,8 @@ impl<'t> CeilingBuilder<'t> {
         }
         let scored = ScoredItems::new(table, metric, &accumulator, &items);
         let part = scored.part(&places);
-        let range = metric.range(table.clip(), table.n_labels());
         let figure = if has_means {
-            part.mean_figure(range)
+            part.mean_figure(metric.range(table.clip(), table.n_labels()))
         } else {
             accumulator.part(part)
         };
@@ -368,9 +368,15 @@ impl<'t> CeilingBuilder<'t> {
         let estimate = match &clusters {
             None => Some(independent),
             Some(clusters) => {
-                let with_range = (figure.value, &independent, range);
+                let value = (figure.value, &independent);
                 let contributions = figure.contributions.iter().copied();
-                estimate_by_cluster(clusters, with_range, contributions, part.stored())
+                estimate_by_cluster(
+                    clusters,
+                    (table, metric),
+                    value,
+                    contributions,
+                    part.stored(),
+                )
             }
         };
         let ceiling = Ceiling {

@@ -13,12 +13,13 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 5] = [
+const METRICS: [(&str, [&str; 2]); 6] = [
     ("balanced_accuracy", ["delta", "cluster_t"]),
     ("mcc", ["fisher_delta", "cluster_fisher"]),
     ("kappa", ["fisher_delta", "cluster_fisher"]),
     ("jaccard", ["normal", "cluster_t"]),
     ("f1_set", ["normal", "cluster_t"]),
+    ("auc_ovr", ["delta", "cluster_logit"]),
 ];
 
 fn metrics() -> impl Iterator<Item = Metric> {
@@ -114,7 +115,7 @@ fn random_case(metric: Metric, n: usize, seed: u64) -> (Vec<Value>, Vec<Value>) 
     let mut items = Vec::new();
     for _ in 0..n {
         let right = [0, 0, 0, 1, 1, 2][random.random_range(0..6_usize)];
-        let guess = if random.random_bool(0.5) {
+        let guess = if random.random_bool(0.7) {
             right
         } else {
             random.random_range(0..4)
@@ -122,11 +123,13 @@ fn random_case(metric: Metric, n: usize, seed: u64) -> (Vec<Value>, Vec<Value>) 
         let label = |at: usize| format!("l{at}");
         items.push(match metric.family() {
             Family::Rankings => {
-                let other = random.random_range(0..4);
-                (
-                    json!([label(right), "l5"]),
-                    json!([label(guess), label(other)]),
-                )
+                let other = if random.random_bool(0.8) {
+                    guess + 5
+                } else {
+                    9
+                };
+                let answer = json!([label(right), label(right + 5)]);
+                (answer, json!([label(guess), label(other)]))
             }
             Family::Labels if random.random_bool(0.05) => (json!(label(right)), Value::Null),
             Family::Labels => (json!(label(right)), json!(label(guess))),
@@ -424,5 +427,66 @@ fn average_over_clusters_is_that_of_item_scores() {
         );
         let estimate = found.figures.estimate.unwrap();
         assert_eq!(estimate.method, "cluster_t");
+    }
+}
+
+#[test]
+fn area_against_the_rest_needs_all_predictions() {
+    let (answers, mut predictions) = random_case(Metric::AucOvr, 30, 1);
+    let table = table(Metric::AucOvr, &answers, None);
+    let [trivial] = trivial_submissions(&table, Metric::AucOvr)[..] else {
+        panic!();
+    };
+    assert_eq!((trivial.name, trivial.value), ("label frequencies", 0.5));
+    // Labels that the suite does not have lose their probability.
+    predictions[0] = json!({"other": 1});
+    score_items(&table, Metric::AucOvr, &predictions, false);
+    let shown = json!([{"item_id": "i0", "prediction": {"l0": 1}}]).to_string();
+    let progress = Progress::default();
+    let Err(Failure::InvalidPredictions(message)) =
+        score(&table, None, Metric::AucOvr, shown.as_bytes(), &progress)
+    else {
+        panic!("29 predictions are missing");
+    };
+    let expected = "auc_ovr needs a prediction for each item of the suite: 29 are missing";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn ceiling_is_the_value_of_the_retest() {
+    let metrics = metrics().filter(|metric| metric.takes_retest());
+    for (seed, metric) in (1..).zip(metrics) {
+        let (answers, mut retest) = random_case(metric, 400, seed);
+        for answer in &mut retest {
+            if answer.is_null() {
+                *answer = json!("l0");
+            }
+        }
+        let mut table = table(metric, &answers, Some(|item| item as u32 % 40));
+        let mut builder = CeilingBuilder::new(&table, metric);
+        for (item, answer) in retest.iter().enumerate() {
+            let answers = json!([answer]).to_string();
+            assert_eq!(builder.add(&format!("i{item}"), &answers), Ok(true));
+        }
+        let scores = builder.finish().unwrap();
+        let ceiling = scores.ceiling();
+        let expected = score_items(&table, metric, &retest, false).figures;
+        let near = |one: f64, other: f64| (one - other).abs() <= 1e-12;
+        assert!(near(ceiling.value, expected.value), "{metric}");
+        let stderr = expected.estimate.unwrap().stderr;
+        assert!(near(ceiling.stderr.unwrap(), stderr), "{metric}");
+
+        table.set_retest(scores);
+        let predictions = random_case(metric, 400, seed + 100).1;
+        let found = score_items(&table, metric, &predictions, false).figures;
+        let share = found.share_of_ceiling.unwrap();
+        assert!(near(share.value, found.value / ceiling.value), "{metric}");
+        // A job with the answers of the retest reaches the ceiling, without an error.
+        let found = score_items(&table, metric, &retest, false).figures;
+        let share = found.share_of_ceiling.unwrap();
+        assert!(
+            near(share.value, 1.0) && share.stderr.unwrap() < 1e-12,
+            "{metric}"
+        );
     }
 }

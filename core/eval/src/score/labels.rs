@@ -376,7 +376,8 @@ impl Counts {
     }
 }
 
-/// Returns the estimate for a figure over `n` items by the delta method. `squares` sums their squared influences.
+/// Returns the estimate for a figure over `n` items by the delta method. `squares` sums their squared
+/// influences.
 fn estimate(metric: Metric, value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
     stderr.map(|stderr| match metric {

@@ -78,6 +78,7 @@ const fn needs_labels(metric: Metric) -> bool {
             | Metric::Mcc
             | Metric::Kappa
             | Metric::Auc
+            | Metric::AucOvr
     )
 }
 

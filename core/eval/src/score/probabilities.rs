@@ -30,6 +30,9 @@ pub(super) struct Probabilities<'t> {
     /// The positive label's probability by ordinal, for `auc` as an additional figure; empty
     /// for large suites.
     positives: Vec<f64>,
+    /// For `auc_ovr`, the probability of each of the suite's labels, item by item in the order of the
+    /// suite; otherwise empty.
+    shares: Vec<f64>,
     brier_max: f64,
     log_loss_max: f64,
 }
@@ -51,6 +54,11 @@ impl<'t> Probabilities<'t> {
         } else {
             0
         };
+        let n_shares = if metric == Metric::AucOvr {
+            n * table.n_labels()
+        } else {
+            0
+        };
         let probabilities = Self {
             table,
             metric,
@@ -59,6 +67,7 @@ impl<'t> Probabilities<'t> {
             bins: [Sum::default(); BINS],
             positive,
             positives: vec![0.0; n_kept],
+            shares: vec![0.0; n_shares],
             brier_max,
             log_loss_max,
         };
@@ -78,6 +87,11 @@ impl<'t> Probabilities<'t> {
         let mut squares = 0.0;
         let (mut top, mut confidence): (&[u8], f64) = (&[], -1.0);
         for (label, probability) in probabilities {
+            if self.metric == Metric::AucOvr
+                && let Some(known) = self.table.find_label(label)
+            {
+                self.shares[item.ordinal * self.table.n_labels() + known as usize] = *probability;
+            }
             let label = label.as_bytes();
             if label == right {
                 of_right = *probability;
@@ -119,11 +133,16 @@ impl<'t> Probabilities<'t> {
         match self.metric {
             Metric::LogLoss => part.mean_figure([0.0, self.log_loss_max]),
             Metric::Brier => part.mean_figure([0.0, self.brier_max]),
-            Metric::Auc => {
+            Metric::Auc | Metric::AucOvr => {
                 let positives: Vec<f64> = part.values().collect();
                 let labels = part.places().map(|place| part.labels[place]);
                 let is_positive = labels.map(|label| self.positive == Some(label));
-                auc(&positives, is_positive).map_or_else(
+                let area = if self.metric == Metric::AucOvr {
+                    self.mean_area(part.places(), part.labels)
+                } else {
+                    auc(&positives, is_positive)
+                };
+                area.map_or_else(
                     || PartFigure::undefined(part.len()),
                     |area| PartFigure {
                         value: area.value,
@@ -149,12 +168,49 @@ impl<'t> Probabilities<'t> {
 
     /// Returns `true` if the answers of some items leave the metric defined: an area needs both labels.
     pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
-        if self.metric != Metric::Auc {
+        if !matches!(self.metric, Metric::Auc | Metric::AucOvr) {
             return true;
         }
         let mut labels = part.places().map(|place| part.labels[place]);
         let first = labels.next();
         labels.any(|label| Some(label) != first)
+    }
+
+    /// Returns the mean over the labels of the area of each label against the rest. `labels` are the
+    /// right labels of all items. `None` if these items have fewer than two labels.
+    fn mean_area(
+        &self,
+        places: impl Iterator<Item = usize> + Clone,
+        labels: &[u32],
+    ) -> Option<Area> {
+        let n_labels = self.table.n_labels();
+        let mut supported: Vec<u32> = places.clone().map(|place| labels[place]).collect();
+        let n = supported.len();
+        supported.sort_unstable();
+        supported.dedup();
+        if supported.len() < 2 {
+            return None;
+        }
+        let mut values = Sum::default();
+        let mut contributions = vec![Sum::default(); n];
+        for label in &supported {
+            let share = |place: usize| self.shares[place * n_labels + *label as usize];
+            let scores: Vec<f64> = places.clone().map(share).collect();
+            let is_positive = places.clone().map(|place| labels[place] == *label);
+            let area = auc(&scores, is_positive)?;
+            values.add(area.value);
+            let of_items = contributions.iter_mut().zip(area.contributions);
+            of_items.for_each(|(sum, contribution)| sum.add(contribution));
+        }
+        let mean = |sum: Sum| sum.total() / supported.len() as f64;
+        let value = mean(values);
+        let contributions: Vec<f64> = contributions.into_iter().map(mean).collect();
+        let stderr = stderr_of_mean(value, n, contributions.iter().copied());
+        Some(Area {
+            value,
+            estimate: stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta")),
+            contributions,
+        })
     }
 
     pub(super) fn finish(
@@ -185,20 +241,25 @@ impl<'t> Probabilities<'t> {
                 &self.positives,
                 self.table.items().map(|item| item.label() == positive),
             );
-            if let (Metric::Auc, Some(area)) = (self.metric, &area) {
-                area.contributions
-                    .iter()
-                    .enumerate()
-                    .for_each(|(item, contribution)| items.set(item, *contribution));
-            }
             figures.extend(area.as_ref().map(|area| ("auc", area.value)));
+        }
+        if self.metric == Metric::AucOvr {
+            let labels: Vec<u32> = self.table.items().map(Item::label).collect();
+            area = self.mean_area(0..n, &labels);
+            figures.extend(area.as_ref().map(|area| ("auc_ovr", area.value)));
+        }
+        if let (Metric::Auc | Metric::AucOvr, Some(area)) = (self.metric, &area) {
+            area.contributions
+                .iter()
+                .enumerate()
+                .for_each(|(item, contribution)| items.set(item, *contribution));
         }
         let metric = self.metric.to_string();
         let value = figures
             .iter()
             .find(|(name, _)| **name == metric)
             .map(|(_, figure)| *figure);
-        // Only auc can be missing. Publishing has checked that the suite has two labels.
+        // Only an area can be missing. Publishing has checked the number of labels.
         let value = value.ok_or_else(|| {
             Failure::InvalidPredictions(format!("{metric} is not defined for this suite"))
         })?;
@@ -209,7 +270,7 @@ impl<'t> Probabilities<'t> {
         let estimate = match self.metric {
             Metric::LogLoss => normal(self.log_loss_max),
             Metric::Brier => normal(self.brier_max),
-            Metric::Auc => area.and_then(|area| area.estimate),
+            Metric::Auc | Metric::AucOvr => area.and_then(|area| area.estimate),
             _ => stderr_of_ece(items)
                 .map(|stderr| estimate_within([0.0, 1.0], value, stderr, "bootstrap")),
         };

@@ -60,7 +60,7 @@ pub fn score_and_hash(
 }
 
 /// Scores predictions as a [`PredictionSink`]. On top of the tables it uses a few bytes per item,
-/// whatever the predictions are. An invalid prediction, or a second one for the same item, ends
+/// whatever the predictions are; with `auc_ovr` 8 bytes per item and label. An invalid prediction, or a second one for the same item, ends
 /// scoring.
 pub struct Scorer<'t> {
     metric: Metric,

@@ -15,7 +15,7 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 18] = [
+const METRICS: [&str; 19] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
@@ -33,6 +33,7 @@ const METRICS: [&str; 18] = [
     "log_loss",
     "brier",
     "auc",
+    "auc_ovr",
     "ece@15",
 ];
 

@@ -103,13 +103,11 @@ fn slice_figure(
         };
     }
     let figure = scored.accumulator.part(part);
-    let range = scored
-        .metric
-        .range(scored.table.clip(), scored.table.n_labels());
     let estimate = figure.estimate.and_then(|independent| {
-        let with_range = (figure.value, &independent, range);
+        let scorer = (scored.table, scored.metric);
+        let value = (figure.value, &independent);
         let contributions = figure.contributions.iter().copied();
-        estimate_by_cluster(&clusters, with_range, contributions, part.stored())
+        estimate_by_cluster(&clusters, scorer, value, contributions, part.stored())
     });
     SliceFigure {
         value: figure.value,

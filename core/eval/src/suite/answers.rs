@@ -25,6 +25,9 @@ pub enum Answer<'a> {
 /// infinite.
 const GAIN_MAX: f64 = 1e100;
 
+/// The most labels of a suite with `auc_ovr`, which stores the probability of each label for each item.
+const OVR_LABELS_MAX: usize = 100;
+
 impl<'a> Answer<'a> {
     /// Reads an answer from JSON: a string, a non-empty array with distinct strings, a string →
     /// gain object, or a number, whichever the metric takes. The error message is for the operator
@@ -204,7 +207,7 @@ impl<'de> Deserialize<'de> for Gains<'_> {
 #[derive(Debug)]
 pub struct AnswersCheck {
     metric: Metric,
-    /// The first distinct labels of the answers, as many as the metric's check needs: two.
+    /// The first distinct labels of the answers, as many as the metric's check needs.
     labels: Vec<String>,
     least: f64,
     most: f64,
@@ -235,10 +238,15 @@ impl AnswersCheck {
                 match self.labels.as_slice() {
                     [one, other] if self.metric == Metric::Auc => {
                         return Err(format!(
-                            "auc is for two labels, and {label:?} is a third one after {one:?} and {other:?}"
+                            "auc is for two labels, and {label:?} is a third one after {one:?} and {other:?}; use auc_ovr"
                         ));
                     }
-                    [_, _] => {}
+                    labels if labels.len() == OVR_LABELS_MAX => {
+                        return Err(format!(
+                            "auc_ovr is for 3 to {OVR_LABELS_MAX} labels, and {label:?} is one more"
+                        ));
+                    }
+                    [_, _] if self.metric != Metric::AucOvr => {}
                     _ => self.labels.push(label.to_string()),
                 }
             }
@@ -253,6 +261,10 @@ impl AnswersCheck {
             Metric::Auc if self.labels.len() < 2 => {
                 Err("auc is for two labels, and all answers are the same".into())
             }
+            Metric::AucOvr if self.labels.len() < 3 => Err(format!(
+                "auc_ovr is for 3 to {OVR_LABELS_MAX} labels, and the answers have {}; auc is for two",
+                self.labels.len()
+            )),
             Metric::Mcc | Metric::Kappa if self.labels.len() < 2 => Err(format!(
                 "all answers are the same label: {} is not defined",
                 self.metric
@@ -359,6 +371,12 @@ mod tests {
                 .unwrap_err()
                 .contains("all answers are the same")
         );
+        let labels: Vec<String> = (0..101).map(|at| format!("\"l{at}\"")).collect();
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let labelled = |n: usize| check("auc_ovr", &labels[..n]);
+        assert_eq!((labelled(3), labelled(100)), (Ok(()), Ok(())));
+        assert!(labelled(2).unwrap_err().contains("the answers have 2; auc"));
+        assert!(labelled(101).unwrap_err().contains("\"l100\" is one more"));
         for metric in ["mcc", "kappa"] {
             assert!(check(metric, &["\"a\"", "\"b\"", "\"c\""]).is_ok());
             let error = check(metric, &["\"a\"", "\"a\""]).unwrap_err();

@@ -143,6 +143,7 @@ fn wrong_average_is_rejected_with_line() {
         "balanced_accuracy",
         "mcc",
         "kappa",
+        "auc_ovr",
         "ece@15",
     ] {
         let expected = format!(

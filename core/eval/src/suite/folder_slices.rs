@@ -140,3 +140,46 @@ fn check_answers(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::SuiteFolder;
+
+    #[test]
+    fn slice_with_undefined_metric_is_rejected() {
+        let error = |metric: &str, answers_of_b: [&str; 3]| {
+            let head = format!(
+                "suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"{metric}\"\nslices = [\"group\"]\n"
+            );
+            let (mut items, mut answers) = (String::new(), String::new());
+            for item in 0..120 {
+                let group = ["a", "b"][item % 2];
+                items += &format!(
+                    "{{\"item_id\":\"i{item}\",\"input\":{{}},\"groups\":{{\"group\":\"{group}\"}}}}\n"
+                );
+                let labels = [["x", "y", "z"], answers_of_b][item % 2];
+                let answer = labels[item / 2 % 3];
+                answers += &format!("{{\"item_id\":\"i{item}\",\"answer\":\"{answer}\"}}\n");
+            }
+            let found = SuiteFolder::parse(&head, &items, &answers);
+            found.err().map(|error| error.to_string())
+        };
+        for (metric, reason) in [
+            ("mcc", "all answers are the same label: mcc is not defined"),
+            (
+                "kappa",
+                "all answers are the same label: kappa is not defined",
+            ),
+            (
+                "auc_ovr",
+                "auc_ovr is for 3 to 100 labels, and the answers have 1; auc is for two",
+            ),
+        ] {
+            assert_eq!(error(metric, ["z", "y", "x"]), None);
+            let found = error(metric, ["x", "x", "x"]).unwrap();
+            let expected = format!("slices: group: of the items of \"b\" alone: {reason}");
+            assert!(found.contains(&expected), "{found}");
+        }
+        assert_eq!(error("balanced_accuracy", ["x", "x", "x"]), None);
+    }
+}

@@ -508,7 +508,8 @@ mod tests {
         let many = format!("[{}]", vec!["\"x\""; 101].join(","));
         let error = Texts::new("metric = \"accuracy\"\n", labels, &many, 60).parse();
         assert!(error.err().unwrap().contains("answers has 101 answers"));
-        for metric in ["auc", "ece@15"] {
+        let three = ["\"x\"", "\"y\"", "\"z\""];
+        for (metric, labels) in [("auc", labels), ("auc_ovr", three), ("ece@15", labels)] {
             let keys = format!("metric = \"{metric}\"\n");
             let error = Texts::new(&keys, labels, "[{\"x\": 1.0}]", 60).parse();
             assert_eq!(
