@@ -33,11 +33,11 @@ impl PartialSchema for PredictionValue {
         };
         let ranking = Array::builder()
             .title(Some("Ranking"))
-            .description(Some("A ranking of ids, the best first, for accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k and map@k. An empty ranking is valid and scores as the worst."))
+            .description(Some("A ranking of ids, the best first, for accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k and map@k. A set of ids in any order, for jaccard and f1_set. An empty ranking is valid and scores as the worst."))
             .items(text().build());
         let label = text()
             .title(Some("Label"))
-            .description(Some("A label, for exact_match, f1_macro and f1_micro. For the metrics of rankings, it is a ranking of one id."));
+            .description(Some("A label, for exact_match, f1_macro, f1_micro, balanced_accuracy, mcc and kappa. For the metrics of rankings, it is a ranking of one id."));
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
@@ -51,7 +51,7 @@ impl PartialSchema for PredictionValue {
         let probabilities = Object::builder()
             .schema_type(Type::Object)
             .title(Some("Probabilities"))
-            .description(Some("The probability of each label, for log_loss, brier, auc and ece@15. They sum to 1 within 1e-6. An absent label has the probability 0."))
+            .description(Some("The probability of each label, for log_loss, brier, auc, auc_ovr and ece@15. They sum to 1 within 1e-6. An absent label has the probability 0."))
             .property_names(Some(text().build()))
             .additional_properties(Some(probability));
         OneOf::builder()
