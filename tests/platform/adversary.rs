@@ -139,7 +139,8 @@ fn disclosure_document_matches_computation() {
     for (metrics, stated) in [
         (
             &[
-                "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman",
+                "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman", "pearson",
+                "kendall", "ccc", "r2",
             ][..],
             12,
         ),

@@ -737,7 +737,7 @@ async fn contradictory_protection_returns_field_errors() {
         ),
         (
             "clip = [0.0, 1.0]",
-            "suite.toml: clip: is for rmse, mae and log_loss; accuracy has bounds of its own",
+            "suite.toml: clip: is for rmse, mae and log_loss, not for accuracy",
         ),
         (
             "release = \"sealed(0.5)\"",

@@ -136,12 +136,13 @@ async fn python_client_works_against_a_stack() {
 }
 
 /// The metrics for which the offline scorer is compared with jobs: one of each name.
-const METRICS: [&str; 23] = [
+const METRICS: [&str; 27] = [
     "accuracy",
     "auc",
     "auc_ovr",
     "balanced_accuracy",
     "brier",
+    "ccc",
     "ece@15",
     "exact_match",
     "f1_macro",
@@ -150,13 +151,16 @@ const METRICS: [&str; 23] = [
     "hit_rate@3",
     "jaccard",
     "kappa",
+    "kendall",
     "log_loss",
     "mae",
     "map@5",
     "mcc",
     "mrr@10",
     "ndcg@10",
+    "pearson",
     "precision@5",
+    "r2",
     "recall@10",
     "rmse",
     "spearman",

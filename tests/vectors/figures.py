@@ -20,7 +20,7 @@ import random
 import warnings
 
 import numpy
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import kendalltau, pearsonr, rankdata, spearmanr
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
@@ -71,6 +71,11 @@ def numbers(rng, number):
     stderr = {"mae": float(numpy.std(errors, ddof=1) / len(items) ** 0.5)}
     if all(item in sent for item in items) and len(set(guess)) > 1:
         values["spearman"] = float(spearmanr(guess, true).statistic)
+        values["pearson"] = float(pearsonr(guess, true).statistic)
+        values["kendall"] = float(kendalltau(guess, true).statistic)
+        bias = numpy.mean(guess) - numpy.mean(true)
+        values["ccc"] = float(2 * numpy.cov(guess, true, ddof=0)[0, 1] / (numpy.var(guess) + numpy.var(true) + bias**2))
+        values["r2"] = float(metrics.r2_score(true, guess))
     return answers, predictions, values, stderr
 
 

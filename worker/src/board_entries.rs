@@ -31,7 +31,7 @@ pub struct ScoredEntry {
     pub n_missing: i64,
 }
 
-/// What a board's entries are scored against and tested with.
+/// A board's answers and baselines: entries are scored against the first and tested against the second.
 pub struct BoardBasis {
     pub answers: Arc<Answers>,
     /// The suite's baselines, in their order.

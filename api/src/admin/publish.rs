@@ -209,7 +209,7 @@ async fn insert_baselines(
     Ok(())
 }
 
-/// Checks the baselines' names and pages as those of a board's entries.
+/// Checks the baselines' names and pages like a board entry's.
 fn check_baselines(suite: &mut SuiteFolder) -> Result<()> {
     let mut shown: HashMap<String, String> = HashMap::new();
     for baseline in &mut suite.baselines {

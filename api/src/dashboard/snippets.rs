@@ -89,9 +89,9 @@ fn filled(
         None => ("", public_url),
     };
     let line = quoted(&json!({"item_id": item_id, "prediction": prediction}).to_string());
-    // The JSON literals that occur here are Python's. Equal numbers' rank is not defined.
+    // The JSON literals that occur here are Python's. Equal numbers have no correlation.
     let returned = match metric {
-        Metric::Spearman => String::from("len(str(question))"),
+        Metric::Spearman | Metric::Pearson | Metric::Kendall => String::from("len(str(question))"),
         _ => prediction.to_string(),
     };
     let python = Snippet {

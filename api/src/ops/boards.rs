@@ -209,7 +209,7 @@ pub async fn get(
         }
         None => Vec::new(),
     };
-    let baselines = store::baselines::of_board(&db, &suite_id, &head.suite_version).await?;
+    let baselines = store::baselines::for_board(&db, &suite_id, &head.suite_version).await?;
     let shown = after.saturating_add(i32::try_from(entries.len()).unwrap_or(i32::MAX));
     let has_more = shown < head.n_entries && !entries.is_empty();
     let next_cursor = head.computation.filter(|_| has_more).map(|computation| {

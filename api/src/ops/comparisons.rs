@@ -1,4 +1,4 @@
-//! Comparison of two jobs, or of a job with a baseline, item by item: `POST /v1/comparisons`.
+//! Comparisons, item by item: two jobs, or a job and a baseline (`POST /v1/comparisons`).
 
 use std::ops::Range;
 
@@ -30,20 +30,20 @@ struct ScoredJob {
     score: Scored,
 }
 
-/// A score, and the place of its item scores.
+/// A score, and its item scores' place.
 struct Scored {
     value: f64,
     has_stderr: bool,
     item_scores: StoredIn,
 }
 
-/// What a job is compared with.
+/// The other side in a comparison.
 enum Other {
     Job(JobId),
     Baseline(String),
 }
 
-/// Compares two jobs of the organization, or a job with a baseline of its suite. The result depends only
+/// Compares two of the organization's jobs, or a job with a baseline of its suite. The result depends only
 /// on them and is not stored, so that a repeated comparison returns the same.
 pub async fn create(
     app: &App,
@@ -114,7 +114,7 @@ fn ensure_same_items(job_a: &ComparedJob, job_b: &ComparedJob) -> Result<()> {
     Err(Error::invalid_state(Resource::Job, message))
 }
 
-/// Returns the score of a baseline of the job's suite.
+/// Returns the score for a baseline in the job's suite.
 async fn baseline_score(app: &App, job: &ComparedJob, name: &str) -> Result<Scored> {
     let ComparedJob {
         suite_id,

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use crate::app::App;
 use assay_eval::compare::StoredItems;
 
-/// The place of item scores.
+/// The item scores' place.
 pub enum StoredIn {
-    /// Those of a job.
+    /// A job's item scores.
     Job(ItemScoresIn),
-    /// Those of a baseline.
+    /// A baseline's item scores.
     Baseline(BaselinePlace),
 }
 

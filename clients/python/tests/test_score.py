@@ -44,7 +44,7 @@ METRICS = {
     *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
     *("jaccard", "f1_set"),
     *("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa"),
-    *("rmse", "mae", "spearman"),
+    *("rmse", "mae", "spearman", "pearson", "kendall", "ccc", "r2"),
     *("log_loss", "brier", "auc", "auc_ovr", "ece"),
 }
 RANKINGS = {"a/1": ["x", "y"], "b": ["ü", "x"], "c": ["z"]}

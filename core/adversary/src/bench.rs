@@ -18,7 +18,7 @@ pub const N: usize = 500;
 pub const TRIALS: u64 = 4;
 
 /// The table's metrics.
-pub const METRICS: [&str; 11] = [
+pub const METRICS: [&str; 15] = [
     "accuracy",
     "ndcg@10",
     "exact_match",
@@ -26,6 +26,10 @@ pub const METRICS: [&str; 11] = [
     "rmse",
     "mae",
     "spearman",
+    "pearson",
+    "kendall",
+    "ccc",
+    "r2",
     "log_loss",
     "brier",
     "auc",

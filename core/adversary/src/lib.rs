@@ -6,12 +6,13 @@
 //! for each policy; [`mod@bench`] generates its table.
 
 pub mod bench;
+mod caps;
 mod platform;
 mod random;
 mod strategies;
 mod suite;
 
-pub use platform::Caps;
+pub use caps::Caps;
 pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Slice, Suite, SuiteError};
 
 use platform::Platform;

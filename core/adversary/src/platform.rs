@@ -9,24 +9,11 @@ use assay_eval::item_scores::ItemScores;
 use assay_eval::prediction::{Prediction, PredictionSink as _, Value};
 use assay_eval::score::{Figures, Progress, Scorer};
 
+use crate::caps::Caps;
 use crate::suite::{Candidate, Public, Slice, Suite};
 
 /// A label that no suite contains. It fills ranks in a ranking, or takes the remaining probability.
 const FILLER: &str = "\u{1}filler";
-
-/// The submission counts that the attacker may choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
-    /// The submission count per organization.
-    pub submissions: u32,
-    /// The organization count, each with its own allowance and its own ladder.
-    pub organizations: u32,
-    /// `true` if a comparison uses one submission from the allowance.
-    pub comparisons_count: bool,
-    /// The submissions that an organization may enter in the final board. Without slices it has no
-    /// effect.
-    pub entries: u32,
-}
 
 /// The prediction for an item.
 #[derive(Debug, Clone, PartialEq)]

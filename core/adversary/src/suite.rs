@@ -7,7 +7,7 @@ use assay_eval::score::{AnswerTable, Builder, best_trivial, trivial_submissions}
 use assay_eval::slices::{FieldSlices, NO_SLICE};
 use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 
-use crate::platform::Caps;
+use crate::caps::Caps;
 use crate::random::Random;
 
 /// The most candidate answers that an attacker considers per item.
@@ -366,9 +366,32 @@ impl Suite {
     }
 
     /// Returns the open- and sealed-item shares whose answer is the most frequent candidate,
-    /// and which are therefore known without submissions.
+    /// and which are therefore known without submissions. With slices, it is the most frequent one in
+    /// the slices of one field: where the grids of the final board begin says how frequent it is.
     pub fn chance(&self) -> (f64, Option<f64>) {
-        self.grade(&self.public.most_frequent())
+        let overall = self.public.most_frequent();
+        let by_field = self.fields.iter().map(|field| {
+            let mut guesses = overall.clone();
+            for code in 0..field.groups.len() {
+                let items =
+                    || (0..guesses.len()).filter(|at| usize::from(field.codes[*at]) == code);
+                let count = |candidate: &u8| {
+                    let is_right = |at: &usize| self.truth[*at].1 >> candidate & 1 == 1;
+                    items().filter(is_right).count()
+                };
+                let candidates = 0..self.public.frequencies.len() as u8;
+                let Some(most) = candidates.max_by_key(count) else {
+                    continue;
+                };
+                for at in items().collect::<Vec<_>>() {
+                    guesses[at] = most;
+                }
+            }
+            self.grade(&guesses)
+        });
+        by_field.fold(self.grade(&overall), |best, other| {
+            if other.0 > best.0 { other } else { best }
+        })
     }
 
     /// Returns the open- and sealed-item shares whose guessed candidate is correct.

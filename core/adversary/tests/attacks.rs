@@ -28,7 +28,8 @@ fn exact_figures_disclose_every_answer() {
         assert_eq!(known(metric, "exact", caps(18, 1)), 1.0, "{metric}");
     }
     for metric in [
-        "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman",
+        "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman", "pearson", "kendall",
+        "ccc", "r2",
     ] {
         assert_eq!(known(metric, "exact", caps(12, 1)), 1.0, "{metric}");
     }
@@ -126,7 +127,8 @@ fn sealed_suite_discloses_open_items() {
 #[test]
 fn ladder_discloses_less_than_its_bound() {
     const TRIALS: u64 = 2;
-    for metric in METRICS.into_iter().filter(|metric| *metric != "ece@15") {
+    let has_grid = |metric: &&str| !matches!(*metric, "ece@15" | "r2");
+    for metric in METRICS.into_iter().filter(has_grid) {
         for policy in ["ladder(0.05)", "ladder(0.1)"] {
             for allowance in [caps(18, 1), caps(50, 1), caps(200, 3)] {
                 for seed in 0..TRIALS {
@@ -277,7 +279,7 @@ fn lists_gains_and_numbers_are_attacked() {
         let outcome = attack(&lists(policy), caps(50, 1), 1);
         assert!((0.5..=1.0).contains(&outcome.known), "{policy} {outcome:?}");
     }
-    for metric in ["rmse", "mae", "spearman"] {
+    for metric in ["rmse", "mae", "spearman", "pearson", "kendall", "ccc"] {
         for policy in ["exact", "rounded(3)", "ladder(0.05)"] {
             let outcome = attack(&many_numbers(metric, policy), caps(50, 1), 1);
             assert!(
@@ -304,7 +306,7 @@ fn numbers_are_read_from_unbounded_losses() {
         )
         .unwrap()
     };
-    for metric in ["rmse", "mae", "spearman"] {
+    for metric in ["rmse", "mae", "spearman", "pearson", "kendall", "ccc", "r2"] {
         // Ratings: several per submission. With more values than candidates: one per submission.
         for (policy, values, most) in [
             ("exact", 5, 25),
@@ -369,8 +371,8 @@ fn suite_without_items_or_grid_fails() {
 #[test]
 fn table_covers_each_metric_and_policy() {
     let rows = bench::rows(1, 1);
-    // Every metric has every policy, except ece, which has no ladder.
-    assert_eq!(rows.len(), METRICS.len() * bench::POLICIES.len() - 2);
+    // Every metric has every policy, except ece and r2, which have no ladder.
+    assert_eq!(rows.len(), METRICS.len() * bench::POLICIES.len() - 4);
     for row in &rows {
         for cell in &row.cells {
             let is_within =

@@ -196,3 +196,32 @@ fn slices_need_a_code_for_each_item() {
     let error = suite.with_slices(random_fields(49, 1, 2, 1)).unwrap_err();
     assert!(error.to_string().contains("\"f0\""), "{error}");
 }
+
+#[test]
+fn grid_starts_disclose_frequent_answers() {
+    // Nine answers of ten are `a` in the first slice, and `b` in the second one.
+    let n = 400;
+    let answer = |at: usize| {
+        if at.is_multiple_of(10) ^ at.is_multiple_of(2) {
+            "a"
+        } else {
+            "b"
+        }
+    };
+    let item = |at: usize| Item {
+        item_id: Cow::Owned(format!("i{at}")),
+        answer: Answer::Label(Cow::Borrowed(answer(at))),
+        is_sealed: false,
+    };
+    let policy = "ladder(0.1)".parse().unwrap();
+    let items = || (0..n).map(item).collect();
+    let plain = || Suite::new(Metric::ExactMatch, None, policy, items()).unwrap();
+    let mut field = FieldSlices::new("half".to_owned(), vec!["even".into(), "odd".into()]);
+    field.codes = (0..n).map(|at| (at % 2) as u8).collect();
+    let sliced = plain().with_slices(vec![field]).unwrap();
+    let guessed = (0..n)
+        .filter(|at| (answer(*at) == "a") == at.is_multiple_of(2))
+        .count();
+    assert!((sliced.chance().0 - guessed as f64 / n as f64).abs() < 1e-12);
+    assert!(plain().chance().0 < sliced.chance().0 - 0.2);
+}

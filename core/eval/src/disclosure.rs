@@ -281,7 +281,9 @@ impl DisclosurePolicy {
         match (self, ladder) {
             (Self::Exact | Self::Sealed(_), _) => Ok(ceiling),
             (Self::Rounded(decimals), _) => Ok(ceiling.rounded(|figure| decimals.round(figure))),
-            (Self::Ladder(_), Some(ladder)) => Ok(ceiling.on_ladder(ladder)),
+            (Self::Ladder(_), Some(ladder)) => {
+                Ok(ceiling.value_only(|value| ladder.value(ladder.climb(0, value))))
+            }
             (Self::Ladder(_), None) => Err(without_grid()),
         }
     }

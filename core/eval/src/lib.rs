@@ -17,6 +17,7 @@ mod metric;
 pub mod offline;
 pub mod prediction;
 pub mod score;
+mod score_content;
 mod scoring;
 #[cfg(test)]
 mod simulation;

@@ -69,6 +69,14 @@ pub enum Metric {
     Mae,
     /// Spearman's correlation between the ranks of the predictions and of the answers.
     Spearman,
+    /// Pearson's correlation between the predictions and the answers.
+    Pearson,
+    /// Kendall's rank correlation τ_b between the predictions and the answers.
+    Kendall,
+    /// The concordance correlation coefficient of the predictions and the answers.
+    Ccc,
+    /// The coefficient of determination: the share of the answers' variance that the predictions explain.
+    R2,
     /// The mean negative natural logarithm of the right label's probability.
     LogLoss,
     /// The mean squared error of the predicted probabilities.
@@ -151,14 +159,22 @@ impl Metric {
                 (Family::Labels, Wald)
             }
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
-            Self::Spearman => (Family::Numbers, Wald),
+            Self::Spearman | Self::Pearson | Self::Kendall | Self::Ccc | Self::R2 => {
+                (Family::Numbers, Wald)
+            }
             Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
             Self::Auc | Self::AucOvr | Self::Ece => (Family::Probabilities, Wald),
         };
         let (lower_is_better, takes_clip, has_item_scores) = match self {
             Self::Rmse | Self::Mae | Self::LogLoss => (true, true, true),
             Self::Brier | Self::Ece => (true, false, true),
-            Self::Spearman | Self::Auc | Self::AucOvr => (false, false, false),
+            Self::Spearman
+            | Self::Pearson
+            | Self::Kendall
+            | Self::Ccc
+            | Self::R2
+            | Self::Auc
+            | Self::AucOvr => (false, false, false),
             Self::Accuracy
             | Self::HitRate(_)
             | Self::Recall(_)
@@ -218,12 +234,12 @@ impl Metric {
         }
     }
 
-    /// Returns bounds of one item's loss. Fails if this metric has bounds of its own, or if they
-    /// do not have the form [`Clip::FORM`].
+    /// Returns bounds of one item's loss. Fails if this metric does not take them, or if they do not
+    /// have the form [`Clip::FORM`].
     pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
         if !self.takes_clip() {
             return Err(format!(
-                "clip: is for rmse, mae and log_loss; {self} has bounds of its own"
+                "clip: is for rmse, mae and log_loss, not for {self}"
             ));
         }
         Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
@@ -242,7 +258,13 @@ impl Metric {
             _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
             Self::Brier => Some([brier_max(n_labels), 0.0]),
             Self::Ece => Some([1.0, 0.0]),
-            Self::Spearman | Self::Mcc | Self::Kappa => Some([-1.0, 1.0]),
+            Self::R2 => None,
+            Self::Spearman
+            | Self::Pearson
+            | Self::Kendall
+            | Self::Ccc
+            | Self::Mcc
+            | Self::Kappa => Some([-1.0, 1.0]),
             _ => Some([0.0, 1.0]),
         }
     }
@@ -251,6 +273,7 @@ impl Metric {
     pub(crate) fn range(self, clip: Option<Clip>, n_labels: usize) -> [f64; 2] {
         match self.bounds(clip, n_labels) {
             Some([worst, best]) => [worst.min(best), worst.max(best)],
+            None if self == Self::R2 => [f64::NEG_INFINITY, 1.0],
             None if self == Self::LogLoss => [0.0, -PROBABILITY_MIN.ln()],
             None => [0.0, f64::INFINITY],
         }
@@ -294,17 +317,22 @@ impl Metric {
             | Self::Rmse
             | Self::Mae
             | Self::Spearman
+            | Self::Pearson
+            | Self::Kendall
             | Self::LogLoss
             | Self::Brier
             | Self::Auc => true,
-            // A cluster's items lack many of the classes, or fill few of the bins.
+            // A cluster's items lack many of the classes, or fill few of the bins, and their answers may
+            // hardly differ.
             Self::F1Macro
             | Self::F1Micro
             | Self::BalancedAccuracy
             | Self::Mcc
             | Self::Kappa
             | Self::AucOvr
-            | Self::Ece => false,
+            | Self::Ece
+            | Self::Ccc
+            | Self::R2 => false,
         }
     }
 
@@ -342,6 +370,10 @@ impl FromStr for Metric {
                 "rmse" => Some(Self::Rmse),
                 "mae" => Some(Self::Mae),
                 "spearman" => Some(Self::Spearman),
+                "pearson" => Some(Self::Pearson),
+                "kendall" => Some(Self::Kendall),
+                "ccc" => Some(Self::Ccc),
+                "r2" => Some(Self::R2),
                 "log_loss" => Some(Self::LogLoss),
                 "brier" => Some(Self::Brier),
                 "auc" => Some(Self::Auc),
@@ -363,7 +395,8 @@ impl FromStr for Metric {
         metric.ok_or_else(|| {
             format!(
                 "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, f1_set, \
-                 exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, rmse, mae, spearman, log_loss, brier, auc, auc_ovr, ece@15, with k from 1 to {}, such as ndcg@10",
+                 exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, rmse, mae, spearman, pearson, kendall, ccc, \
+                 r2, log_loss, brier, auc, auc_ovr, ece@15, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
         })
@@ -391,6 +424,10 @@ impl fmt::Display for Metric {
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Spearman => f.write_str("spearman"),
+            Self::Pearson => f.write_str("pearson"),
+            Self::Kendall => f.write_str("kendall"),
+            Self::Ccc => f.write_str("ccc"),
+            Self::R2 => f.write_str("r2"),
             Self::LogLoss => f.write_str("log_loss"),
             Self::Brier => f.write_str("brier"),
             Self::Auc => f.write_str("auc"),
@@ -453,6 +490,10 @@ mod tests {
             "rmse",
             "mae",
             "spearman",
+            "pearson",
+            "kendall",
+            "ccc",
+            "r2",
             "log_loss",
             "brier",
             "auc",
@@ -487,7 +528,9 @@ mod tests {
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher
                 .into_iter()
-                .chain(["spearman", "auc", "auc_ovr"])
+                .chain([
+                    "spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr",
+                ])
                 .map(|name| (name, false)),
         );
         for (name, expected) in names {

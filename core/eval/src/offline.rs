@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::content::{ContentFormat, ReadEnd, read_content};
+use crate::content::ContentFormat;
 use crate::metric::{Clip, Metric};
-use crate::prediction::{CellForm, HashedPredictions, PredictionSink};
 use crate::score::{
-    AnswerTable, Builder, Ceiling, Failure, Progress, Score, Scorer, ShareOfCeiling, SlicedField,
+    AnswerTable, Builder, Ceiling, Progress, Score, Scorer, ShareOfCeiling, SlicedField,
 };
+use crate::score_content::{message, read_into};
 use crate::suite::retest;
 use crate::suite::{AnswerLines, BadSuite, FolderGroups, FolderRules, SliceLabels};
 
@@ -170,39 +169,4 @@ pub fn score_all(
     let mut scorer = Scorer::new(open, metric, &progress).with_sealed(sealed);
     read_into(&mut scorer, metric, predictions, format)?;
     scorer.finish().map_err(message)
-}
-
-/// Scores predictions, and returns the SHA-256 of their normal form with the score. Fails with the first
-/// invalid prediction's place.
-pub fn score_and_hash(
-    scorer: Scorer<'_>,
-    metric: Metric,
-    predictions: impl BufRead,
-    format: ContentFormat,
-) -> Result<(Score, [u8; 32]), String> {
-    let mut hashed = HashedPredictions::new(scorer);
-    read_into(&mut hashed, metric, predictions, format)?;
-    let (scorer, sha256) = hashed.finish();
-    Ok((scorer.finish().map_err(message)?, sha256))
-}
-
-fn read_into(
-    sink: &mut impl for<'a> PredictionSink<'a, Stop = Failure>,
-    metric: Metric,
-    predictions: impl BufRead,
-    format: ContentFormat,
-) -> Result<(), String> {
-    let never_stop = || ControlFlow::Continue(());
-    match read_content(predictions, format, CellForm::of(metric), never_stop, sink) {
-        ReadEnd::Complete => Ok(()),
-        ReadEnd::Stopped(failure) => Err(message(failure)),
-        ReadEnd::Invalid(error) => Err(error.to_string()),
-    }
-}
-
-fn message(failure: Failure) -> String {
-    match failure {
-        Failure::InvalidPredictions(message) => message,
-        Failure::Stopped => "stopped".into(),
-    }
 }

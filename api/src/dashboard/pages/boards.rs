@@ -62,17 +62,17 @@ struct ShownRow {
 impl ShownBoard {
     fn new(mut board: Board) -> Self {
         let mut tiers: Vec<Tier> = Vec::new();
-        let of_baseline = |baseline: &BoardBaseline| Score {
+        let baseline_score = |baseline: &BoardBaseline| Score {
             value: baseline.value,
             stderr: None,
             ci95: baseline.ci95,
         };
         let scores = board.entries.iter().map(score);
-        let scores = scores.chain(board.baselines.iter().map(of_baseline));
+        let scores = scores.chain(board.baselines.iter().map(baseline_score));
         let range = spark::range(scores).unwrap_or_default();
         let baselines = std::mem::take(&mut board.baselines).into_iter();
         let baselines = baselines.map(|baseline| ShownBaseline {
-            chart: spark::draw(&of_baseline(&baseline), range),
+            chart: spark::draw(&baseline_score(&baseline), range),
             baseline,
         });
         let baselines = baselines.collect();

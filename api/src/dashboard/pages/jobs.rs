@@ -103,7 +103,7 @@ struct JobPage {
     sealed_slices: Vec<ShownSlices>,
     /// The suite's other jobs, to compare with.
     others: Vec<Job>,
-    /// The group field of the suite's clusters, if the score is on its current version.
+    /// The suite's cluster field, if the score is on its current version.
     cluster: Option<String>,
     /// `true` if the job has a score on a suite's current version with a board.
     has_board: bool,

@@ -14,7 +14,7 @@ from ._frames import metric_problem
 
 _NAMED_MAX = 10
 # No item has its own score.
-_METRICS_OF_ALL_ITEMS = ("spearman", "auc", "auc_ovr")
+_METRICS_OF_ALL_ITEMS = ("spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr")
 _METRICS_OF_LISTS = (
     *("hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
     *("jaccard", "f1_set"),

@@ -8,8 +8,8 @@
 
 use assay_eval::Metric;
 
-use super::filtering::{Interval, Reading, above, bold_scores, sum_of};
 use super::guesses::{Guesses, Submission, predict_boldly};
+use super::intervals::{Interval, Reading, above, bold_scores, sum_of};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::{Public, Slice};

@@ -9,10 +9,9 @@
 use assay_eval::Metric;
 
 use super::entries::{Beliefs, Entries};
-use super::filtering::{
-    Draw, Interval, MIN_EXPECTED_HITS, Reading, above, derivatives, quantile_above, scores,
-};
+use super::filtering::{Draw, MIN_EXPECTED_HITS};
 use super::guesses::{Guesses, Submission, predict};
+use super::intervals::{Interval, Reading, above, derivatives, quantile_above, scores};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::Public;
@@ -52,7 +51,10 @@ const UNIT_MAX: f64 = 10.0;
 /// Most answers are known after one submission per item.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let unit = super::rounding::unit(public.policy)?;
-    let is_fine = public.metric != Metric::Spearman && unit * public.n as f64 <= UNIT_MAX;
+    let is_fine = !matches!(
+        public.metric,
+        Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc | Metric::R2
+    ) && unit * public.n as f64 <= UNIT_MAX;
     (is_fine && applies(public, numbers))
         .then(|| (OBSERVATIONS_PER_ITEM_MAX * public.n as f64).ceil() as u32)
 }

@@ -8,6 +8,7 @@ pub mod filtering;
 pub mod gaussian;
 pub mod greedy;
 pub mod guesses;
+mod intervals;
 pub mod lattice;
 pub mod packing;
 pub mod pairs;

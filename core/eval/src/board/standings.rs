@@ -84,8 +84,8 @@ pub fn vs_baselines(
         found if found <= -threshold => VsBaseline::Worse,
         _ => VsBaseline::NotSeparated,
     };
-    let of_entry = |i: usize| (0..n_baselines).map(|b| result(i, b)).collect();
-    (0..n_entries).map(of_entry).collect()
+    let entry_results = |i: usize| (0..n_baselines).map(|b| result(i, b)).collect();
+    (0..n_entries).map(entry_results).collect()
 }
 
 /// Returns the smallest evidence that is significant among this many tests by Holm's correction;

@@ -74,10 +74,10 @@ impl Agreement {
         if answers == 0.0 || predictions == 0.0 {
             return 0.0;
         }
-        let of_covariance = self.influence_on_covariance(hit, right, predicted);
-        let of_variances = (right.answers - (1.0 - answers)) / answers
+        let by_covariance = self.influence_on_covariance(hit, right, predicted);
+        let by_variances = (right.answers - (1.0 - answers)) / answers
             + (predicted.predictions - (1.0 - predictions)) / predictions;
-        of_covariance / (answers * predictions).sqrt() + self.mcc() * of_variances
+        by_covariance / (answers * predictions).sqrt() + self.mcc() * by_variances
     }
 
     /// Returns Cohen's kappa, from −1 to 1 (J. Cohen 1960). It is 0 if all predictions are the same.
@@ -101,9 +101,9 @@ impl Agreement {
         if rest <= 0.0 || self.predictions == 0.0 {
             return 0.0;
         }
-        let of_covariance = self.influence_on_covariance(hit, right, predicted);
-        let of_rest = self.influence_on_chance(right, predicted);
-        (of_covariance + self.kappa() * of_rest) / rest
+        let by_covariance = self.influence_on_covariance(hit, right, predicted);
+        let by_rest = self.influence_on_chance(right, predicted);
+        (by_covariance + self.kappa() * by_rest) / rest
     }
 
     fn influence_on_covariance(

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::ceiling::RetestScores;
+use super::retest_scores::RetestScores;
 use crate::clusters::{Average, Clusters};
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};

@@ -419,7 +419,11 @@ fn interval_contains_the_person_mean() {
 fn equal_models_rarely_differ() {
     let samples = n_samples(200);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(32);
-    for metric in [Metric::Mae, Metric::Rmse, Metric::Spearman, Metric::Auc] {
+    let joint = [Metric::Spearman, Metric::Pearson, Metric::Kendall];
+    for metric in [Metric::Mae, Metric::Rmse, Metric::Auc]
+        .into_iter()
+        .chain(joint)
+    {
         let mut false_ones = 0;
         for _ in 0..samples {
             let persons = Persons::draw(&mut random, 50);

@@ -263,7 +263,7 @@ fn bad_ceiling_has_warning_and_no_share() {
     let warning = |case: &Case, metric| {
         let table = case.retested(metric, 0..case.answers.len()).unwrap();
         let figures = case.score(metric, &table);
-        let warning = table.retest().unwrap().warning();
+        let warning = table.retest().unwrap().warning().map(str::to_owned);
         assert_eq!(figures.share_of_ceiling.is_none(), warning.is_some());
         assert_eq!(figures.ceiling, Some(table.retest().unwrap().ceiling()));
         warning
@@ -308,6 +308,7 @@ enum Scenario {
     /// The mean absolute error against that of a trivial submission.
     Mae,
     Spearman,
+    Pearson,
 }
 
 impl Scenario {
@@ -316,6 +317,7 @@ impl Scenario {
             Self::Accuracy | Self::HalfRetested => Metric::Accuracy,
             Self::Mae => Metric::Mae,
             Self::Spearman => Metric::Spearman,
+            Self::Pearson => Metric::Pearson,
         }
     }
 
@@ -328,6 +330,8 @@ impl Scenario {
                 let [trivial, model, retest] = [2.25_f64, 0.68, 0.5].map(f64::sqrt);
                 (trivial - model) / (trivial - retest)
             }
+            // The ratio of the two normals' correlations with the answer.
+            Self::Pearson => 2.0 / (2.25_f64 * 3.0).sqrt() / (2.0 / 2.25),
             Self::Spearman => {
                 // K. Pearson 1907: 6/π · asin(r/2), where r is the correlation of the two normals.
                 let [model, retest] = [2.0 / (2.25_f64 * 3.0).sqrt(), 2.0 / 2.25];
@@ -402,6 +406,7 @@ fn ceiling_share_intervals_keep_their_coverage() {
         Scenario::HalfRetested,
         Scenario::Mae,
         Scenario::Spearman,
+        Scenario::Pearson,
     ];
     for scenario in all {
         for n_persons in [20, 50, 100] {

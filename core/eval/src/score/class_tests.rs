@@ -347,15 +347,15 @@ fn order_and_repetitions_do_not_count_in_sets() {
         json!({"x": 2, "y": 0.5, "z": 0}),
         json!("x"),
     ];
-    let of_metric = |metric: Metric, prediction: Value| {
+    let with_metric = |metric: Metric, prediction: Value| {
         let table = table(metric, &answers, None);
         let predictions = vec![prediction; 3];
         contributions(&score_items(&table, metric, &predictions, false))
     };
-    let f1 = |prediction: Value| of_metric(Metric::F1Set, prediction);
+    let f1 = |prediction: Value| with_metric(Metric::F1Set, prediction);
     assert_eq!(f1(json!(["z", "x", "z"])), [0.5, 0.5, 2.0 / 3.0]);
     assert_eq!(f1(json!("x")), [2.0 / 3.0, 2.0 / 3.0, 1.0]);
-    let of = |prediction: Value| of_metric(Metric::Jaccard, prediction);
+    let of = |prediction: Value| with_metric(Metric::Jaccard, prediction);
     let expected = [1.0 / 3.0, 1.0 / 3.0, 0.5];
     assert_eq!(of(json!(["x", "z"])), expected);
     assert_eq!(of(json!(["z", "x", "z", "z", "x"])), expected);

@@ -1,7 +1,8 @@
 //! Values that are the mean over the clusters of the metric within the cluster.
 
-use super::part::{Part, ScoredItems};
+use super::part::Part;
 use super::result::{ClusterFigures, Figures};
+use super::scored_items::ScoredItems;
 use crate::clusters::{ClusterSizes, Clusters};
 use crate::item_scores::ItemScoresBuilder;
 use crate::metric::Metric;
@@ -54,7 +55,7 @@ impl ClusterAverage {
         let stderr = clustered::stderr(&sizes, defined().map(|one| one - value));
         let range = metric.range(table.clip(), table.n_labels());
         let scale = match metric {
-            Metric::Spearman => "fisher",
+            Metric::Spearman | Metric::Pearson | Metric::Kendall => "fisher",
             Metric::Auc => "delong",
             // A cluster's share of right items is not 0 or 1.
             _ => "normal",

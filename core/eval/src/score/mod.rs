@@ -9,6 +9,7 @@ mod answer_table;
 mod by_cluster;
 mod ceiling;
 mod cluster_average;
+mod joint;
 mod labels;
 mod numbers;
 mod packed_u32;
@@ -17,6 +18,8 @@ mod probabilities;
 mod ranking;
 mod ranks;
 mod result;
+mod retest_scores;
+mod scored_items;
 mod scorer;
 mod slice_figures;
 mod slices;
@@ -24,8 +27,9 @@ mod trivial;
 mod trivial_losses;
 
 pub use answer_table::{AnswerTable, Builder};
-pub use ceiling::{Ceiling, CeilingBuilder, RetestScores, ShareOfCeiling};
+pub use ceiling::CeilingBuilder;
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
+pub use retest_scores::{Ceiling, RetestScores, ShareOfCeiling};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
 pub use slice_figures::{Gap, SliceFigures, SlicedField};
 pub use trivial::{Trivial, best_trivial, score_trivial, trivial_submissions};
@@ -38,6 +42,8 @@ mod ceiling_tests;
 mod class_tests;
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod joint_tests;
 #[cfg(test)]
 mod slice_tests;
 #[cfg(test)]

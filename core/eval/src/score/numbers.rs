@@ -1,12 +1,13 @@
-//! Number figures. They agree with scikit-learn's `root_mean_squared_error` and
-//! `mean_absolute_error`, and with SciPy's `spearmanr`.
+//! Number figures. They agree with scikit-learn's `root_mean_squared_error`,
+//! `mean_absolute_error` and `r2_score`, and with SciPy's `spearmanr`, `pearsonr` and `kendalltau`.
 
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 use crate::stats::compensated_sum::Sum;
-use crate::stats::confidence::{Estimate, estimate_within, fisher, stderr_of_mean};
+use crate::stats::confidence::{Estimate, estimate_within, stderr_of_mean};
 
 use super::answer_table::{AnswerTable, Item};
+use super::joint::JointFigure;
 use super::part::{Part, PartFigure};
 use super::ranks::{RANKED_ITEMS_MAX, RankCorrelation};
 use super::result::{Failure, Figures};
@@ -35,12 +36,12 @@ impl<'t> Numbers<'t> {
             None if answers.is_empty() => 0.0,
             None => most - least,
         };
-        let (kind, worst) = if metric == Metric::Spearman {
+        let (kind, worst) = if metric.needs_all_predictions() {
             (Kind::Parts, 0.0)
         } else {
             (Kind::Scores, largest_error)
         };
-        let n_kept = if metric != Metric::Spearman && n <= RANKED_ITEMS_MAX {
+        let n_kept = if !metric.needs_all_predictions() && n <= RANKED_ITEMS_MAX {
             n
         } else {
             0
@@ -65,7 +66,7 @@ impl<'t> Numbers<'t> {
         }
         items.set(
             item.ordinal,
-            if self.metric == Metric::Spearman {
+            if self.metric.needs_all_predictions() {
                 number
             } else {
                 error
@@ -78,19 +79,17 @@ impl<'t> Numbers<'t> {
     pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
         let range = self.metric.range(self.table.clip(), self.table.n_labels());
         match self.metric {
-            Metric::Spearman => {
+            metric if metric.needs_all_predictions() => {
                 let predictions: Vec<f64> = part.values().collect();
                 let answers = self.table.numbers();
                 let answers: Vec<f64> = part.places().map(|place| answers[place]).collect();
-                let Some(correlation) = RankCorrelation::of(&predictions, &answers) else {
+                let Some(figure) = JointFigure::of(metric, &predictions, &answers) else {
                     return PartFigure::undefined(part.len());
                 };
-                let rho = correlation.rho();
-                let influences = correlation.influences().into_iter();
                 PartFigure {
-                    value: rho,
-                    estimate: fisher(rho, part.len()),
-                    contributions: influences.map(|influence| rho + influence).collect(),
+                    value: figure.value,
+                    estimate: figure.estimate(metric, range),
+                    contributions: figure.contributions().collect(),
                 }
             }
             Metric::Rmse => {
@@ -106,13 +105,13 @@ impl<'t> Numbers<'t> {
         }
     }
 
-    /// Returns `true` if the answers of some items leave the metric defined: a correlation needs two
-    /// different numbers.
+    /// Returns `true` if the answers of some items leave the metric defined: a figure of all items
+    /// together needs two different numbers.
     pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
         let answers = self.table.numbers();
         let mut answers = part.places().map(|place| answers[place]);
         let first = answers.next();
-        self.metric != Metric::Spearman || answers.any(|answer| Some(answer) != first)
+        !self.metric.needs_all_predictions() || answers.any(|answer| Some(answer) != first)
     }
 
     pub(super) fn finish(
@@ -129,13 +128,14 @@ impl<'t> Numbers<'t> {
         let mse = mean(self.squared);
         let rmse = mse.sqrt();
         let named = |name: &str, figure| (name.to_owned(), figure);
-        if self.metric == Metric::Spearman {
+        if self.metric.needs_all_predictions() {
             let (value, estimate) = if self.table.averages_clusters() {
                 // The average over clusters takes their place.
                 (0.0, None)
             } else {
-                let rho = self.correlation(items)?;
-                (rho, fisher(rho, n))
+                let figure = self.joint_figure(items)?;
+                let range = self.metric.range(self.table.clip(), self.table.n_labels());
+                (figure.value, figure.estimate(self.metric, range))
             };
             return Ok(Figures {
                 value,
@@ -186,24 +186,23 @@ impl<'t> Numbers<'t> {
 }
 
 impl Numbers<'_> {
-    /// Returns the correlation over all items, and sets their contributions.
-    fn correlation(&self, items: &mut ItemScoresBuilder) -> Result<f64, Failure> {
+    /// Returns the figure over all items together, and sets their contributions.
+    fn joint_figure(&self, items: &mut ItemScoresBuilder) -> Result<JointFigure, Failure> {
         let n = self.table.len();
         let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
         let undefined = || {
-            Failure::InvalidPredictions(
-                "all predictions are the same number: spearman is not defined".into(),
-            )
+            Failure::InvalidPredictions(format!(
+                "all predictions are the same number: {} is not defined",
+                self.metric
+            ))
         };
-        let correlation =
-            RankCorrelation::of(&predictions, self.table.numbers()).ok_or_else(undefined)?;
-        let rho = correlation.rho();
-        correlation
-            .influences()
-            .into_iter()
+        let figure = JointFigure::of(self.metric, &predictions, self.table.numbers())
+            .ok_or_else(undefined)?;
+        figure
+            .contributions()
             .enumerate()
-            .for_each(|(item, influence)| items.set(item, rho + influence));
-        Ok(rho)
+            .for_each(|(item, contribution)| items.set(item, contribution));
+        Ok(figure)
     }
 }
 

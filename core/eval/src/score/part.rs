@@ -1,7 +1,5 @@
 //! The figure over a part: some items alone, by the definitions for all items.
 
-use super::accumulator::Accumulator;
-use super::answer_table::{AnswerTable, Item};
 use crate::compare::{Contribution, StoredItem};
 use crate::item_scores::ItemScoresBuilder;
 use crate::metric::Metric;
@@ -27,49 +25,8 @@ pub(super) struct Part<'p> {
     pub(super) labels: &'p [u32],
 }
 
-/// The items of a table, before the accumulator finishes them.
-pub(super) struct ScoredItems<'s, 't> {
-    pub(super) table: &'t AnswerTable,
-    pub(super) metric: Metric,
-    pub(super) accumulator: &'s Accumulator<'t>,
-    items: &'s ItemScoresBuilder,
-    /// The right labels; empty unless [`needs_labels`].
-    labels: Vec<u32>,
-}
-
-impl<'s, 't> ScoredItems<'s, 't> {
-    pub(super) fn new(
-        table: &'t AnswerTable,
-        metric: Metric,
-        accumulator: &'s Accumulator<'t>,
-        items: &'s ItemScoresBuilder,
-    ) -> Self {
-        let labels = if needs_labels(metric) {
-            table.items().map(Item::label).collect()
-        } else {
-            Vec::new()
-        };
-        Self {
-            table,
-            metric,
-            accumulator,
-            items,
-            labels,
-        }
-    }
-
-    /// Returns the part with the items at these places, which are ascending.
-    pub(super) fn part<'p>(&'p self, places: &'p [u32]) -> Part<'p> {
-        Part {
-            places,
-            items: self.items,
-            labels: &self.labels,
-        }
-    }
-}
-
 /// Returns `true` if a part's figure needs the right labels: stored values are not enough.
-const fn needs_labels(metric: Metric) -> bool {
+pub(super) const fn needs_labels(metric: Metric) -> bool {
     matches!(
         metric,
         Metric::F1Macro

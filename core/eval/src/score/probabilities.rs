@@ -199,8 +199,8 @@ impl<'t> Probabilities<'t> {
             let is_positive = places.clone().map(|place| labels[place] == *label);
             let area = auc(&scores, is_positive)?;
             values.add(area.value);
-            let of_items = contributions.iter_mut().zip(area.contributions);
-            of_items.for_each(|(sum, contribution)| sum.add(contribution));
+            let item_contributions = contributions.iter_mut().zip(area.contributions);
+            item_contributions.for_each(|(sum, contribution)| sum.add(contribution));
         }
         let mean = |sum: Sum| sum.total() / supported.len() as f64;
         let value = mean(values);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ceiling::{Ceiling, ShareOfCeiling};
+use super::retest_scores::{Ceiling, ShareOfCeiling};
 use super::slice_figures::SlicedField;
 use crate::item_scores::ItemScores;
 use crate::stats::confidence::Estimate;

@@ -7,8 +7,8 @@ use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, NextRecord, Prefetch};
 use super::by_cluster::by_cluster;
 use super::cluster_average::ClusterAverage;
-use super::part::ScoredItems;
 use super::result::{Failure, Figures, Score, Sealed};
+use super::scored_items::ScoredItems;
 use super::slices;
 use crate::compare::Contribution;
 use crate::error::FieldError;
@@ -169,7 +169,8 @@ impl<'t> ItemSet<'t> {
             let contribution = Contribution::for_items(self.metric, self.items.stored());
             let contributions = self.items.stored().map(|item| contribution.of(item));
             figures.ceiling = Some(retest.ceiling());
-            figures.share_of_ceiling = retest.share(self.table, figures.value, contributions);
+            let (clusters, n) = (self.table.clusters(), self.table.len());
+            figures.share_of_ceiling = retest.share(clusters, figures.value, contributions, n);
         }
         Ok((figures, self.items.finish()))
     }

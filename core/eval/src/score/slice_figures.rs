@@ -117,13 +117,16 @@ impl SlicedField {
         }
     }
 
-    /// Returns the values alone, each changed by `disclose`, which gets the place of its slice.
+    /// Returns the values alone, each changed by `disclose`, which gets the place of its slice. The
+    /// numbers of missing predictions are 0: by leaving single items out, a caller would learn in
+    /// which slices they are.
     #[must_use]
     pub fn values_only(self, disclose: impl Fn(usize, f64) -> f64) -> Self {
         let groups = self.groups.into_iter().enumerate();
         let groups: Vec<SliceFigures> = groups
             .map(|(place, slice)| SliceFigures {
                 value: disclose(place, slice.value),
+                n_missing: 0,
                 stderr: None,
                 ci95: None,
                 ..slice

@@ -15,7 +15,7 @@ use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 19] = [
+const METRICS: [&str; 23] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
@@ -30,6 +30,10 @@ const METRICS: [&str; 19] = [
     "rmse",
     "mae",
     "spearman",
+    "pearson",
+    "kendall",
+    "ccc",
+    "r2",
     "log_loss",
     "brier",
     "auc",

@@ -2,7 +2,8 @@
 
 use super::by_cluster::estimate_by_cluster;
 use super::cluster_average::ClusterAverage;
-use super::part::{Part, PartFigure, ScoredItems};
+use super::part::{Part, PartFigure};
+use super::scored_items::ScoredItems;
 use super::slice_figures::{SliceFigures, SlicedField, Uncertainty};
 use crate::clusters::{ClusterSizes, Clusters};
 use crate::slices::FieldSlices;

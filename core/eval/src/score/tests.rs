@@ -805,6 +805,9 @@ fn trivial_submissions_use_answer_distribution() {
         of("mae", &numbers),
         [("mean", 10.0 / 3.0), ("median", 8.0 / 3.0)]
     );
-    assert_eq!(of("spearman", &numbers), [("numbers at random", 0.0)]);
+    for metric in ["spearman", "pearson", "kendall", "ccc"] {
+        assert_eq!(of(metric, &numbers), [("numbers at random", 0.0)]);
+    }
+    assert_eq!(of("r2", &numbers), [("mean", 0.0)]);
     assert_eq!(of("f1_macro", &labels)[1], ("labels at random", 0.5));
 }

@@ -46,8 +46,8 @@ impl Trivial {
 ///   100, as have the best value;
 /// - labels: the most frequent label, for every item; for f1_macro also labels at random, each with
 ///   its frequency among the answers, by their expected value;
-/// - numbers: the mean, and the median, for every item; for spearman, numbers at random, by their
-///   expected value 0;
+/// - numbers: the mean, and the median, for every item; for correlations and ccc, numbers at random, by
+///   their expected value 0; for r2, the mean alone, whose value is 0;
 /// - probabilities: each label's frequency, for every item.
 ///
 /// A submission for which the metric is not defined is left out. An answer counts as much as its item
@@ -69,7 +69,11 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
             let value = 1.0 / table.n_labels().max(1) as f64;
             submissions.push(Trivial::expected("labels at random", value));
         }
-        Metric::Spearman => submissions.push(Trivial::expected("numbers at random", 0.0)),
+        Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc => {
+            submissions.push(Trivial::expected("numbers at random", 0.0));
+        }
+        // That of the mean is 0 by definition; its computed value has a rounding error.
+        Metric::R2 => submissions.push(Trivial::expected("mean", 0.0)),
         _ => {}
     }
     submissions
@@ -123,7 +127,7 @@ fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant
             .into_iter()
             .map(|label| ("most frequent label", Constant::Label(label)))
             .collect(),
-        Family::Numbers if metric == Metric::Spearman => Vec::new(),
+        Family::Numbers if metric.needs_all_predictions() => Vec::new(),
         Family::Numbers => {
             let numbers = constant_numbers(table).into_iter();
             let constant = |(name, number)| (name, Constant::Number(number));

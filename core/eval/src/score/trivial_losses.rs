@@ -12,7 +12,6 @@ use crate::prediction::Value;
 /// item.
 #[derive(Debug)]
 pub(super) struct TrivialLosses {
-    value: f64,
     losses: Losses,
     contribution: Contribution,
 }
@@ -43,15 +42,9 @@ impl TrivialLosses {
             _ => Contribution::Stored,
         };
         Some(Self {
-            value: best.value,
             losses,
             contribution,
         })
-    }
-
-    /// Returns the value of the metric.
-    pub(super) fn value(&self) -> f64 {
-        self.value
     }
 
     /// Returns an item's contribution to the value.
@@ -64,14 +57,6 @@ impl TrivialLosses {
             value: loss,
             is_right: false,
         })
-    }
-
-    /// Returns the heap memory in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        match &self.losses {
-            Losses::OfNumber(_) => 0,
-            Losses::ByLabel(losses) => size_of::<f64>() * losses.capacity(),
-        }
     }
 }
 

@@ -13,10 +13,9 @@ pub struct Estimate {
     pub stderr: f64,
     /// The 95 % confidence interval: lower and upper end.
     pub ci95: [f64; 2],
-    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher`, `fisher_delta` or
-    /// `bootstrap`; with
-    /// clusters `cluster_wilson`, `cluster_t`, `cluster_logit`, `cluster_fisher` or
-    /// `cluster_bootstrap`.
+    /// The method's name: `wilson`, `normal`, `delta`, `delong`, `fisher`,
+    /// `fisher_delta` or `bootstrap`; with clusters `cluster_wilson`, `cluster_t`, `cluster_logit`,
+    /// `cluster_fisher` or `cluster_bootstrap`.
     pub method: &'static str,
 }
 

@@ -28,6 +28,9 @@ const GAIN_MAX: f64 = 1e100;
 /// The most labels of a suite with `auc_ovr`, which stores the probability of each label for each item.
 const OVR_LABELS_MAX: usize = 100;
 
+/// The most probabilities that auc_ovr keeps for a job, which take 128 MiB.
+const OVR_PROBABILITIES_MAX: usize = 1 << 24;
+
 impl<'a> Answer<'a> {
     /// Reads an answer from JSON: a string, a non-empty array with distinct strings, a string →
     /// gain object, or a number, whichever the metric takes. The error message is for the operator
@@ -202,15 +205,31 @@ impl<'de> Deserialize<'de> for Gains<'_> {
     }
 }
 
+/// The smallest spread of the answers with `r2`. With a smaller one, squared errors up to 1e100 over
+/// the variance, and their squares in the standard error, could be infinite.
+const R2_SPREAD_MIN: f64 = 1e-20;
+
 /// Checks all answers in a suite together: the metric must be defined, and leaving items out
 /// must not pay.
 #[derive(Debug)]
 pub struct AnswersCheck {
     metric: Metric,
+    n: usize,
     /// The first distinct labels of the answers, as many as the metric's check needs.
     labels: Vec<String>,
     least: f64,
     most: f64,
+}
+
+/// Checks the memory of auc_ovr, which keeps the probability of each label for each item.
+fn check_probabilities(n_items: usize, n_labels: usize) -> Result<(), String> {
+    if n_items.saturating_mul(n_labels) <= OVR_PROBABILITIES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "auc_ovr keeps {n_labels} probabilities for each of {n_items} items, but at most {OVR_PROBABILITIES_MAX} in all; \
+         leave out items, or choose another metric"
+    ))
 }
 
 impl AnswersCheck {
@@ -218,6 +237,7 @@ impl AnswersCheck {
     pub fn new(metric: Metric) -> Self {
         Self {
             metric,
+            n: 0,
             labels: Vec::new(),
             least: f64::INFINITY,
             most: f64::NEG_INFINITY,
@@ -226,6 +246,7 @@ impl AnswersCheck {
 
     /// Adds the next answer. Fails if it does not fit those before.
     pub fn add(&mut self, answer: &Answer<'_>) -> Result<(), String> {
+        self.n += 1;
         match answer {
             Answer::Number(number) => {
                 self.least = self.least.min(*number);
@@ -265,6 +286,7 @@ impl AnswersCheck {
                 "auc_ovr is for 3 to {OVR_LABELS_MAX} labels, and the answers have {}; auc is for two",
                 self.labels.len()
             )),
+            Metric::AucOvr => check_probabilities(self.n, self.labels.len()),
             Metric::Mcc | Metric::Kappa if self.labels.len() < 2 => Err(format!(
                 "all answers are the same label: {} is not defined",
                 self.metric
@@ -273,9 +295,17 @@ impl AnswersCheck {
                 "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
                 self.metric
             )),
-            Metric::Spearman if self.least == self.most => {
-                Err("all answers are the same number: spearman is not defined".into())
+            Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc | Metric::R2
+                if self.least == self.most =>
+            {
+                Err(format!(
+                    "all answers are the same number: {} is not defined",
+                    self.metric
+                ))
             }
+            Metric::R2 if self.most - self.least < R2_SPREAD_MIN => Err(format!(
+                "the answers differ by less than {R2_SPREAD_MIN:e}, so r2 could be infinite; multiply all answers by a power of ten"
+            )),
             _ => Ok(()),
         }
     }
@@ -377,13 +407,19 @@ mod tests {
         assert_eq!((labelled(3), labelled(100)), (Ok(()), Ok(())));
         assert!(labelled(2).unwrap_err().contains("the answers have 2; auc"));
         assert!(labelled(101).unwrap_err().contains("\"l100\" is one more"));
+        assert_eq!(check_probabilities(1 << 20, 16), Ok(()));
+        let error = check_probabilities(1 << 20, 17).unwrap_err();
+        assert!(
+            error.contains("17 probabilities for each of 1048576 items"),
+            "{error}"
+        );
         for metric in ["mcc", "kappa"] {
             assert!(check(metric, &["\"a\"", "\"b\"", "\"c\""]).is_ok());
             let error = check(metric, &["\"a\"", "\"a\""]).unwrap_err();
             let expected = format!("all answers are the same label: {metric} is not defined");
             assert_eq!(error, expected);
         }
-        for metric in ["rmse", "mae", "spearman"] {
+        for metric in ["rmse", "mae", "spearman", "pearson", "kendall", "ccc", "r2"] {
             assert!(check(metric, &["1", "2"]).is_ok());
             assert!(
                 check(metric, &["1", "1.0"])
@@ -392,5 +428,8 @@ mod tests {
                 "{metric}"
             );
         }
+        assert!(check("r2", &["1e-20", "0"]).is_ok());
+        let error = check("r2", &["9e-21", "0"]).unwrap_err();
+        assert!(error.contains("differ by less than 1e-20"), "{error}");
     }
 }

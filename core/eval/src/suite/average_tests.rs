@@ -162,6 +162,48 @@ fn wrong_average_is_rejected_with_line() {
 }
 
 #[test]
+fn ccc_and_r2_cannot_average_clusters() {
+    let read = |metric: &str, more: &str| {
+        Folder {
+            answer: |person, item| (person % 3 + item).to_string(),
+            ..Folder::new(metric, more)
+        }
+        .read()
+        .map(|folder| folder.n_clusters)
+    };
+    for metric in ["pearson", "kendall"] {
+        assert_eq!(read(metric, AVERAGE), Ok(Some(40)));
+    }
+    for metric in ["ccc", "r2"] {
+        assert_eq!(read(metric, ""), Ok(Some(40)));
+        let error = read(metric, AVERAGE).unwrap_err();
+        let expected = format!("suite.toml:5: average: {metric} cannot be averaged over clusters");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn unbounded_r2_has_no_ladder() {
+    let read = |metric: &str, policy: &str| {
+        Folder {
+            answer: |person, item| (person % 3 + item).to_string(),
+            ..Folder::new(metric, &format!("release = \"{policy}\"\n"))
+        }
+        .read()
+    };
+    for metric in ["pearson", "kendall", "ccc"] {
+        let folder = read(metric, "ladder(0.1)").unwrap();
+        let ladder = folder.ladder(&folder.open_answers().unwrap());
+        let ladder = ladder.unwrap().unwrap();
+        assert_eq!((ladder.start, ladder.step, ladder.levels), (0.0, 0.2, 5));
+    }
+    assert!(read("r2", "rounded(2)").is_ok());
+    let error = read("r2", "ladder(0.1)").err().unwrap();
+    let expected = "suite.toml: release: a ladder needs a lower bound of the value, which r2 does not have; choose another policy";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
 fn average_needs_ten_clusters() {
     let error = |folder: Folder| folder.read().err().unwrap();
     let few = Folder {

@@ -1,5 +1,5 @@
 //! Baselines: submissions that a suite's publisher pins, such as what people reach. Boards show them
-//! beside the entries, and jobs are compared with them by name.
+//! next to the entries, and jobs are compared with them by name.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::io::{self, Read};
 use std::path::{Component, Path};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
-use toml::Spanned;
 
 use super::bad_suite::BadSuite;
-use super::suite_toml::{SUITE, line_at};
+use super::folder_tables::FolderTables;
+use super::suite_toml::{BaselineToml, SUITE, line_at};
 use crate::content;
 use crate::metric::Metric;
-use crate::offline;
-use crate::score::{AnswerTable, Progress, Score, Scorer, score_trivial};
+use crate::score::{Progress, Score, Scorer, score_trivial};
+use crate::score_content;
 
 /// The most baselines that a suite's publisher names.
 const BASELINES_MAX: usize = 10;
@@ -24,7 +24,7 @@ const BASELINES_MAX: usize = 10;
 /// The longest name, in characters, as of a board's entry.
 const NAME_MAX: usize = 100;
 
-/// What a baseline's predictions come from.
+/// The source of a baseline's predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BaselineKind {
     /// People.
@@ -76,7 +76,7 @@ impl Serialize for BaselineKind {
 pub struct Baseline {
     /// The name, which no other baseline of the suite has.
     pub name: String,
-    /// What the predictions come from.
+    /// The source of the predictions.
     pub kind: BaselineKind,
     /// A page about it.
     pub url: Option<String>,
@@ -85,22 +85,6 @@ pub struct Baseline {
     pub predictions_sha256: Option<[u8; 32]>,
     /// Its score, without slices.
     pub score: Score,
-}
-
-/// `[[baselines]]` in `suite.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BaselineToml {
-    name: Spanned<String>,
-    file: Spanned<String>,
-    kind: Spanned<String>,
-    url: Option<String>,
-}
-
-/// The open and the sealed items' answers, which baselines are scored against.
-pub(super) struct Tables {
-    pub(super) open: AnswerTable,
-    pub(super) sealed: Option<AnswerTable>,
 }
 
 /// Opens one of the folder's files by its path.
@@ -112,7 +96,7 @@ pub(super) fn score_baselines(
     keys: &[BaselineToml],
     text: &str,
     metric: Metric,
-    tables: &Tables,
+    tables: &FolderTables,
     open_file: OpenFile<'_>,
 ) -> Result<Vec<Baseline>, BadSuite> {
     let bad = |at: usize, reason: String| {
@@ -170,7 +154,7 @@ pub(super) fn score_baselines(
 fn score_file(
     file: &str,
     metric: Metric,
-    tables: &Tables,
+    tables: &FolderTables,
     open_file: OpenFile<'_>,
 ) -> Result<(Score, [u8; 32]), BadSuite> {
     let unreadable = |error: io::Error| BadSuite::unreadable(file, 0, &error);
@@ -180,7 +164,7 @@ fn score_file(
     let scorer = Scorer::new(&tables.open, metric, &progress)
         .without_slices()
         .with_sealed(tables.sealed.as_ref());
-    let (score, sha256) = offline::score_and_hash(scorer, metric, bytes, format)
+    let (score, sha256) = score_content::score_and_hash(scorer, metric, bytes, format)
         .map_err(|reason| BadSuite::new(file, 0, reason))?;
     if score.n_submitted == score.n_unmatched {
         let reason = "predicts no item of the suite; compare the ids of the items";

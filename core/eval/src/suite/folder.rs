@@ -9,10 +9,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
-use super::baselines::{Baseline, OpenFile, Tables, score_baselines};
+use super::baselines::{Baseline, OpenFile, score_baselines};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
 use super::folder_slices::{self, FolderSlices};
+use super::folder_tables::FolderTables;
 use super::groups::{GroupLabels, Groups};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
@@ -198,12 +199,17 @@ impl SuiteFolder {
             warnings,
             content_sha256: [0; 32],
         };
-        if let Some(text) = retest {
-            folder.add_retest(text)?;
-        }
-        if !baselines.is_empty() {
+        if retest.is_some() || !baselines.is_empty() {
             let tables = folder.tables()?;
-            folder.baselines = score_baselines(&baselines, suite_toml, metric, &tables, open_file)?;
+            if let Some(text) = retest {
+                let (retest, warnings) = retest::read_folder(text, metric, &tables)?;
+                folder.retest = Some(retest);
+                folder.warnings.extend(warnings);
+            }
+            if !baselines.is_empty() {
+                folder.baselines =
+                    score_baselines(&baselines, suite_toml, metric, &tables, open_file)?;
+            }
         }
         folder.content_sha256 = folder.digest();
         Ok(folder)
@@ -259,10 +265,10 @@ impl SuiteFolder {
         self.answers(|item| !item.is_sealed)
     }
 
-    fn tables(&self) -> Result<Tables, BadSuite> {
+    fn tables(&self) -> Result<FolderTables, BadSuite> {
         let has_sealed = self.items.iter().any(|item| item.is_sealed);
         let sealed = has_sealed.then(|| self.answers(|item| item.is_sealed));
-        Ok(Tables {
+        Ok(FolderTables {
             open: self.open_answers()?,
             sealed: sealed.transpose()?,
         })

@@ -40,7 +40,7 @@ pub struct FolderReport {
 pub struct BaselineReport {
     /// The name.
     pub name: String,
-    /// What the predictions come from.
+    /// The source of the predictions.
     pub kind: BaselineKind,
     /// The metric over the open items.
     pub value: f64,

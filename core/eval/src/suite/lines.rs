@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
+use super::retest_answers::RETEST_ANSWERS;
 use super::suite_toml::{SUITE, SliceKeys};
 use crate::clusters::Average;
 use crate::metric::Metric;
@@ -21,9 +22,6 @@ use crate::slices::{FieldSlices, FieldValues};
 /// The file names.
 pub(super) const ITEMS: &str = "items.ndjson";
 pub(super) const ANSWERS: &str = "answers.ndjson";
-
-/// The field of a retest's line with the answers.
-pub(super) const RETEST_ANSWERS: &str = "answers";
 
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;

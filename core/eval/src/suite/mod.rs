@@ -14,11 +14,13 @@ mod folder_check;
 mod folder_clusters;
 mod folder_rules;
 mod folder_slices;
+mod folder_tables;
 mod groups;
 mod item_columns;
 mod lines;
 mod names;
 pub(crate) mod retest;
+pub(crate) mod retest_answers;
 mod sequence_paths;
 mod suite_toml;
 

@@ -7,20 +7,16 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answers::Answer;
 use super::bad_suite::BadSuite;
 use super::commitment::LinesDigest;
-use super::folder::SuiteFolder;
-use super::lines::{ITEMS, RETEST_ANSWERS, check_item_id, explain, numbered_lines};
-use crate::metric::{Family, Metric};
-use crate::prediction::{Value, check_value};
+use super::folder_tables::FolderTables;
+use super::lines::{ITEMS, check_item_id, explain, numbered_lines};
+use super::retest_answers::RETEST_ANSWERS;
+use crate::metric::Metric;
 use crate::score::{AnswerTable, Ceiling, CeilingBuilder, RetestScores};
 
 /// The file's name.
 pub(super) const RETEST: &str = "retest.ndjson";
-
-/// The most retest answers of an item.
-const ANSWERS_MAX: usize = 100;
 
 /// The second set of human answers in a folder.
 #[derive(Debug)]
@@ -43,59 +39,6 @@ pub struct RetestLine {
     pub item_id: String,
     /// The answers: a JSON array, byte for byte as in the file.
     pub answers: Box<RawValue>,
-}
-
-/// An item's retest answers, each in the form of a prediction.
-pub(crate) struct RetestAnswers<'a>(Vec<Answer<'a>>);
-
-impl<'a> RetestAnswers<'a> {
-    /// Reads the answers from a JSON array. The error message is for the operator who wrote the suite.
-    pub(crate) fn parse(json: &'a str, metric: Metric) -> Result<Self, String> {
-        let answers: Vec<&RawValue> = serde_json::from_str(json)
-            .map_err(|_| format!("{RETEST_ANSWERS} must be an array of answers"))?;
-        if !(1..=ANSWERS_MAX).contains(&answers.len()) {
-            return Err(format!(
-                "{RETEST_ANSWERS} has {} answers; an item has 1 to {ANSWERS_MAX}, or no line",
-                answers.len()
-            ));
-        }
-        let parsed = answers.into_iter().enumerate().map(|(at, json)| {
-            let parsed = parse_answer(json.get(), metric);
-            parsed.map_err(|reason| format!("{RETEST_ANSWERS}[{at}]: {reason}"))
-        });
-        parsed.collect::<Result<_, _>>().map(Self)
-    }
-
-    /// Returns the number of answers: at least one.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns the answers as predicted values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = Value<'_, 'a>> {
-        self.0.iter().map(value)
-    }
-}
-
-fn value<'r, 'a>(answer: &'r Answer<'a>) -> Value<'r, 'a> {
-    match answer {
-        Answer::Label(label) => Value::Label(label),
-        Answer::Set(ids) => Value::Ranking(ids),
-        Answer::Gains(shares) => Value::Probabilities(shares),
-        Answer::Number(number) => Value::Number(*number),
-    }
-}
-
-fn parse_answer(json: &str, metric: Metric) -> Result<Answer<'_>, String> {
-    let answer = Answer::read(json)?;
-    if metric.family() == Family::Probabilities && matches!(answer, Answer::Label(_)) {
-        return Err(format!(
-            "one label is no forecast, so {metric} would be as bad as possible; give an object of label → share"
-        ));
-    }
-    check_value(metric, value(&answer)).map_err(|(_, message)| message)?;
-    answer.check_content()?;
-    Ok(answer)
 }
 
 /// Reads the file in a folder. `None` if there is none.
@@ -166,44 +109,37 @@ pub(crate) fn score_retest(
     Ok((lines, scores))
 }
 
-impl SuiteFolder {
-    /// Reads and scores `retest.ndjson` for the open and the sealed items, and adds its warnings.
-    pub(super) fn add_retest(&mut self, text: &str) -> Result<(), BadSuite> {
-        let has_sealed = self.items.iter().any(|item| item.is_sealed);
-        let open = self.open_answers()?;
-        let sealed = has_sealed
-            .then(|| self.answers(|item| item.is_sealed))
-            .transpose()?;
-        let names = if has_sealed {
-            ["open ", "sealed "]
-        } else {
-            [""; 2]
-        };
-        let tables: Vec<(&str, &AnswerTable)> = names
-            .into_iter()
-            .zip([&open].into_iter().chain(&sealed))
-            .collect();
-        let (lines, scores) = score_retest(text, self.metric, &tables)?;
-        for (scores, (name, _)) in scores.iter().zip(&tables) {
-            let warning = scores.warning();
-            self.warnings
-                .extend(warning.map(|warning| format!("retest: of the {name}items, {warning}")));
-        }
-        let mut digest = LinesDigest::default();
-        for RetestLine { item_id, answers } in &lines {
-            digest.add(item_id, RETEST_ANSWERS, answers.get(), None);
-        }
-        let mut ceilings = scores.iter().map(RetestScores::ceiling);
-        if let Some(open) = ceilings.next() {
-            self.retest = Some(FolderRetest {
-                lines,
-                sha256: digest.finish(),
-                open,
-                sealed: ceilings.next(),
-            });
-        }
-        Ok(())
+/// Reads and scores `retest.ndjson` for the open and the sealed items. Returns the warnings about it too.
+pub(super) fn read_folder(
+    text: &str,
+    metric: Metric,
+    tables: &FolderTables,
+) -> Result<(FolderRetest, Vec<String>), BadSuite> {
+    let FolderTables { open, sealed } = tables;
+    let tables: Vec<(&str, &AnswerTable)> = match sealed {
+        Some(sealed) => vec![("open ", open), ("sealed ", sealed)],
+        None => vec![("", open)],
+    };
+    let (lines, scores) = score_retest(text, metric, &tables)?;
+    let warning = |(scores, (name, _)): (&RetestScores, &(&str, &AnswerTable))| {
+        let warning = scores.warning()?;
+        Some(format!("retest: of the {name}items, {warning}"))
+    };
+    let warnings = scores.iter().zip(&tables).filter_map(warning).collect();
+    let mut digest = LinesDigest::default();
+    for RetestLine { item_id, answers } in &lines {
+        digest.add(item_id, RETEST_ANSWERS, answers.get(), None);
     }
+    let mut ceilings = scores.iter().map(RetestScores::ceiling);
+    let open = ceilings.next();
+    let open = open.ok_or_else(|| BadSuite::new(RETEST, 0, "the suite has no open items"))?;
+    let retest = FolderRetest {
+        lines,
+        sha256: digest.finish(),
+        open,
+        sealed: ceilings.next(),
+    };
+    Ok((retest, warnings))
 }
 
 #[cfg(test)]
@@ -213,8 +149,8 @@ mod tests {
     use sha2::{Digest as _, Sha256};
 
     use super::*;
-    use crate::suite::FolderRules;
     use crate::suite::folder::FolderFiles;
+    use crate::suite::{FolderRules, SuiteFolder};
     use crate::{content, offline};
 
     /// The texts of a folder with 200 items of 30 persons, and the retest of the first items.

@@ -9,7 +9,6 @@ use toml::Spanned;
 
 use super::access::Access;
 use super::bad_suite::BadSuite;
-use super::baselines::BaselineToml;
 use super::board_mode::BoardMode;
 use super::groups::GroupField;
 use super::sequence_paths::SequencePaths;
@@ -50,6 +49,16 @@ pub(super) struct SuiteToml {
     slice_min: Option<Spanned<i64>>,
     #[serde(default)]
     pub(super) baselines: Vec<BaselineToml>,
+}
+
+/// `[[baselines]]` in `suite.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BaselineToml {
+    pub(super) name: Spanned<String>,
+    pub(super) file: Spanned<String>,
+    pub(super) kind: Spanned<String>,
+    pub(super) url: Option<String>,
 }
 
 /// The group fields whose slices are scored.
@@ -193,7 +202,7 @@ impl SuiteToml {
         }
         if !metric.can_average_clusters() {
             return Err(bad(&format!(
-                "{metric} cannot be averaged over clusters; write average = \"item\", or choose a mean, rmse, auc or spearman as metric"
+                "{metric} cannot be averaged over clusters; write average = \"item\", or choose a mean, rmse, auc, spearman, pearson or kendall as metric"
             )));
         }
         match self.cluster(text)? {
@@ -261,6 +270,13 @@ impl SuiteToml {
             .as_deref()
             .map_or(Ok(DisclosurePolicy::Exact), str::parse)
             .map_err(|error| format!("release: {error}"))?;
+        let is_ladder = matches!(policy, DisclosurePolicy::Ladder(_));
+        if is_ladder && !metric.takes_clip() && metric.bounds(None, 2).is_none() {
+            return Err(BadField::from(format!(
+                "release: a ladder needs a lower bound of the value, which {metric} does not have; choose another policy, such as \
+                 release = \"sealed(0.5)\", or another metric"
+            )));
+        }
         if self.per_item_feedback && policy != DisclosurePolicy::Exact {
             return Err(BadField::from(format!(
                 "per_item_feedback: with release = \"{policy}\" the scores of single items must not be disclosed"

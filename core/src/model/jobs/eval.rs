@@ -41,7 +41,9 @@ impl PartialSchema for PredictionValue {
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
-            .description(Some("A number, for rmse, mae and spearman."))
+            .description(Some(
+                "A number, for rmse, mae, spearman, pearson, kendall, ccc and r2.",
+            ))
             .minimum(Some(-NUMBER_MAX))
             .maximum(Some(NUMBER_MAX));
         let probability = Object::builder()

@@ -214,8 +214,8 @@ pub struct EvalResult {
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
     /// The method of `stderr` and `ci95`: `wilson`, `normal`, `delta`, `delong`, `fisher`,
-    /// `fisher_delta` or `bootstrap`; by cluster `cluster_wilson`, `cluster_t`, `cluster_logit`, `cluster_fisher` or
-    /// `cluster_bootstrap`. Null if `stderr` is null.
+    /// `fisher_delta` or `bootstrap`; by cluster `cluster_wilson`, `cluster_t`, `cluster_logit`,
+    /// `cluster_fisher` or `cluster_bootstrap`. Null if `stderr` is null.
     #[serde(default)]
     pub ci_method: Option<String>,
     /// The other figures of the metric's family, by name. Empty if `release` is a ladder.

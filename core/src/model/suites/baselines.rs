@@ -8,7 +8,7 @@ use assay_eval::board as board_eval;
 use assay_eval::suite as eval;
 
 text_enum! {
-    /// What a baseline's predictions come from.
+    /// The source of a baseline's predictions.
     pub enum BaselineKind {
         /// People.
         Human = "human",
@@ -35,7 +35,7 @@ pub struct SuiteBaseline {
     /// The name, by which jobs are compared with it.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
-    /// What its predictions come from.
+    /// The source of its predictions.
     pub kind: BaselineKind,
     /// A page about it. Null if there is none.
     #[schema(max_length = 512, format = "uri")]
@@ -82,7 +82,7 @@ pub struct BoardBaseline {
     /// The name.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
-    /// What its predictions come from.
+    /// The source of its predictions.
     pub kind: BaselineKind,
     /// A page about it. Null if there is none.
     #[schema(max_length = 512, format = "uri")]

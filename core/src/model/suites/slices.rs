@@ -56,7 +56,7 @@ pub struct SliceFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 10)]
     pub n_clusters: Option<i64>,
-    /// The number of items without a prediction.
+    /// The number of items without a prediction. 0 if `release` is a ladder, which does not disclose it.
     #[schema(minimum = 0)]
     pub n_missing: i64,
     /// The value of the metric over the items of the slice. A correlation is 0 if all predictions of

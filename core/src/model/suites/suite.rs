@@ -92,7 +92,8 @@ pub struct Suite {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ceiling: Option<Ceiling>,
-    /// What a value averages: `item`, all items alike, or `cluster`, the metric within each cluster.
+    /// The average that a value is: over all items alike (`item`), or over the metric within each
+    /// cluster (`cluster`).
     pub average: SuiteAverage,
 }
 
@@ -144,7 +145,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// What a suite's value is the average of.
+    /// The average that a suite's value is.
     pub enum SuiteAverage {
         /// The value is the metric over all items: each item has the same weight.
         Item = "item",

@@ -183,7 +183,7 @@ pub async fn item_scores(
 
 /// Returns a version's baselines with their figures over the items in its board's tests. None before a
 /// version with sealed items has closed.
-pub async fn of_board(
+pub async fn for_board(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,

@@ -76,7 +76,7 @@ pub struct SuiteRow {
     pub baselines: Vec<Json<SuiteBaseline>>,
     /// The disclosed ceiling of the open items, if there is a retest.
     pub ceiling: Option<Json<Ceiling>>,
-    /// What a value is the average of.
+    /// The average that a value is.
     pub average: SuiteAverage,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
