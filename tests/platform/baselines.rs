@@ -1,4 +1,4 @@
-//! Baselines: what a publisher pins beside a suite's entries, and jobs are compared with.
+//! Baselines: what a publisher pins next to a suite's entries, and jobs are compared with.
 
 use std::path::PathBuf;
 

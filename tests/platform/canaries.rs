@@ -320,8 +320,7 @@ async fn publish_files(
     places.add("responses", published.to_string());
 }
 
-/// Publishes a suite whose hidden group fields, retest and baseline are secrets, scores a job on it, and
-/// reads everything about both.
+/// Publishes a suite whose hidden group fields, retest and baseline are secrets.
 async fn publish_groups(
     world: &World,
     planted: &mut Planted,
@@ -383,6 +382,10 @@ async fn publish_groups(
         ),
     ];
     publish_files(world, responses, folder, &suite_files).await;
+}
+
+/// Scores a job on the suite with hidden groups, and reads everything about both.
+async fn read_groups(world: &World, responses: &Responses) {
     let predictions: Vec<_> = (0..120)
         .map(|at| json!({"item_id": format!("item-{at}"), "prediction": (at % 4).to_string()}))
         .collect();
@@ -848,6 +851,7 @@ async fn secrets_appear_only_in_allowed_places() {
     let monitored = monitor_redis(&redis_url).await;
     publish(&world, &mut planted, &responses).await;
     let person = credentials(&world, &mut planted, &responses).await;
+    read_groups(&world, &responses).await;
     failures(&world, &mut planted, &responses).await;
     let job_id = predictions(&world, &bucket, &mut planted, &responses).await;
     people(&world, &mut planted, &responses).await;

@@ -69,7 +69,7 @@ async fn undeclared_persons_have_warning() {
     let line = format!("warning: {warning}");
     let report = json!({
         "suite_id": "suite:checked", "version": "1", "metric": "accuracy", "n_items": 96, "n_sealed": 0, "n_clusters": null,
-        "warnings": [warning],
+        "baselines": [], "warnings": [warning],
     });
     for program in [&ground.binaries.api, &ground.binaries.cli] {
         let checked = run_on(program, &["suite", "check"], &folder);

@@ -96,7 +96,8 @@ def test_readme_examples_run(
 
     asyncio.run(run_cells())
     output = capsys.readouterr().out
-    assert re.search(r"accuracy 0\.\d{3} ± 0\.\d{3} \(95 % interval .*, wilson\), n = 400", output)
+    score = r"accuracy 0\.\d{3} ± 0\.\d{3} \(95 % interval .*, cluster_wilson\), n = 400 in 40"
+    assert re.search(score, output)
     assert "400 items, 0 missing, 0 unknown" in output
     assert "predictions[1].item_id duplicate" in output
     assert re.search(r"Difference [+−]0\.\d{3} \(95 % interval", output)

@@ -21,10 +21,13 @@ async function report(step, value) {
 // Returns the headers that are meant for callers.
 const read = (headers) => Object.fromEntries(READ.map((name) => [name, headers.get(name)]));
 
-// Converts a message without nested messages to REST's JSON.
-function plain({ $typeName, $unknown, ...fields }) {
+// Converts a message to REST's JSON.
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain);
+  if (!value?.$typeName) return value;
+  const { $typeName, $unknown, ...fields } = value;
   const name = (field) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  return Object.fromEntries(Object.entries(fields).map(([field, value]) => [name(field), value]));
+  return Object.fromEntries(Object.entries(fields).map(([field, one]) => [name(field), plain(one)]));
 }
 
 // Returns the error from a call that is expected to fail, with its details.
