@@ -27,6 +27,7 @@ pub fn finish(document: &mut Value) {
     schemas["ErrorDetails"] = details();
     schemas["TraceDocument"] = trace();
     exactly_one(&mut schemas["EvalCreate"], "predictions", "input_ref");
+    exactly_one(&mut schemas["ComparisonCreate"], "job_b", "baseline");
     at_least_one(&mut schemas["OrgUpdate"], ["name", "data_use"]);
     at_least_one(
         &mut schemas["ApiKeyUpdate"],

@@ -54,6 +54,8 @@ AuditType: TypeAlias = Literal[
     "receipt.opened",
 ]
 
+BaselineKind: TypeAlias = Literal["human", "model", "trivial"]
+
 BoardMode: TypeAlias = Literal["off", "live", "at_close"]
 
 BoardStatus: TypeAlias = Literal["open", "computing", "final"]
@@ -129,6 +131,8 @@ Scope: TypeAlias = Literal[
 
 SuiteAccess: TypeAlias = Literal["everyone", "verified_domain", "granted"]
 
+SuiteAverage: TypeAlias = Literal["item", "cluster"]
+
 TargetType: TypeAlias = Literal[
     "key",
     "member",
@@ -148,6 +152,8 @@ UploadFailure: TypeAlias = Literal["invalid_predictions", "invalid_sequences", "
 UploadKind: TypeAlias = Literal["predictions", "sequences"]
 
 UploadStatus: TypeAlias = Literal["pending", "ready", "failed", "expired"]
+
+VsBaselineResult: TypeAlias = Literal["better", "worse", "not_separated"]
 
 EncodedVector: TypeAlias = tuple[float, ...] | str
 
@@ -247,6 +253,17 @@ class AuditEntry(Record):
 
 
 @record
+class BoardBaseline(Record):
+    name: str
+    kind: BaselineKind | str
+    url: str | None = None
+    value: float
+    ci95: tuple[float, float] | None = None
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
 class BoardMethod(Record):
     test: str
     correction: str
@@ -292,6 +309,12 @@ class FieldSlices(Record):
 
 
 @record
+class VsBaseline(Record):
+    name: str
+    result: VsBaselineResult | str
+
+
+@record
 class BoardRow(Record):
     entry_id: str
     name: str | None = None
@@ -304,6 +327,7 @@ class BoardRow(Record):
     value: float
     ci95: tuple[float, float] | None = None
     slices: tuple[FieldSlices, ...]
+    vs_baselines: tuple[VsBaseline, ...]
     n_missing: int
     n_submissions: int
     n_withdrawn: int
@@ -314,6 +338,7 @@ class BoardRow(Record):
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
         "slices": all_of(FieldSlices.from_dict),
+        "vs_baselines": all_of(VsBaseline.from_dict),
         "entered_at": parse_time,
         "withdrawn_at": parse_time,
     }
@@ -335,6 +360,7 @@ class Board(Record):
     n_entries: int
     n_items: int | None = None
     n_clusters: int | None = None
+    baselines: tuple[BoardBaseline, ...]
     entries: tuple[BoardRow, ...]
     next_cursor: str | None = None
 
@@ -342,8 +368,20 @@ class Board(Record):
         "closes_at": parse_time,
         "as_of": parse_time,
         "method": BoardMethod.from_dict,
+        "baselines": all_of(BoardBaseline.from_dict),
         "entries": all_of(BoardRow.from_dict),
     }
+
+
+@record
+class Ceiling(Record):
+    kind: str
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+    n: int
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
 
 
 @record
@@ -381,6 +419,8 @@ class SuiteOpening(Record):
     answers_sha256: str
     items_url: str
     answers_url: str
+    retest_sha256: str | None = None
+    retest_url: str | None = None
 
     _decoders: ClassVar[Decoders] = {"retired_at": parse_time}
 
@@ -409,6 +449,7 @@ class Commitment(Record):
 class Comparison(Record):
     job_a: str
     job_b: str
+    baseline: str | None = None
     suite_id: str
     suite_version: str
     metric: str
@@ -568,6 +609,15 @@ class Entry(Record):
 
 
 @record
+class ShareOfCeiling(Record):
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
 class SealedFigures(Record):
     value: float
     stderr: float | None = None
@@ -576,8 +626,15 @@ class SealedFigures(Record):
     n_clusters: int | None = None
     design_effect: float | None = None
     slices: tuple[FieldSlices, ...]
+    ceiling: Ceiling | None = None
+    share_of_ceiling: ShareOfCeiling | None = None
 
-    _decoders: ClassVar[Decoders] = {"ci95": each, "slices": all_of(FieldSlices.from_dict)}
+    _decoders: ClassVar[Decoders] = {
+        "ci95": each,
+        "slices": all_of(FieldSlices.from_dict),
+        "ceiling": Ceiling.from_dict,
+        "share_of_ceiling": ShareOfCeiling.from_dict,
+    }
 
 
 @record
@@ -600,11 +657,15 @@ class EvalResult(Record):
     n_clusters: int | None = None
     design_effect: float | None = None
     slices: tuple[FieldSlices, ...]
+    ceiling: Ceiling | None = None
+    share_of_ceiling: ShareOfCeiling | None = None
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
         "sealed": SealedFigures.from_dict,
         "slices": all_of(FieldSlices.from_dict),
+        "ceiling": Ceiling.from_dict,
+        "share_of_ceiling": ShareOfCeiling.from_dict,
     }
 
 
@@ -922,6 +983,16 @@ class ReceiptOpening(Record):
 
 
 @record
+class SealedBaseline(Record):
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+    n_missing: int
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
 class SequenceEvent(Record):
     item_id: str
     type: str | None = None
@@ -974,6 +1045,20 @@ class SignedIn(Record):
 
 
 @record
+class SuiteBaseline(Record):
+    name: str
+    kind: BaselineKind | str
+    url: str | None = None
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+    n_missing: int
+    sealed: SealedBaseline | None = None
+
+    _decoders: ClassVar[Decoders] = {"ci95": each, "sealed": SealedBaseline.from_dict}
+
+
+@record
 class SuiteSequence(Record):
     events: str
     options: str | None = None
@@ -1018,6 +1103,9 @@ class Suite(Record):
     cluster_is_hidden: bool
     n_clusters: int | None = None
     slices: tuple[SuiteSlices, ...]
+    baselines: tuple[SuiteBaseline, ...]
+    ceiling: Ceiling | None = None
+    average: SuiteAverage | str
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,
@@ -1025,6 +1113,8 @@ class Suite(Record):
         "closes_at": parse_time,
         "sequence": SuiteSequence.from_dict,
         "slices": all_of(SuiteSlices.from_dict),
+        "baselines": all_of(SuiteBaseline.from_dict),
+        "ceiling": Ceiling.from_dict,
     }
 
 

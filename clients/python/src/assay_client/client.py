@@ -143,16 +143,27 @@ class Assay:
         """Returns the kind of the credential, its organization, and those of the user."""
         return self._connection.call(models.Me.from_dict, "getMe")
 
-    def compare(self, first: str | models.Job, second: str | models.Job) -> Comparison:
+    def compare(
+        self,
+        first: str | models.Job,
+        second: str | models.Job | None = None,
+        *,
+        baseline: str | None = None,
+    ) -> Comparison:
         """Compares two succeeded jobs on the same version of a suite, item by item.
 
-        The arguments are jobs or their ids. `difference` is the value of the first minus that of
-        the second. Raises `Forbidden` if the suite discloses only a ladder.
+        The arguments are jobs or their ids. `baseline` is the name of a baseline of the suite, and
+        takes the place of `second`. `difference` is the value of the first minus that of the second
+        or the baseline. Raises `Forbidden` if the suite discloses only a ladder.
         """
-        job_a, job_b = id_of("first", first, models.Job), id_of("second", second, models.Job)
-        return self._connection.call(
-            Comparison.from_dict, "createComparison", body={"job_a": job_a, "job_b": job_b}
-        )
+        body = {"job_a": id_of("first", first, models.Job)}
+        if (second is None) == (baseline is None):
+            raise ValueError("compare takes exactly one of second and baseline")
+        if second is not None:
+            body["job_b"] = id_of("second", second, models.Job)
+        if baseline is not None:
+            body["baseline"] = baseline
+        return self._connection.call(Comparison.from_dict, "createComparison", body=body)
 
     @overload
     def evaluate(
