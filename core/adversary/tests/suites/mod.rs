@@ -5,6 +5,11 @@ use std::borrow::Cow;
 use assay_adversary::{Caps, Item, Suite, SuiteError, bench};
 use assay_eval::{Answer, Clip};
 
+/// Returns `true` if a suite with the metric can have a ladder: its range has bounds.
+pub fn has_grid(metric: &str) -> bool {
+    !matches!(metric, "ece@15" | "r2")
+}
+
 /// Returns caps with which comparisons are free, and without entries.
 pub fn caps(submissions: u32, organizations: u32) -> Caps {
     Caps {
