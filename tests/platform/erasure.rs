@@ -780,6 +780,13 @@ async fn use_the_product(world: &World) {
     crate::device::approve(world, &login, &world.org).await;
     crate::boards::publish(world).await;
     crate::boards::entry(&key).await;
+    let mut db = world.database().await;
+    wait_until("a delivery", async || {
+        let sql = "select exists(select from webhook_deliveries where org_id = $1)";
+        let found = sqlx::query_scalar(sql).bind(&world.org.id);
+        found.fetch_one(&mut db).await.unwrap()
+    })
+    .await;
 }
 
 /// The text, JSON and binary columns in the tables whose rows belong to an organization, as the schema
