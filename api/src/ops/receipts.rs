@@ -324,7 +324,7 @@ fn represent_opening(
 /// Memory that each byte in a file takes while its lines are read and written, in bytes.
 const FILE_BYTE_COST: u64 = 3;
 
-/// Returns the lines of a file of a retired version, several at once. They are charged to `room`
+/// Streams a file that a retired version opened, several lines at once. They are charged to `room`
 /// before they are read.
 ///
 /// # Errors

@@ -59,8 +59,8 @@ impl History {
             .map(|(_, job)| job)
     }
 
-    /// Draws the job chart, the newest first, with a line at the value of each of the suite's baselines,
-    /// and of the job that is chosen as baseline. Returns `None` for fewer than two scores.
+    /// Draws the jobs, the newest first, with a line at each suite baseline and one at `chosen`,
+    /// the value that the chosen job has. Returns `None` for fewer than two scores.
     pub fn new(suite: &Suite, jobs: &[Job], chosen: Option<f64>) -> Option<Self> {
         let mut points: Vec<Point> = Vec::with_capacity(jobs.len());
         let mut version = None;

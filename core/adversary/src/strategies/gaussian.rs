@@ -206,8 +206,7 @@ impl Linear {
     }
 }
 
-/// Returns the slope of each of these items: its score's change from the first to the second
-/// candidate.
+/// Returns how much each item's score changes from the first to the second candidate.
 fn slopes(items: &[usize], submission: Submission<'_>) -> Vec<f64> {
     let slope = |item: &usize| {
         let by_answer = submission.scores(*item);

@@ -326,7 +326,7 @@ fn trivial_submissions_weight_clusters_equally() {
     let [by_item, by_cluster] = trivials(Metric::ExactMatch, labels());
     assert_eq!(by_item.1, 103.0 / 120.0);
     assert!((by_cluster.1 - 17.0 / 21.0).abs() < 1e-15);
-    // The variance of the shares of 17 and 4 of 21 clusters.
+    // The Brier score when two labels have the shares 17/21 and 4/21.
     let [_, (_, brier)] = trivials(Metric::Brier, labels());
     let share: f64 = 17.0 / 21.0;
     assert!((brier - share * (1.0 - share)).abs() < 1e-15);

@@ -187,9 +187,9 @@ fn sign_products(x: &[usize], y: &[usize]) -> Vec<i64> {
     sums
 }
 
-/// Returns Kendall's τ_b (M. G. Kendall 1945), from −1 to 1, with its influences: those of the mean over
-/// pairs of the sign product and of the shares of pairs that differ (W. Hoeffding 1948). As in W. R. Knight's
-/// algorithm (1966), sorting replaces the comparison of all pairs.
+/// Returns Kendall's τ_b (M. G. Kendall 1945), from −1 to 1, with its influences. They
+/// come from the mean sign product over all pairs, and from how many pairs differ (W. Hoeffding 1948).
+/// As in W. R. Knight's algorithm (1966), sorting replaces the comparison of all pairs.
 fn kendall(predictions: &[f64], answers: &[f64]) -> Option<JointFigure> {
     let [x, y] = [integer_ranks(predictions), integer_ranks(answers)];
     let products = sign_products(&x, &y);

@@ -176,7 +176,7 @@ impl<'t> Probabilities<'t> {
         labels.any(|label| Some(label) != first)
     }
 
-    /// Returns the mean over the labels of the area of each label against the rest. `labels` are the
+    /// Returns the mean area, where each label is compared with the rest. `labels` are the
     /// right labels of all items. `None` if these items have fewer than two labels.
     fn mean_area(
         &self,

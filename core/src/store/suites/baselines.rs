@@ -154,8 +154,8 @@ pub async fn compared(
     Ok(found)
 }
 
-/// Returns a range of the bytes of a baseline's item scores over the open items, without the bytes after
-/// their end. `None` if they may not be read.
+/// Reads a byte range from a baseline's item scores over the open items, without the bytes after their
+/// end. `None` if they may not be read.
 pub async fn item_scores(
     db: impl PgExecutor<'_>,
     baseline: &BaselinePlace,
