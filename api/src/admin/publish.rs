@@ -19,8 +19,8 @@ use assay_core::{Error, Timestamp};
 use assay_eval::clusters::Clusters;
 use assay_eval::slices::Slice;
 use assay_eval::suite::{
-    BadSuite, Baseline, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, SuiteFolder,
-    baselines_sha256,
+    BadSuite, Baseline, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, RetestLine,
+    SuiteFolder, baselines_sha256,
 };
 use assay_eval::{DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
@@ -150,20 +150,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             .await?;
         }
         publish::insert_hidden_groups(&mut transaction, &new).await?;
-        let retest = retest.as_ref().map_or(&[][..], |retest| &retest.lines);
-        for (batch, lines) in retest.chunks(BATCH).enumerate() {
-            let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
-            let item_ids: Vec<&str> = lines.iter().map(|line| line.item_id.as_str()).collect();
-            let answers: Vec<&str> = lines.iter().map(|line| line.answers.get()).collect();
-            publish::insert_retest(
-                &mut transaction,
-                suite_id,
-                version,
-                first,
-                &item_ids,
-                &answers,
-            )
-            .await?;
+        if let Some(retest) = &retest {
+            insert_retest(&mut transaction, &new, &retest.lines).await?;
         }
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
@@ -205,6 +193,22 @@ async fn insert_baselines(
         let disclosed = disclosed.map_err(Error::from)?;
         let (suite_id, version) = (suite.suite_id, suite.version);
         store::baselines::insert(db, suite_id, version, place, baseline, &disclosed).await?;
+    }
+    Ok(())
+}
+
+/// Stores the retest answers in batches, like the items.
+async fn insert_retest(
+    db: &mut store::PgConnection,
+    suite: &publish::NewSuite<'_>,
+    lines: &[RetestLine],
+) -> Result<()> {
+    let (suite_id, version) = (suite.suite_id, suite.version);
+    for (batch, lines) in lines.chunks(BATCH).enumerate() {
+        let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
+        let item_ids: Vec<&str> = lines.iter().map(|line| line.item_id.as_str()).collect();
+        let answers: Vec<&str> = lines.iter().map(|line| line.answers.get()).collect();
+        publish::insert_retest(db, suite_id, version, first, &item_ids, &answers).await?;
     }
     Ok(())
 }
