@@ -1,7 +1,10 @@
 //! The check of a folder before publication, and its warnings.
 
+use std::collections::{BTreeMap, HashSet};
+
 use serde::Serialize;
 
+use super::answers::Answer;
 use super::bad_suite::BadSuite;
 use super::baselines::BaselineKind;
 use super::board_mode::BoardMode;
@@ -9,10 +12,15 @@ use super::folder::SuiteFolder;
 use super::folder_clusters::{averaged_clusters, sizes_of};
 use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
+use crate::metric::Metric;
 
 /// With fewer clusters, a board of ten entries separates no pair: the smallest p-value, 2^(1 − G), is
 /// above 0.05/45.
 const BOARD_CLUSTERS_MIN: usize = 11;
+
+/// With fewer clusters that have a label, `f1_macro` may find differences between equal models too often.
+/// On Swissmetro it does if 25 of 100 persons have the rarest label, and does not if 126 of 500 have it.
+const LABEL_CLUSTERS_ENOUGH: usize = 100;
 
 /// A folder that can be published, with what its publisher should know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -81,6 +89,7 @@ impl SuiteFolder {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.board_warning());
         warnings.extend(self.hidden_cluster_warning());
+        warnings.extend(self.rare_label_warning());
         warnings.extend(candidates.iter().map(ToString::to_string));
         Ok(warnings)
     }
@@ -121,6 +130,31 @@ impl SuiteFolder {
             )
         })
     }
+
+    /// Returns a warning if the value gives a label the weight of the others, but few clusters have it.
+    /// Only some of these have a right prediction of it, on which the interval and the tests depend.
+    fn rare_label_warning(&self) -> Option<String> {
+        if self.metric != Metric::F1Macro {
+            return None;
+        }
+        let mut clusters: BTreeMap<String, HashSet<u32>> = BTreeMap::new();
+        for item in &self.items {
+            let answer = Answer::parse(item.answer.get(), &self.metric).ok()?;
+            let Answer::Label(label) = answer else {
+                return None;
+            };
+            let label = label.into_owned();
+            clusters.entry(label).or_default().insert(item.cluster?);
+        }
+        let counts = clusters.iter().map(|(label, found)| (found.len(), label));
+        let (n, label) = counts.min()?;
+        (n < LABEL_CLUSTERS_ENOUGH).then(|| {
+            format!(
+                "only {n} clusters have the answer `{label}`; f1_macro gives it the weight of the others, so intervals are too \
+                 short, and tests find differences between equal models too often"
+            )
+        })
+    }
 }
 
 #[cfg(test)]
@@ -140,8 +174,12 @@ mod tests {
                 at % 2
             );
         }
-        let head =
-            format!("suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"accuracy\"\n{head}");
+        let head = format!("suite_id = \"suite:s\"\nversion = \"1\"\n{head}");
+        let head = if head.contains("metric") {
+            head
+        } else {
+            format!("{head}metric = \"accuracy\"\n")
+        };
         let folder = SuiteFolder::parse(&head, &items, &answers).unwrap();
         folder.check().unwrap().warnings
     }
@@ -178,6 +216,22 @@ mod tests {
         assert!(found(SEALED, true).contains("the stderr of the open items"));
         assert_eq!(found("release = \"ladder(0.1)\"\n", true), "");
         assert_eq!(found("", false), "");
+    }
+
+    #[test]
+    fn label_of_few_clusters_has_warning_with_f1_macro() {
+        let found = |head: &str, n: usize| warnings(head, n, false);
+        let macro_f1 = format!("metric = \"f1_macro\"\n{CLUSTER}");
+        let few = found(&macro_f1, 60);
+        assert_eq!(few.len(), 1);
+        assert!(
+            few[0].starts_with("only 30 clusters have the answer `0`"),
+            "{few:?}"
+        );
+        assert_eq!(found(&macro_f1, 202), Vec::<String>::new());
+        assert_eq!(found(CLUSTER, 60), Vec::<String>::new());
+        let independent = "metric = \"f1_macro\"\ncluster = \"none\"\n";
+        assert_eq!(found(independent, 60), Vec::<String>::new());
     }
 
     #[test]
