@@ -68,6 +68,13 @@ fn predictions(is_right: impl Fn(usize) -> bool) -> Value {
         .collect()
 }
 
+/// Returns the predictions of the job as a file.
+fn prediction_lines() -> String {
+    let predictions = predictions(is_right);
+    let lines = predictions.as_array().unwrap().iter();
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 async fn scored(world: &World, suite_id: &str, is_right: impl Fn(usize) -> bool) -> Value {
     let eval = json!({"suite_id": suite_id, "predictions": predictions(is_right)});
     submit_until_succeeded(&world.key(), &eval).await
@@ -155,7 +162,10 @@ async fn ladder_shows_the_ceiling_on_its_grid_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sealed_share_appears_after_the_close() {
+async fn sealed_share_appears_after_the_close_and_verifies() {
+    let Some(python) = independent_verifier().await else {
+        return;
+    };
     let world = world().await;
     let closes_at = assay_core::Timestamp::now().plus_micros(3_600_000_000);
     let more = format!(
@@ -164,7 +174,8 @@ async fn sealed_share_appears_after_the_close() {
     publish_folder(&world, &write(&world, "sealed-retest", &more))
         .await
         .unwrap();
-    let job = scored(&world, "suite:sealed-retest", is_right).await;
+    let suite_id = "suite:sealed-retest";
+    let job = scored(&world, suite_id, is_right).await;
     let path = format!("/v1/jobs/{}", string(&job["id"]));
     let marked = world.key().post(&format!("{path}/final"), &json!({})).await;
     marked.expect_status(200);
@@ -176,6 +187,21 @@ async fn sealed_share_appears_after_the_close() {
     assert_eq!(count(open) + count(&sealed["ceiling"]), N_RETESTED as u64);
     let expected = sealed["value"].as_f64().unwrap() / sealed["ceiling"]["value"].as_f64().unwrap();
     assert_near(&sealed["share_of_ceiling"]["value"], expected);
+
+    // Its opening has clusters, a seed and a retest, and both verifiers score the open items and the sealed ones again.
+    retire(&world, suite_id, &["--yes"]).await.unwrap();
+    let evidence = Evidences::new(&world);
+    evidence.fetch_keys(&world).await;
+    evidence.write("predictions.ndjson", prediction_lines());
+    for query in ["", "?figures=sealed"] {
+        let receipt = logged_receipt(&world.key(), &string(&job["id"]), query).await;
+        assert_eq!(receipt["statement"]["predicate"]["cluster"], "person");
+        evidence.write("receipt.json", receipt.to_string());
+        evidence.fetch_opening(&world, suite_id, "1").await;
+        let evidences = ["predictions", "opening"];
+        let steps = evidence.verify(&world, &python, &evidences).await;
+        assert!(steps.ends_with("commitment: ok, score: ok"), "{steps}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,10 +224,7 @@ async fn opening_has_the_retest_and_verifies() {
         std::fs::read_to_string(evidence.path("opening/retest.ndjson")).unwrap(),
         std::fs::read_to_string(folder.join("retest.ndjson")).unwrap()
     );
-    let lines = predictions(is_right);
-    let lines = lines.as_array().unwrap().iter();
-    let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    evidence.write("predictions.ndjson", lines);
+    evidence.write("predictions.ndjson", prediction_lines());
     let receipt = logged_receipt(&world.key(), &string(&job["id"]), "").await;
     evidence.write("receipt.json", receipt.to_string());
     let evidences = ["predictions", "opening"];
