@@ -398,13 +398,14 @@ async fn concurrent_jobs_climb_in_sequence() {
     // Blocking all jobs where they read answers makes them finish at about the same time.
     let held = world.hold_answers().await;
     let jobs = join_all((0..20).map(|at| submitted(&key, &suite_id, at * 7 % 20 + 15))).await;
-    wait_until("eight running jobs", async || {
+    // A worker runs four at a time. On a busy machine a blocked job may end before the eighth starts.
+    wait_until("running jobs at both workers", async || {
         let running = "select count(*) from jobs where status = 'running'";
         sqlx::query_scalar::<_, i64>(running)
             .fetch_one(&mut world.database().await)
             .await
             .unwrap()
-            == 8
+            > 4
     })
     .await;
     drop(held);
