@@ -34,9 +34,8 @@ pub struct ScoredEntry {
 /// A board's answers and baselines: entries are scored against the first and tested against the second.
 pub struct BoardBasis {
     pub answers: Arc<Answers>,
-    /// The suite's baselines, in their order.
-    pub baselines: Vec<EntryItems>,
-    pub baseline_names: Vec<String>,
+    /// The names and the items of the suite's baselines, in their order.
+    pub baselines: Vec<(String, EntryItems)>,
 }
 
 impl BoardBasis {
@@ -44,7 +43,6 @@ impl BoardBasis {
         let mut basis = Self {
             answers,
             baselines: Vec::with_capacity(baselines.len()),
-            baseline_names: Vec::with_capacity(baselines.len()),
         };
         for baseline in baselines {
             let TestedBaseline {
@@ -54,8 +52,8 @@ impl BoardBasis {
                 item_scores,
             } = baseline;
             let items = ItemScores::read(&item_scores)?;
-            basis.baselines.push(basis.terms(&items, value, has_stderr));
-            basis.baseline_names.push(name);
+            let items = basis.terms(&items, value, has_stderr);
+            basis.baselines.push((name, items));
         }
         Ok(basis)
     }

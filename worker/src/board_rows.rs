@@ -37,14 +37,14 @@ pub fn computed_rows(
     };
     tested.sort_by(|(_, one), (_, other)| goodness(other).total_cmp(&goodness(one)));
     let found = standings(tested.len(), |i, j| evidence(tested[i].1, tested[j].1));
-    let names = &basis.baseline_names;
-    let against = vs_baselines(tested.len(), names.len(), |entry, baseline| {
+    let baselines = &basis.baselines;
+    let against = vs_baselines(tested.len(), baselines.len(), |entry, baseline| {
         Evidence(evidence_at(&tested[entry].1.vs_baselines, baseline))
     });
     let against = against.into_iter().map(|results| {
-        let named = names.iter().zip(results);
+        let named = baselines.iter().zip(results);
         named
-            .map(|(name, result)| VsBaseline {
+            .map(|((name, _), result)| VsBaseline {
                 name: name.clone(),
                 result: result.into(),
             })

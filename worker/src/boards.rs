@@ -238,7 +238,7 @@ async fn store_pairs(
         let slices: Vec<FieldSlices> = figures.slices.into_iter().map(FieldSlices::from).collect();
         let vs_baselines = block_in_place(|| {
             let tests = basis.baselines.iter();
-            let tests = tests.map(|baseline| test_pair(basis.metric(), &scored.items, baseline).0);
+            let tests = tests.map(|(_, items)| test_pair(basis.metric(), &scored.items, items).0);
             bytes(tests)
         });
         let pairs = EntryPairs {
