@@ -294,6 +294,28 @@ impl Metric {
         !self.has_item_scores() || matches!(self, Self::Mcc | Self::Kappa)
     }
 
+    /// Returns `true` if the value is the mean over the items' scores. Other metrics are functions of
+    /// all items together.
+    pub const fn is_mean(self) -> bool {
+        !matches!(
+            self,
+            Self::F1Macro
+                | Self::F1Micro
+                | Self::BalancedAccuracy
+                | Self::Mcc
+                | Self::Kappa
+                | Self::Rmse
+                | Self::Spearman
+                | Self::Pearson
+                | Self::Kendall
+                | Self::Ccc
+                | Self::R2
+                | Self::Auc
+                | Self::AucOvr
+                | Self::Ece
+        )
+    }
+
     /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
     /// answers are neither an order of all items nor a confidence.
     pub const fn takes_retest(self) -> bool {

@@ -16,28 +16,6 @@ use crate::suite::retest_answers::RetestAnswers;
 /// The fewest items whose retest answers give a ceiling.
 const RETESTED_MIN: usize = 50;
 
-/// Returns `true` if the metric is the mean over the items' scores. Other metrics are functions of all
-/// items together.
-const fn is_mean(metric: Metric) -> bool {
-    !matches!(
-        metric,
-        Metric::F1Macro
-            | Metric::F1Micro
-            | Metric::BalancedAccuracy
-            | Metric::Mcc
-            | Metric::Kappa
-            | Metric::Rmse
-            | Metric::Spearman
-            | Metric::Pearson
-            | Metric::Kendall
-            | Metric::Ccc
-            | Metric::R2
-            | Metric::Auc
-            | Metric::AucOvr
-            | Metric::Ece
-    )
-}
-
 /// Scores the retest answers of a table's items.
 pub struct CeilingBuilder<'t> {
     table: &'t AnswerTable,
@@ -54,7 +32,7 @@ impl<'t> CeilingBuilder<'t> {
     /// Creates a builder without retest answers.
     pub fn new(table: &'t AnswerTable, metric: Metric) -> Self {
         let (accumulator, items) = Accumulator::new(table, metric);
-        let items = if is_mean(metric) {
+        let items = if metric.is_mean() {
             // Stores any score in 64 bits, and a later one replaces it.
             ItemScoresBuilder::new(Kind::Parts, table.len(), 0.0, false)
         } else {
@@ -85,7 +63,7 @@ impl<'t> CeilingBuilder<'t> {
         if self.items.mark_predicted(item.ordinal) {
             return Err(format!("item_id {item_id:?} is repeated"));
         }
-        if !is_mean(self.metric) {
+        if !self.metric.is_mean() {
             let first = answers.values().take(1);
             first.for_each(|value| self.accumulator.add(item, value, &mut self.items));
             return Ok(true);

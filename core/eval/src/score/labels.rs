@@ -166,15 +166,7 @@ impl<'t> Labels<'t> {
             .into_iter()
             .filter(|(name, _)| *name != metric)
             .map(|(name, figure)| (name.to_owned(), figure));
-        Figures {
-            value,
-            estimate,
-            metrics: others.collect(),
-            clusters: None,
-            slices: Vec::new(),
-            ceiling: None,
-            share_of_ceiling: None,
-        }
+        Figures::new(value, estimate, others.collect())
     }
     /// Returns the figure of some items.
     pub(super) fn part(&self, part: Part<'_>) -> PartFigure {

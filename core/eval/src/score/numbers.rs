@@ -137,15 +137,11 @@ impl<'t> Numbers<'t> {
                 let range = self.metric.range(self.table.clip(), self.table.n_labels());
                 (figure.value, figure.estimate(self.metric, range))
             };
-            return Ok(Figures {
+            return Ok(Figures::new(
                 value,
                 estimate,
-                metrics: [named("rmse", rmse), named("mae", mae)].into(),
-                clusters: None,
-                slices: Vec::new(),
-                ceiling: None,
-                share_of_ceiling: None,
-            });
+                [named("rmse", rmse), named("mae", mae)].into(),
+            ));
         }
         let errors = (0..n).map(|item| items.value(item));
         let range = self.metric.range(self.table.clip(), self.table.n_labels());
@@ -173,15 +169,7 @@ impl<'t> Numbers<'t> {
             .into_iter()
             .chain(correlation.map(|correlation| named("spearman", correlation.rho())))
             .collect();
-        Ok(Figures {
-            value,
-            estimate,
-            metrics,
-            clusters: None,
-            slices: Vec::new(),
-            ceiling: None,
-            share_of_ceiling: None,
-        })
+        Ok(Figures::new(value, estimate, metrics))
     }
 }
 

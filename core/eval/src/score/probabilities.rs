@@ -278,15 +278,7 @@ impl<'t> Probabilities<'t> {
             .into_iter()
             .filter(|(name, _)| *name != metric)
             .map(|(name, figure)| (name.to_owned(), figure));
-        Ok(Figures {
-            value,
-            estimate,
-            metrics: others.collect(),
-            clusters: None,
-            slices: Vec::new(),
-            ceiling: None,
-            share_of_ceiling: None,
-        })
+        Ok(Figures::new(value, estimate, others.collect()))
     }
 }
 

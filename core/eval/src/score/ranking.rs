@@ -223,15 +223,7 @@ impl<'t> Rankings<'t> {
             .enumerate()
             .filter(|(at, _)| metric.compares_sets() || *at != metric_index)
             .map(|(_, figure)| figure);
-        Figures {
-            value,
-            estimate,
-            metrics: others.collect::<BTreeMap<_, _>>(),
-            clusters: None,
-            slices: Vec::new(),
-            ceiling: None,
-            share_of_ceiling: None,
-        }
+        Figures::new(value, estimate, others.collect::<BTreeMap<_, _>>())
     }
 }
 

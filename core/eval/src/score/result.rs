@@ -47,6 +47,25 @@ pub struct Figures {
     pub share_of_ceiling: Option<ShareOfCeiling>,
 }
 
+impl Figures {
+    /// Creates figures of independent items without slices and ceiling.
+    pub(super) fn new(
+        value: f64,
+        estimate: Option<Estimate>,
+        metrics: BTreeMap<String, f64>,
+    ) -> Self {
+        Self {
+            value,
+            estimate,
+            metrics,
+            clusters: None,
+            slices: Vec::new(),
+            ceiling: None,
+            share_of_ceiling: None,
+        }
+    }
+}
+
 /// The effect of clusters on a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClusterFigures {
