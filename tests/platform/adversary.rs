@@ -327,6 +327,7 @@ async fn product_discloses_only_attacked_figures() {
                     slices: _,
                     ceiling: _,
                     share_of_ceiling: _,
+                    skill: _,
                 } = figures;
                 let r = &job["result"];
                 let disclosed = json!([

@@ -484,6 +484,7 @@ impl ManualWorker {
             slices: Vec::new(),
             ceiling: None,
             share_of_ceiling: None,
+            skill: None,
         };
         allowance::succeed_on_ladder(
             &self.pool,

@@ -60,6 +60,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         n_clusters,
         slices,
         slice_min,
+        skill: _,
         baselines,
         items,
         retest,

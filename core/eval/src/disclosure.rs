@@ -338,6 +338,7 @@ impl DisclosurePolicy {
                     slices,
                     ceiling: _,
                     share_of_ceiling,
+                    skill,
                 } = figures;
                 let value = round(value);
                 let share_of_ceiling = share_of_ceiling
@@ -361,6 +362,7 @@ impl DisclosurePolicy {
                         .collect(),
                     ceiling,
                     share_of_ceiling,
+                    skill: skill.map(|skill| skill.rounded(round)),
                 })
             }
             (Self::Ladder(_), Some((ladder, level))) => {
@@ -376,6 +378,7 @@ impl DisclosurePolicy {
                     slices: Vec::new(),
                     ceiling,
                     share_of_ceiling: None,
+                    skill: None,
                 })
             }
             (Self::Ladder(_), None) => Err(without_grid()),
@@ -446,6 +449,7 @@ mod tests {
             slices: Vec::new(),
             ceiling: None,
             share_of_ceiling: None,
+            skill: None,
         }
     }
 

@@ -21,6 +21,7 @@ mod score_content;
 mod scoring;
 #[cfg(test)]
 mod simulation;
+pub mod skill;
 pub mod slices;
 pub mod stats;
 pub mod suite;

@@ -269,6 +269,11 @@ impl Metric {
         }
     }
 
+    /// Returns the best score of an item: 0 for a loss without bounds.
+    pub(crate) fn best(self, clip: Option<Clip>) -> f64 {
+        self.bounds(clip, 2).map_or(0.0, |[_, best]| best)
+    }
+
     /// Returns the smallest and the largest value of the metric.
     pub(crate) fn range(self, clip: Option<Clip>, n_labels: usize) -> [f64; 2] {
         match self.bounds(clip, n_labels) {

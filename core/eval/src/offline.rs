@@ -9,11 +9,14 @@ use serde::Serialize;
 use crate::content::ContentFormat;
 use crate::metric::{Clip, Metric};
 use crate::score::{
-    AnswerTable, Builder, Ceiling, Progress, Score, Scorer, ShareOfCeiling, SlicedField,
+    AnswerTable, Builder, Ceiling, Progress, Score, Scorer, ShareOfCeiling, Skill, SkillGroups,
+    SlicedField, score_skill_baseline,
 };
 use crate::score_content::{message, read_into};
 use crate::suite::retest;
-use crate::suite::{AnswerLines, BadSuite, FolderGroups, FolderRules, SliceLabels};
+use crate::suite::{
+    AnswerLines, BadSuite, ClusterLabels, FolderGroups, FolderRules, GroupField, SliceLabels,
+};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,6 +57,9 @@ pub struct Report {
     /// best trivial submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_ceiling: Option<ShareOfCeiling>,
+    /// The share of the way from a baseline to the best value, if the suite has a skill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<Skill>,
 }
 
 impl Report {
@@ -77,6 +83,7 @@ impl Report {
             slices: score.figures.slices,
             ceiling: score.figures.ceiling,
             share_of_ceiling: score.figures.share_of_ceiling,
+            skill: score.figures.skill,
         }
     }
 }
@@ -92,7 +99,9 @@ pub fn read_answers<R: BufRead>(
         clusters,
         average,
         slices,
+        skill,
     } = groups;
+    let mut skill_labels = Vec::new();
     let fields = slices.as_ref().map_or_else(Vec::new, SliceLabels::fields);
     let mut builder = Builder::new(metric, lines.estimate())
         .clip(clip)
@@ -107,12 +116,25 @@ pub fn read_answers<R: BufRead>(
         if let Some(slices) = slices {
             builder.put_into_slices(&slices.of(item_id)?);
         }
+        if let Some(within) = skill.as_ref().and_then(|skill| skill.within.as_ref()) {
+            skill_labels.push(within.of(item_id)?);
+        }
         Ok(())
     })?;
     let finished = builder.finish();
-    let table = finished.map_err(|corrupt| lines.bad(corrupt.to_string()))?;
+    let mut table = finished.map_err(|corrupt| lines.bad(corrupt.to_string()))?;
     if table.is_empty() {
         return Err(lines.bad("there are no answers".into()));
+    }
+    if let Some(skill) = skill {
+        let groups = SkillGroups {
+            field: skill.key.within.as_ref().map(GroupField::as_str),
+            labels: &skill_labels,
+            values: skill.within.as_ref().map_or(&[], ClusterLabels::values),
+        };
+        let scores = score_skill_baseline(&table, metric, skill.key.baseline, groups);
+        let scores = scores.map_err(|reason| lines.bad(format!("skill: {reason}")))?;
+        table.set_skill(scores);
     }
     Ok(table)
 }

@@ -7,8 +7,9 @@ use crate::metric::{Clip, Metric};
 /// The version of the scorer in this build. A worker scores only suites that need at most its version:
 ///
 /// 1. items that are independent;
-/// 2. clusters, averages over clusters, slices, and retests.
-pub const SCORER: i32 = 2;
+/// 2. clusters, averages over clusters, slices, and retests;
+/// 3. skill.
+pub const SCORER: i32 = 3;
 
 /// The rules by which a suite's version is scored and its scores are disclosed.
 #[derive(Debug, Clone, Copy, PartialEq)]

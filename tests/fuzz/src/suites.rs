@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use assay_core::model::catalog::ModelFile;
 use assay_eval::Answer;
 use assay_eval::clusters::Average;
-use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SuiteFolder};
+use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SkillKey, SuiteFolder};
 use serde_json::{Value, json};
 
 /// An accepted suite is complete and consistent, and equals itself after being written and read; an
@@ -52,6 +52,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         n_clusters,
         slices,
         slice_min,
+        skill,
         baselines,
         items,
         retest,
@@ -81,12 +82,15 @@ fn assert_round_trip(folder: &SuiteFolder) {
         hidden_groups: _,
         cluster,
         slices: codes,
+        skill_group,
         is_sealed: _,
         line: _,
     } in items
     {
         assert_eq!(cluster.is_some(), n_clusters.is_some());
         assert_eq!(codes.len(), slices.len());
+        let within = skill.as_ref().and_then(|key| key.within.as_ref());
+        assert_eq!(skill_group.is_some(), within.is_some());
         assert!(
             seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0')
         );
@@ -153,6 +157,11 @@ fn assert_round_trip(folder: &SuiteFolder) {
             .iter()
             .map(|key| format!("cluster = {}\n", toml_text(key.as_str()))),
     );
+    if let Some(SkillKey { baseline, within }) = skill {
+        let within = within.as_ref().map(|field| toml_text(field.as_str()));
+        let within = within.map_or_else(String::new, |field| format!(", within = {field}"));
+        suite += &format!("skill = {{ baseline = \"{baseline}\"{within} }}\n");
+    }
     if let Some(SequencePaths { events, options }) = sequence {
         suite += &format!("[sequence]\nevents = {}\n", toml_text(events));
         suite.extend(

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::retest_scores::RetestScores;
+use super::skill::SkillScores;
 use crate::clusters::{Average, Clusters};
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
@@ -47,6 +48,8 @@ pub struct AnswerTable {
     slices: Vec<FieldSlices>,
     /// The scores of the retest; `None` without one.
     retest: Option<RetestScores>,
+    /// The scores of the baseline whose skill is 0; `None` without a skill.
+    skill: Option<SkillScores>,
     /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
@@ -232,6 +235,7 @@ impl Builder {
             clusters: None,
             slices: Vec::new(),
             retest: None,
+            skill: None,
             hash: DefaultHashBuilder::default(),
         };
         Self {
@@ -494,6 +498,17 @@ impl AnswerTable {
         self.retest.as_ref()
     }
 
+    /// Sets the scores of the baseline, which [`score_skill_baseline`](super::score_skill_baseline) has
+    /// computed for this table. From then on, a score has a skill.
+    pub fn set_skill(&mut self, skill: SkillScores) {
+        self.skill = Some(skill);
+    }
+
+    /// Returns the scores of the baseline whose skill is 0; `None` without a skill.
+    pub fn skill(&self) -> Option<&SkillScores> {
+        self.skill.as_ref()
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
@@ -519,6 +534,7 @@ impl AnswerTable {
             clusters,
             slices,
             retest,
+            skill,
             hash: _,
         } = self;
         let labels = labels.text.capacity()
@@ -531,6 +547,7 @@ impl AnswerTable {
             + clusters.as_ref().map_or(0, Clusters::bytes)
             + slices.iter().map(FieldSlices::bytes).sum::<usize>()
             + retest.as_ref().map_or(0, RetestScores::bytes)
+            + skill.as_ref().map_or(0, SkillScores::bytes)
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 

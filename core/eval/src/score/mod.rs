@@ -21,6 +21,8 @@ mod result;
 mod retest_scores;
 mod scored_items;
 mod scorer;
+mod skill;
+mod skill_baseline;
 mod slice_figures;
 mod slices;
 mod trivial;
@@ -31,6 +33,8 @@ pub use ceiling::CeilingBuilder;
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use retest_scores::{Ceiling, RetestScores, ShareOfCeiling};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
+pub use skill::{Skill, SkillScores};
+pub use skill_baseline::{SkillGroups, score_skill_baseline};
 pub use slice_figures::{Gap, SliceFigures, SlicedField};
 pub use trivial::{Trivial, best_trivial, score_trivial, trivial_submissions};
 
@@ -44,6 +48,8 @@ mod class_tests;
 mod cluster_tests;
 #[cfg(test)]
 mod joint_tests;
+#[cfg(test)]
+mod skill_tests;
 #[cfg(test)]
 mod slice_tests;
 #[cfg(test)]

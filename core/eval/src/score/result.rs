@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::retest_scores::{Ceiling, ShareOfCeiling};
+use super::skill::Skill;
 use super::slice_figures::SlicedField;
 use crate::item_scores::ItemScores;
 use crate::stats::confidence::Estimate;
@@ -45,10 +46,12 @@ pub struct Figures {
     /// The share of the ceiling that the value reaches. `None` also if the ceiling is not better than
     /// the best trivial submission.
     pub share_of_ceiling: Option<ShareOfCeiling>,
+    /// The share of the way from a baseline to the best value, if the suite has a skill.
+    pub skill: Option<Skill>,
 }
 
 impl Figures {
-    /// Creates figures of independent items without slices and ceiling.
+    /// Creates figures of independent items without slices, ceiling and skill.
     pub(super) fn new(
         value: f64,
         estimate: Option<Estimate>,
@@ -62,6 +65,7 @@ impl Figures {
             slices: Vec::new(),
             ceiling: None,
             share_of_ceiling: None,
+            skill: None,
         }
     }
 }

@@ -172,6 +172,11 @@ impl<'t> ItemSet<'t> {
             let (clusters, n) = (self.table.clusters(), self.table.len());
             figures.share_of_ceiling = retest.share(clusters, figures.value, contributions, n);
         }
+        if let Some(skill) = self.table.skill() {
+            // The value is a mean, so these are the scores of the items.
+            let scores = self.items.stored().map(|item| item.value);
+            figures.skill = Some(skill.skill(scores, self.table.clusters()));
+        }
         Ok((figures, self.items.finish()))
     }
 }

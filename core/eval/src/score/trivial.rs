@@ -95,7 +95,7 @@ pub fn score_trivial(
 }
 
 /// One prediction, for every item.
-enum Constant<'t> {
+pub(super) enum Constant<'t> {
     Ranking(Vec<Cow<'t, str>>),
     Label(Cow<'t, str>),
     Number(f64),
@@ -103,7 +103,7 @@ enum Constant<'t> {
 }
 
 impl Constant<'_> {
-    fn value(&self) -> Value<'_, '_> {
+    pub(super) fn value(&self) -> Value<'_, '_> {
         match self {
             Self::Ranking(ids) => Value::Ranking(ids),
             Self::Label(label) => Value::Label(label),
@@ -114,7 +114,7 @@ impl Constant<'_> {
 }
 
 /// Returns the constant predictions for these answers. The metric may be undefined for them.
-fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant<'_>)> {
+pub(super) fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static str, Constant<'_>)> {
     match metric.family() {
         Family::Rankings => {
             let mut ranking = most_frequent(table, metric, RANKING_LENGTH_MAX);

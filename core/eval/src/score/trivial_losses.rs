@@ -1,5 +1,7 @@
 //! The losses of the best trivial submission, item by item.
 
+use std::borrow::Cow;
+
 use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, Item};
 use super::trivial::{Trivial, constant_numbers, label_shares};
@@ -34,7 +36,9 @@ impl TrivialLosses {
                 let (_, number) = constants.find(|(name, _)| *name == best.name)?;
                 Losses::OfNumber(number)
             }
-            Family::Probabilities => Losses::ByLabel(losses_by_label(table, metric)),
+            Family::Probabilities => {
+                Losses::ByLabel(losses_by_label(table, metric, &label_shares(table)))
+            }
             Family::Rankings | Family::Labels => return None,
         };
         let contribution = match metric {
@@ -60,16 +64,18 @@ impl TrivialLosses {
     }
 }
 
-/// Returns for each label the loss of an item with this right label, if each label's frequency is
-/// predicted.
-fn losses_by_label(table: &AnswerTable, metric: Metric) -> Vec<f64> {
-    let shares = label_shares(table);
+/// Returns for each label the loss of an item with this right label, if these shares are predicted.
+pub(super) fn losses_by_label(
+    table: &AnswerTable,
+    metric: Metric,
+    shares: &[(Cow<'_, str>, f64)],
+) -> Vec<f64> {
     let (mut accumulator, _) = Accumulator::new(table, metric);
     let mut scores = ItemScoresBuilder::new(Kind::Parts, table.len(), 0.0, false);
     let mut losses = vec![None; table.n_labels()];
     for item in table.items() {
         losses[item.label() as usize].get_or_insert_with(|| {
-            accumulator.add(item, Value::Probabilities(&shares), &mut scores);
+            accumulator.add(item, Value::Probabilities(shares), &mut scores);
             scores.value(item.ordinal)
         });
     }

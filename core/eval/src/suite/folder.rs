@@ -12,14 +12,15 @@ use super::bad_suite::BadSuite;
 use super::baselines::{Baseline, OpenFile, score_baselines};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
+use super::folder_skill;
 use super::folder_slices::{self, FolderSlices};
 use super::folder_tables::FolderTables;
-use super::groups::{GroupLabels, Groups};
+use super::groups::{GroupField, GroupLabels, Groups};
 use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
 use super::names::{is_suite_id, is_version};
 use super::retest::{self, FolderRetest};
 use super::sequence_paths::SequencePaths;
-use super::suite_toml::{ClusterKey, Protection, SUITE, SuiteToml};
+use super::suite_toml::{ClusterKey, Protection, SUITE, SkillKey, SuiteToml};
 use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
@@ -66,6 +67,8 @@ pub struct SuiteFolder {
     pub slices: Vec<FolderSlices>,
     /// A slice's smallest item count.
     pub slice_min: usize,
+    /// The baseline of the skill, if the suite has one.
+    pub skill: Option<SkillKey>,
     /// The scored baselines; empty if the publisher names none.
     pub baselines: Vec<Baseline>,
     /// The items, in file order.
@@ -166,6 +169,9 @@ impl SuiteFolder {
         let slice_keys = suite.slices(suite_toml)?;
         let slices =
             folder_slices::assign(&mut items, &slice_keys, (metric, average), &protection)?;
+        let skill = suite.skill(metric, average, suite_toml)?;
+        let skill_line = suite.skill_line(suite_toml);
+        let skill_values = folder_skill::assign(&mut items, skill.as_ref(), skill_line)?;
         let found = field
             .map(|field| folder_clusters::check(&items, field, metric, average))
             .transpose()?;
@@ -193,14 +199,23 @@ impl SuiteFolder {
             n_clusters,
             slices,
             slice_min: slice_keys.min,
+            skill,
             baselines: Vec::new(),
             items,
             retest: None,
             warnings,
             content_sha256: [0; 32],
         };
-        if retest.is_some() || !baselines.is_empty() {
+        if retest.is_some() || !baselines.is_empty() || folder.skill.is_some() {
             let tables = folder.tables()?;
+            if let Some(key) = &folder.skill {
+                let checked =
+                    folder_skill::check(key, metric, &folder.items, &skill_values, &tables);
+                checked.map_err(|reason| BadSuite::new(SUITE, skill_line, reason))?;
+                folder
+                    .warnings
+                    .extend(folder_skill::warning(folder.protection.policy));
+            }
             if let Some(text) = retest {
                 let (retest, warnings) = retest::read_folder(text, metric, &tables)?;
                 folder.retest = Some(retest);
@@ -247,7 +262,13 @@ impl SuiteFolder {
     pub fn scorer_min(&self) -> i32 {
         let needs_second =
             self.n_clusters.is_some() || !self.slices.is_empty() || self.retest.is_some();
-        if needs_second { 2 } else { 1 }
+        if self.skill.is_some() {
+            3
+        } else if needs_second {
+            2
+        } else {
+            1
+        }
     }
 
     /// Checks each item with `check`, and returns the first error with the item's line.
@@ -413,6 +434,12 @@ impl SuiteFolder {
             add("slices");
             add(&self.slice_min.to_string());
             self.slices.iter().for_each(|field| add(&field.field));
+        }
+        if let Some(SkillKey { baseline, within }) = &self.skill {
+            let within = within.as_ref().map_or("", GroupField::as_str);
+            ["skill", baseline.as_str(), within]
+                .into_iter()
+                .for_each(&mut add);
         }
         let lines = self.items.iter().flat_map(|item| {
             let groups = [("groups", &item.groups), ("hidden", &item.hidden_groups)];

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bad_suite::BadSuite;
 use super::groups::GroupField;
 use super::lines::FolderGroups;
-use super::suite_toml::{SUITE, SliceKeys, SuiteToml};
+use super::suite_toml::{SUITE, SkillKey, SliceKeys, SuiteToml};
 use crate::clusters::Average;
 use crate::metric::{Clip, Metric};
 
@@ -22,6 +22,8 @@ pub struct FolderRules {
     pub average: Average,
     /// The fields with slices.
     pub slices: SliceKeys,
+    /// The baseline of the skill, if the suite has one.
+    pub skill: Option<SkillKey>,
     /// Set if the folder's retest is scored, if it has one: `metric` is the suite's own.
     pub has_retest: bool,
 }
@@ -36,12 +38,13 @@ impl FolderRules {
             cluster: None,
             average: Average::Item,
             slices: SliceKeys::NONE,
+            skill: None,
             has_retest: false,
         }
     }
 
     /// Returns the rules for the answers in a folder. `named` replaces the suite's metric. The
-    /// suite's bounds, average, slices and retest are for its own metric only. Without `suite.toml`, `named`
+    /// suite's bounds, average, slices, skill and retest are for its own metric only. Without `suite.toml`, `named`
     /// is required.
     pub fn read(folder: &Path, named: Option<Metric>) -> Result<Self, BadSuite> {
         let path = folder.join(SUITE);
@@ -57,6 +60,7 @@ impl FolderRules {
                 clip: None,
                 average: Average::Item,
                 slices: SliceKeys::NONE,
+                skill: None,
                 has_retest: false,
                 ..own
             },
@@ -69,7 +73,12 @@ impl FolderRules {
     /// # Errors
     /// Returns the first line that has no value of a field, or the field that has no slices.
     pub fn groups(&self, folder: &Path) -> Result<FolderGroups, BadSuite> {
-        let groups = FolderGroups::read(folder, self.cluster.as_ref(), &self.slices)?;
+        let groups = FolderGroups::read(
+            folder,
+            self.cluster.as_ref(),
+            &self.slices,
+            self.skill.as_ref(),
+        )?;
         Ok(FolderGroups {
             average: self.average,
             ..groups
@@ -82,10 +91,12 @@ impl FolderRules {
         let suite = SuiteToml::parse(&text)?;
         let metric = suite.metric()?;
         let cluster = suite.cluster(&text)?;
+        let average = suite.average(metric, &text)?;
         Ok(Self {
             metric,
             clip: suite.protection(metric, &text)?.clip,
-            average: suite.average(metric, &text)?,
+            skill: suite.skill(metric, average, &text)?,
+            average,
             cluster: cluster.and_then(|key| key.field().cloned()),
             slices: suite.slices(&text)?,
             has_retest: true,

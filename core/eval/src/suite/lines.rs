@@ -13,7 +13,7 @@ use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
 use super::retest_answers::RETEST_ANSWERS;
-use super::suite_toml::{SUITE, SliceKeys};
+use super::suite_toml::{SUITE, SkillKey, SliceKeys};
 use crate::clusters::Average;
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
@@ -76,6 +76,9 @@ pub struct FolderItem {
     ///
     /// [`FieldSlices`]: crate::slices::FieldSlices
     pub slices: Vec<u8>,
+    /// The label of the item's group by the field within whose groups the skill is computed, if there is
+    /// one.
+    pub skill_group: Option<u32>,
     /// Set if the item is scored without disclosing its figures before the suite has closed.
     pub is_sealed: bool,
     /// Its line number in the file, from 1.
@@ -248,12 +251,20 @@ impl SliceLabels {
     }
 }
 
+/// The baseline of a folder's skill, with the groups of the folder's items.
+pub struct SkillLabels {
+    /// The baseline.
+    pub key: SkillKey,
+    /// Each item's group, if the skill is computed within groups.
+    pub within: Option<ClusterLabels>,
+}
+
 /// Reads the clusters of a folder's items: items with one value of the field have one label.
 ///
 /// # Errors
 /// Returns the first line that has no value of the field.
 pub fn read_clusters(folder: &Path, field: &GroupField) -> Result<ClusterLabels, BadSuite> {
-    let found = FolderGroups::read(folder, Some(field), &SliceKeys::NONE)?;
+    let found = FolderGroups::read(folder, Some(field), &SliceKeys::NONE, None)?;
     Ok(found.clusters.unwrap_or_default())
 }
 
@@ -266,6 +277,8 @@ pub struct FolderGroups {
     pub average: Average,
     /// The slices of each item, if slices are scored. All items are open.
     pub slices: Option<SliceLabels>,
+    /// The baseline of the skill, if there is one.
+    pub skill: Option<SkillLabels>,
 }
 
 impl FolderGroups {
@@ -277,14 +290,34 @@ impl FolderGroups {
         folder: &Path,
         cluster: Option<&GroupField>,
         keys: &SliceKeys,
+        skill: Option<&SkillKey>,
     ) -> Result<Self, BadSuite> {
         let sliced = keys.fields.iter().map(|field| (field, "slices"));
         let clustered = cluster.map(|field| (field, "cluster"));
-        let fields: Vec<_> = clustered.into_iter().chain(sliced).collect();
+        let within = skill.and_then(|key| key.within.as_ref());
+        let within_field = within.map(|field| (field, "skill"));
+        let fields: Vec<_> = clustered
+            .into_iter()
+            .chain(sliced)
+            .chain(within_field)
+            .collect();
+        let skill_labels = |within: Option<ClusterLabels>| {
+            let key = skill.cloned();
+            key.map(|key| SkillLabels { key, within })
+        };
         if fields.is_empty() {
-            return Ok(Self::default());
+            return Ok(Self {
+                skill: skill_labels(None),
+                ..Self::default()
+            });
         }
         let FoundLabels { item_ids, fields } = read_labels(folder, &fields)?;
+        let mut fields = fields;
+        let within = within.and_then(|_| fields.pop());
+        let within = within.map(|(values, labels)| ClusterLabels {
+            by_item: item_ids.iter().cloned().zip(labels).collect(),
+            values,
+        });
         let mut fields = fields.into_iter();
         let clusters = cluster.and_then(|_| fields.next());
         let clusters_by_item = clusters.as_ref().map_or(&[][..], |(_, labels)| labels);
@@ -320,6 +353,7 @@ impl FolderGroups {
                 values,
             }),
             average: Average::Item,
+            skill: skill_labels(within),
         })
     }
 }
@@ -525,6 +559,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
             hidden_groups,
             cluster: None,
             slices: Vec::new(),
+            skill_group: None,
             is_sealed: false,
             line,
         });

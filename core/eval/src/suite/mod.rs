@@ -13,6 +13,7 @@ mod folder;
 mod folder_check;
 mod folder_clusters;
 mod folder_rules;
+mod folder_skill;
 mod folder_slices;
 mod folder_tables;
 mod groups;
@@ -35,8 +36,10 @@ pub use folder_check::FolderReport;
 pub use folder_rules::FolderRules;
 pub use folder_slices::FolderSlices;
 pub use groups::{GroupField, GroupLabels, Groups};
-pub use lines::{AnswerLines, ClusterLabels, FolderGroups, FolderItem, SliceLabels, read_clusters};
+pub use lines::{
+    AnswerLines, ClusterLabels, FolderGroups, FolderItem, SkillLabels, SliceLabels, read_clusters,
+};
 pub use names::{VERSION_MAX, is_suite_id, is_version};
 pub use retest::{FolderRetest, RetestLine};
 pub use sequence_paths::{SequencePaths, value_at};
-pub use suite_toml::{ClusterKey, Protection, SliceKeys};
+pub use suite_toml::{ClusterKey, Protection, SkillKey, SliceKeys};

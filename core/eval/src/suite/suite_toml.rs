@@ -15,6 +15,7 @@ use super::sequence_paths::SequencePaths;
 use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Metric};
+use crate::skill::SkillBaseline;
 use crate::slices::SLICED_FIELDS_MAX;
 
 /// The file's name.
@@ -47,6 +48,7 @@ pub(super) struct SuiteToml {
     average: Option<Spanned<String>>,
     slices: Option<Spanned<Vec<String>>>,
     slice_min: Option<Spanned<i64>>,
+    skill: Option<Spanned<SkillToml>>,
     #[serde(default)]
     pub(super) baselines: Vec<BaselineToml>,
 }
@@ -59,6 +61,23 @@ pub(super) struct BaselineToml {
     pub(super) file: Spanned<String>,
     pub(super) kind: Spanned<String>,
     pub(super) url: Option<String>,
+}
+
+/// `skill` in `suite.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SkillToml {
+    baseline: String,
+    within: Option<String>,
+}
+
+/// The baseline of a suite's skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillKey {
+    /// The submission whose skill is 0.
+    pub baseline: SkillBaseline,
+    /// The field within whose groups the skill is computed; `None` if all items are one group.
+    pub within: Option<GroupField>,
 }
 
 /// The group fields whose slices are scored.
@@ -254,6 +273,41 @@ impl SuiteToml {
                 })?;
         }
         Ok(keys)
+    }
+
+    /// Returns the baseline of the skill. `text` is the file, to name the error's line.
+    pub(super) fn skill(
+        &self,
+        metric: Metric,
+        average: Average,
+        text: &str,
+    ) -> Result<Option<SkillKey>, BadSuite> {
+        let Some(key) = &self.skill else {
+            return Ok(None);
+        };
+        let bad = |reason: String| {
+            let line = line_at(text, key.span().start);
+            BadSuite::new(SUITE, line, format!("skill: {reason}"))
+        };
+        let SkillToml { baseline, within } = key.get_ref();
+        let baseline: SkillBaseline = baseline
+            .parse()
+            .map_err(|reason: &str| bad(reason.to_owned()))?;
+        baseline.check(metric, average).map_err(bad)?;
+        let within = within.as_ref().map(|field| {
+            let field = field.parse();
+            field.map_err(|reason: String| bad(format!("within {reason}")))
+        });
+        Ok(Some(SkillKey {
+            baseline,
+            within: within.transpose()?,
+        }))
+    }
+
+    /// Returns the line of the key `skill`, or 0 without it. `text` is the file.
+    pub(super) fn skill_line(&self, text: &str) -> usize {
+        let key = self.skill.as_ref();
+        key.map_or(0, |key| line_at(text, key.span().start))
     }
 
     /// Checks the protection fields. `text` is the file, to name errors' lines.

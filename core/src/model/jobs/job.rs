@@ -270,6 +270,7 @@ impl EvalResult {
             slices,
             ceiling,
             share_of_ceiling,
+            skill: _,
         } = figures;
         Self {
             value,
