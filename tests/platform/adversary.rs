@@ -323,6 +323,7 @@ async fn product_discloses_only_attacked_figures() {
                     value,
                     estimate,
                     metrics,
+                    public_metrics: _,
                     clusters: _,
                     slices: _,
                     ceiling: _,

@@ -480,6 +480,7 @@ impl ManualWorker {
             value,
             estimate: None,
             metrics: [].into(),
+            public_metrics: [].into(),
             clusters: None,
             slices: Vec::new(),
             ceiling: None,

@@ -64,6 +64,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         baselines,
         items,
         retest,
+        catalog: _,
         warnings: _,
         content_sha256,
     } = &read;

@@ -23,7 +23,7 @@ pub enum DisclosurePolicy {
     /// Every figure with this many decimals. For readability only: rounding does not protect
     /// the answers.
     Rounded(Decimals),
-    /// The best value so far, on a grid with this step, and no other figure.
+    /// The best value so far, on a grid with this step, and no other figure of the answers.
     Ladder(Step),
     /// Every open-item figure. This item share is sealed: scored now, and disclosed
     /// after the suite has closed.
@@ -318,9 +318,13 @@ impl DisclosurePolicy {
     /// has reached so far, which is raised. Fails if a ladder has no grid.
     pub fn disclose(
         self,
-        figures: Figures,
+        mut figures: Figures,
         ladder: Option<(Ladder, &mut u32)>,
     ) -> Result<Figures, Corrupt> {
+        let public_metrics = std::mem::take(&mut figures.public_metrics);
+        if !matches!(self, Self::Ladder(_)) {
+            figures.metrics.extend(public_metrics.clone());
+        }
         let grid = ladder.as_ref().map(|(ladder, _)| *ladder);
         let ceiling = figures
             .ceiling
@@ -334,6 +338,7 @@ impl DisclosurePolicy {
                     value,
                     estimate,
                     metrics,
+                    public_metrics: _,
                     clusters,
                     slices,
                     ceiling: _,
@@ -352,6 +357,7 @@ impl DisclosurePolicy {
                     value,
                     estimate: estimate.map(|estimate| estimate.map(round)),
                     metrics,
+                    public_metrics: BTreeMap::new(),
                     clusters: clusters.map(|clusters| ClusterFigures {
                         design_effect: clusters.design_effect.map(round),
                         ..clusters
@@ -370,7 +376,8 @@ impl DisclosurePolicy {
                 Ok(Figures {
                     value: ladder.value(*level),
                     estimate: None,
-                    metrics: BTreeMap::new(),
+                    metrics: public_metrics,
+                    public_metrics: BTreeMap::new(),
                     clusters: figures.clusters.map(|clusters| ClusterFigures {
                         design_effect: None,
                         ..clusters
@@ -445,6 +452,7 @@ mod tests {
             value,
             estimate: None,
             metrics: [("other".to_owned(), value / 3.0)].into(),
+            public_metrics: BTreeMap::new(),
             clusters: None,
             slices: Vec::new(),
             ceiling: None,

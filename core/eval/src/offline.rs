@@ -13,10 +13,10 @@ use crate::score::{
     SlicedField, score_skill_baseline,
 };
 use crate::score_content::{message, read_into};
-use crate::suite::retest;
 use crate::suite::{
     AnswerLines, BadSuite, ClusterLabels, FolderGroups, FolderRules, GroupField, SliceLabels,
 };
+use crate::suite::{catalog, retest};
 
 /// A score's figures, as in the result of a job whose suite discloses exact figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ pub struct Report {
     pub ci95: Option<[f64; 2]>,
     /// The interval's method.
     pub ci_method: Option<&'static str>,
-    /// The other figures of the metric's family, by name.
+    /// The other figures of the metric's family, by name. Those of the catalog too, if there is one.
     pub metrics: BTreeMap<String, f64>,
     /// Items with an answer.
     pub n: i64,
@@ -67,13 +67,15 @@ impl Report {
     pub fn new(metric: Metric, score: Score) -> Self {
         let estimate = score.figures.estimate;
         let clusters = score.figures.clusters;
+        let mut metrics = score.figures.metrics;
+        metrics.extend(score.figures.public_metrics);
         Self {
             metric: metric.to_string(),
             value: score.figures.value,
             stderr: estimate.map(|estimate| estimate.stderr),
             ci95: estimate.map(|estimate| estimate.ci95),
             ci_method: estimate.map(|estimate| estimate.method),
-            metrics: score.figures.metrics,
+            metrics,
             n: score.n,
             n_submitted: score.n_submitted,
             n_unmatched: score.n_unmatched,
@@ -146,6 +148,7 @@ pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, 
     let lines = AnswerLines::open(path, rules.metric)?;
     let mut table = read_answers(lines, rules.metric, rules.clip, &groups)?;
     read_retest(&mut table, rules, path)?;
+    read_catalog(&mut table, rules, path)?;
     Ok(table)
 }
 
@@ -163,6 +166,22 @@ pub fn read_retest(
         scores
             .into_iter()
             .for_each(|scores| table.set_retest(scores));
+    }
+    Ok(())
+}
+
+/// Reads the catalog of a suite's folder for the table with its answers, or with its open ones. Does nothing without a
+/// catalog, or if the metric is neither the suite's own nor one of rankings.
+pub fn read_catalog(
+    table: &mut AnswerTable,
+    rules: &FolderRules,
+    folder: &Path,
+) -> Result<(), BadSuite> {
+    if rules.has_catalog
+        && let Some(text) = catalog::read_file(folder)?
+    {
+        let (_, catalog) = catalog::parse(&text, rules.metric)?;
+        table.set_catalog(catalog);
     }
     Ok(())
 }

@@ -56,6 +56,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         baselines,
         items,
         retest,
+        catalog,
         warnings: _,
         content_sha256,
     } = folder;
@@ -67,7 +68,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
     assert!(*average == Average::Item || *n_clusters >= Some(10));
     assert!((50..=100_000).contains(slice_min));
     // Their files are not among the three.
-    assert!(baselines.is_empty() && retest.is_none());
+    assert!(baselines.is_empty() && retest.is_none() && catalog.is_none());
     for field in slices {
         assert!((2..=20).contains(&field.slices.len()));
         assert!(field.slices.iter().all(|slice| slice.n >= *slice_min));

@@ -5,8 +5,10 @@ use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
+use super::catalog::Catalog;
+use super::label_set::{LabelSet, offset, too_large};
 use super::retest_scores::RetestScores;
 use super::skill::SkillScores;
 use crate::clusters::{Average, Clusters};
@@ -32,7 +34,7 @@ pub struct AnswerTable {
     /// Built when an item is first looked up out of order.
     slots: OnceLock<Slots>,
     n: usize,
-    labels: Labels,
+    labels: LabelSet,
     /// The ends in `listed` for answers with several ids.
     lists: Vec<u32>,
     /// These answers' labels, each answer by descending gain.
@@ -50,6 +52,8 @@ pub struct AnswerTable {
     retest: Option<RetestScores>,
     /// The scores of the baseline whose skill is 0; `None` without a skill.
     skill: Option<SkillScores>,
+    /// The ids that a ranking can show; `None` without a catalog.
+    catalog: Option<Catalog>,
     /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
@@ -63,48 +67,6 @@ const LIST: u32 = 1 << 31;
 /// Marks an answer's code that is stored in the record. The other bits are its length. A code
 /// without a mark is a label.
 const TEXT: u32 = 1 << 30;
-
-/// A table's distinct labels, numbered by their first use.
-#[derive(Debug, Default)]
-struct Labels {
-    text: Vec<u8>,
-    ends: Vec<u32>,
-    index: HashTable<u32>,
-}
-
-impl Labels {
-    fn get(&self, label: u32) -> &[u8] {
-        let at = label as usize;
-        let start = at
-            .checked_sub(1)
-            .map_or(0, |before| self.ends[before] as usize);
-        &self.text[start..self.ends[at] as usize]
-    }
-
-    fn find(&self, hash: &DefaultHashBuilder, label: &[u8]) -> Option<u32> {
-        self.index
-            .find(hash.hash_one(label), |at| self.get(*at) == label)
-            .copied()
-    }
-
-    fn get_or_insert(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32, Corrupt> {
-        if let Some(known) = self.find(hash, label) {
-            return Ok(known);
-        }
-        let new = offset(self.ends.len())?;
-        self.text.extend_from_slice(label);
-        self.ends.push(offset(self.text.len())?);
-        let Self { text, ends, index } = self;
-        let at = |label: u32| {
-            let start = (label as usize)
-                .checked_sub(1)
-                .map_or(0, |before| ends[before] as usize);
-            &text[start..ends[label as usize] as usize]
-        };
-        index.insert_unique(hash.hash_one(label), new, |label| hash.hash_one(at(*label)));
-        Ok(new)
-    }
-}
 
 /// The hash table's slots: a record's offset in the upper, 32 bits from its id's hash in the
 /// lower half.
@@ -222,7 +184,7 @@ impl Builder {
             records: Vec::with_capacity(n * (RECORD_HEADER_BYTES + 16)),
             slots: OnceLock::new(),
             n: 0,
-            labels: Labels::default(),
+            labels: LabelSet::default(),
             lists: Vec::new(),
             listed: Vec::new(),
             gains: Vec::new(),
@@ -236,6 +198,7 @@ impl Builder {
             slices: Vec::new(),
             retest: None,
             skill: None,
+            catalog: None,
             hash: DefaultHashBuilder::default(),
         };
         Self {
@@ -378,11 +341,10 @@ impl Builder {
             table.slots = OnceLock::from(slots);
         }
         if !keeps_label_index {
-            table.labels.index = HashTable::new();
+            table.labels.drop_index();
         }
         table.records.shrink_to_fit();
-        table.labels.text.shrink_to_fit();
-        table.labels.ends.shrink_to_fit();
+        table.labels.shrink_to_fit();
         table.lists.shrink_to_fit();
         table.listed.shrink_to_fit();
         table.gains.shrink_to_fit();
@@ -509,6 +471,17 @@ impl AnswerTable {
         self.skill.as_ref()
     }
 
+    /// Sets the catalog of a suite of rankings. From then on, the figures of scored predictions have those
+    /// of the ids that they show. Of a suite with sealed items, the table of the open ones has it.
+    pub fn set_catalog(&mut self, catalog: Catalog) {
+        self.catalog = Some(catalog);
+    }
+
+    /// Returns the ids that a ranking can show; `None` without a catalog.
+    pub fn catalog(&self) -> Option<&Catalog> {
+        self.catalog.as_ref()
+    }
+
     /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
@@ -535,19 +508,18 @@ impl AnswerTable {
             slices,
             retest,
             skill,
+            catalog,
             hash: _,
         } = self;
-        let labels = labels.text.capacity()
-            + size_of::<u32>() * labels.ends.capacity()
-            + labels.index.allocation_size();
         let lists = size_of::<u32>() * (lists.capacity() + listed.capacity());
         records.capacity()
-            + labels
+            + labels.bytes()
             + lists
             + clusters.as_ref().map_or(0, Clusters::bytes)
             + slices.iter().map(FieldSlices::bytes).sum::<usize>()
             + retest.as_ref().map_or(0, RetestScores::bytes)
             + skill.as_ref().map_or(0, SkillScores::bytes)
+            + catalog.as_ref().map_or(0, Catalog::bytes)
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
@@ -678,7 +650,7 @@ impl AnswerTable {
 
     /// Returns how many distinct labels the answers have.
     pub fn n_labels(&self) -> usize {
-        self.labels.ends.len()
+        self.labels.len()
     }
 
     /// Returns a label's bytes.
@@ -791,14 +763,6 @@ impl<'t> List<'t> {
             .enumerate()
             .map(move |(at, label)| (table.label(*label), gains.get(at).copied().unwrap_or(1.0)))
     }
-}
-
-fn offset(at: usize) -> Result<u32, Corrupt> {
-    u32::try_from(at).map_err(|_| too_large())
-}
-
-fn too_large() -> Corrupt {
-    Corrupt::new("the suite's ids take more than 4 GiB")
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ mod accumulator;
 mod agreement;
 mod answer_table;
 mod by_cluster;
+mod catalog;
 mod ceiling;
 mod cluster_average;
 mod joint;
+mod label_set;
 mod labels;
 mod numbers;
 mod packed_u32;
@@ -21,6 +23,7 @@ mod result;
 mod retest_scores;
 mod scored_items;
 mod scorer;
+mod shown_ids;
 mod skill;
 mod skill_baseline;
 mod slice_figures;
@@ -29,6 +32,7 @@ mod trivial;
 mod trivial_losses;
 
 pub use answer_table::{AnswerTable, Builder};
+pub use catalog::{CATALOG_IDS_MAX, Catalog, CatalogBuilder};
 pub use ceiling::CeilingBuilder;
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use retest_scores::{Ceiling, RetestScores, ShareOfCeiling};
@@ -40,6 +44,8 @@ pub use trivial::{Trivial, best_trivial, score_trivial, trivial_submissions};
 
 #[cfg(test)]
 mod average_tests;
+#[cfg(test)]
+mod catalog_tests;
 #[cfg(test)]
 mod ceiling_tests;
 #[cfg(test)]

@@ -37,6 +37,9 @@ pub struct Figures {
     pub estimate: Option<Estimate>,
     /// The other figures of the metric's family over all items, by name.
     pub metrics: BTreeMap<String, f64>,
+    /// The figures of the catalog's ids that the predictions for open and sealed items show, by name. They
+    /// do not depend on any answer, so each disclosure policy puts them among the `metrics`.
+    pub public_metrics: BTreeMap<String, f64>,
     /// Present if the items are in clusters; `estimate` is then by cluster.
     pub clusters: Option<ClusterFigures>,
     /// The figures of the slices, by field.
@@ -61,6 +64,7 @@ impl Figures {
             value,
             estimate,
             metrics,
+            public_metrics: BTreeMap::new(),
             clusters: None,
             slices: Vec::new(),
             ceiling: None,

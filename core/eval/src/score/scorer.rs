@@ -9,6 +9,7 @@ use super::by_cluster::by_cluster;
 use super::cluster_average::ClusterAverage;
 use super::result::{Failure, Figures, Score, Sealed};
 use super::scored_items::ScoredItems;
+use super::shown_ids::ShownIds;
 use super::slices;
 use crate::compare::Contribution;
 use crate::error::FieldError;
@@ -60,13 +61,16 @@ pub fn score_and_hash(
 }
 
 /// Scores predictions as a [`PredictionSink`]. On top of the tables it uses a few bytes per item,
-/// whatever the predictions are; with `auc_ovr` 8 bytes per item and label. An invalid prediction, or a second one for the same item, ends
+/// whatever the predictions are; with `auc_ovr` 8 bytes per item and label, and with a
+/// catalog 4 bytes per id. An invalid prediction, or a second one for the same item, ends
 /// scoring.
 pub struct Scorer<'t> {
     metric: Metric,
     open: ItemSet<'t>,
     /// Scored separately, so that no open-item figure can depend on a sealed answer.
     sealed: Option<ItemSet<'t>>,
+    /// Counted for open and sealed items together, so that no figure depends on which ones are sealed.
+    shown: Option<ShownIds<'t>>,
     unmatched: Unmatched,
     progress: &'t Progress,
     n_taken: u64,
@@ -188,6 +192,7 @@ impl<'t> Scorer<'t> {
             metric,
             open: ItemSet::new(open, metric),
             sealed: None,
+            shown: open.catalog().map(|catalog| ShownIds::new(catalog, metric)),
             unmatched: Unmatched::default(),
             progress,
             n_taken: 0,
@@ -195,9 +200,10 @@ impl<'t> Scorer<'t> {
         }
     }
 
-    /// Leaves the figures of slices out.
+    /// Leaves the figures of slices and of the catalog out.
     #[must_use]
     pub fn without_slices(mut self) -> Self {
+        self.shown = None;
         self.with_slices = false;
         self
     }
@@ -219,6 +225,7 @@ impl<'t> Scorer<'t> {
             metric,
             open,
             sealed,
+            shown,
             unmatched,
             with_slices,
             ..
@@ -234,7 +241,10 @@ impl<'t> Scorer<'t> {
         let n_submitted = sum_both(|set| set.n_matched) as i64 + n_unmatched;
         let n = open.table.len() as i64;
         let n_missing = open.n_missing() as i64;
-        let (figures, items) = open.finish(with_slices)?;
+        let (mut figures, items) = open.finish(with_slices)?;
+        if let Some(shown) = shown {
+            figures.public_metrics = shown.figures();
+        }
         let sealed = match sealed {
             Some(set) => {
                 let n = set.table.len() as i64;
@@ -296,6 +306,8 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
         }
         if !is_matched {
             self.unmatched.add(&prediction);
+        } else if let Some(shown) = &mut self.shown {
+            shown.add(prediction.value);
         }
         ControlFlow::Continue(())
     }

@@ -149,9 +149,9 @@ impl SkillScores {
         let distances = scores.map(|score| (score - self.best).abs());
         let ratios = self.ratios(distances.clone());
         let n = self.distances.len();
-        let of_groups = ratios.iter().zip(&self.groups);
-        let of_groups = of_groups.map(|(ratio, group)| group.n * (1.0 - ratio));
-        let value = of_groups.collect::<Sum>().total() / n.max(1) as f64;
+        let group_skills = ratios.iter().zip(&self.groups);
+        let group_skills = group_skills.map(|(ratio, group)| group.n * (1.0 - ratio));
+        let value = group_skills.collect::<Sum>().total() / n.max(1) as f64;
         let contributions = self.contributions(&ratios, distances);
         let independent = stderr_of_mean(value, n, contributions.clone());
         let independent = independent.map(|stderr| estimate_within(RANGE, value, stderr, "delta"));

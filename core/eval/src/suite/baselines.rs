@@ -220,6 +220,7 @@ mod tests {
             items: &items,
             answers: &answers,
             retest: None,
+            catalog: None,
             open_file: &open_file,
         });
         read.map_err(|error| error.to_string())

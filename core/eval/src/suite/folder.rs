@@ -1,5 +1,5 @@
 //! The folder that an operator publishes as a suite's version: `suite.toml`, `items.ndjson`,
-//! `answers.ndjson`, and possibly `retest.ndjson`. It is accepted or rejected as a whole.
+//! `answers.ndjson`, and possibly `retest.ndjson` and `catalog.ndjson`. It is accepted or rejected as a whole.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::baselines::{Baseline, OpenFile, score_baselines};
+use super::catalog::{self, FolderCatalog};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
 use super::folder_skill;
@@ -33,6 +34,8 @@ pub(super) struct FolderFiles<'f> {
     pub(super) answers: &'f str,
     /// `retest.ndjson`, if there is one.
     pub(super) retest: Option<&'f str>,
+    /// `catalog.ndjson`, if there is one.
+    pub(super) catalog: Option<&'f str>,
     /// Opens the baselines' files.
     pub(super) open_file: OpenFile<'f>,
 }
@@ -75,6 +78,8 @@ pub struct SuiteFolder {
     pub items: Vec<FolderItem>,
     /// The second set of human answers, if there is one.
     pub retest: Option<FolderRetest>,
+    /// The ids that a ranking can show, if there is a catalog.
+    pub catalog: Option<FolderCatalog>,
     /// Warnings for the publisher. The folder is accepted nevertheless.
     pub warnings: Vec<String>,
     /// The SHA-256 over all other fields.
@@ -96,6 +101,7 @@ impl SuiteFolder {
             items: &text(ITEMS)?,
             answers: &text(ANSWERS)?,
             retest: retest::read_file(folder)?.as_deref(),
+            catalog: catalog::read_file(folder)?.as_deref(),
             open_file: &open_file,
         })
     }
@@ -108,6 +114,7 @@ impl SuiteFolder {
             items,
             answers,
             retest: None,
+            catalog: None,
             open_file: &|_| Err(io::Error::from(io::ErrorKind::NotFound)),
         })
     }
@@ -119,6 +126,7 @@ impl SuiteFolder {
             items,
             answers,
             retest,
+            catalog,
             open_file,
         } = *files;
         let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
@@ -203,6 +211,7 @@ impl SuiteFolder {
             baselines: Vec::new(),
             items,
             retest: None,
+            catalog: None,
             warnings,
             content_sha256: [0; 32],
         };
@@ -225,6 +234,10 @@ impl SuiteFolder {
                 folder.baselines =
                     score_baselines(&baselines, suite_toml, metric, &tables, open_file)?;
             }
+        }
+        if let Some(text) = catalog {
+            let (catalog, _) = catalog::parse(text, metric)?;
+            folder.catalog = Some(catalog);
         }
         folder.content_sha256 = folder.digest();
         Ok(folder)
@@ -262,7 +275,7 @@ impl SuiteFolder {
     pub fn scorer_min(&self) -> i32 {
         let needs_second =
             self.n_clusters.is_some() || !self.slices.is_empty() || self.retest.is_some();
-        if self.skill.is_some() {
+        if self.skill.is_some() || self.catalog.is_some() {
             3
         } else if needs_second {
             2
@@ -454,6 +467,11 @@ impl SuiteFolder {
         }
         if let Some(retest) = &self.retest {
             for bytes in [b"retest".as_slice(), &retest.sha256] {
+                add_with_length(&mut hash, bytes);
+            }
+        }
+        if let Some(catalog) = &self.catalog {
+            for bytes in [b"catalog".as_slice(), &catalog.sha256] {
                 add_with_length(&mut hash, bytes);
             }
         }

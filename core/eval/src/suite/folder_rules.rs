@@ -8,7 +8,7 @@ use super::groups::GroupField;
 use super::lines::FolderGroups;
 use super::suite_toml::{SUITE, SkillKey, SliceKeys, SuiteToml};
 use crate::clusters::Average;
-use crate::metric::{Clip, Metric};
+use crate::metric::{Clip, Family, Metric};
 
 /// The rules by which the answers in a folder are scored.
 pub struct FolderRules {
@@ -26,6 +26,8 @@ pub struct FolderRules {
     pub skill: Option<SkillKey>,
     /// Set if the folder's retest is scored, if it has one: `metric` is the suite's own.
     pub has_retest: bool,
+    /// Set if the ids of the folder's catalog are counted, if it has one: `metric` is one of rankings.
+    pub has_catalog: bool,
 }
 
 impl FolderRules {
@@ -40,6 +42,7 @@ impl FolderRules {
             slices: SliceKeys::NONE,
             skill: None,
             has_retest: false,
+            has_catalog: false,
         }
     }
 
@@ -62,6 +65,7 @@ impl FolderRules {
                 slices: SliceKeys::NONE,
                 skill: None,
                 has_retest: false,
+                has_catalog: metric.family() == Family::Rankings,
                 ..own
             },
             _ => own,
@@ -100,6 +104,7 @@ impl FolderRules {
             cluster: cluster.and_then(|key| key.field().cloned()),
             slices: suite.slices(&text)?,
             has_retest: true,
+            has_catalog: true,
         })
     }
 }

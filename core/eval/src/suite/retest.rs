@@ -208,6 +208,7 @@ mod tests {
                 items: &self.items,
                 answers: &self.answers,
                 retest: Some(&self.retest),
+                catalog: None,
                 open_file: &|_| Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
             };
             SuiteFolder::parse_files(&files).map_err(|error| error.to_string())

@@ -266,6 +266,7 @@ impl EvalResult {
             value,
             estimate,
             metrics,
+            public_metrics: _,
             clusters,
             slices,
             ceiling,
