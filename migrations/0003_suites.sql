@@ -32,6 +32,10 @@ create table suites (
     slices jsonb not null default '[]',
     scorer_min integer not null default 1, -- The least version of the scorer that a worker needs to score the suite.
     ceiling jsonb, -- The disclosed noise ceiling of the open items: {kind, value, stderr, ci95, n}. Null: the suite has no retest.
+    labels text[] not null default '{}', -- The options of each answer, in their order. Empty: the suite names none.
+    -- The levels of predicted quantiles, ascending. Empty: predictions are no quantiles.
+    quantiles double precision[] not null default '{}' constraint suites_quantiles_in_range check (cardinality(quantiles) <= 99),
+    skill jsonb, -- The baseline of the skill: {baseline, within?}. Null: results have no skill.
     slice_min integer not null default 50 constraint suites_slice_min_in_range check (slice_min between 50 and 100000),
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (
@@ -40,6 +44,7 @@ create table suites (
     constraint suites_options_have_events check (sequence_options is null or sequence_events is not null),
     constraint suites_n_clusters_match check ((n_clusters is not null) = (cluster is not null and cluster <> 'none')),
     constraint suites_average_has_clusters check (average = 'item' or n_clusters is not null),
+    constraint suites_quantiles_match_metric check ((cardinality(quantiles) > 0) = (metric in ('pinball', 'wis'))),
     constraint suites_board_known check (board in ('off', 'live', 'at_close')),
     constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
 );
@@ -47,7 +52,8 @@ create index suites_current_idx on suites (suite_id, published_at desc);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
     ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
-    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min, ceiling, scorer_min)
+    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min, ceiling, scorer_min,
+    labels, quantiles, skill)
     on suites to assay_api, assay_worker;
 
 create table suite_items (
@@ -72,6 +78,8 @@ create table suite_answers (
     answer json not null,
     sealed boolean not null default false, -- In this table, because the API's role must not read it.
     groups json, -- The hidden group fields.
+    n integer, -- The number of people behind the answer, if it is a distribution and the publisher gives it.
+    skill_group integer, -- The number of the item's group within which the skill is computed.
     cluster integer, -- The number of the item's cluster among those of all items, by first item.
     slices bytea, -- A byte for each field in suites.slices: the place of the item's slice among its groups; 255: none.
     primary key (suite_id, version, ordinal),
@@ -113,6 +121,29 @@ create table suite_retest (
     constraint suite_retest_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
 );
 grant select on suite_retest to assay_worker;
+
+-- The exact noise floors: the loss that the shares of as many other people would have.
+create table suite_floors (
+    suite_id text collate "C" not null,
+    version text not null,
+    is_sealed boolean not null,
+    value double precision not null,
+    primary key (suite_id, version, is_sealed),
+    constraint suite_floors_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_floors to assay_worker;
+
+-- The ids that rankings can show, with their popularity, for figures about what a submission shows.
+create table suite_catalog (
+    suite_id text collate "C" not null,
+    version text not null,
+    ordinal integer not null, -- The place in the published file, from 0.
+    id text collate "C" not null,
+    popularity double precision not null,
+    primary key (suite_id, version, ordinal),
+    constraint suite_catalog_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+);
+grant select on suite_catalog to assay_worker;
 
 -- The submissions that a publisher pins, with their disclosed figures: those of the open items.
 create table suite_baselines (

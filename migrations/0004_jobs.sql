@@ -177,13 +177,14 @@ create table sealed_results (
     slices jsonb not null default '[]',
     ceiling jsonb,
     share_of_ceiling jsonb,
+    skill jsonb,
     constraint sealed_results_estimate_is_whole check (num_nonnulls(stderr, ci95, ci_method) in (0, 3)),
     constraint sealed_results_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
 );
 grant select, insert on sealed_results to assay_worker;
 
 create view closed_sealed_results with (security_barrier) as
-select r.org_id, r.job_id, r.n, r.value, r.stderr, r.ci95, r.n_clusters, r.design_effect, r.slices, r.ceiling, r.share_of_ceiling
+select r.org_id, r.job_id, r.n, r.value, r.stderr, r.ci95, r.n_clusters, r.design_effect, r.slices, r.ceiling, r.share_of_ceiling, r.skill
 from sealed_results r
 join suites s on s.suite_id = r.suite_id and s.version = r.suite_version
 join jobs j on j.id = r.job_id

@@ -61,6 +61,7 @@ create table opened_answers (
     ordinal integer not null,
     item_id text collate "C" not null,
     answer json not null,
+    n integer, -- The number of people behind the answer.
     groups json,
     primary key (suite_id, suite_version, ordinal),
     constraint opened_answers_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)

@@ -163,9 +163,6 @@ async fn ladder_shows_the_ceiling_on_its_grid_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_share_appears_after_the_close_and_verifies() {
-    let Some(python) = independent_verifier().await else {
-        return;
-    };
     let world = world().await;
     let closes_at = assay_core::Timestamp::now().plus_micros(3_600_000_000);
     let more = format!(
@@ -188,7 +185,7 @@ async fn sealed_share_appears_after_the_close_and_verifies() {
     let expected = sealed["value"].as_f64().unwrap() / sealed["ceiling"]["value"].as_f64().unwrap();
     assert_near(&sealed["share_of_ceiling"]["value"], expected);
 
-    // Its opening has clusters, a seed and a retest, and both verifiers score the open items and the sealed ones again.
+    // Its opening has clusters, a seed and a retest, from which the open and the sealed items get their scores again.
     retire(&world, suite_id, &["--yes"]).await.unwrap();
     let evidence = Evidences::new(&world);
     evidence.fetch_keys(&world).await;
@@ -199,7 +196,7 @@ async fn sealed_share_appears_after_the_close_and_verifies() {
         evidence.write("receipt.json", receipt.to_string());
         evidence.fetch_opening(&world, suite_id, "1").await;
         let evidences = ["predictions", "opening"];
-        let steps = evidence.verify(&world, &python, &evidences).await;
+        let steps = evidence.verify_with_cli(&world, &evidences).await;
         assert!(steps.ends_with("commitment: ok, score: ok"), "{steps}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use assay_eval::SCORER;
 use assay_proto::v1;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::client::Client;
@@ -412,7 +413,7 @@ async fn job_waits_for_a_worker_that_knows_its_suite() {
             .await
             .unwrap();
     };
-    need(needed + 1).await;
+    need(SCORER + 1).await;
     let eval = json!({"suite_id": suites[0], "predictions": predictions(by_person)});
     let waiting = world
         .key()

@@ -256,6 +256,14 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
                 of(&|at| sure(third(at), (at * 5 % 8) as f64 / 8.0)),
             ]
         }
+        "kl" | "tvd" | "jsd" | "hellinger" | "wasserstein" | "rps" | "top@1" => {
+            let shares = |of_yes: f64| json!({"no": 1.0 - of_yes, "yes": of_yes});
+            [
+                of(&|at| shares((at % 4) as f64 / 4.0 + 0.1)),
+                of(&|at| shares(at as f64 / 8.0)),
+                of(&|at| shares((at * 5 % 8) as f64 / 8.0)),
+            ]
+        }
         "log_loss" | "brier" | "auc" | "ece@15" => {
             let sure = |of_yes: f64| json!({"yes": of_yes, "no": 1.0 - of_yes});
             [
@@ -305,6 +313,13 @@ async fn every_metric_can_be_compared() {
         ("auc", "delta", "wald"),
         ("auc_ovr", "delta", "wald"),
         ("ece@15", "delta", "wald"),
+        ("kl", "normal", "permutation"),
+        ("tvd", "normal", "permutation"),
+        ("jsd", "normal", "permutation"),
+        ("hellinger", "normal", "permutation"),
+        ("wasserstein", "normal", "permutation"),
+        ("rps", "normal", "permutation"),
+        ("top@1", "bonett_price", "mcnemar"),
     ] {
         let [answers, one, other] = small(metric);
         let suite_id = metrics::publish(&world, metric, false, &answers).await;
@@ -336,7 +351,20 @@ async fn every_metric_can_be_compared() {
             "{metric}: {body}"
         );
         // The page and the program name the better job, in the metric's direction.
-        let is_lower = ["rmse", "mae", "log_loss", "brier", "ece@15"].contains(&metric);
+        let is_lower = [
+            "rmse",
+            "mae",
+            "log_loss",
+            "brier",
+            "ece@15",
+            "kl",
+            "tvd",
+            "jsd",
+            "hellinger",
+            "wasserstein",
+            "rps",
+        ]
+        .contains(&metric);
         let better = match difference {
             0.0 => None,
             difference if (difference < 0.0) == is_lower => Some("A"),
@@ -383,7 +411,7 @@ async fn every_metric_can_be_compared() {
             has_scores,
             "{metric}: {body}"
         );
-        let unbounded = ["rmse", "mae", "log_loss"].contains(&metric);
+        let unbounded = ["rmse", "mae", "log_loss", "kl"].contains(&metric);
         let point = if unbounded {
             value(&a).max(value(&b)) / 100.0
         } else {

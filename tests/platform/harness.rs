@@ -641,6 +641,7 @@ pub fn eval_result(value: f64) -> EvalResult {
         slices: Vec::new(),
         ceiling: None,
         share_of_ceiling: None,
+        skill: None,
     }
 }
 

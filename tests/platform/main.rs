@@ -29,6 +29,7 @@ mod dashboard;
 mod degraded;
 mod device;
 mod disclosure;
+mod distributions;
 mod domains;
 mod durations;
 mod erasure;

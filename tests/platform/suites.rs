@@ -45,6 +45,7 @@ async fn suites_are_listed_with_all_their_fields() {
             "n_clusters",
             "n_items",
             "per_item_feedback",
+            "quantiles",
             "sequence",
             "slices",
             "suite_commitment",

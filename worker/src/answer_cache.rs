@@ -8,7 +8,10 @@ use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PrimaryPool, within_response_timeout, work};
 use assay_core::{Error, Result};
-use assay_eval::score::{AnswerTable, Builder, CeilingBuilder};
+use assay_eval::score::{
+    AnswerTable, Builder, CatalogBuilder, CeilingBuilder, SkillGroups, noise_floor_scores,
+    score_skill_baseline,
+};
 use assay_eval::slices::FieldSlices;
 use assay_eval::{DisclosurePolicy, Ladder, Metric, Scoring};
 use tokio::sync::OnceCell;
@@ -108,6 +111,10 @@ impl AnswerCache {
             n_items,
             n_sealed,
             slices,
+            labels,
+            skill,
+            floors,
+            quantiles,
         } = within_response_timeout(work::scoring(&self.db.get(), suite_id, version)).await?;
         let is_open = |field: &StoredSlices| {
             !(field.is_hidden && matches!(scoring.policy, DisclosurePolicy::Sealed(_)))
@@ -118,8 +125,10 @@ impl AnswerCache {
         };
         let builder = |n, fields| {
             Builder::new(scoring.metric, n)
+                .options(&labels)
                 .clip(scoring.clip)
                 .average(scoring.average)
+                .quantiles(quantiles.clone())
                 .slices(fields)
         };
         // Figures of open items by a hidden field would disclose it.
@@ -129,6 +138,7 @@ impl AnswerCache {
         let mut open = builder(n_items - n_sealed, open_slices);
         let mut sealed = builder(n_sealed, slices.iter().map(for_table).collect());
         let mut open_codes = Vec::with_capacity(open_fields.len());
+        let mut skill_groups = [Vec::new(), Vec::new()];
         work::answers(
             &self.db.get(),
             suite_id,
@@ -144,6 +154,10 @@ impl AnswerCache {
                 if let Some(cluster) = item.cluster {
                     table.put_into_cluster(cluster);
                 }
+                if let Some(n) = item.n_people {
+                    table.add_people(n);
+                }
+                skill_groups[usize::from(item.is_sealed)].extend(item.skill_group);
                 if item.is_sealed {
                     table.put_into_slices(item.slices);
                 } else {
@@ -164,8 +178,30 @@ impl AnswerCache {
             None
         };
         let retest = work::retest(&self.db.get(), suite_id, version).await?;
-        for table in std::iter::once(&mut open).chain(&mut sealed) {
+        let tables = std::iter::once(&mut open).chain(&mut sealed);
+        for ((table, floor), groups) in tables.zip(floors).zip(&skill_groups) {
             set_retest(table, scoring.metric, &retest)?;
+            let floor = floor.and_then(|floor| noise_floor_scores(table, scoring.metric, floor));
+            if let Some(floor) = floor {
+                table.set_retest(floor);
+            }
+            if let Some((baseline, within)) = &skill {
+                let groups = SkillGroups {
+                    field: within.as_deref(),
+                    labels: groups,
+                    values: &[],
+                };
+                let scores = score_skill_baseline(table, scoring.metric, *baseline, groups);
+                table.set_skill(scores.map_err(Error::internal)?);
+            }
+        }
+        let catalog = work::catalog(&self.db.get(), suite_id, version).await?;
+        if !catalog.is_empty() {
+            let mut builder = CatalogBuilder::default();
+            for (id, popularity) in &catalog {
+                builder.push(id, *popularity).map_err(Error::internal)?;
+            }
+            open.set_catalog(builder.finish().map_err(Error::internal)?);
         }
         let grids = slices.iter().map(|field| {
             let grids = field.groups.iter().map(StoredSlice::grid);

@@ -210,6 +210,7 @@ fn split_score(
         slices: Vec::new(),
         ceiling: None,
         share_of_ceiling: None,
+        skill: None,
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);

@@ -145,8 +145,7 @@ impl<'a> OutputWriter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use assay_eval::Metric;
-    use assay_eval::prediction::check;
+    use assay_eval::prediction::{PredictionRules, check};
 
     use super::*;
 
@@ -192,9 +191,8 @@ mod tests {
         writer.add_to_digest("b", None);
         writer.write(b"\n").await.unwrap();
         let submitted = r#"[{"item_id":"a","prediction":["x","ä"],"scores":[-0.5,null]},{"item_id":"b","error":{"code":"x"}}]"#;
-        let expected = check(submitted.as_bytes(), &Metric::Accuracy)
-            .unwrap()
-            .digest;
+        let rules = PredictionRules::published("accuracy", &[]).unwrap();
+        let expected = check(submitted.as_bytes(), &rules).unwrap().digest;
         assert_eq!(writer.finish().await.unwrap().output.digest, expected);
         std::fs::remove_dir_all(folder).unwrap();
     }

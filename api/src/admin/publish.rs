@@ -10,6 +10,7 @@ use assay_core::model::item_sequence;
 use assay_core::model::public_name::NameKeys;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
+use assay_core::model::skill::SuiteSkill;
 use assay_core::model::slices::{StoredSlice, StoredSlices};
 use assay_core::model::suite::{SuiteId, SuiteVersion};
 use assay_core::store::commitment::{self, NotRetired};
@@ -19,10 +20,10 @@ use assay_core::{Error, Timestamp};
 use assay_eval::clusters::Clusters;
 use assay_eval::slices::Slice;
 use assay_eval::suite::{
-    BadSuite, Baseline, ClusterKey, FolderItem, FolderReport, FolderSlices, Groups, RetestLine,
-    SuiteFolder, baselines_sha256,
+    BadSuite, Baseline, CatalogLine, ClusterKey, FolderFloor, FolderItem, FolderReport,
+    FolderSlices, Groups, RetestLine, SuiteFolder, baselines_sha256,
 };
-use assay_eval::{DisclosurePolicy, Ladder};
+use assay_eval::{DisclosurePolicy, Ladder, QuantileLevels};
 use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
@@ -53,6 +54,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         per_item_feedback,
         description,
         protection,
+        quantiles,
         sequence,
         cluster,
         average,
@@ -60,11 +62,13 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         n_clusters,
         slices,
         slice_min,
-        skill: _,
+        labels,
+        skill,
         baselines,
         items,
         retest,
-        catalog: _,
+        floor,
+        catalog,
         warnings: _,
         content_sha256,
     } = &read;
@@ -81,13 +85,10 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
         .map_err(|_| too_many())?;
     let slices = stored_slices(slices, &audit);
-    let ceiling = retest
-        .as_ref()
-        .map(|retest| {
-            protection
-                .policy
-                .disclose_ceiling(retest.open, audit.ladder())
-        })
+    let ceiling = retest.as_ref().map(|retest| retest.open);
+    let ceiling = ceiling.or(floor.as_ref().map(|floor| floor.open));
+    let ceiling = ceiling
+        .map(|ceiling| protection.policy.disclose_ceiling(ceiling, audit.ladder()))
         .transpose()
         .map_err(Error::from)?
         .map(Ceiling::from);
@@ -95,6 +96,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let mut transaction = pool.begin().await?;
     let metric = metric.to_string();
     let release = protection.policy.to_string();
+    let skill = skill.as_ref().map(SuiteSkill::from);
+    let quantiles: Vec<f64> = quantiles.iter().flat_map(QuantileLevels::values).collect();
     let new = publish::NewSuite {
         suite_id,
         version,
@@ -120,7 +123,10 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
             .map_err(Error::internal)?,
         slices: &slices,
         slice_min: i32::try_from(*slice_min).map_err(Error::internal)?,
+        labels,
+        skill: skill.as_ref(),
         ceiling: ceiling.as_ref(),
+        quantiles: &quantiles,
         scorer_min: read.scorer_min(),
         n_items,
         content_sha256,
@@ -155,6 +161,12 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         if let Some(retest) = &retest {
             insert_retest(&mut transaction, &new, &retest.lines).await?;
         }
+        if let Some(floor) = &floor {
+            insert_floors(&mut transaction, &new, floor).await?;
+        }
+        if let Some(catalog) = &catalog {
+            insert_catalog(&mut transaction, &new, &catalog.lines).await?;
+        }
         publish::insert_board(&mut transaction, &new).await?;
         let suite = SuiteVersion {
             suite_id: suite_id.clone(),
@@ -163,7 +175,15 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         insert_baselines(&mut transaction, &new, baselines, protection.policy).await?;
         let opening = read.opening(random::bytes().map_err(Error::from)?);
         let baselines_sha256 = baselines_sha256(&opening.salt, baselines);
-        commitment::insert(&mut transaction, &suite, &opening, baselines_sha256).await?;
+        let catalog_sha256 = catalog.as_ref().map(|catalog| catalog.sha256);
+        commitment::insert(
+            &mut transaction,
+            &suite,
+            &opening,
+            baselines_sha256,
+            catalog_sha256,
+        )
+        .await?;
         store::event::insert_suite_published(&mut *transaction, suite_id, version).await?;
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version)
@@ -211,6 +231,36 @@ async fn insert_retest(
         let item_ids: Vec<&str> = lines.iter().map(|line| line.item_id.as_str()).collect();
         let answers: Vec<&str> = lines.iter().map(|line| line.answers.get()).collect();
         publish::insert_retest(db, suite_id, version, first, &item_ids, &answers).await?;
+    }
+    Ok(())
+}
+
+/// Stores the noise floors for open and for sealed items.
+async fn insert_floors(
+    db: &mut store::PgConnection,
+    suite: &publish::NewSuite<'_>,
+    floor: &FolderFloor,
+) -> Result<()> {
+    let (suite_id, version) = (suite.suite_id, suite.version);
+    publish::insert_floor(db, suite_id, version, false, floor.open.value).await?;
+    if let Some(sealed) = &floor.sealed {
+        publish::insert_floor(db, suite_id, version, true, sealed.value).await?;
+    }
+    Ok(())
+}
+
+/// Stores the catalog in batches, like the items.
+async fn insert_catalog(
+    db: &mut store::PgConnection,
+    suite: &publish::NewSuite<'_>,
+    lines: &[CatalogLine],
+) -> Result<()> {
+    let (suite_id, version) = (suite.suite_id, suite.version);
+    for (batch, lines) in lines.chunks(BATCH).enumerate() {
+        let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
+        let ids: Vec<&str> = lines.iter().map(|line| line.id.as_str()).collect();
+        let popularity: Vec<f64> = lines.iter().map(|line| line.popularity).collect();
+        publish::insert_catalog(db, suite_id, version, first, &ids, &popularity).await?;
     }
     Ok(())
 }
@@ -276,6 +326,10 @@ fn columns(items: &[FolderItem]) -> ItemColumns<'_> {
             .groups
             .push(item.groups.as_ref().map(Groups::to_json));
         columns.answers.push(item.answer.get());
+        columns.n_people.push(item.n.map(u32::cast_signed));
+        columns
+            .skill_groups
+            .push(item.skill_group.map(u32::cast_signed));
         columns.sealed.push(item.is_sealed);
         let hidden = item.hidden_groups.as_ref();
         columns.hidden_groups.push(hidden.map(Groups::to_json));

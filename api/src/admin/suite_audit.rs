@@ -3,7 +3,8 @@
 //! `assay-adversary`.
 
 use assay_adversary::{
-    Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known,
+    Caps, ITEMS_MAX, Item, Outcome, Rules, Suite, SuiteError, attack, read_shares,
+    submissions_until_known,
 };
 use assay_core::model::board::ENTRIES_MAX;
 use assay_eval::known_at_most;
@@ -86,7 +87,7 @@ impl<'f> Audit<'f> {
     /// Returns the grids that slices have under this ladder.
     fn slice_grids(&self, ladder: Ladder) -> Vec<Vec<Ladder>> {
         let clip = self.protection().clip;
-        let bounds = self.folder.metric.bounds(clip, self.open.n_labels());
+        let bounds = self.folder.metric.bounds(clip, self.open.n_options());
         let grid =
             |trivial: &f64| bounds.map_or(ladder, |bounds| ladder.for_slice(bounds, *trivial));
         let fields = self.slice_trivials.iter();
@@ -103,9 +104,10 @@ impl<'f> Audit<'f> {
     }
 
     /// Returns the most bits that the suite's constants disclose under a ladder, which are the same in all
-    /// results: the ceiling and the baselines.
+    /// results: the ceiling or the noise floor, and the baselines.
     fn constant_bits(&self, ladder: Ladder) -> f64 {
-        let n_ceilings = f64::from(u8::from(self.folder.retest.is_some()));
+        let SuiteFolder { retest, floor, .. } = self.folder;
+        let n_ceilings = f64::from(u8::from(retest.is_some() || floor.is_some()));
         (n_ceilings + self.n_baselines()) * ladder.constant_bits()
     }
 
@@ -131,6 +133,19 @@ impl<'f> Audit<'f> {
         self.open.len()
     }
 
+    /// Returns `true` if an answer is a distribution. It is no symbol that could be known.
+    fn has_distributions(&self) -> bool {
+        self.suite.public().has_distributions
+    }
+
+    /// Returns the answer share that anybody knows without submissions. Null for distributions.
+    fn chance(&self) -> Value {
+        if self.has_distributions() {
+            return Value::Null;
+        }
+        rounded(self.chance, 4).into()
+    }
+
     fn protection(&self) -> &Protection {
         &self.folder.protection
     }
@@ -153,7 +168,7 @@ impl<'f> Audit<'f> {
             .map(|(ladder, cap)| self.bound(ladder, cap));
         json!({
             "release": self.protection().policy.to_string(),
-            "chance": rounded(self.chance, 4),
+            "chance": self.chance(),
             "all_open_answers_known_after": self.known_after,
             "ladder": self.ladder.map(grid),
             "bound": bound,
@@ -205,7 +220,7 @@ impl<'f> Audit<'f> {
             "closes_at": closes_at,
             "board": board,
             "board_discloses": self.board_bits(),
-            "chance": rounded(self.chance, 4),
+            "chance": self.chance(),
             "trivial": trivial,
             "policies": std::iter::once(own).chain(others).collect::<Vec<_>>(),
             "recommended": recommended,
@@ -257,13 +272,19 @@ impl<'f> Audit<'f> {
                 comparisons_count: has_cap(self.folder),
                 entries: ENTRIES_MAX as u32,
             };
+            let bound = suite.ladder().map(|ladder| self.bound(ladder, submissions));
+            if suite.public().has_distributions {
+                let read = read_shares(suite, submissions);
+                return json!({
+                    "submissions": submissions, "distributions_read": read.map(|read| rounded(read.known, 4)), "bound": bound,
+                });
+            }
             let Outcome {
                 strategy,
                 known,
                 known_sealed,
                 ..
             } = attack(suite, caps, SEED);
-            let bound = suite.ladder().map(|ladder| self.bound(ladder, submissions));
             let known_sealed = known_sealed.map(|known| rounded(known, 4));
             json!({
                 "submissions": submissions, "known": rounded(known, 4), "known_sealed": known_sealed, "strategy": strategy, "bound": bound,
@@ -286,10 +307,17 @@ impl<'f> Audit<'f> {
     }
 
     /// Returns the information in the responses to this number of submissions, in bits, and the
-    /// bound that it proves.
+    /// bound that it proves: for distributions the bits for each item.
     fn bound(&self, ladder: Ladder, submissions: u32) -> Value {
-        let known = self.known_at_most(ladder, submissions);
-        json!({"submissions": submissions, "bits": rounded(self.bits(ladder, submissions), 1), "known_at_most": rounded(known, 4)})
+        let bits = self.bits(ladder, submissions);
+        let mut bound = json!({"submissions": submissions, "bits": rounded(bits, 1)});
+        if self.has_distributions() {
+            bound["bits_per_item"] = rounded(bits / self.n_open() as f64, 4).into();
+        } else {
+            let known = self.known_at_most(ladder, submissions);
+            bound["known_at_most"] = rounded(known, 4).into();
+        }
+        bound
     }
 
     /// Returns the largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
@@ -308,12 +336,15 @@ impl<'f> Audit<'f> {
     }
 
     /// Returns the finest step with a cap of at least [`RECOMMENDED_MIN`] that proves little above
-    /// chance, otherwise the step with the largest cap. Returns null if a ladder has no grid.
+    /// chance, otherwise the step with the largest cap. Returns null if a ladder has no grid, and for
+    /// distributions.
     fn recommended(&self, trivial: &[Trivial]) -> Value {
         let SuiteFolder {
             metric, protection, ..
         } = self.folder;
-        let Some(trivial) = best_trivial(trivial, *metric) else {
+        // A recommendation limits the share of answers that is known.
+        let best = best_trivial(trivial, *metric).filter(|_| !self.has_distributions());
+        let Some(trivial) = best else {
             return Value::Null;
         };
         let with_cap = |release: &&'static str| {
@@ -324,7 +355,7 @@ impl<'f> Audit<'f> {
                 step,
                 *metric,
                 protection.clip,
-                self.open.n_labels(),
+                self.open.n_options(),
                 trivial.value,
             )?;
             Some((*release, ladder, self.largest_cap(ladder))).filter(|(.., cap)| *cap > 0)
@@ -392,6 +423,9 @@ impl<'f> Audit<'f> {
         let Some(cap) = self.cap() else {
             return Some("A ladder without max_submissions discloses more with every submission; suite audit recommends a cap.".into());
         };
+        if self.has_distributions() {
+            return None;
+        }
         let known = self.known_at_most(ladder, cap);
         (known > self.chance + EXCESS_MAX).then(|| {
             format!(
@@ -411,11 +445,12 @@ fn has_cap(folder: &SuiteFolder) -> bool {
 }
 
 /// Returns the number of submissions that disclose every open answer of the folder's suite under
-/// the policy of `suite`. Each slice is one more figure of a submission.
+/// the policy of `suite`. Each slice is one more figure of a submission, and so is the skill.
 fn known_after(folder: &SuiteFolder, suite: &Suite) -> Option<u32> {
     let shown = folder.slices.iter().filter(|field| !field.is_hidden);
     let n_slices: usize = shown.map(|field| field.slices.len()).sum();
-    let figures = u32::try_from(n_slices + 1).unwrap_or(u32::MAX);
+    let n_figures = 1 + n_slices + usize::from(folder.skill.is_some());
+    let figures = u32::try_from(n_figures).unwrap_or(u32::MAX);
     submissions_until_known(suite, folder.items.len(), has_cap(folder))
         .map(|submissions| submissions.div_ceil(figures))
 }
@@ -482,5 +517,11 @@ fn attacked(
         }
     };
     let fields = folder.slices.iter().enumerate().map(sampled_slices);
-    Suite::new(*metric, protection.clip, policy, sample)?.with_slices(fields.collect())
+    let rules = Rules {
+        metric: *metric,
+        clip: protection.clip,
+        options: &folder.labels,
+        levels: folder.quantiles.as_ref(),
+    };
+    Suite::with_rules(rules, policy, sample)?.with_slices(fields.collect())
 }

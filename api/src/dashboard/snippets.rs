@@ -50,17 +50,17 @@ pub async fn submit(
     Ok(filled(
         &app.settings.public_url,
         suite_id,
-        metric,
+        (metric, &suite.quantiles),
         &item_id,
         &input,
     ))
 }
 
-/// Fills the code in. `input` is the item input's JSON.
+/// Fills the code in. The metric comes with the levels of quantiles. `input` is the item input's JSON.
 fn filled(
     public_url: &str,
     suite_id: &str,
-    metric: Metric,
+    (metric, quantiles): (Metric, &[f64]),
     item_id: &str,
     input: &str,
 ) -> Snippets {
@@ -78,6 +78,15 @@ fn filled(
             json!({&label: 1}),
             json!({"probabilities": {"by_label": {&label: 1}}}),
         ),
+        Family::Quantiles => {
+            let by_level = quantiles.iter().map(|level| (level.to_string(), json!(0)));
+            let by_level = Value::Object(by_level.collect());
+            (
+                "an object of level → number",
+                by_level.clone(),
+                json!({"quantiles": {"by_level": by_level}}),
+            )
+        }
     };
     let body = |prediction: &Value| {
         let predictions = [json!({"item_id": item_id, "prediction": prediction})];

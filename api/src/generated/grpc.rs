@@ -314,7 +314,7 @@ impl v1::upload_service_server::UploadService for Service {
     }
 }
 
-// proto/assay/v1/jobs.proto:13
+// proto/assay/v1/jobs.proto:14
 #[tonic::async_trait]
 impl v1::job_service_server::JobService for Service {
     async fn list_jobs(
@@ -428,7 +428,7 @@ impl v1::job_service_server::JobService for Service {
     }
 }
 
-// proto/assay/v1/suites.proto:13
+// proto/assay/v1/suites.proto:14
 #[tonic::async_trait]
 impl v1::suite_service_server::SuiteService for Service {
     async fn list_suites(

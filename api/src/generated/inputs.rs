@@ -43,7 +43,7 @@ pub struct ListUploads {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/jobs.proto:20
+// proto/assay/v1/jobs.proto:21
 /// The input of `listJobs`.
 #[derive(Debug, Default)]
 pub struct ListJobs {
@@ -61,7 +61,7 @@ pub struct ListJobs {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/jobs.proto:35
+// proto/assay/v1/jobs.proto:36
 /// The input of `getJob`.
 #[derive(Debug, Default)]
 pub struct GetJob {
@@ -69,7 +69,7 @@ pub struct GetJob {
     pub wait: Option<i64>,
 }
 
-// proto/assay/v1/jobs.proto:115
+// proto/assay/v1/jobs.proto:116
 /// The input of `listJobItems`.
 #[derive(Debug, Default)]
 pub struct ListJobItems {
@@ -79,7 +79,7 @@ pub struct ListJobItems {
     pub cursor: Option<String>,
 }
 
-// proto/assay/v1/suites.proto:47
+// proto/assay/v1/suites.proto:48
 /// The input of `listSuiteItems`.
 #[derive(Debug, Default)]
 pub struct ListSuiteItems {

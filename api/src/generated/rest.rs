@@ -949,7 +949,7 @@ async fn delete_upload(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-// proto/assay/v1/jobs.proto:20
+// proto/assay/v1/jobs.proto:21
 impl inputs::ListJobs {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1025,7 +1025,7 @@ async fn list_jobs(
     Ok(Json(ops::jobs::list(&app, &proof, input, &room).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:35
+// proto/assay/v1/jobs.proto:36
 impl inputs::GetJob {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1073,7 +1073,7 @@ async fn get_job(
     Ok(Json(ops::jobs::get(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:57
+// proto/assay/v1/jobs.proto:58
 /// Follow a job
 ///
 /// Streams server-sent events: the job as it is and after each change, as `data` of an event without a
@@ -1108,7 +1108,7 @@ async fn watch_job(
     special::watch_job(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/jobs.proto:74
+// proto/assay/v1/jobs.proto:75
 /// Cancel a job
 ///
 /// A queued or running job is `cancelled` at once, and its worker stops. The charge is refunded if
@@ -1136,7 +1136,7 @@ async fn cancel_job(
     Ok(Json(ops::jobs::cancel(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:95
+// proto/assay/v1/jobs.proto:96
 /// Mark a job as final
 ///
 /// At most three succeeded jobs of a version of a suite with sealed items can be final.
@@ -1170,7 +1170,7 @@ async fn finalize_job(
     Ok(Json(ops::jobs::finalize(&app, &proof, &job_id).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:115
+// proto/assay/v1/jobs.proto:116
 impl inputs::ListJobItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1238,7 +1238,7 @@ async fn list_job_items(
     Ok(Json(ops::jobs::items(&app, &proof, &job_id, input).await?).into_response())
 }
 
-// proto/assay/v1/jobs.proto:133
+// proto/assay/v1/jobs.proto:134
 /// Get the trace of a job
 ///
 /// Returns the trace of a job that has succeeded or failed in OTLP/JSON, which an OpenTelemetry
@@ -1274,7 +1274,7 @@ async fn get_job_trace(
     special::get_job_trace(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/suites.proto:19
+// proto/assay/v1/suites.proto:20
 /// List suites
 ///
 /// Returns all suites, by id. Each suite has its current version. Every organization sees all
@@ -1298,7 +1298,7 @@ async fn list_suites(
     Ok(Json(ops::suites::list(&app, &proof).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:31
+// proto/assay/v1/suites.proto:32
 /// Get a suite
 ///
 /// Returns the suite in its current version.
@@ -1326,7 +1326,7 @@ async fn get_suite(
     Ok(Json(ops::suites::get(&app, &proof, &suite_id).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:47
+// proto/assay/v1/suites.proto:48
 impl inputs::ListSuiteItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {

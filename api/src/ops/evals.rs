@@ -11,8 +11,8 @@ use assay_core::model::validation;
 use assay_core::store::new_job::{NewEval, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Error, Result, UploadId, store};
-use assay_eval::prediction::{self, Checked};
-use assay_eval::{FieldError, Metric};
+use assay_eval::FieldError;
+use assay_eval::prediction::{self, Checked, PredictionRules};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -228,7 +228,8 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         }
         (Some(suite), Some(predictions), None) => {
             let needs_digest = idempotency_key.is_some();
-            let counted = check(&suite.metric, predictions.clone(), needs_digest).await;
+            let rules = suite.prediction_rules()?;
+            let counted = check(rules, predictions.clone(), needs_digest).await;
             let input = |counted| Some((Input::Inline(predictions), counted));
             errors.take_all(counted.map(input))?
         }
@@ -261,16 +262,15 @@ struct Counted {
 }
 
 /// Checks predictions.
-async fn check(metric: &str, predictions: Bytes, needs_digest: bool) -> Result<Counted> {
-    let metric = Metric::published(metric)?;
+async fn check(rules: PredictionRules, predictions: Bytes, needs_digest: bool) -> Result<Counted> {
     let checked = with_bytes(predictions, move |predictions| {
         if needs_digest {
-            prediction::check(predictions, &metric).map(|Checked { n_items, digest }| Counted {
+            prediction::check(predictions, &rules).map(|Checked { n_items, digest }| Counted {
                 n_items,
                 digest: Some(digest),
             })
         } else {
-            prediction::check_and_count(predictions, &metric).map(|n_items| Counted {
+            prediction::check_and_count(predictions, &rules).map(|n_items| Counted {
                 n_items,
                 digest: None,
             })

@@ -20,8 +20,7 @@ use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::new_job::{NewEval, NewPrediction, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Code, Error, JobId, Result, UploadId};
-use assay_eval::prediction::{Value, check_value};
-use assay_eval::{FieldError, Metric};
+use assay_eval::{Family, FieldError, Metric};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
@@ -424,8 +423,8 @@ fn predictable(suite: Option<Arc<SuiteRow>>, evaluate: bool) -> Result<Arc<Suite
     if !evaluate {
         return Ok(suite);
     }
-    let takes_rankings = Metric::published(&suite.metric)
-        .is_ok_and(|metric| check_value(metric, Value::Ranking(&[])).is_ok());
+    let takes_rankings =
+        Metric::published(&suite.metric).is_ok_and(|metric| metric.family() == Family::Rankings);
     if takes_rankings {
         Ok(suite)
     } else {

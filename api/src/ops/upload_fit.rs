@@ -7,9 +7,8 @@ use assay_core::model::suite::Suite;
 use assay_core::model::upload::{UploadStatus, UploadSummary};
 use assay_core::runtime::upload_reader::{ContentReader, read_upload};
 use assay_core::{Error, Result, store};
-use assay_eval::Metric;
 use assay_eval::content::ContentFormat;
-use assay_eval::prediction::{CellForm, Fit, FitCheck};
+use assay_eval::prediction::{CellForm, Fit, FitCheck, PredictionRules};
 
 use crate::app::App;
 
@@ -29,9 +28,8 @@ pub async fn find(
 ) -> Result<Option<Fit>> {
     let is_small = upload.bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
         && suite.n_items <= i64::from(ITEMS_MAX);
-    let (UploadStatus::Ready, Ok(metric), true) =
-        (upload.status, suite.metric.parse::<Metric>(), is_small)
-    else {
+    let rules = PredictionRules::published(&suite.metric, &suite.quantiles);
+    let (UploadStatus::Ready, Ok(rules), true) = (upload.status, rules, is_small) else {
         return Ok(None);
     };
     let _permit = app
@@ -49,8 +47,8 @@ pub async fn find(
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
     };
     let compare = move |content: ContentReader<'_>| {
-        let mut check = FitCheck::new(metric, item_ids);
-        let cells = CellForm::of(metric);
+        let cells = CellForm::of(rules.metric());
+        let mut check = FitCheck::new(rules, item_ids);
         content.read(cells, || ControlFlow::Continue(()), &mut check);
         check.finish()
     };

@@ -196,11 +196,28 @@ def test_errors_say_what_is_wrong() -> None:
         ("mae", 0.5, 1e51),
         ("log_loss", {"x": 0.5, "y": 0.5}, {"x": 0.5}),
         ("ece@15", {"x": 1}, {"x": "1"}),
+        ("pinball", {"0.1": 1, "0.5": 2}, {"0.1": "1"}),
+        ("wis", {"0.5": 2}, 2),
     ],
 )
 def test_type_follows_metric(metric: str, good: Any, bad: Any) -> None:
     assert metric_problem(good, metric) is None
     assert metric_problem(bad, metric) is not None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        ({"0.1": 3, "0.5": 3, "0.00001": -1}, None),
+        ({"0.00001": 1, "0.1": 3, "0.5": 2}, "the value at 0.5 is below that at 0.1"),
+        ({"0.00001": 1, "0.1": 3}, "the level 0.5 is missing"),
+        ({"1e-05": 1, "0.1": 3, "0.5": 4}, "'1e-05' is not a level of the suite"),
+        ({"0.00001": 1, "0.1": 3, "0.5": 2e50}, "the value at 0.5 is 2e+50, not a number"),
+    ],
+)
+def test_quantiles_have_the_levels_of_the_suite(numbers: Any, problem: str | None) -> None:
+    found = metric_problem(numbers, "pinball", [1e-05, 0.1, 0.5])
+    assert found is None if problem is None else (found or "").startswith(problem)
 
 
 def test_package_works_without_libraries() -> None:
@@ -345,7 +362,7 @@ def test_arrow_decimals_and_maps_are_read() -> None:
         ({}, "has no probability. Give each label one, with the sum 1"),
         ({"x": math.nan}, "has, for the label 'x', nan, and must be"),
         ({"x": 10**400}, "has, for the label 'x', an integer of about 401 digits"),
-        ({"x": "y"}, "is not valid: the probability of 'x' must be a number"),
+        ({"x": "y"}, "is not valid: the value of 'x' must be a number"),
         ({1: 0.5, "1": 0.5}, "is not valid: the label '1' is given twice"),
         ({1.5: 1}, "is not valid: the label 1.5 must be a string, not float"),
         ([1, 2], r"must have strings only, not list: \[1, 2\]"),

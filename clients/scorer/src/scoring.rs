@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use assay_eval::Metric;
 use assay_eval::content::{self, ReadEnd, read_content};
 use assay_eval::offline::{self, Report};
-use assay_eval::prediction::{CellForm, FitCheck};
+use assay_eval::prediction::{CellForm, FitCheck, PredictionRules};
 use assay_eval::suite::{AnswerLines, FolderGroups, FolderRules};
+use assay_eval::{Metric, QuantileLevels};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,6 +19,9 @@ use crate::chunks::Chunks;
 /// anywhere. Answers are NDJSON with `item_id` and `answer`. Predictions are NDJSON, a JSON array or
 /// CSV, possibly compressed, as their content shows.
 ///
+/// `quantiles` are the levels of predicted quantiles, for `pinball` and `wis` without `suite`, whose own levels
+/// count otherwise.
+///
 /// `suite` is the folder of the suite, if its items may be in clusters or slices, or if it may have a
 /// retest.
 ///
@@ -27,7 +30,8 @@ use crate::chunks::Chunks;
 /// Raises `ValueError` with the location of the first invalid prediction or answer.
 #[pyfunction]
 #[pyo3(signature = (
-    predictions, answers, metric, clip=None, *, suite=None, predictions_name=None, answers_name="answers"
+    predictions, answers, metric, clip=None, *, quantiles=None, suite=None, predictions_name=None,
+    answers_name="answers"
 ))]
 #[expect(
     clippy::too_many_arguments,
@@ -39,6 +43,7 @@ pub fn score(
     answers: &Bound<'_, PyAny>,
     metric: &str,
     clip: Option<(f64, f64)>,
+    quantiles: Option<Vec<f64>>,
     suite: Option<PathBuf>,
     predictions_name: Option<&str>,
     answers_name: &str,
@@ -48,6 +53,7 @@ pub fn score(
         .map(|(low, high)| metric.clip(low, high))
         .transpose()
         .map_err(PyValueError::new_err)?;
+    let levels = parse_levels(quantiles)?;
     let mut answers = Chunks::new(answers)?;
     let mut predictions = Chunks::new(predictions)?;
     let scored = py.detach(|| {
@@ -55,12 +61,22 @@ pub fn score(
         let lines = AnswerLines::new(&mut answers, answers_name.into(), 0, metric);
         let read_table = || {
             let Some(suite) = &suite else {
-                return offline::read_answers(lines, metric, clip, &FolderGroups::default());
+                let rules = FolderRules {
+                    clip,
+                    quantiles: levels,
+                    ..FolderRules::for_metric(metric)
+                };
+                return offline::read_answers(lines, &rules, &FolderGroups::default());
             };
-            let rules = FolderRules::read(suite, Some(metric))?;
+            let rules = FolderRules {
+                clip,
+                ..FolderRules::read(suite, Some(metric))?
+            };
             let groups = rules.groups(suite)?;
-            let mut table = offline::read_answers(lines, metric, clip, &groups)?;
+            let lines = lines.labels(&rules.labels);
+            let mut table = offline::read_answers(lines, &rules, &groups)?;
             offline::read_retest(&mut table, &rules, suite)?;
+            offline::read_catalog(&mut table, &rules, suite)?;
             Ok(table)
         };
         let table = read_table().map_err(|bad| bad.to_string())?;
@@ -84,24 +100,28 @@ pub fn score(
 /// would fail.
 ///
 /// `predictions` is an iterable of `bytes`, which may be cut anywhere: NDJSON, a JSON array or CSV,
-/// possibly compressed, as their content shows. `predictions_name` is the name of their file.
+/// possibly compressed, as their content shows. `predictions_name` is the name of their file. `quantiles` are the
+/// suite's levels, if its predictions are quantiles.
 ///
 /// Raises `ValueError` if the predictions cannot be decompressed.
 #[pyfunction]
-#[pyo3(signature = (predictions, item_ids, metric, *, predictions_name=None))]
+#[pyo3(signature = (predictions, item_ids, metric, *, quantiles=None, predictions_name=None))]
 pub fn check(
     py: Python<'_>,
     predictions: &Bound<'_, PyAny>,
     item_ids: Vec<String>,
     metric: &str,
+    quantiles: Option<Vec<f64>>,
     predictions_name: Option<&str>,
 ) -> PyResult<String> {
     let metric = parse_metric(metric)?;
+    let rules = PredictionRules::new(metric, parse_levels(quantiles)?)
+        .map_err(|corrupt| PyValueError::new_err(corrupt.to_string()))?;
     let mut predictions = Chunks::new(predictions)?;
     let checked = py.detach(|| {
         let (bytes, format) = content::open(&mut predictions, predictions_name.unwrap_or_default())
             .map_err(|error| error.to_string())?;
-        let mut check = FitCheck::new(metric, item_ids);
+        let mut check = FitCheck::new(rules, item_ids);
         let go_on = || ControlFlow::Continue(());
         match read_content(bytes, format, CellForm::of(metric), go_on, &mut check) {
             ReadEnd::Complete | ReadEnd::Stopped(()) => Ok(check.finish()),
@@ -130,6 +150,13 @@ pub fn read_suite(folder: PathBuf, metric: Option<&str>) -> PyResult<(String, Op
 
 fn to_json(report: &Report) -> PyResult<String> {
     serde_json::to_string(report).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn parse_levels(quantiles: Option<Vec<f64>>) -> PyResult<Option<QuantileLevels>> {
+    let levels = quantiles.map(|levels| QuantileLevels::new(&levels));
+    levels
+        .transpose()
+        .map_err(|reason| PyValueError::new_err(format!("quantiles: {reason}")))
 }
 
 fn parse_metric(name: &str) -> PyResult<Metric> {

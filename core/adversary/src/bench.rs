@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use assay_eval::{Answer, Clip, DisclosurePolicy, Family, Metric, known_at_most};
+use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, QuantileLevels, known_at_most};
 
 use crate::random::Random;
 use crate::suite::{Item, Suite, SuiteError};
@@ -18,7 +18,7 @@ pub const N: usize = 500;
 pub const TRIALS: u64 = 4;
 
 /// The table's metrics.
-pub const METRICS: [&str; 15] = [
+pub const METRICS: [&str; 17] = [
     "accuracy",
     "ndcg@10",
     "exact_match",
@@ -34,7 +34,12 @@ pub const METRICS: [&str; 15] = [
     "brier",
     "auc",
     "ece@15",
+    "pinball",
+    "wis",
 ];
+
+/// The levels of suites with quantiles.
+const LEVELS: [f64; 3] = [0.1, 0.5, 0.9];
 
 /// The table's policies.
 pub const POLICIES: [&str; 5] = [
@@ -88,7 +93,9 @@ pub fn suite(
     let clip = match metric {
         _ if !is_ladder => None,
         Metric::Rmse | Metric::Mae => Clip::new(0.0, 1.0),
-        Metric::LogLoss => Clip::new(0.0, 3.0),
+        Metric::LogLoss | Metric::Kl => Clip::new(0.0, 3.0),
+        Metric::Pinball => Clip::new(0.0, 0.5),
+        Metric::Wis => Clip::new(0.0, 1.0),
         _ => None,
     };
     let n_sealed = if let DisclosurePolicy::Sealed(fraction) = policy {
@@ -99,9 +106,10 @@ pub fn suite(
     let order = random.order(n);
     let items = (0..n).map(|at| {
         let second = random.below(2) == 1;
-        let answer = match metric.family() {
-            Family::Numbers => Answer::Number(f64::from(u8::from(second))),
-            _ => Answer::Label(Cow::Borrowed(if second { "b" } else { "a" })),
+        let answer = if metric.has_number_answers() {
+            Answer::Number(f64::from(u8::from(second)))
+        } else {
+            Answer::Label(Cow::Borrowed(if second { "b" } else { "a" }))
         };
         Item {
             item_id: Cow::Owned(format!("item-{at:05}")),
@@ -109,7 +117,12 @@ pub fn suite(
             is_sealed: order[at] < n_sealed,
         }
     });
-    Suite::new(metric, clip, policy, items.collect())
+    if metric.is_ordinal() {
+        let options = ["a".to_owned(), "b".to_owned()];
+        return Suite::with_options(metric, clip, policy, &options, items.collect());
+    }
+    let levels = QuantileLevels::new(&LEVELS).map_err(SuiteError::Corrupt)?;
+    Suite::with_quantiles(metric, Some(levels), clip, policy, items.collect())
 }
 
 /// Attacks `trials` random suites in each cell, and returns every `step`-th table row,

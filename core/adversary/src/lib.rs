@@ -9,11 +9,15 @@ pub mod bench;
 mod caps;
 mod platform;
 mod random;
+mod shares;
 mod strategies;
 mod suite;
 
 pub use caps::Caps;
-pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Slice, Suite, SuiteError};
+pub use shares::{ShareOutcome, read_shares};
+pub use suite::{
+    CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Rules, Slice, Suite, SuiteError,
+};
 
 use platform::Platform;
 use random::Random;
@@ -54,7 +58,13 @@ pub fn attack(suite: &Suite, caps: Caps, seed: u64) -> Outcome {
 
 /// Attacks a suite with each applicable strategy in turn, and returns all outcomes. Stops after the
 /// first strategy that knows every answer. Samples large suites like [`attack`].
+///
+/// Returns nothing for a suite with distributions, whose answers no guess expresses: see
+/// [`read_shares`].
 pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
+    if suite.public().has_distributions {
+        return Vec::new();
+    }
     let sample = suite.sample(seed);
     let suite = sample.as_ref().unwrap_or(suite);
     let numbers = Platform::new(suite, caps).numbers().to_vec();
@@ -75,7 +85,8 @@ pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
 /// items like `suite`; under `sealed`, every open item's answer.
 ///
 /// Under `rounded`, if no strategy decodes every answer, the number discloses nearly every answer.
-/// Comparisons are free unless `comparisons_count` is set. Returns `None` if no such strategy is
+/// Comparisons are free unless `comparisons_count` is set. Answers that are distributions are read as by
+/// [`read_shares`]. Returns `None` if no such strategy is
 /// known, as under a ladder.
 pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool) -> Option<u32> {
     let caps = Caps {
@@ -84,8 +95,11 @@ pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool)
         comparisons_count,
         entries: 0,
     };
-    let platform = Platform::new(suite, caps);
     let n_open = n * suite.public().n_open / suite.n().max(1);
+    if suite.public().has_distributions {
+        return shares::submissions_needed(suite, n_open);
+    }
+    let platform = Platform::new(suite, caps);
     let public = &Public {
         n,
         n_open,

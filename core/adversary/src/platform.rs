@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
+use assay_eval::QuantileLevels;
 use assay_eval::compare::{Aggregate, Difference, Pairs, StoredItems, point};
 use assay_eval::item_scores::ItemScores;
 use assay_eval::prediction::{Prediction, PredictionSink as _, Value};
@@ -26,8 +27,10 @@ pub enum Predicted {
     Ranking(Vec<u8>),
     /// A candidate's label.
     Label(u8),
-    /// A number, not necessarily a candidate.
+    /// A number, not necessarily a candidate. In a suite with quantiles, the number at each level.
     Number(f64),
+    /// A number for each level of the suite.
+    Quantiles(Vec<f64>),
     /// A probability for each candidate. The remainder to 1 goes to a label that no item has.
     Probabilities(Vec<f64>),
 }
@@ -224,7 +227,20 @@ impl<'s> Platform<'s> {
                     Value::Ranking(&ids)
                 }
                 Predicted::Label(candidate) => Value::Label(&self.labels[usize::from(*candidate)]),
-                Predicted::Number(number) => Value::Number(*number),
+                Predicted::Number(number) => match &public.levels {
+                    Some(levels) => {
+                        shares.clear();
+                        shares.extend(levels.names().map(|name| (name.into(), *number)));
+                        Value::Probabilities(&shares)
+                    }
+                    None => Value::Number(*number),
+                },
+                Predicted::Quantiles(numbers) => {
+                    let names = public.levels.iter().flat_map(QuantileLevels::names);
+                    shares.clear();
+                    shares.extend(names.map(Cow::Borrowed).zip(numbers.iter().copied()));
+                    Value::Probabilities(&shares)
+                }
                 Predicted::Probabilities(of_candidates) => {
                     shares.clear();
                     shares.extend(

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use assay_eval::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
 use assay_eval::slices::{FieldSlices, NO_SLICE};
-use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
+use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Family, Ladder, Metric, QuantileLevels};
 
 use crate::caps::Caps;
 use crate::random::Random;
@@ -80,6 +81,10 @@ pub struct Slice {
 pub struct Public {
     /// The suite's primary metric.
     pub metric: Metric,
+    /// The options that the suite names; empty if it names none.
+    pub options: Vec<String>,
+    /// The levels of predicted quantiles, if the suite has them.
+    pub levels: Option<QuantileLevels>,
     /// The bounds on an item's loss, if the suite clips it.
     pub clip: Option<Clip>,
     /// The disclosure policy.
@@ -96,12 +101,31 @@ pub struct Public {
     pub frequencies: Vec<f64>,
     /// `true` if each item has exactly one answer, which is a candidate.
     pub is_complete: bool,
+    /// `true` if an answer is a distribution. Such a suite has no candidates: see
+    /// [`read_shares`](crate::read_shares).
+    pub has_distributions: bool,
+    /// One item with each candidate as its answer, if the metric compares distributions.
+    pub(crate) by_answer: Option<Arc<AnswerTable>>,
     /// The slices in the final board, by field. The attacker is assumed to know the slices of each
     /// item, even by a hidden field.
     pub slices: Vec<Slice>,
 }
 
 impl Public {
+    /// Returns the builder of a table for `n` of the suite's items.
+    fn builder(&self, n: usize) -> Builder {
+        self.rules().builder(n)
+    }
+
+    fn rules(&self) -> Rules<'_> {
+        Rules {
+            metric: self.metric,
+            clip: self.clip,
+            options: &self.options,
+            levels: self.levels.as_ref(),
+        }
+    }
+
     /// Guesses the most frequent candidate for every item: the first.
     pub fn most_frequent(&self) -> Vec<u8> {
         vec![0; self.n]
@@ -117,18 +141,40 @@ pub struct Suite {
     /// For each item, in prediction order: the id, the correct candidates as a bit set,
     /// and `true` if the item is sealed.
     pub(crate) truth: Vec<(String, u32, bool)>,
-    items: Vec<Item<'static>>,
+    pub(crate) items: Vec<Item<'static>>,
     /// Each field's slices, which `public.slices` has in the same order.
     fields: Vec<FieldSlices>,
+}
+
+/// The rules by which a suite is scored.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'r> {
+    /// The suite's metric.
+    pub metric: Metric,
+    /// The bounds on an item's loss, if the suite clips it.
+    pub clip: Option<Clip>,
+    /// The options that the suite names; empty if it names none.
+    pub options: &'r [String],
+    /// The levels of predicted quantiles, if the suite has them.
+    pub levels: Option<&'r QuantileLevels>,
+}
+
+impl Rules<'_> {
+    /// Returns the builder of a table for `n` items.
+    fn builder(self, n: usize) -> Builder {
+        Builder::new(self.metric, n)
+            .options(self.options)
+            .clip(self.clip)
+            .quantiles(self.levels.cloned())
+    }
 }
 
 /// Builds these items' answer table.
 fn table<'i>(
     items: impl Iterator<Item = &'i Item<'static>> + Clone,
-    metric: Metric,
-    clip: Option<Clip>,
+    rules: Rules<'_>,
 ) -> Result<AnswerTable, Corrupt> {
-    let mut builder = Builder::new(metric, items.clone().count()).clip(clip);
+    let mut builder = rules.builder(items.clone().count());
     for item in items {
         builder.push(&item.item_id, &item.answer)?;
     }
@@ -137,15 +183,15 @@ fn table<'i>(
 
 fn owned(item: Item<'_>) -> Item<'static> {
     let text = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+    let weights = |weights: Vec<(Cow<'_, str>, f64)>| {
+        let owned = weights.into_iter().map(|(id, weight)| (text(id), weight));
+        owned.collect()
+    };
     let answer = match item.answer {
         Answer::Label(label) => Answer::Label(text(label)),
         Answer::Set(ids) => Answer::Set(ids.into_iter().map(text).collect()),
-        Answer::Gains(gains) => Answer::Gains(
-            gains
-                .into_iter()
-                .map(|(id, gain)| (text(id), gain))
-                .collect(),
-        ),
+        Answer::Gains(gains) => Answer::Gains(weights(gains)),
+        Answer::Shares(shares) => Answer::Shares(weights(shares)),
         Answer::Number(number) => Answer::Number(number),
     };
     Item {
@@ -169,26 +215,80 @@ impl Suite {
         policy: DisclosurePolicy,
         items: Vec<Item<'_>>,
     ) -> Result<Self, SuiteError> {
+        Self::with_options(metric, clip, policy, &[], items)
+    }
+
+    /// Builds a suite like [`Self::new`] that names these options.
+    pub fn with_options(
+        metric: Metric,
+        clip: Option<Clip>,
+        policy: DisclosurePolicy,
+        options: &[String],
+        items: Vec<Item<'_>>,
+    ) -> Result<Self, SuiteError> {
+        let rules = Rules {
+            metric,
+            clip,
+            options,
+            levels: None,
+        };
+        Self::with_rules(rules, policy, items)
+    }
+
+    /// Builds a suite like [`Self::new`], with the levels that predictions of quantiles have. Other
+    /// metrics ignore them.
+    pub fn with_quantiles(
+        metric: Metric,
+        levels: Option<QuantileLevels>,
+        clip: Option<Clip>,
+        policy: DisclosurePolicy,
+        items: Vec<Item<'_>>,
+    ) -> Result<Self, SuiteError> {
+        let levels = levels.filter(|_| metric.family() == Family::Quantiles);
+        let rules = Rules {
+            metric,
+            clip,
+            options: &[],
+            levels: levels.as_ref(),
+        };
+        Self::with_rules(rules, policy, items)
+    }
+
+    /// Builds a suite like [`Self::new`] with all of its rules.
+    pub fn with_rules(
+        rules: Rules<'_>,
+        policy: DisclosurePolicy,
+        items: Vec<Item<'_>>,
+    ) -> Result<Self, SuiteError> {
+        let Rules {
+            metric,
+            clip,
+            options,
+            levels,
+        } = rules;
         let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
         let mut items: Vec<Item<'static>> = items.into_iter().map(owned).collect();
         items
             .iter_mut()
             .for_each(|item| item.is_sealed &= is_sealed);
-        let open = table(items.iter().filter(|item| !item.is_sealed), metric, clip)?;
+        let open = table(items.iter().filter(|item| !item.is_sealed), rules)?;
         if open.is_empty() {
             return Err(SuiteError::Empty);
         }
         let any_sealed = items.iter().any(|item| item.is_sealed);
-        let sealed = if any_sealed {
-            Some(table(
-                items.iter().filter(|item| item.is_sealed),
-                metric,
-                clip,
-            )?)
+        let sealed = any_sealed.then(|| table(items.iter().filter(|item| item.is_sealed), rules));
+        let sealed = sealed.transpose()?;
+        let is_shares = |item: &Item<'_>| matches!(item.answer, Answer::Shares(_));
+        let has_distributions = items.iter().any(is_shares);
+        let (candidates, frequencies) = if has_distributions {
+            (Vec::new(), Vec::new())
         } else {
-            None
+            candidates(&items)
         };
-        let (candidates, frequencies) = candidates(&items);
+        let by_answer = metric
+            .compares_distributions()
+            .then(|| by_answer(&candidates, &open, metric, clip, options))
+            .transpose()?;
         let ladder = match policy {
             DisclosurePolicy::Ladder(step) => {
                 Some(Ladder::for_suite(step, metric, clip, &open).ok_or(SuiteError::NoGrid)?)
@@ -211,7 +311,7 @@ impl Suite {
             }
             (Answer::Label(_), _) => true,
             (Answer::Set(ids), _) => ids.len() == 1,
-            (Answer::Gains(_), _) => false,
+            (Answer::Gains(_) | Answer::Shares(_), _) => false,
         };
         let is_complete = items
             .iter()
@@ -220,6 +320,8 @@ impl Suite {
         let n_open = open.len();
         let public = Public {
             metric,
+            options: options.to_vec(),
+            levels: levels.cloned(),
             clip,
             policy,
             ladder,
@@ -228,6 +330,8 @@ impl Suite {
             candidates,
             frequencies,
             is_complete,
+            has_distributions,
+            by_answer: by_answer.map(Arc::new),
             slices: Vec::new(),
         };
         Ok(Self {
@@ -248,7 +352,7 @@ impl Suite {
     /// a field with fewer than two slices.
     pub fn with_slices(mut self, fields: Vec<FieldSlices>) -> Result<Self, SuiteError> {
         let Public { metric, clip, .. } = self.public;
-        let bounds = metric.bounds(clip, self.open.n_labels());
+        let bounds = metric.bounds(clip, self.open.n_options());
         let Some((ladder, bounds)) = self.public.ladder.zip(bounds) else {
             return Ok(self);
         };
@@ -282,8 +386,9 @@ impl Suite {
         }
         let names = self.fields.iter();
         let names = names.map(|field| FieldSlices::new(field.field.clone(), field.groups.clone()));
-        let mut builder = Builder::new(metric, self.items.len())
-            .clip(clip)
+        let mut builder = self
+            .public
+            .builder(self.items.len())
             .slices(names.collect());
         for (at, item) in self.items.iter().enumerate() {
             builder.push(&item.item_id, &item.answer)?;
@@ -296,11 +401,11 @@ impl Suite {
 
     /// Returns the value of the best trivial submission to these items alone, if there is one.
     fn trivial_value(&self, items: &[usize]) -> Result<Option<f64>, Corrupt> {
-        let Public { metric, clip, .. } = self.public;
+        let metric = self.public.metric;
         if items.is_empty() {
             return Ok(None);
         }
-        let mut builder = Builder::new(metric, items.len()).clip(clip);
+        let mut builder = self.public.builder(items.len());
         // A slice's bounds and scores are by the labels of all items.
         builder.know_labels(&self.open)?;
         for item in items.iter().map(|item| &self.items[*item]) {
@@ -332,6 +437,11 @@ impl Suite {
         self.public.n
     }
 
+    /// Returns the options that the suite names; empty if it names none.
+    pub(crate) fn named_options(&self) -> &[String] {
+        &self.public.options
+    }
+
     /// Returns the public facts about the suite.
     pub fn public(&self) -> &Public {
         &self.public
@@ -352,14 +462,8 @@ impl Suite {
             codes: chosen.iter().map(|at| field.codes[*at]).collect(),
             ..field.clone()
         };
-        let Public {
-            metric,
-            clip,
-            policy,
-            ..
-        } = self.public;
         // If the sample has no grid, the caller attacks the suite itself.
-        Self::new(metric, clip, policy, items)
+        Self::with_rules(self.public.rules(), self.public.policy, items)
             .ok()?
             .with_slices(self.fields.iter().map(sampled_field).collect())
             .ok()
@@ -409,6 +513,26 @@ impl Suite {
         };
         (share(false).unwrap_or(0.0), share(true))
     }
+}
+
+/// Returns the table of one item for each candidate, with the options of the suite.
+fn by_answer(
+    candidates: &[Candidate],
+    open: &AnswerTable,
+    metric: Metric,
+    clip: Option<Clip>,
+    options: &[String],
+) -> Result<AnswerTable, Corrupt> {
+    let mut builder = Builder::new(metric, candidates.len())
+        .options(options)
+        .clip(clip);
+    builder.know_labels(open)?;
+    for (at, candidate) in candidates.iter().enumerate() {
+        if let Candidate::Label(label) = candidate {
+            builder.push(&at.to_string(), &Answer::Label(label.clone()))?;
+        }
+    }
+    builder.finish()
 }
 
 /// Returns a bit set with the candidates that are correct for an answer; for a number, the nearest

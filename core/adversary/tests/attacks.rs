@@ -10,7 +10,7 @@ use assay_adversary::bench::{self, CAPS, METRICS, N};
 use assay_adversary::{
     Caps, Item, Outcome, Suite, SuiteError, attack, attacks, submissions_until_known,
 };
-use assay_eval::{Answer, DisclosurePolicy, Metric, known_at_most};
+use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, QuantileLevels, known_at_most};
 use suites::{caps, has_grid, labelled, lists, many_numbers, suite, three_standard_errors};
 
 /// Returns the mean known open-item share over three random suites.
@@ -29,7 +29,7 @@ fn exact_figures_disclose_every_answer() {
     }
     for metric in [
         "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman", "pearson", "kendall",
-        "ccc", "r2",
+        "ccc", "r2", "pinball", "wis",
     ] {
         assert_eq!(known(metric, "exact", caps(12, 1)), 1.0, "{metric}");
     }
@@ -165,7 +165,7 @@ fn ladder_discloses_levels_reached_by_chance() {
 
 #[test]
 fn rounding_protects_nothing() {
-    for metric in ["accuracy", "exact_match", "mae", "log_loss", "auc"] {
+    for metric in ["accuracy", "exact_match", "mae", "log_loss", "auc", "wis"] {
         assert!(known(metric, "rounded(2)", caps(50, 1)) > 0.58, "{metric}");
         assert!(known(metric, "rounded(2)", caps(500, 1)) > 0.88, "{metric}");
     }
@@ -278,7 +278,9 @@ fn lists_gains_and_numbers_are_attacked() {
         let outcome = attack(&lists(policy), caps(50, 1), 1);
         assert!((0.5..=1.0).contains(&outcome.known), "{policy} {outcome:?}");
     }
-    for metric in ["rmse", "mae", "spearman", "pearson", "kendall", "ccc"] {
+    for metric in [
+        "rmse", "mae", "spearman", "pearson", "kendall", "ccc", "pinball", "wis",
+    ] {
         for policy in ["exact", "rounded(3)", "ladder(0.05)"] {
             let outcome = attack(&many_numbers(metric, policy), caps(50, 1), 1);
             assert!(
@@ -322,6 +324,97 @@ fn numbers_are_read_from_unbounded_losses() {
                 "{metric} {policy} {values}: {outcome:?}"
             );
             assert!(attack(&suite, caps(needed / 4, 1), 1).known < 0.9);
+        }
+    }
+}
+
+/// Builds a suite with quantiles of these values in turn.
+fn quantiles(
+    metric: &str,
+    levels: &[f64],
+    (clip, policy): (Option<Clip>, &str),
+    (n, values): (usize, usize),
+) -> Suite {
+    let item = |at: usize| Item {
+        item_id: Cow::Owned(format!("i{at}")),
+        // No answer is in the middle between two others.
+        answer: Answer::Number(((at * at * 7919 % 1009 % values) as f64).sqrt() / 2.0),
+        is_sealed: at.is_multiple_of(3),
+    };
+    let levels = QuantileLevels::new(levels).unwrap();
+    Suite::with_quantiles(
+        metric.parse().unwrap(),
+        Some(levels),
+        clip,
+        policy.parse().unwrap(),
+        (0..n).map(item).collect(),
+    )
+    .unwrap()
+}
+
+#[test]
+fn numbers_are_read_from_quantile_losses() {
+    let clip = Clip::new(0.1, 0.2);
+    for (metric, levels, clip) in [
+        ("pinball", &[0.1, 0.5, 0.9][..], None),
+        // The error of the median has no bounds.
+        ("pinball", &[0.5], clip),
+        ("wis", &[0.1, 0.5, 0.9], clip),
+        ("pinball", &[0.05, 0.2], None),
+        ("pinball", &[0.7, 0.8, 0.99], None),
+    ] {
+        for policy in ["exact", "sealed(0.5)"] {
+            let suite = quantiles(metric, levels, (clip, policy), (90, 900));
+            let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
+            assert_eq!(needed, 91, "{metric} {levels:?} {policy}");
+            let outcome = attack(&suite, caps(needed, 1), 1);
+            assert_eq!(outcome.known, 1.0, "{metric} {levels:?}: {outcome:?}");
+            // With two values, one submission discloses many.
+            let suite = quantiles(metric, levels, (clip, policy), (90, 2));
+            let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
+            assert!(needed <= 6, "{metric} {levels:?} {policy} {needed}");
+            let outcome = attack(&suite, caps(needed, 1), 1);
+            assert_eq!(outcome.known, 1.0, "{metric} {levels:?}: {outcome:?}");
+        }
+        if clip.is_none() {
+            let suite = quantiles(metric, levels, (None, "rounded(2)"), (60, 2));
+            let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
+            let outcome = attack(&suite, caps(needed, 1), 1);
+            assert!(outcome.known > 0.99, "{metric} {levels:?}: {outcome:?}");
+        }
+    }
+    // Without the median's error, bounds keep far predictions from disclosing anything.
+    let suite = quantiles("pinball", &[0.05, 0.2], (clip, "exact"), (90, 900));
+    assert_eq!(submissions_until_known(&suite, 90, false), None);
+}
+
+#[test]
+fn quantiles_under_ladder_disclose_less_than_the_bound() {
+    for levels in [
+        &[0.1, 0.5, 0.9][..],
+        &[0.01, 0.25, 0.5, 0.75, 0.99],
+        &[0.2, 0.9],
+    ] {
+        for values in [2, 5] {
+            let clip = Clip::new(0.0, 0.2);
+            let suite = quantiles("pinball", levels, (clip, "ladder(0.01)"), (300, values));
+            let allowance = caps(200, 3);
+            let chance = suite.chance().0;
+            let bound = known_at_most(suite.bits(allowance).unwrap(), 300, chance);
+            let outcomes = attacks(&suite, allowance, 1);
+            let known = outcomes.iter().map(|outcome| outcome.known);
+            let known = known.fold(0.0, f64::max);
+            println!(
+                "{levels:?}, {values} values: {known:.3}, bound {bound:.3}, chance {chance:.3}"
+            );
+            assert!(
+                known <= bound + three_standard_errors(0.5, 300),
+                "{outcomes:?}"
+            );
+            // Guesses that hedge reach levels, as with labels.
+            if values == 2 && levels.contains(&0.5) {
+                assert!(known > chance + 0.1, "{outcomes:?}");
+            }
         }
     }
 }

@@ -171,7 +171,7 @@ impl Ladder {
         open: &AnswerTable,
     ) -> Option<Self> {
         let trivial = best_trivial(&trivial_submissions(open, metric), metric)?;
-        Self::new(step, metric, clip, open.n_labels(), trivial.value)
+        Self::new(step, metric, clip, open.n_options(), trivial.value)
     }
 
     /// Returns the level that a value reaches, and at least `best`, the highest level so far.

@@ -63,6 +63,9 @@ pub enum Metric {
     Mcc,
     /// Cohen's kappa between the predicted labels and the answers.
     Kappa,
+    /// Cohen's kappa with quadratic weights between the places of the predicted labels and of the
+    /// answers among the options.
+    KappaQuadratic,
     /// The square root of the mean squared error.
     Rmse,
     /// The mean absolute error of the predicted numbers.
@@ -88,6 +91,24 @@ pub enum Metric {
     AucOvr,
     /// The expected calibration error, over 15 bins with equal width.
     Ece,
+    /// The mean Kullback-Leibler divergence of the answers from the predicted distributions.
+    Kl,
+    /// The mean total variation distance between answers and predicted distributions.
+    Tvd,
+    /// The mean Jensen-Shannon divergence, in bits.
+    Jsd,
+    /// The mean Hellinger distance.
+    Hellinger,
+    /// The mean Wasserstein distance over ordered options with equal spaces.
+    Wasserstein,
+    /// The mean ranked probability score over ordered options.
+    Rps,
+    /// The share of items whose most frequent option is among the k most probable labels.
+    TopK(K),
+    /// The mean quantile loss over the predicted levels.
+    Pinball,
+    /// The weighted interval score: twice the mean quantile loss of symmetric levels.
+    Wis,
 }
 
 /// The prediction form that a metric scores.
@@ -101,6 +122,8 @@ pub enum Family {
     Numbers,
     /// A probability for each label.
     Probabilities,
+    /// A finite number for each of the suite's quantile levels.
+    Quantiles,
 }
 
 /// A test for the hypothesis that two jobs over the same items are equally good.
@@ -155,19 +178,39 @@ impl Metric {
             | Self::Jaccard
             | Self::F1Set => (Family::Rankings, Permutation),
             Self::ExactMatch => (Family::Labels, McNemar),
-            Self::F1Macro | Self::F1Micro | Self::BalancedAccuracy | Self::Mcc | Self::Kappa => {
-                (Family::Labels, Wald)
-            }
+            Self::F1Macro
+            | Self::F1Micro
+            | Self::BalancedAccuracy
+            | Self::Mcc
+            | Self::Kappa
+            | Self::KappaQuadratic => (Family::Labels, Wald),
             Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
             Self::Spearman | Self::Pearson | Self::Kendall | Self::Ccc | Self::R2 => {
                 (Family::Numbers, Wald)
             }
-            Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
+            Self::LogLoss
+            | Self::Brier
+            | Self::Kl
+            | Self::Tvd
+            | Self::Jsd
+            | Self::Hellinger
+            | Self::Wasserstein
+            | Self::Rps => (Family::Probabilities, Permutation),
+            Self::TopK(_) => (Family::Probabilities, McNemar),
             Self::Auc | Self::AucOvr | Self::Ece => (Family::Probabilities, Wald),
+            Self::Pinball | Self::Wis => (Family::Quantiles, Permutation),
         };
         let (lower_is_better, takes_clip, has_item_scores) = match self {
-            Self::Rmse | Self::Mae | Self::LogLoss => (true, true, true),
-            Self::Brier | Self::Ece => (true, false, true),
+            Self::Rmse | Self::Mae | Self::LogLoss | Self::Kl | Self::Pinball | Self::Wis => {
+                (true, true, true)
+            }
+            Self::Brier
+            | Self::Ece
+            | Self::Tvd
+            | Self::Jsd
+            | Self::Hellinger
+            | Self::Wasserstein
+            | Self::Rps => (true, false, true),
             Self::Spearman
             | Self::Pearson
             | Self::Kendall
@@ -189,7 +232,9 @@ impl Metric {
             | Self::F1Micro
             | Self::BalancedAccuracy
             | Self::Mcc
-            | Self::Kappa => (false, false, true),
+            | Self::Kappa
+            | Self::KappaQuadratic
+            | Self::TopK(_) => (false, false, true),
         };
         Properties {
             family,
@@ -210,9 +255,59 @@ impl Metric {
         self.properties().lower_is_better
     }
 
+    /// Returns `true` if answers are numbers.
+    pub const fn has_number_answers(self) -> bool {
+        matches!(self.family(), Family::Numbers | Family::Quantiles)
+    }
+
     /// Returns `true` if the metric compares sets of ids: order and repetitions do not count.
     pub const fn compares_sets(self) -> bool {
         matches!(self, Self::Jaccard | Self::F1Set)
+    }
+
+    /// Returns `true` if an answer can be a distribution of labels.
+    pub const fn takes_distributions(self) -> bool {
+        matches!(self, Self::LogLoss | Self::Brier) || self.compares_distributions()
+    }
+
+    /// Returns `true` if the metric is scored by distributions alone: an answer that is a label is the
+    /// distribution with the share 1.
+    pub const fn compares_distributions(self) -> bool {
+        matches!(
+            self,
+            Self::Kl
+                | Self::Tvd
+                | Self::Jsd
+                | Self::Hellinger
+                | Self::Wasserstein
+                | Self::Rps
+                | Self::TopK(_)
+        )
+    }
+
+    /// Returns `true` if the options have an order that counts.
+    pub const fn is_ordinal(self) -> bool {
+        matches!(self, Self::Wasserstein | Self::Rps | Self::KappaQuadratic)
+    }
+
+    /// Returns `true` if a suite may name the options of its items.
+    pub const fn takes_options(self) -> bool {
+        self.takes_distributions() || matches!(self, Self::KappaQuadratic)
+    }
+
+    /// Returns `true` if few people behind an answer give the metric a noise floor: it is a distance
+    /// between distributions.
+    pub const fn has_noise_floor(self) -> bool {
+        matches!(
+            self,
+            Self::Brier
+                | Self::Kl
+                | Self::Tvd
+                | Self::Jsd
+                | Self::Hellinger
+                | Self::Wasserstein
+                | Self::Rps
+        )
     }
 
     /// Reads a published suite's metric, which was checked when it was published.
@@ -229,7 +324,8 @@ impl Metric {
             | Self::Precision(k)
             | Self::Ndcg(k)
             | Self::Mrr(k)
-            | Self::Map(k) => k,
+            | Self::Map(k)
+            | Self::TopK(k) => k,
             _ => K::DEFAULT,
         }
     }
@@ -239,7 +335,7 @@ impl Metric {
     pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
         if !self.takes_clip() {
             return Err(format!(
-                "clip: is for rmse, mae and log_loss, not for {self}"
+                "clip: is for rmse, mae, log_loss, kl, pinball and wis, not for {self}"
             ));
         }
         Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
@@ -251,20 +347,23 @@ impl Metric {
         self.properties().takes_clip
     }
 
-    /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_labels` is
-    /// the distinct label count among the answers.
-    pub fn bounds(self, clip: Option<Clip>, n_labels: usize) -> Option<[f64; 2]> {
+    /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_options` is
+    /// the largest number of options of an item, see [`AnswerTable::n_options`].
+    ///
+    /// [`AnswerTable::n_options`]: crate::score::AnswerTable::n_options
+    pub fn bounds(self, clip: Option<Clip>, n_options: usize) -> Option<[f64; 2]> {
         match self {
             _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
-            Self::Brier => Some([brier_max(n_labels), 0.0]),
-            Self::Ece => Some([1.0, 0.0]),
+            Self::Brier => Some([brier_max(n_options), 0.0]),
+            _ if self.lower_is_better() => Some([1.0, 0.0]),
             Self::R2 => None,
             Self::Spearman
             | Self::Pearson
             | Self::Kendall
             | Self::Ccc
             | Self::Mcc
-            | Self::Kappa => Some([-1.0, 1.0]),
+            | Self::Kappa
+            | Self::KappaQuadratic => Some([-1.0, 1.0]),
             _ => Some([0.0, 1.0]),
         }
     }
@@ -275,11 +374,11 @@ impl Metric {
     }
 
     /// Returns the smallest and the largest value of the metric.
-    pub(crate) fn range(self, clip: Option<Clip>, n_labels: usize) -> [f64; 2] {
-        match self.bounds(clip, n_labels) {
+    pub(crate) fn range(self, clip: Option<Clip>, n_options: usize) -> [f64; 2] {
+        match self.bounds(clip, n_options) {
             Some([worst, best]) => [worst.min(best), worst.max(best)],
             None if self == Self::R2 => [f64::NEG_INFINITY, 1.0],
-            None if self == Self::LogLoss => [0.0, -PROBABILITY_MIN.ln()],
+            None if matches!(self, Self::LogLoss | Self::Kl) => [0.0, -PROBABILITY_MIN.ln()],
             None => [0.0, f64::INFINITY],
         }
     }
@@ -296,7 +395,7 @@ impl Metric {
 
     /// Returns `true` if answers that are all the same leave the metric undefined.
     pub const fn needs_different_answers(self) -> bool {
-        !self.has_item_scores() || matches!(self, Self::Mcc | Self::Kappa)
+        !self.has_item_scores() || matches!(self, Self::Mcc | Self::Kappa | Self::KappaQuadratic)
     }
 
     /// Returns `true` if the value is the mean over the items' scores. Other metrics are functions of
@@ -309,6 +408,7 @@ impl Metric {
                 | Self::BalancedAccuracy
                 | Self::Mcc
                 | Self::Kappa
+                | Self::KappaQuadratic
                 | Self::Rmse
                 | Self::Spearman
                 | Self::Pearson
@@ -322,9 +422,12 @@ impl Metric {
     }
 
     /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
-    /// answers are neither an order of all items nor a confidence.
+    /// answers are neither an order of all items nor a confidence nor a distribution.
     pub const fn takes_retest(self) -> bool {
-        !matches!(self, Self::Auc | Self::AucOvr | Self::Ece)
+        !matches!(
+            self,
+            Self::Auc | Self::AucOvr | Self::Ece | Self::Pinball | Self::Wis
+        )
     }
 
     /// Returns `true` if the metric within each cluster makes sense, so that a value can be the mean
@@ -348,7 +451,16 @@ impl Metric {
             | Self::Kendall
             | Self::LogLoss
             | Self::Brier
-            | Self::Auc => true,
+            | Self::Kl
+            | Self::Tvd
+            | Self::Jsd
+            | Self::Hellinger
+            | Self::Wasserstein
+            | Self::Rps
+            | Self::TopK(_)
+            | Self::Auc
+            | Self::Pinball
+            | Self::Wis => true,
             // A cluster's items lack many of the classes, or fill few of the bins, and their answers may
             // hardly differ.
             Self::F1Macro
@@ -356,6 +468,7 @@ impl Metric {
             | Self::BalancedAccuracy
             | Self::Mcc
             | Self::Kappa
+            | Self::KappaQuadratic
             | Self::AucOvr
             | Self::Ece
             | Self::Ccc
@@ -394,6 +507,7 @@ impl FromStr for Metric {
                 "balanced_accuracy" => Some(Self::BalancedAccuracy),
                 "mcc" => Some(Self::Mcc),
                 "kappa" => Some(Self::Kappa),
+                "kappa_quadratic" => Some(Self::KappaQuadratic),
                 "rmse" => Some(Self::Rmse),
                 "mae" => Some(Self::Mae),
                 "spearman" => Some(Self::Spearman),
@@ -405,6 +519,14 @@ impl FromStr for Metric {
                 "brier" => Some(Self::Brier),
                 "auc" => Some(Self::Auc),
                 "auc_ovr" => Some(Self::AucOvr),
+                "kl" => Some(Self::Kl),
+                "tvd" => Some(Self::Tvd),
+                "jsd" => Some(Self::Jsd),
+                "hellinger" => Some(Self::Hellinger),
+                "wasserstein" => Some(Self::Wasserstein),
+                "rps" => Some(Self::Rps),
+                "pinball" => Some(Self::Pinball),
+                "wis" => Some(Self::Wis),
                 _ => None,
             },
             // The bin count, which is not a k.
@@ -416,14 +538,15 @@ impl FromStr for Metric {
                 "ndcg" => Some(Self::Ndcg(k)),
                 "mrr" => Some(Self::Mrr(k)),
                 "map" => Some(Self::Map(k)),
+                "top" => Some(Self::TopK(k)),
                 _ => None,
             }),
         };
         metric.ok_or_else(|| {
             format!(
                 "expected one of: accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k, map@k, jaccard, f1_set, \
-                 exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, rmse, mae, spearman, pearson, kendall, ccc, \
-                 r2, log_loss, brier, auc, auc_ovr, ece@15, with k from 1 to {}, such as ndcg@10",
+                 exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa, kappa_quadratic, rmse, mae, spearman, pearson, \
+                 kendall, ccc, r2, log_loss, brier, auc, auc_ovr, ece@15, kl, tvd, jsd, hellinger, wasserstein, rps, top@k, pinball, wis, with k from 1 to {}, such as ndcg@10",
                 K::MAX
             )
         })
@@ -448,6 +571,7 @@ impl fmt::Display for Metric {
             Self::BalancedAccuracy => f.write_str("balanced_accuracy"),
             Self::Mcc => f.write_str("mcc"),
             Self::Kappa => f.write_str("kappa"),
+            Self::KappaQuadratic => f.write_str("kappa_quadratic"),
             Self::Rmse => f.write_str("rmse"),
             Self::Mae => f.write_str("mae"),
             Self::Spearman => f.write_str("spearman"),
@@ -460,13 +584,22 @@ impl fmt::Display for Metric {
             Self::Auc => f.write_str("auc"),
             Self::AucOvr => f.write_str("auc_ovr"),
             Self::Ece => f.write_str("ece@15"),
+            Self::Kl => f.write_str("kl"),
+            Self::Tvd => f.write_str("tvd"),
+            Self::Jsd => f.write_str("jsd"),
+            Self::Hellinger => f.write_str("hellinger"),
+            Self::Wasserstein => f.write_str("wasserstein"),
+            Self::Rps => f.write_str("rps"),
+            Self::TopK(K(k)) => write!(f, "top@{k}"),
+            Self::Pinball => f.write_str("pinball"),
+            Self::Wis => f.write_str("wis"),
         }
     }
 }
 
 /// The bounds of one item's loss: a smaller loss counts as `low`, a larger one as `high`. A
-/// ladder needs them, because `rmse`, `mae` and `log_loss` losses are otherwise unbounded or
-/// too widely bounded.
+/// ladder needs them, because the losses of [`Metric::takes_clip`] are otherwise unbounded or too
+/// widely bounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
     /// The smallest loss, at least 0.
@@ -503,6 +636,7 @@ mod tests {
             "ndcg@1",
             "mrr@10000",
             "map@7",
+            "top@3",
         ];
         let without = [
             "accuracy",
@@ -514,6 +648,7 @@ mod tests {
             "balanced_accuracy",
             "mcc",
             "kappa",
+            "kappa_quadratic",
             "rmse",
             "mae",
             "spearman",
@@ -526,6 +661,14 @@ mod tests {
             "auc",
             "auc_ovr",
             "ece@15",
+            "kl",
+            "tvd",
+            "jsd",
+            "hellinger",
+            "wasserstein",
+            "rps",
+            "pinball",
+            "wis",
         ];
         for name in with_k.into_iter().chain(without) {
             assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
@@ -534,7 +677,21 @@ mod tests {
 
     #[test]
     fn lower_is_better_for_errors_and_losses() {
-        let lower = ["rmse", "mae", "log_loss", "brier", "ece@15"];
+        let lower = [
+            "rmse",
+            "mae",
+            "log_loss",
+            "brier",
+            "ece@15",
+            "kl",
+            "tvd",
+            "jsd",
+            "hellinger",
+            "wasserstein",
+            "rps",
+            "pinball",
+            "wis",
+        ];
         let higher = [
             "accuracy",
             "hit_rate@1",
@@ -551,6 +708,8 @@ mod tests {
             "balanced_accuracy",
             "mcc",
             "kappa",
+            "kappa_quadratic",
+            "top@1",
         ];
         let names = lower.into_iter().map(|name| (name, true)).chain(
             higher

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::content::ContentFormat;
-use crate::metric::{Clip, Metric};
+use crate::metric::Metric;
 use crate::score::{
     AnswerTable, Builder, Ceiling, Progress, Score, Scorer, ShareOfCeiling, Skill, SkillGroups,
-    SlicedField, score_skill_baseline,
+    SlicedField, noise_floor, noise_floor_scores, score_skill_baseline,
 };
 use crate::score_content::{message, read_into};
 use crate::suite::{
@@ -90,11 +90,10 @@ impl Report {
     }
 }
 
-/// Reads all answers for a metric. Fails with the first invalid answer's line, or without answers.
+/// Reads all answers for a suite's rules. Fails with the first invalid answer's line, or without answers.
 pub fn read_answers<R: BufRead>(
     mut lines: AnswerLines<R>,
-    metric: Metric,
-    clip: Option<Clip>,
+    rules: &FolderRules,
     groups: &FolderGroups,
 ) -> Result<AnswerTable, BadSuite> {
     let FolderGroups {
@@ -105,15 +104,20 @@ pub fn read_answers<R: BufRead>(
     } = groups;
     let mut skill_labels = Vec::new();
     let fields = slices.as_ref().map_or_else(Vec::new, SliceLabels::fields);
-    let mut builder = Builder::new(metric, lines.estimate())
-        .clip(clip)
+    let mut builder = Builder::new(rules.metric, lines.estimate())
+        .options(lines.named_labels())
+        .clip(rules.clip)
+        .quantiles(rules.quantiles.clone())
         .average(*average)
         .slices(fields);
-    lines.for_each(|item_id, answer| {
+    lines.for_each(|item_id, answer, n| {
         let pushed = builder.push(item_id, answer);
         pushed.map_err(|corrupt| corrupt.to_string())?;
         if let Some(clusters) = clusters {
             builder.put_into_cluster(clusters.of(item_id)?);
+        }
+        if let Some(n) = n {
+            builder.add_people(n);
         }
         if let Some(slices) = slices {
             builder.put_into_slices(&slices.of(item_id)?);
@@ -134,7 +138,7 @@ pub fn read_answers<R: BufRead>(
             labels: &skill_labels,
             values: skill.within.as_ref().map_or(&[], ClusterLabels::values),
         };
-        let scores = score_skill_baseline(&table, metric, skill.key.baseline, groups);
+        let scores = score_skill_baseline(&table, rules.metric, skill.key.baseline, groups);
         let scores = scores.map_err(|reason| lines.bad(format!("skill: {reason}")))?;
         table.set_skill(scores);
     }
@@ -145,27 +149,33 @@ pub fn read_answers<R: BufRead>(
 /// metric, also reads and scores its retest.
 pub fn read_answers_at(path: &Path, rules: &FolderRules) -> Result<AnswerTable, BadSuite> {
     let groups = rules.groups(path)?;
-    let lines = AnswerLines::open(path, rules.metric)?;
-    let mut table = read_answers(lines, rules.metric, rules.clip, &groups)?;
+    let lines = AnswerLines::open(path, rules.metric)?.labels(&rules.labels);
+    let mut table = read_answers(lines, rules, &groups)?;
     read_retest(&mut table, rules, path)?;
     read_catalog(&mut table, rules, path)?;
     Ok(table)
 }
 
-/// Reads and scores the retest of a suite's folder for a table with all its answers. Does nothing without
-/// a retest, or if the metric is not the suite's own.
+/// Reads and scores the retest of a suite's folder for a table with all its answers. Without a retest, it
+/// computes the noise floor if the number of people is known for each item. Does nothing if the metric is
+/// not the suite's own.
 pub fn read_retest(
     table: &mut AnswerTable,
     rules: &FolderRules,
     folder: &Path,
 ) -> Result<(), BadSuite> {
-    if rules.has_retest
-        && let Some(text) = retest::read_file(folder)?
-    {
+    if !rules.has_retest {
+        return Ok(());
+    }
+    if let Some(text) = retest::read_file(folder)? {
         let (_, scores) = retest::score_retest(&text, rules.metric, &[("", table)])?;
         scores
             .into_iter()
             .for_each(|scores| table.set_retest(scores));
+    } else if let Some(floor) = noise_floor(table, rules.metric)
+        && let Some(scores) = noise_floor_scores(table, rules.metric, floor)
+    {
+        table.set_retest(scores);
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use crate::metric::{Clip, Metric};
 ///
 /// 1. items that are independent;
 /// 2. clusters, averages over clusters, slices, and retests;
-/// 3. skill and catalogs.
+/// 3. answers that are distributions, named options, and the metrics of distributions; quantiles; skill and
+///    catalogs.
 pub const SCORER: i32 = 3;
 
 /// The rules by which a suite's version is scored and its scores are disclosed.

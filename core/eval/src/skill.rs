@@ -51,7 +51,9 @@ impl SkillBaseline {
             );
         }
         let reason = match (self, metric.family()) {
-            (Self::Uniform, Family::Numbers) => "no uniform prediction of a number",
+            (Self::Uniform, Family::Numbers | Family::Quantiles) => {
+                "no uniform prediction of a number"
+            }
             (Self::Uniform, Family::Rankings) => {
                 "no uniform ranking, because the ids that could be ranked are not known"
             }

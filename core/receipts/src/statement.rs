@@ -189,10 +189,34 @@ pub struct SuitePublication {
     /// A slice's smallest item count. Present if and only if there are slices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_min: Option<i64>,
+    /// The levels of predicted quantiles. Absent if predictions are no quantiles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<f64>,
     /// The commitment to the baselines' predictions: SHA-256(salt ‖ the SHA-256 of each file's normal
     /// form, in order), in lower-case hex. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baselines_sha256: Option<String>,
+    /// The options of each answer, in their order. Absent if the suite names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// The baseline of the skill. Absent if results have no skill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<SkillClaim>,
+    /// The SHA-256 of the catalog's lines, in lower-case hex. Absent if the suite has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog_sha256: Option<String>,
+}
+
+/// The baseline of the skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SkillClaim {
+    /// `uniform` or `marginal`.
+    pub baseline: String,
+    /// The group field by whose values the items are compared with the baseline. Absent if all items
+    /// are compared together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
 }
 
 /// A receipt key change.

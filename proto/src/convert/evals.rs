@@ -124,7 +124,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let mut rest = message;
     while !rest.is_empty() {
         let (tag, wire_type) = decode_key(&mut rest)?;
-        if !(1..=4).contains(&tag) {
+        if !(1..=5).contains(&tag) {
             skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
             continue;
         }
@@ -134,7 +134,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
             json.extend_from_slice(b",\"prediction\":");
             json.extend_from_slice(match tag {
                 1 => b"[",
-                4 => b"{",
+                4 | 5 => b"{",
                 _ => b"",
             });
             (last, is_first) = (tag, true);
@@ -149,7 +149,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     }
     json.extend_from_slice(match last {
         1 => b"]",
-        4 => b"}",
+        4 | 5 => b"}",
         _ => b"",
     });
     Ok(())
@@ -173,8 +173,8 @@ fn write_texts(
     Ok(())
 }
 
-/// Writes the entries of `Probabilities` as members of an object. A repeated label is written
-/// twice, which validation rejects.
+/// Writes the entries of `Probabilities` or `Quantiles` as members of an object. A repeated label or
+/// level is written twice, which validation rejects.
 fn write_entries(
     json: &mut Vec<u8>,
     mut message: &[u8],
@@ -187,21 +187,21 @@ fn write_entries(
             continue;
         }
         let mut entry = delimited(&mut message, wire_type)?;
-        let mut label = "";
-        let mut share = 0.0;
+        let mut key = "";
+        let mut number = 0.0;
         while !entry.is_empty() {
             match decode_key(&mut entry)? {
-                (1, wire_type) => label = text(&mut entry, wire_type)?,
-                (2, wire_type) => share = double(&mut entry, wire_type)?,
+                (1, wire_type) => key = text(&mut entry, wire_type)?,
+                (2, wire_type) => number = double(&mut entry, wire_type)?,
                 (tag, wire_type) => {
                     skip_field(wire_type, tag, &mut entry, DecodeContext::default())?;
                 }
             }
         }
         comma(json, is_first);
-        write_text(json, label.as_bytes())?;
+        write_text(json, key.as_bytes())?;
         json.push(b':');
-        write(json, share)?;
+        write(json, number)?;
     }
     Ok(())
 }

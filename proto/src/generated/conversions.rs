@@ -3,7 +3,7 @@
 use assay_core::model::{
     audit, auth, baselines, board, catalog, ceiling, comparison, device, email_domain,
     event, health, invite, job, key, member, org, prediction, queue, receipt, serving,
-    session, slices, suite, terms, upload, usage, webhook,
+    session, skill, slices, suite, terms, upload, usage, webhook,
 };
 use crate::convert::IntoProto;
 use crate::v1;
@@ -338,7 +338,7 @@ impl From<board::BoardRow> for v1::BoardRow {
     }
 }
 
-// proto/assay/v1/ceilings.proto:8
+// proto/assay/v1/ceilings.proto:9
 impl From<ceiling::Ceiling> for v1::Ceiling {
     fn from(resource: ceiling::Ceiling) -> Self {
         let ceiling::Ceiling { kind, value, stderr, ci95, n } = resource;
@@ -352,7 +352,7 @@ impl From<ceiling::Ceiling> for v1::Ceiling {
     }
 }
 
-// proto/assay/v1/ceilings.proto:23
+// proto/assay/v1/ceilings.proto:27
 impl From<ceiling::ShareOfCeiling> for v1::ShareOfCeiling {
     fn from(resource: ceiling::ShareOfCeiling) -> Self {
         let ceiling::ShareOfCeiling { value, stderr, ci95 } = resource;
@@ -568,7 +568,7 @@ impl From<invite::Invite> for v1::Invite {
     }
 }
 
-// proto/assay/v1/jobs.proto:170
+// proto/assay/v1/jobs.proto:171
 impl From<job::Jobs> for v1::ListJobsResponse {
     fn from(resource: job::Jobs) -> Self {
         let job::Jobs { jobs, next_before } = resource;
@@ -579,7 +579,7 @@ impl From<job::Jobs> for v1::ListJobsResponse {
     }
 }
 
-// proto/assay/v1/jobs.proto:231
+// proto/assay/v1/jobs.proto:232
 impl From<job::JobItems> for v1::ListJobItemsResponse {
     fn from(resource: job::JobItems) -> Self {
         let job::JobItems {
@@ -601,7 +601,7 @@ impl From<job::JobItems> for v1::ListJobItemsResponse {
     }
 }
 
-// proto/assay/v1/jobs.proto:248
+// proto/assay/v1/jobs.proto:249
 impl From<job::ItemScore> for v1::ItemScore {
     fn from(resource: job::ItemScore) -> Self {
         let job::ItemScore { item_id, score } = resource;
@@ -612,7 +612,7 @@ impl From<job::ItemScore> for v1::ItemScore {
     }
 }
 
-// proto/assay/v1/jobs.proto:343
+// proto/assay/v1/jobs.proto:344
 impl From<job::EvalResult> for v1::EvalResult {
     fn from(resource: job::EvalResult) -> Self {
         let job::EvalResult {
@@ -636,6 +636,7 @@ impl From<job::EvalResult> for v1::EvalResult {
             slices,
             ceiling,
             share_of_ceiling,
+            skill,
         } = resource;
         Self {
             hfm_sha: hfm_sha.into_proto(),
@@ -658,11 +659,12 @@ impl From<job::EvalResult> for v1::EvalResult {
             slices: slices.into_iter().map(Into::into).collect(),
             ceiling: ceiling.map(Into::into),
             share_of_ceiling: share_of_ceiling.map(Into::into),
+            skill: skill.map(Into::into),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:397
+// proto/assay/v1/jobs.proto:400
 impl From<prediction::PredictResult> for v1::PredictResult {
     fn from(resource: prediction::PredictResult) -> Self {
         let prediction::PredictResult {
@@ -704,7 +706,7 @@ impl From<prediction::PredictResult> for v1::PredictResult {
     }
 }
 
-// proto/assay/v1/jobs.proto:434
+// proto/assay/v1/jobs.proto:437
 impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     fn from(resource: prediction::PredictionUsage) -> Self {
         let prediction::PredictionUsage { predict_items } = resource;
@@ -714,7 +716,7 @@ impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     }
 }
 
-// proto/assay/v1/jobs.proto:441
+// proto/assay/v1/jobs.proto:444
 impl From<job::SealedFigures> for v1::SealedFigures {
     fn from(resource: job::SealedFigures) -> Self {
         let job::SealedFigures {
@@ -727,6 +729,7 @@ impl From<job::SealedFigures> for v1::SealedFigures {
             slices,
             ceiling,
             share_of_ceiling,
+            skill,
         } = resource;
         Self {
             value: value.into_proto(),
@@ -738,11 +741,12 @@ impl From<job::SealedFigures> for v1::SealedFigures {
             slices: slices.into_iter().map(Into::into).collect(),
             ceiling: ceiling.map(Into::into),
             share_of_ceiling: share_of_ceiling.map(Into::into),
+            skill: skill.map(Into::into),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:466
+// proto/assay/v1/jobs.proto:471
 impl From<job::JobError> for v1::JobError {
     fn from(resource: job::JobError) -> Self {
         let job::JobError { code, message } = resource;
@@ -1246,6 +1250,32 @@ impl From<session::Session> for v1::Session {
     }
 }
 
+// proto/assay/v1/skill.proto:8
+impl From<skill::SuiteSkill> for v1::SuiteSkill {
+    fn from(resource: skill::SuiteSkill) -> Self {
+        let skill::SuiteSkill { baseline, within } = resource;
+        Self {
+            baseline: baseline.into_proto(),
+            within: within.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/skill.proto:19
+impl From<skill::Skill> for v1::Skill {
+    fn from(resource: skill::Skill) -> Self {
+        let skill::Skill { baseline, within, value, stderr, ci95, ci_method } = resource;
+        Self {
+            baseline: baseline.into_proto(),
+            within: within.into_proto(),
+            value: value.into_proto(),
+            stderr: stderr.into_proto(),
+            ci95: ci95.into_proto(),
+            ci_method: ci_method.into_proto(),
+        }
+    }
+}
+
 // proto/assay/v1/slices.proto:8
 impl From<slices::SuiteSlices> for v1::SuiteSlices {
     fn from(resource: slices::SuiteSlices) -> Self {
@@ -1320,7 +1350,7 @@ impl From<slices::SliceGap> for v1::SliceGap {
     }
 }
 
-// proto/assay/v1/suites.proto:65
+// proto/assay/v1/suites.proto:66
 impl From<suite::Suites> for v1::ListSuitesResponse {
     fn from(resource: suite::Suites) -> Self {
         let suite::Suites { suites } = resource;
@@ -1330,7 +1360,7 @@ impl From<suite::Suites> for v1::ListSuitesResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:84
+// proto/assay/v1/suites.proto:85
 impl From<suite::Suite> for v1::Suite {
     fn from(resource: suite::Suite) -> Self {
         let suite::Suite {
@@ -1360,6 +1390,9 @@ impl From<suite::Suite> for v1::Suite {
             baselines,
             ceiling,
             average,
+            labels,
+            quantiles,
+            skill,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -1388,11 +1421,14 @@ impl From<suite::Suite> for v1::Suite {
             baselines: baselines.into_iter().map(Into::into).collect(),
             ceiling: ceiling.map(Into::into),
             average: average.into_proto(),
+            labels: labels.into_proto(),
+            quantiles: quantiles.into_proto(),
+            skill: skill.map(Into::into),
         }
     }
 }
 
-// proto/assay/v1/suites.proto:150
+// proto/assay/v1/suites.proto:158
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1403,7 +1439,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:159
+// proto/assay/v1/suites.proto:167
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

@@ -199,7 +199,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 204,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:20
+    // proto/assay/v1/jobs.proto:21
     Operation {
         id: "listJobs",
         method: "GET",
@@ -214,7 +214,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:35
+    // proto/assay/v1/jobs.proto:36
     Operation {
         id: "getJob",
         method: "GET",
@@ -229,7 +229,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:57
+    // proto/assay/v1/jobs.proto:58
     Operation {
         id: "watchJob",
         method: "GET",
@@ -244,7 +244,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: true,
     },
-    // proto/assay/v1/jobs.proto:74
+    // proto/assay/v1/jobs.proto:75
     Operation {
         id: "cancelJob",
         method: "POST",
@@ -259,7 +259,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:95
+    // proto/assay/v1/jobs.proto:96
     Operation {
         id: "finalizeJob",
         method: "POST",
@@ -274,7 +274,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:115
+    // proto/assay/v1/jobs.proto:116
     Operation {
         id: "listJobItems",
         method: "GET",
@@ -289,7 +289,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/jobs.proto:133
+    // proto/assay/v1/jobs.proto:134
     Operation {
         id: "getJobTrace",
         method: "GET",
@@ -304,7 +304,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:19
+    // proto/assay/v1/suites.proto:20
     Operation {
         id: "listSuites",
         method: "GET",
@@ -319,7 +319,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:31
+    // proto/assay/v1/suites.proto:32
     Operation {
         id: "getSuite",
         method: "GET",
@@ -334,7 +334,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:47
+    // proto/assay/v1/suites.proto:48
     Operation {
         id: "listSuiteItems",
         method: "GET",

@@ -13,7 +13,7 @@ SUITE = ("suite_id suite_version suite_commitment published_at committed_at stat
          "committed_at", "suite", "urn:assay:suite:v1")
 OPENING = "retired_at salt seed items_sha256 answers_sha256 items_url answers_url"
 # Only statements and openings of suites with clusters, slices, baselines or a retest have these keys.
-OPTIONAL = set("cluster n_clusters average slices slice_min baselines_sha256 retest_sha256 retest_url".split())
+OPTIONAL = set("cluster n_clusters average slices slice_min quantiles baselines_sha256 retest_sha256 retest_url".split())
 
 def check(condition, reason, value=None):
     if not condition:

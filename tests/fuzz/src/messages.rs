@@ -52,6 +52,12 @@ pub fn messages(data: &[u8]) {
                     .map(|(label, weight)| (label, weight.to_bits()))
                     .collect(),
             )),
+            Some(Value::Quantiles(v1::Quantiles { by_level })) => Some(Predicted::Weights(
+                by_level
+                    .into_iter()
+                    .map(|(level, number)| (level, number.to_bits()))
+                    .collect(),
+            )),
             None => None,
         };
         let plain = |text: &str| !text.contains('\0');

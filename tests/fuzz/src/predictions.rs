@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use assay_core::{Code, Details};
 use assay_eval::json::DEPTH_MAX;
-use assay_eval::prediction::{FIELD_ERRORS_MAX, Layout, check};
+use assay_eval::prediction::{FIELD_ERRORS_MAX, Layout, PredictionRules, check};
 use assay_eval::{FieldError, Metric};
 
 use super::json::{Json, nesting};
@@ -280,10 +280,14 @@ fn assert_check(data: &[u8], outputs: &[Output], is_json: bool) {
         Metric::ExactMatch,
         Metric::Mae,
         Metric::Ece,
+        Metric::Pinball,
     ] {
         assert_check_for(metric, data, outputs, is_json);
     }
 }
+
+/// The levels of the suite with quantiles.
+const LEVELS: [f64; 2] = [0.25, 0.5];
 
 /// Returns `true` if the metric accepts the value.
 fn fits_metric(metric: Metric, predicted: &Predicted) -> bool {
@@ -302,6 +306,15 @@ fn fits_metric(metric: Metric, predicted: &Predicted) -> bool {
             labels.len() == weights.len()
                 && (sum - 1.0).abs() <= 1.000_001e-6
                 && numbers.iter().all(|number| (0.0..=1.0).contains(number))
+        }
+        (Metric::Pinball, Predicted::Weights(weights)) => {
+            let mut sorted: Vec<_> = weights.iter().collect();
+            sorted.sort();
+            let names = sorted.iter().map(|(level, _)| level.as_str());
+            let numbers = sorted.iter().map(|(_, bits)| f64::from_bits(*bits));
+            names.eq(["0.25", "0.5"])
+                && numbers.clone().is_sorted()
+                && numbers.clone().all(|number| number.abs() <= 1e50)
         }
         _ => false,
     }
@@ -326,7 +339,13 @@ fn assert_check_for(metric: Metric, data: &[u8], outputs: &[Output], is_json: bo
             break;
         }
     }
-    let checked = check(data, &metric).map_err(assay_core::Error::from);
+    let quantiles = if metric == Metric::Pinball {
+        &LEVELS[..]
+    } else {
+        &[]
+    };
+    let rules = PredictionRules::published(&metric.to_string(), quantiles).unwrap();
+    let checked = check(data, &rules).map_err(assay_core::Error::from);
     match checked {
         Err(error) if error.code == Code::InvalidRequest => {
             assert!(!is_json && errors < FIELD_ERRORS_MAX);

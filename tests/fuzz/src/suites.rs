@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
-use assay_eval::Answer;
 use assay_eval::clusters::Average;
 use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SkillKey, SuiteFolder};
+use assay_eval::{Answer, Family};
 use serde_json::{Value, json};
 
 /// An accepted suite is complete and consistent, and equals itself after being written and read; an
@@ -45,7 +45,9 @@ fn assert_round_trip(folder: &SuiteFolder) {
         per_item_feedback,
         description,
         protection,
+        quantiles,
         sequence,
+        labels,
         cluster,
         average,
         cluster_is_hidden,
@@ -57,6 +59,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         items,
         retest,
         catalog,
+        floor,
         warnings: _,
         content_sha256,
     } = folder;
@@ -67,8 +70,11 @@ fn assert_round_trip(folder: &SuiteFolder) {
     assert!(n_clusters.is_some() || !cluster_is_hidden);
     assert!(*average == Average::Item || *n_clusters >= Some(10));
     assert!((50..=100_000).contains(slice_min));
+    assert_eq!(quantiles.is_some(), metric.family() == Family::Quantiles);
     // Their files are not among the three.
     assert!(baselines.is_empty() && retest.is_none() && catalog.is_none());
+    assert!(labels.is_empty() || metric.takes_options());
+    assert!(floor.is_none() || items.iter().all(|item| item.n.is_some()));
     for field in slices {
         assert!((2..=20).contains(&field.slices.len()));
         assert!(field.slices.iter().all(|slice| slice.n >= *slice_min));
@@ -79,6 +85,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         item_id,
         input,
         answer,
+        n,
         groups: _,
         hidden_groups: _,
         cluster,
@@ -92,6 +99,7 @@ fn assert_round_trip(folder: &SuiteFolder) {
         assert_eq!(codes.len(), slices.len());
         let within = skill.as_ref().and_then(|key| key.within.as_ref());
         assert_eq!(skill_group.is_some(), within.is_some());
+        assert!(n.is_none_or(|n| (1..=1_000_000_000).contains(&n)));
         assert!(
             seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0')
         );
@@ -163,6 +171,14 @@ fn assert_round_trip(folder: &SuiteFolder) {
         let within = within.map_or_else(String::new, |field| format!(", within = {field}"));
         suite += &format!("skill = {{ baseline = \"{baseline}\"{within} }}\n");
     }
+    if let Some(levels) = quantiles {
+        let names: Vec<&str> = levels.names().collect();
+        suite += &format!("quantiles = [{}]\n", names.join(", "));
+    }
+    if !labels.is_empty() {
+        let labels: Vec<String> = labels.iter().map(|label| toml_text(label)).collect();
+        suite += &format!("labels = [{}]\n", labels.join(", "));
+    }
     if let Some(SequencePaths { events, options }) = sequence {
         suite += &format!("[sequence]\nevents = {}\n", toml_text(events));
         suite.extend(
@@ -175,8 +191,10 @@ fn assert_round_trip(folder: &SuiteFolder) {
         let groups = groups.map_or_else(String::new, |groups| {
             format!(", \"groups\": {}", groups.to_json())
         });
+        let people = item.n.filter(|_| name == "answer");
+        let people = people.map_or_else(String::new, |n| format!(", \"n\": {n}"));
         format!(
-            "{{\"item_id\": {}, \"{name}\": {value}{groups}}}\n",
+            "{{\"item_id\": {}, \"{name}\": {value}{people}{groups}}}\n",
             json!(item.item_id)
         )
     };

@@ -104,7 +104,7 @@ impl Choices {
                 .collect(),
         };
         match family {
-            Family::Numbers => json!(swissmetro),
+            Family::Numbers | Family::Quantiles => json!(swissmetro),
             Family::Probabilities => json!(labels.into_iter().collect::<BTreeMap<_, _>>()),
             // The first one of equally probable labels.
             Family::Rankings | Family::Labels => {

@@ -327,8 +327,11 @@ fn headline(job: &Value, field: Option<&str>) -> Option<String> {
         .map_or_else(String::new, |share| {
             format!(", {share:.3} of the noise ceiling")
         });
+    let skill = result["skill"]["value"]
+        .as_f64()
+        .map_or_else(String::new, |skill| format!(", skill {skill:.3}"));
     Some(format!(
-        "{metric} {value:.3}{interval}, n = {n}{clusters}{share}\n"
+        "{metric} {value:.3}{interval}, n = {n}{clusters}{share}{skill}\n"
     ))
 }
 

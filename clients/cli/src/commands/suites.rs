@@ -7,7 +7,7 @@ use std::path::Path;
 
 use assay_eval::Metric;
 use assay_eval::content::{ReadEnd, read_content};
-use assay_eval::prediction::{CellForm, Fit, FitCheck};
+use assay_eval::prediction::{CellForm, Fit, FitCheck, PredictionRules};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -109,6 +109,7 @@ fn example_prediction(metric: Metric) -> &'static str {
         Family::Labels => "\"label\"",
         Family::Numbers => "0.5",
         Family::Probabilities => "{\"a\": 0.7, \"b\": 0.3}",
+        Family::Quantiles => "{LEVEL: NUMBER, …}",
     }
 }
 
@@ -119,6 +120,15 @@ pub fn metric_of(resource: &Value) -> Result<Metric> {
         Failure::new(Exit::Other, format!("this program does not know {name}"))
             .with_advice("Use a newer version of the program.")
     })
+}
+
+/// Returns the rules for predictions of a suite.
+fn prediction_rules(suite: &Value) -> Result<PredictionRules> {
+    let metric = metric_of(suite)?;
+    let values = suite["quantiles"].as_array().into_iter().flatten();
+    let values: Vec<f64> = values.filter_map(Value::as_f64).collect();
+    let rules = PredictionRules::published(&metric.to_string(), &values);
+    rules.map_err(|corrupt| Failure::new(Exit::Other, corrupt.to_string()))
 }
 
 /// Returns a suite.
@@ -304,7 +314,8 @@ fn write_items(
 pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
     let client = context.client()?;
     let suite = get(&client, suite_id)?;
-    let metric = metric_of(&suite)?;
+    let rules = prediction_rules(&suite)?;
+    let cells = CellForm::of(rules.metric());
     let page = || {
         let request = client.request(&operations::LIST_SUITE_ITEMS);
         request
@@ -315,11 +326,9 @@ pub fn check(context: &Context, suite_id: &str, file: &str) -> Result<()> {
         .map(|item| Ok(item?["item_id"].as_str().unwrap_or_default().to_owned()))
         .collect::<Result<Vec<String>>>()?;
     let (bytes, format) = predictions::open(file)?;
-    let mut check = FitCheck::new(metric, item_ids);
+    let mut check = FitCheck::new(rules, item_ids);
     let go_on = || ControlFlow::Continue(());
-    if let ReadEnd::Invalid(error) =
-        read_content(bytes, format, CellForm::of(metric), go_on, &mut check)
-    {
+    if let ReadEnd::Invalid(error) = read_content(bytes, format, cells, go_on, &mut check) {
         return Err(Failure::new(Exit::InvalidInput, format!("{file}: {error}")));
     }
     let fit = check.finish();

@@ -299,7 +299,7 @@ class AsyncSuite(models.Suite):
         they are in the cache.
         """
         source = open_predictions(predictions, rankings, self.metric, labels)
-        return check_predictions(source, (await self.items()).ids(), self.metric)
+        return check_predictions(source, (await self.items()).ids(), self.metric, self.quantiles)
 
     async def submit(
         self,

@@ -436,7 +436,7 @@ def value_problem(value: Any) -> str | None:
                 return f"{value.repeated!r} is given twice"
             for label, number in numbers.items():
                 if isinstance(number, bool) or not isinstance(number, (int, float)):
-                    return f"the probability of {label!r} must be a number"
+                    return f"the value of {label!r} must be a number"
                 if isinf(number):
                     return _TOO_LARGE
         elif not all(isinstance(entry, str) for entry in entries):
@@ -446,7 +446,8 @@ def value_problem(value: Any) -> str | None:
         return "must not have a NUL character" if "\0" in value else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return (
-            "must be a string, an array of strings, a number, or an object of label → probability"
+            "must be a string, an array of strings, a number, or an object of label → probability "
+            "or level → number"
         )
     return _TOO_LARGE if isinf(value) else None
 

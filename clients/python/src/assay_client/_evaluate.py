@@ -109,7 +109,6 @@ def predict_items(
         raise AssayError(f"`predict` must be a function, not {kind_of(predict)}.")
     reply = yield from core.call("getSuite", path={"suite_id": items.suite_id})
     suite = reply.decode(models.Suite.from_dict)
-    metric = suite.metric
     progress = options.get("progress")
     is_shown = is_terminal_or_notebook() if progress is None else progress
     identity, unknown = identity_of(predict)
@@ -133,7 +132,7 @@ def predict_items(
         options.get("batch_size") or 1,
     )
     calls = (
-        _predict_batch(batch, predict, metric, log, options, meter, skipped) for batch in batches
+        _predict_batch(batch, predict, suite, log, options, meter, skipped) for batch in batches
     )
     try:
         # A prediction of the wrong form is noticed before the second call, which may be expensive.
@@ -197,7 +196,7 @@ def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
 def _predict_batch(
     batch: list[Item],
     predict: Predict,
-    metric: str,
+    suite: models.Suite,
     log: PredictionLog,
     options: EvaluateArguments,
     meter: PredictionMeter,
@@ -220,7 +219,7 @@ def _predict_batch(
         return
     made = {item.id: _as_json(item.id, output) for item, output in zip(batch, outputs, strict=True)}
     for item_id, prediction in made.items():
-        _check(item_id, prediction, metric)
+        _check(item_id, prediction, suite)
     yield Block(lambda: log.add(made))
     meter.add(len(made))
 
@@ -238,11 +237,11 @@ def _listed(outputs: Any) -> list[Any]:
     return list(outputs)
 
 
-def _check(item_id: str, prediction: Any, metric: str) -> None:
-    if problem := metric_problem(prediction, metric):
+def _check(item_id: str, prediction: Any, suite: models.Suite) -> None:
+    if problem := metric_problem(prediction, suite.metric, suite.quantiles):
         raise AssayError(
             f"predict returned {shown(prediction)} for the item {item_id}, "
-            f"which the metric {metric} does not accept: {problem}."
+            f"which the metric {suite.metric} does not accept: {problem}."
         )
     prediction_line((item_id, prediction))
 

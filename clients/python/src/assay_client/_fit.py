@@ -22,7 +22,10 @@ _METRICS_OF_LISTS = (
 
 
 def compare(
-    rows: Iterable[Entry | Problem], item_ids: Iterable[str], metric: str
+    rows: Iterable[Entry | Problem],
+    item_ids: Iterable[str],
+    metric: str,
+    quantiles: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Returns how predictions fit a suite's items, in the form of the scorer's `check`."""
     items: dict[str, str | None] = dict.fromkeys(item_ids)
@@ -46,7 +49,7 @@ def compare(
             padded += _first(_texts(row.value), lambda text: text.strip() != text)
             if metric.partition("@")[0] in _METRICS_OF_LISTS and isinstance(row.value, str):
                 separated += _first((row.value,), _is_separated)
-            if problem := metric_problem(row.value, metric):
+            if problem := metric_problem(row.value, metric, quantiles):
                 message = f"is no prediction for the suite's metric, {metric}: {problem}"
                 add(f"{place}.prediction", message)
             if row.item_id not in items:

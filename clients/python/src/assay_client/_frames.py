@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
@@ -30,7 +32,8 @@ from ._errors import AssayError
 Pair = tuple[Any, Any]
 """An item id, and its prediction or answer."""
 PredictionValue = Any
-"""A ranking (ids, best first), a label, a number, or a dict of label to probability."""
+"""A ranking (ids, best first), a label, a number, or a dict of label to probability or of level to
+number."""
 Predictions = Any
 """A DataFrame, a path, a dict, or an iterable of predictions; see `Suite.submit`."""
 
@@ -41,6 +44,7 @@ _ANSWER = "answer"
 _NUMBER_METRICS = ("rmse", "mae", "spearman", "pearson", "kendall", "ccc", "r2")
 _LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa")
 PROBABILITY_METRICS = ("log_loss", "brier", "auc", "auc_ovr", "ece@15")
+_QUANTILE_METRICS = ("pinball", "wis")
 _RANKING_METRICS = (
     *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
     *("jaccard", "f1_set"),
@@ -248,7 +252,9 @@ def _table_pairs(
     names = table.names or []
     has_ids = "item_id" in names or table.ids is not None
     is_wide = labels is not None or (
-        column not in names and column == _PREDICTION and metric in PROBABILITY_METRICS
+        column not in names
+        and column == _PREDICTION
+        and metric in (*PROBABILITY_METRICS, *_QUANTILE_METRICS)
     )
     wanted = [column]
     if is_wide:
@@ -618,8 +624,11 @@ def find_scorer() -> Any:
         return None
 
 
-def metric_problem(value: Any, metric: str) -> str | None:
-    """Returns why a prediction is none for the metric, or None. None for unknown metrics."""
+def metric_problem(value: Any, metric: str, quantiles: Sequence[float] = ()) -> str | None:
+    """Returns why a prediction is none for the metric, or None. None for unknown metrics.
+
+    `quantiles` are the levels of the suite.
+    """
     family = metric.split("@", 1)[0]
     if metric in _NUMBER_METRICS:
         if not _is_number(value):
@@ -631,6 +640,10 @@ def metric_problem(value: Any, metric: str) -> str | None:
         if not isinstance(value, dict):
             return f"{shown(value)} is no dict of probabilities by label"
         return _probability_problem(value)  # pyright: ignore[reportUnknownArgumentType]
+    if metric in _QUANTILE_METRICS:
+        if not isinstance(value, dict):
+            return f"{shown(value)} is no dict of numbers by level"
+        return _quantile_problem(value, quantiles)  # pyright: ignore[reportUnknownArgumentType]
     if family in _RANKING_METRICS and not isinstance(value, str) and not _is_ranking(value):
         return f"{shown(value)} is no ranking, which is a list of strings"
     return None
@@ -645,6 +658,22 @@ def _is_ranking(value: Any) -> bool:
         return False
     entries: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
     return all(isinstance(entry, str) for entry in entries)
+
+
+def _quantile_problem(numbers: dict[Any, Any], quantiles: Sequence[float]) -> str | None:
+    # As the suite writes them: without an exponent.
+    levels = [f"{Decimal(str(level)):f}" for level in quantiles] or sorted(map(str, numbers))
+    if unknown := [level for level in numbers if level not in levels]:
+        return f"{shown(unknown[0])} is not a level of the suite"
+    if missing := [level for level in levels if level not in numbers]:
+        return f"the level {missing[0]} is missing"
+    for level in levels:
+        if not _is_number(numbers[level]) or abs(numbers[level]) > _NUMBER_MAX:
+            return f"the value at {level} is {shown(numbers[level])}, not a number within ±1e50"
+    for lower, level in pairwise(levels):
+        if numbers[level] < numbers[lower]:
+            return f"the value at {level} is below that at {lower}"
+    return None
 
 
 def _probability_problem(probabilities: dict[Any, Any]) -> str | None:

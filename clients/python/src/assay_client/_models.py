@@ -618,6 +618,18 @@ class ShareOfCeiling(Record):
 
 
 @record
+class Skill(Record):
+    baseline: str
+    within: str | None = None
+    value: float
+    stderr: float | None = None
+    ci95: tuple[float, float] | None = None
+    ci_method: str | None = None
+
+    _decoders: ClassVar[Decoders] = {"ci95": each}
+
+
+@record
 class SealedFigures(Record):
     value: float
     stderr: float | None = None
@@ -628,12 +640,14 @@ class SealedFigures(Record):
     slices: tuple[FieldSlices, ...]
     ceiling: Ceiling | None = None
     share_of_ceiling: ShareOfCeiling | None = None
+    skill: Skill | None = None
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
         "slices": all_of(FieldSlices.from_dict),
         "ceiling": Ceiling.from_dict,
         "share_of_ceiling": ShareOfCeiling.from_dict,
+        "skill": Skill.from_dict,
     }
 
 
@@ -659,6 +673,7 @@ class EvalResult(Record):
     slices: tuple[FieldSlices, ...]
     ceiling: Ceiling | None = None
     share_of_ceiling: ShareOfCeiling | None = None
+    skill: Skill | None = None
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
@@ -666,6 +681,7 @@ class EvalResult(Record):
         "slices": all_of(FieldSlices.from_dict),
         "ceiling": Ceiling.from_dict,
         "share_of_ceiling": ShareOfCeiling.from_dict,
+        "skill": Skill.from_dict,
     }
 
 
@@ -1065,6 +1081,12 @@ class SuiteSequence(Record):
 
 
 @record
+class SuiteSkill(Record):
+    baseline: str
+    within: str | None = None
+
+
+@record
 class SuiteSlice(Record):
     group: str
     n: int
@@ -1106,6 +1128,9 @@ class Suite(Record):
     baselines: tuple[SuiteBaseline, ...]
     ceiling: Ceiling | None = None
     average: SuiteAverage | str
+    labels: tuple[str, ...]
+    quantiles: tuple[float, ...]
+    skill: SuiteSkill | None = None
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,
@@ -1115,6 +1140,9 @@ class Suite(Record):
         "slices": all_of(SuiteSlices.from_dict),
         "baselines": all_of(SuiteBaseline.from_dict),
         "ceiling": Ceiling.from_dict,
+        "labels": each,
+        "quantiles": each,
+        "skill": SuiteSkill.from_dict,
     }
 
 

@@ -300,7 +300,7 @@ class Suite(models.Suite):
         they are in the cache.
         """
         source = open_predictions(predictions, rankings, self.metric, labels)
-        return check_predictions(source, (self.items()).ids(), self.metric)
+        return check_predictions(source, (self.items()).ids(), self.metric, self.quantiles)
 
     def submit(
         self,

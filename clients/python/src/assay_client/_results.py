@@ -239,7 +239,12 @@ class Check:
         return "\n".join([*lines, *self.errors])
 
 
-def check_predictions(source: Rows | PredictionFile, item_ids: Iterable[str], metric: str) -> Check:
+def check_predictions(
+    source: Rows | PredictionFile,
+    item_ids: Iterable[str],
+    metric: str,
+    quantiles: Sequence[float] = (),
+) -> Check:
     """Returns how predictions fit a suite's items. Sends nothing.
 
     The scorer reads them if it is installed, with the platform's code.
@@ -247,10 +252,13 @@ def check_predictions(source: Rows | PredictionFile, item_ids: Iterable[str], me
     name = str(source.path) if isinstance(source, PredictionFile) else None
     scorer = find_scorer()
     if scorer is None:
-        fit = compare(_rows(source), item_ids, metric)
+        fit = compare(_rows(source), item_ids, metric, quantiles)
     else:
         try:
-            text = scorer.check(chunks(source), list(item_ids), metric, predictions_name=name)
+            levels = list(quantiles) or None
+            text = scorer.check(
+                chunks(source), list(item_ids), metric, quantiles=levels, predictions_name=name
+            )
         except ValueError as error:
             raise AssayError(f"{name}: {error}" if name else str(error)) from None
         fit = json.loads(text)
@@ -277,7 +285,7 @@ def _rows(source: Rows | PredictionFile) -> Iterator[Entry | Problem]:
 def warn_of_mistakes(lines: list[bytes], items: Items, suite: models.Suite) -> None:
     """Warns about likely mistakes in predictions that the server accepts, each with its cause."""
     source = Rows(lambda: iter(lines), is_replayable=True)
-    found = [*check_predictions(source, items.ids(), suite.metric).warnings]
+    found = [*check_predictions(source, items.ids(), suite.metric, suite.quantiles).warnings]
     field = suite.sequence.options if suite.sequence else None
     if field is not None:
         options = {item.item_id: item.input.get(field) for item in items}
@@ -344,6 +352,7 @@ def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> di
         "clusters": None if result.n_clusters is None else f"{result.n_clusters:,}",
         "ceiling": _estimate(result.ceiling),
         "share of the ceiling": _estimate(result.share_of_ceiling),
+        "skill": _estimate(result.skill),
         **suite,
         **{name: _number(value) for name, value in result.metrics.items()},
         **{
@@ -354,7 +363,7 @@ def _figure_rows(result: models.EvalResult | Score, suite: dict[str, str]) -> di
     }
 
 
-def _estimate(figure: models.Ceiling | models.ShareOfCeiling | None) -> str | None:
+def _estimate(figure: models.Ceiling | models.ShareOfCeiling | models.Skill | None) -> str | None:
     if figure is None:
         return None
     interval = _interval(figure.ci95, _number)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,12 +65,15 @@ class Score(Record):
     """The noise ceiling, if the suite has a retest."""
     share_of_ceiling: models.ShareOfCeiling | None = None
     """The share of the ceiling that the value reaches."""
+    skill: models.Skill | None = None
+    """The skill against the baseline of the suite, if it names one."""
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
         "slices": all_of(models.FieldSlices.from_dict),
         "ceiling": models.Ceiling.from_dict,
         "share_of_ceiling": models.ShareOfCeiling.from_dict,
+        "skill": models.Skill.from_dict,
     }
 
     def __str__(self) -> str:
@@ -88,6 +91,7 @@ def score(
     *,
     rankings: Any = None,
     labels: Any = None,
+    quantiles: Sequence[float] | None = None,
 ) -> Score:
     """Scores predictions on this machine, with a job's figures. Sends nothing.
 
@@ -97,7 +101,8 @@ def score(
     `answers` has the same forms with the column `answer`, or is a suite's folder, whose metric
     is the default, with the suite's bounds of the loss.
 
-    `clip` is the bounds of one item's loss, (low, high), for `rmse`, `mae` and `log_loss`.
+    `clip` is the bounds of one item's loss, (low, high), for `rmse`, `mae`, `log_loss`, `pinball`
+    and `wis`. `quantiles` is the levels for the last two, if `answers` is no folder.
 
     Other threads run meanwhile. Raises `AssayError` if the scorer is not installed, or with the
     location of the first invalid prediction or answer.
@@ -119,7 +124,8 @@ def score(
         gold, options = _answers(open_answers(answers, metric))
         found, known = _Sample(chunks(source)), _Sample(gold)
         # The folder has the clusters and slices of the items, and the retest.
-        options |= {"suite": folder, "predictions_name": name}
+        levels = None if quantiles is None else list(quantiles)
+        options |= {"suite": folder, "predictions_name": name, "quantiles": levels}
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error

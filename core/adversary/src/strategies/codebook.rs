@@ -3,14 +3,15 @@
 //! their answers. The same predictions serve one group after the other.
 //!
 //! Large losses change a mean by more than its last decimal: a log loss by up to 34.5 per item, an
-//! rmse by up to 1/√n per answer unit, for a prediction at any distance. The rounded figures
+//! rmse by up to 1/√n per answer unit, for a prediction at any distance; a quantile loss by its level over n. The rounded figures
 //! `stderr` and `ci95` are additional digits.
 
 use assay_eval::score::Figures;
 use assay_eval::stats::confidence::Z;
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
-use super::guesses::{Guesses, losses, neutral};
+use super::distances::Distance;
+use super::guesses::{self, Guesses};
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -24,7 +25,7 @@ const DRAWS_MAX: usize = 3000;
 /// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
     let neutral = match public.metric.family() {
-        Family::Numbers => public.candidates.len() == 2,
+        Family::Numbers | Family::Quantiles => public.candidates.len() == 2,
         Family::Probabilities => public.candidates.len() >= 2,
         Family::Rankings | Family::Labels => false,
     };
@@ -42,10 +43,30 @@ struct Code {
     words: Vec<(Vec<i64>, usize)>,
 }
 
+/// Returns a prediction whose losses do not depend on the answer.
+fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
+    match Distance::for_quantiles(public) {
+        Some(own) => {
+            let low = numbers[0].min(numbers[1]);
+            let high = numbers[0].max(numbers[1]);
+            Predicted::Number(own.neutral(low, high))
+        }
+        None => guesses::neutral(public, numbers),
+    }
+}
+
+/// Returns a prediction's losses for the two figures of [`names`], or twice that for the only one.
+fn losses(public: &Public, predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2] {
+    match (Distance::for_quantiles(public), predicted) {
+        (Some(own), Predicted::Number(number)) => [own.loss(*number, numbers[answer]); 2],
+        _ => guesses::losses(predicted, answer, numbers),
+    }
+}
+
 /// Draws a prediction whose losses are far apart.
 fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
     let n = public.candidates.len();
-    if public.metric.family() == Family::Numbers {
+    if public.metric.has_number_answers() {
         let spread = (numbers[0] - numbers[1]).abs();
         let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
         return Predicted::Number(
@@ -70,7 +91,7 @@ fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i6
         means
     };
     let own = match public.metric {
-        Metric::LogLoss | Metric::Mae => Some(0),
+        Metric::LogLoss | Metric::Mae | Metric::Pinball | Metric::Wis => Some(0),
         Metric::Brier | Metric::Rmse => Some(1),
         _ => None,
     };
@@ -101,13 +122,19 @@ fn rounded(figure: f64, unit: f64) -> i64 {
     (figure / unit).round() as i64
 }
 
+/// Returns the names of the two figures that depend on single items' losses. A suite with quantiles has
+/// one: with equal slopes, the median's error is a multiple of it.
+fn names(public: &Public) -> [&'static str; 2] {
+    match (Distance::for_quantiles(public), public.metric.family()) {
+        (Some(own), _) => [own.figure; 2],
+        (None, Family::Numbers) => ["mae", "rmse"],
+        _ => ["log_loss", "brier"],
+    }
+}
+
 /// Returns the same figures from a disclosed result.
 fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i64>> {
-    let names = if public.metric.family() == Family::Numbers {
-        ["mae", "rmse"]
-    } else {
-        ["log_loss", "brier"]
-    };
+    let names = names(public);
     let metric = public.metric.to_string();
     let figure = |name: &str| {
         if name == metric {
@@ -142,11 +169,11 @@ impl Code {
         let n = public.candidates.len();
         let by_answer = |predicted: &Predicted| {
             (0..n)
-                .map(|answer| losses(predicted, answer, numbers))
+                .map(|answer| losses(public, predicted, answer, numbers))
                 .collect()
         };
         let tables: Vec<Vec<[f64; 2]>> = predictions.iter().map(by_answer).collect();
-        let rest = losses(&neutral(public, numbers), 0, numbers);
+        let rest = losses(public, &neutral(public, numbers), 0, numbers);
         let others = (public.n - predictions.len()) as f64;
         let mut words = Vec::new();
         for combination in 0..n.pow(predictions.len() as u32) {

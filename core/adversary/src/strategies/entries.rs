@@ -63,7 +63,13 @@ impl<'p> Entries<'p> {
         let has_slices = !public.slices.is_empty();
         let is_convex = matches!(
             public.metric,
-            Metric::Rmse | Metric::LogLoss | Metric::Brier
+            Metric::Rmse
+                | Metric::LogLoss
+                | Metric::Brier
+                | Metric::Kl
+                | Metric::Jsd
+                | Metric::Hellinger
+                | Metric::Rps
         );
         let scores = |boldness: &f64| {
             let scores = bold_scores(public, platform.numbers(), *boldness);

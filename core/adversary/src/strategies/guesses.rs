@@ -2,6 +2,7 @@
 
 use assay_eval::Family;
 
+use super::distances::{Distance, quantiles_by_guess};
 use crate::platform::Predicted;
 use crate::random::Random;
 use crate::suite::Public;
@@ -35,12 +36,17 @@ pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
         .collect()
 }
 
-/// Returns a prediction whose losses do not depend on the answer, for a suite with numbers and two
-/// candidates or a suite with probabilities.
+/// Returns a prediction whose losses do not depend on the answer, for a suite with numbers or quantiles
+/// and two candidates, or a suite with probabilities.
 pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
     let n = public.candidates.len();
-    match public.metric.family() {
-        Family::Numbers => Predicted::Number(f64::midpoint(numbers[0], numbers[1])),
+    match (public.metric.family(), Distance::of(public)) {
+        (Family::Numbers, _) => Predicted::Number(f64::midpoint(numbers[0], numbers[1])),
+        (Family::Quantiles, Some(distance)) => {
+            let low = numbers[0].min(numbers[1]);
+            let high = numbers[0].max(numbers[1]);
+            Predicted::Number(distance.neutral(low, high))
+        }
         _ => Predicted::Probabilities(vec![1.0 / n as f64; n]),
     }
 }
@@ -98,7 +104,7 @@ pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicte
 }
 
 /// Returns predictions between the ones for which nothing is known, with boldness 0, and those of
-/// [`predict`], with boldness 1. Labels and rankings have no boldness.
+/// [`predict`], with boldness 1. Labels, rankings and quantiles have no boldness.
 pub fn predict_boldly(
     public: &Public,
     numbers: &[f64],
@@ -109,6 +115,7 @@ pub fn predict_boldly(
     let family = public.metric.family();
     let [right, wrong] = confidence(n).map(|share| bold(share, 1.0 / n.max(1) as f64, boldness));
     let mean = mean_answer(public, numbers);
+    let by_guess = quantiles_by_guess(public, numbers);
     let of = |guess: &u8| {
         let guess = *guess;
         match family {
@@ -123,6 +130,10 @@ pub fn predict_boldly(
             Family::Numbers => {
                 let number = numbers.get(usize::from(guess)).copied().unwrap_or(0.0);
                 Predicted::Number(bold(number, mean, boldness))
+            }
+            Family::Quantiles => {
+                let quantiles = by_guess.get(usize::from(guess)).cloned();
+                quantiles.map_or(Predicted::Missing, Predicted::Quantiles)
             }
             Family::Probabilities => Predicted::Probabilities(
                 (0..n)

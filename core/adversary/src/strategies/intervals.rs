@@ -1,14 +1,18 @@
 //! The interval for a submission's total score that a disclosed value implies, and an interval's
 //! likelihood if the score is normal.
 
+use std::borrow::Cow;
 use std::f64::consts::{PI, SQRT_2};
 
+use assay_eval::prediction::{Prediction, PredictionSink as _, Value};
+use assay_eval::score::{AnswerTable, Progress, Scorer};
 use assay_eval::{DisclosurePolicy, Metric};
 
+use super::distances::{quantile_loss, quantiles_by_guess};
 use super::guesses::{bold, confidence, mean_answer};
 use super::rounding;
 use crate::platform::Disclosed;
-use crate::suite::Public;
+use crate::suite::{Candidate, Public};
 
 /// Returns an item's score, higher is better, by guess and by answer. Empty if all scores are
 /// equal.
@@ -25,6 +29,7 @@ pub(super) fn bold_scores(public: &Public, numbers: &[f64], boldness: f64) -> Ve
     let square: f64 = (0..n)
         .map(|at| public.frequencies[at] * number(at).powi(2))
         .sum();
+    let quantiles_by_guess = quantiles_by_guess(public, numbers);
     let bold_number = |guess: usize| bold(number(guess), mean, boldness);
     let [right, wrong] = confidence(n).map(|share| bold(share, 1.0 / n.max(1) as f64, boldness));
     // The guess comes first, then all other candidates in their order.
@@ -35,6 +40,17 @@ pub(super) fn bold_scores(public: &Public, numbers: &[f64], boldness: f64) -> Ve
             answer + usize::from(answer < guess)
         }
     };
+    if let Some(table) = &public.by_answer {
+        let shares = |guess: usize| {
+            (0..n)
+                .map(|at| if at == guess { right } else { wrong })
+                .collect::<Vec<f64>>()
+        };
+        let table: Vec<Vec<f64>> = (0..n)
+            .map(|guess| scored_by_answer(public, table, &shares(guess)))
+            .collect();
+        return table;
+    }
     let score = |guess: usize, answer: usize| -> f64 {
         let hit = f64::from(u8::from(guess == answer));
         let at = rank(guess, answer) as f64;
@@ -53,6 +69,15 @@ pub(super) fn bold_scores(public: &Public, numbers: &[f64], boldness: f64) -> Ve
             Metric::R2 => {
                 1.0 - (number(guess) - number(answer)).powi(2) / (square - mean * mean).max(1e-300)
             }
+            Metric::Pinball | Metric::Wis => public.levels.as_ref().map_or(0.0, |levels| {
+                let quantiles = &quantiles_by_guess[guess];
+                -clipped(quantile_loss(
+                    public.metric,
+                    levels,
+                    quantiles,
+                    number(answer),
+                ))
+            }),
             Metric::LogLoss => -clipped(-(if hit == 1.0 { right } else { wrong }).ln()),
             Metric::Brier => {
                 let others = (n as f64 - 1.0) * wrong * wrong;
@@ -71,6 +96,42 @@ pub(super) fn bold_scores(public: &Public, numbers: &[f64], boldness: f64) -> Ve
         .collect();
     let is_constant = table.iter().flatten().all(|score| *score == table[0][0]);
     if is_constant { Vec::new() } else { table }
+}
+
+/// Returns the score of these probabilities of the candidates, higher is better, by answer. The real
+/// scorer computes it.
+fn scored_by_answer(public: &Public, table: &AnswerTable, shares: &[f64]) -> Vec<f64> {
+    let label = |candidate: &Candidate| match candidate {
+        Candidate::Label(label) => label.clone(),
+        Candidate::Number(number) => Cow::Owned(number.to_string()),
+    };
+    let labels = public.candidates.iter().map(label);
+    let predicted: Vec<(Cow<'_, str>, f64)> = labels.zip(shares.iter().copied()).collect();
+    let progress = Progress::default();
+    let mut scorer = Scorer::new(table, public.metric, &progress);
+    for index in 0..table.len() {
+        let prediction = Prediction {
+            index,
+            line: None,
+            item_id: Cow::Owned(index.to_string()),
+            value: Value::Probabilities(&predicted),
+        };
+        if scorer.take(Ok(prediction)).is_break() {
+            return vec![0.0; table.len()];
+        }
+    }
+    let sign = if public.metric.lower_is_better() {
+        -1.0
+    } else {
+        1.0
+    };
+    scorer.finish().map_or_else(
+        |_| vec![0.0; table.len()],
+        |score| {
+            let items = 0..table.len();
+            items.map(|item| sign * score.items.value(item)).collect()
+        },
+    )
 }
 
 /// Returns the total score of `n` items, higher is better, for a metric value.

@@ -3,6 +3,7 @@
 
 pub mod codebook;
 pub mod counting;
+pub mod distances;
 mod entries;
 pub mod filtering;
 pub mod gaussian;

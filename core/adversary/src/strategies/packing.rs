@@ -1,13 +1,14 @@
 //! Many answers in one double: the loss differences are powers of a base, so the digits of
 //! their sum are the answers. One figure carries about 44 bits.
 //!
-//! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` (two
-//! numbers, a prediction between them) carry the answers; `log_loss` without clip carries
+//! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` or `pinball`
+//! (two numbers, a prediction between them) carry the answers; `log_loss` without clip carries
 //! arbitrarily many candidates. Each of these figures is disclosed together with every other metric
 //! in its family.
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
+use super::distances::Distance;
 use super::guesses::{Guesses, losses, neutral};
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
@@ -18,8 +19,8 @@ use crate::suite::Public;
 enum Carrier {
     LogLoss,
     Brier,
-    /// The lower and the higher number.
-    Mae(f64, f64),
+    /// A mean distance, for the lower and the higher number.
+    Distance(Distance, [f64; 2]),
 }
 
 impl Carrier {
@@ -39,16 +40,18 @@ impl Carrier {
             Family::Probabilities if allowed && two && public.policy == DisclosurePolicy::Exact => {
                 Some(Self::Brier)
             }
-            Family::Numbers if allowed && two => {
+            Family::Numbers | Family::Quantiles if allowed && two => {
+                let distance = Distance::of(public)?;
                 let low = numbers[0].min(numbers[1]);
                 let high = numbers[0].max(numbers[1]);
                 // A clip must not change any loss.
-                let clear = public.clip.is_none_or(|clip| {
-                    clip.low == 0.0
-                        && clip.high >= high - low
-                        && public.policy == DisclosurePolicy::Exact
-                });
-                clear.then_some(Self::Mae(low, high))
+                let clear = !distance.is_clipped
+                    || public.clip.is_none_or(|clip| {
+                        clip.low == 0.0
+                            && clip.high >= (high - low) * distance.above.max(distance.below)
+                            && public.policy == DisclosurePolicy::Exact
+                    });
+                clear.then_some(Self::Distance(distance, [low, high]))
             }
             _ => None,
         }
@@ -58,7 +61,7 @@ impl Carrier {
         match self {
             Self::LogLoss => "log_loss",
             Self::Brier => "brier",
-            Self::Mae(..) => "mae",
+            Self::Distance(distance, _) => distance.figure,
         }
     }
 
@@ -69,7 +72,9 @@ impl Carrier {
         // remain.
         let bits = match self {
             Self::LogLoss => 45.0 - (public.n_open as f64 * n.ln() / 693.0).log2().max(0.0),
-            Self::Brier | Self::Mae(..) => 43.0 - (public.n_open as f64 / 250.0).log2().max(0.0),
+            Self::Brier | Self::Distance(..) => {
+                43.0 - (public.n_open as f64 / 250.0).log2().max(0.0)
+            }
         };
         (bits / n.log2()).floor().max(1.0) as usize
     }
@@ -92,9 +97,11 @@ impl Carrier {
                 let first = f64::midpoint(1.0, 0.5_f64.powi(at as i32));
                 Predicted::Probabilities(vec![first, 1.0 - first])
             }
-            Self::Mae(low, high) => Predicted::Number(
-                f64::midpoint(low, high) + (high - low) / 2.0 * 0.5_f64.powi(at as i32),
-            ),
+            Self::Distance(distance, [low, high]) => {
+                let neutral = distance.neutral(low, high);
+                let most = (high - neutral).min(neutral - low);
+                Predicted::Number(neutral + most * 0.5_f64.powi(at as i32))
+            }
         }
     }
 
@@ -113,7 +120,7 @@ impl Carrier {
                     base,
                 )
             }
-            Self::Mae(low, high) => {
+            Self::Distance(distance, [low, high]) => {
                 // So large that all answers together have less effect than the smallest power.
                 let unit = 4.0 * public.n as f64 * (high - low);
                 (
@@ -121,7 +128,7 @@ impl Carrier {
                         f64::midpoint(low, high)
                             + unit * 2_f64.powi(Self::MEMBERS as i32 - at as i32),
                     ),
-                    (high - low) / 2.0,
+                    distance.loss(distance.neutral(low, high), low),
                 )
             }
         }
@@ -132,11 +139,12 @@ impl Carrier {
 
     /// Returns a prediction's loss if this candidate is the answer.
     fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
-        let [log_loss_or_error, brier_or_square] = losses(predicted, candidate, numbers);
-        if self == Self::Brier {
-            brier_or_square
-        } else {
-            log_loss_or_error
+        match (self, predicted) {
+            (Self::Distance(distance, _), Predicted::Number(number)) => {
+                distance.loss(*number, numbers[candidate])
+            }
+            (Self::Brier, _) => losses(predicted, candidate, numbers)[1],
+            _ => losses(predicted, candidate, numbers)[0],
         }
     }
 }
@@ -215,7 +223,7 @@ fn read(
         predictions[*item] = carrier.digit(public, at);
     }
     // The scorer rejects a correlation if all sealed items have the same prediction.
-    if let (Some(item), Carrier::Mae(low, _)) = (sealed.first(), carrier) {
+    if let (Some(item), Carrier::Distance(_, [low, _])) = (sealed.first(), carrier) {
         predictions[*item] = Predicted::Number(low);
     }
     let Some(disclosed) = platform.submit_from_any(&predictions) else {
@@ -282,8 +290,8 @@ fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -
         base = of_open;
         weights.push(match (&member, carrier) {
             (Predicted::Probabilities(shares), _) => -shares[0].ln() - of_open,
-            (Predicted::Number(number), Carrier::Mae(low, high)) => {
-                number - f64::midpoint(low, high)
+            (Predicted::Number(number), Carrier::Distance(distance, [low, high])) => {
+                distance.below * (number - f64::midpoint(low, high))
             }
             _ => 0.0,
         });

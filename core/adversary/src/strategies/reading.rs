@@ -3,6 +3,7 @@
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
+use super::distances::Distance;
 use super::guesses::Guesses;
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
@@ -14,12 +15,13 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
         public.policy,
         DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)
     );
-    allowed && public.metric.family() == Family::Numbers && public.clip.is_none()
+    allowed && Distance::of(public).is_some_and(|distance| !distance.is_clipped)
 }
 
 /// Returns `true` if numbers with few distinct values can be decoded from squared errors.
 pub fn squares_apply(public: &Public, numbers: &[f64]) -> bool {
     applies(public, numbers)
+        && public.metric.family() == Family::Numbers
         && public.policy == DisclosurePolicy::Exact
         && public.is_complete
         && numbers.len() >= 2
@@ -65,18 +67,22 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
 }
 
 /// Moves the predictions, one item after the other, from far above all answers to far below. The
-/// absolute errors' sum changes by twice the answer plus a constant. If it does not change, the
+/// losses' sum changes by a multiple of the answer plus a constant: twice the answer for absolute errors. If it does not change, the
 /// item is sealed.
 pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = public.most_frequent();
+    let Some(distance) = Distance::of(public) else {
+        return guesses;
+    };
+    let both = distance.above + distance.below;
     let (low, high) = ends(&numbers);
     let unit = high - low + 1.0;
     // So far below that every answer changes the sum. The predictions must differ, as equal
     // predictions have no correlation.
     let above = high + 4.0 * unit;
-    let below = low - 9.0 * unit;
+    let below = low - 9.0 * unit * (distance.below / distance.above).max(1.0);
     let base: Vec<f64> = (0..public.n)
         .map(|item| above + unit * item as f64 / public.n as f64)
         .collect();
@@ -86,7 +92,7 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         };
         let predictions: Vec<Predicted> = base.iter().enumerate().map(number).collect();
         let disclosed = platform.submit_from_any(&predictions)?;
-        Some(disclosed.figure(public, "mae")? * disclosed.n as f64)
+        Some(disclosed.figure(public, distance.figure)? * disclosed.n as f64)
     };
     let Some(first) = sum_of(None) else {
         return guesses;
@@ -94,8 +100,9 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     for item in 0..public.n {
         let Some(sum) = sum_of(Some(item)) else { break };
         let difference = sum - first;
-        if difference.abs() > unit / 2.0 {
-            guesses[item] = nearest(&numbers, (difference + base[item] + below) / 2.0);
+        if difference.abs() > unit / 4.0 * both {
+            let constant = distance.below * base[item] + distance.above * below;
+            guesses[item] = nearest(&numbers, (difference + constant) / both);
         }
     }
     guesses

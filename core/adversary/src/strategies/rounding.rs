@@ -41,7 +41,8 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
         | Metric::F1Micro
         | Metric::BalancedAccuracy
         | Metric::Mcc
-        | Metric::Kappa => {
+        | Metric::Kappa
+        | Metric::KappaQuadratic => {
             vec![
                 ("accuracy".to_owned(), 1.0, 0.0),
                 ("exact_match".to_owned(), 1.0, 0.0),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use assay_adversary::{Caps, Item, Suite, SuiteError, bench};
-use assay_eval::{Answer, Clip};
+use assay_eval::{Answer, Clip, QuantileLevels};
 
 /// Returns `true` if a suite with the metric can have a ladder: its range has bounds.
 pub fn has_grid(metric: &str) -> bool {
@@ -82,5 +82,7 @@ pub fn many_numbers(metric: &str, policy: &str) -> Suite {
         Clip::new(0.0, 20.0)
     };
     let (metric, policy) = (metric.parse().unwrap(), policy.parse().unwrap());
-    Suite::new(metric, clip, policy, (0..90).map(item).collect()).unwrap()
+    let levels = QuantileLevels::new(&[0.25, 0.5, 0.75]).unwrap();
+    let items = (0..90).map(item).collect();
+    Suite::with_quantiles(metric, Some(levels), clip, policy, items).unwrap()
 }

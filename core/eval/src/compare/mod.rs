@@ -19,6 +19,7 @@ pub use contribution::{Aggregate, Contribution, StoredItems};
 pub use difference::{Difference, DifferenceByCluster};
 pub(crate) use mcnemar::mcnemar;
 pub use pairs::{Pairs, point};
+pub(crate) use permutation_test::seeded_generator;
 pub use verdict::{Side, Verdict, direction};
 
 #[cfg(test)]

@@ -22,6 +22,11 @@ const SIZES_MAX: usize = 512;
 /// The seed for the random assignments: fixed, so that a comparison is reproducible.
 const SEED: u64 = 1;
 
+/// Returns the generator of random assignments, which always has the same numbers.
+pub(crate) fn seeded_generator() -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(SEED)
+}
+
 /// The difference sizes that are not 0, and the test over them.
 #[derive(Default)]
 pub struct PermutationTest {
@@ -153,7 +158,7 @@ impl RandomSums {
             few,
             many,
             rest_stddev,
-            random: Xoshiro256PlusPlus::seed_from_u64(SEED),
+            random: seeded_generator(),
         }
     }
 }

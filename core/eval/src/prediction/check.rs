@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 
 use super::digest::SubmissionDigest;
 use super::reader::{Malformed, read};
+use super::rules::PredictionRules;
 use super::sink::PredictionSink;
-use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value};
+use super::value::{FIELD_ERRORS_MAX, Prediction, Value};
 use crate::error::FieldError;
-use crate::metric::Metric;
 
 /// The reason why a submission is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,30 +37,30 @@ pub struct Checked {
     pub digest: [u8; 32],
 }
 
-/// Checks a whole submission for a suite with this metric.
+/// Checks a whole submission for a suite with these rules.
 ///
 /// Returns the predictions' first [`FIELD_ERRORS_MAX`] errors together, with paths such as
 /// `predictions[3].item_id`.
-pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
-    let (n_items, digest) = check_with(json, metric, Some(SubmissionDigest::default()))?;
+pub fn check(json: &[u8], rules: &PredictionRules) -> Result<Checked, Rejected> {
+    let (n_items, digest) = check_with(json, rules, Some(SubmissionDigest::default()))?;
     let digest = digest.unwrap_or_default().finish();
     Ok(Checked { n_items, digest })
 }
 
 /// Checks a whole submission as [`check`] does, without a digest. Returns the prediction count.
-pub fn check_and_count(json: &[u8], metric: &Metric) -> Result<i64, Rejected> {
-    let (n_items, _) = check_with(json, metric, None)?;
+pub fn check_and_count(json: &[u8], rules: &PredictionRules) -> Result<i64, Rejected> {
+    let (n_items, _) = check_with(json, rules, None)?;
     Ok(n_items)
 }
 
 /// Checks a whole submission, and adds its predictions to the digest if there is one.
 fn check_with(
     json: &[u8],
-    metric: &Metric,
+    rules: &PredictionRules,
     digest: Option<SubmissionDigest>,
 ) -> Result<(i64, Option<SubmissionDigest>), Rejected> {
     let mut checker = Checker {
-        metric: *metric,
+        rules,
         errors: Vec::new(),
         // Most predictions are longer, so the map rarely grows.
         first_index: HashMap::with_capacity(json.len() / 128),
@@ -86,8 +86,8 @@ fn check_with(
 }
 
 /// Collects errors, each item's first prediction, and the digest.
-struct Checker<'a> {
-    metric: Metric,
+struct Checker<'a, 'm> {
+    rules: &'m PredictionRules,
     errors: Vec<FieldError>,
     first_index: HashMap<Cow<'a, str>, usize>,
     /// Elements with an error instead of a prediction.
@@ -95,7 +95,7 @@ struct Checker<'a> {
     digest: Option<SubmissionDigest>,
 }
 
-impl<'a> PredictionSink<'a> for Checker<'a> {
+impl<'a> PredictionSink<'a> for Checker<'a, '_> {
     type Stop = ();
 
     #[inline]
@@ -110,7 +110,7 @@ impl<'a> PredictionSink<'a> for Checker<'a> {
                     self.n_failed += 1;
                     return ControlFlow::Continue(());
                 }
-                if let Err((reason, message)) = check_value(self.metric, prediction.value) {
+                if let Err((reason, message)) = self.rules.check(prediction.value) {
                     self.errors.push(FieldError::new(
                         format!("predictions[{}].prediction", prediction.index),
                         reason,
@@ -142,9 +142,15 @@ impl<'a> PredictionSink<'a> for Checker<'a> {
 mod tests {
     use super::super::sink::sink_fn;
     use super::*;
+    use crate::metric::Metric;
+    use crate::quantile_levels::QuantileLevels;
+
+    fn rules(metric: Metric) -> PredictionRules {
+        PredictionRules::new(metric, None).unwrap()
+    }
 
     fn checked(json: &str) -> Result<Checked, Rejected> {
-        check(json.as_bytes(), &Metric::Accuracy)
+        check(json.as_bytes(), &rules(Metric::Accuracy))
     }
 
     /// Returns the errors as `path reason`.
@@ -255,7 +261,7 @@ mod tests {
             );
         }
         assert!(matches!(
-            check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy),
+            check(b"[{\"item_id\":\"\xff\"}]", &rules(Metric::Accuracy)),
             Err(Rejected::Malformed(_))
         ));
     }
@@ -342,7 +348,7 @@ mod tests {
     /// Returns one prediction's errors for a metric, as `path reason`.
     fn value_errors(metric: &str, prediction: &str) -> Vec<String> {
         let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
-        match check(json.as_bytes(), &metric.parse().unwrap()) {
+        match check(json.as_bytes(), &rules(metric.parse().unwrap())) {
             Ok(_) => Vec::new(),
             Err(Rejected::Fields(fields)) => fields
                 .into_iter()
@@ -419,7 +425,8 @@ mod tests {
     fn digest_ignores_order_of_probabilities() {
         let digest = |prediction: &str| {
             let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
-            check(json.as_bytes(), &Metric::LogLoss).unwrap().digest
+            let checked = check(json.as_bytes(), &rules(Metric::LogLoss));
+            checked.unwrap().digest
         };
         assert_eq!(
             digest(r#"{"x":0.25,"y":0.75}"#),
@@ -429,6 +436,137 @@ mod tests {
             digest(r#"{"x":0.25,"y":0.75}"#),
             digest(r#"{"y":0.25,"x":0.75}"#)
         );
+    }
+
+    /// Returns a suite's rules for quantiles at these levels.
+    fn quantile_rules(levels: &[f64]) -> PredictionRules {
+        let levels = QuantileLevels::new(levels).unwrap();
+        PredictionRules::new(Metric::Pinball, Some(levels)).unwrap()
+    }
+
+    #[test]
+    fn quantiles_have_exactly_the_levels_of_the_suite() {
+        let rules = quantile_rules(&[0.1, 0.5, 0.9]);
+        let error = |prediction: &str| {
+            let good = r#"{"item_id":"a","prediction":{"0.1":-3,"0.5":1e50,"0.9":1e50}}"#;
+            let json = format!(
+                r#"[{good},{good2},{good3},{{"item_id":"b","prediction":{prediction}}}]"#,
+                good2 = good.replace("\"a\"", "\"c\""),
+                good3 = good.replace("\"a\"", "\"d\"")
+            );
+            match check(json.as_bytes(), &rules) {
+                Ok(checked) => {
+                    assert_eq!(checked.n_items, 4);
+                    None
+                }
+                Err(Rejected::Fields(fields)) => {
+                    assert_eq!(fields.len(), 1, "{fields:?}");
+                    assert_eq!(fields[0].field, "predictions[3].prediction");
+                    Some(format!("{} {}", fields[0].reason, fields[0].message))
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        for accepted in [
+            r#"{"0.1":0,"0.5":0,"0.9":0}"#,
+            r#"{"0.9":3,"0.1":-1e50,"0.5":2.5}"#,
+            r#"{"0\u002e1":1,"0.5":2,"0.9":3}"#,
+        ] {
+            assert_eq!(error(accepted), None, "{accepted}");
+        }
+        let extra = |name: &str| {
+            format!(
+                "unknown_field {name:?} is not a level of the suite; its levels are 0.1, 0.5, 0.9"
+            )
+        };
+        for (prediction, expected) in [
+            (
+                r#"{"0.1":3,"0.5":2,"0.9":4}"#,
+                "range the value at 0.5 is below that at 0.1",
+            ),
+            (
+                r#"{"0.9":2,"0.5":3,"0.1":1}"#,
+                "range the value at 0.9 is below that at 0.5",
+            ),
+            (r#"{"0.1":3,"0.9":4}"#, "required the level 0.5 is missing"),
+            ("{}", "required the level 0.1 is missing"),
+            (r#"{"0.1":3,"0.5":3,"0.9":4,"0.95":5}"#, &extra("0.95")),
+            (r#"{"0.10":3,"0.5":3,"0.9":4}"#, &extra("0.10")),
+            (r#"{"0.1":3,"0.5":3,".9":4}"#, &extra(".9")),
+            (r#"{"1e-1":3,"0.5":3,"0.9":4}"#, &extra("1e-1")),
+            (
+                r#"{"0.1":3,"0.5":3,"0.1":3}"#,
+                "duplicate \"0.1\" is given twice",
+            ),
+            (
+                r#"{"0.1":3,"0.5":3,"0.9":4,"0.9":4}"#,
+                "duplicate \"0.9\" is given twice",
+            ),
+            (
+                r#"{"0.1":3,"0.5":3,"0.9":1.1e50}"#,
+                "range the value at 0.9 must be from -1e50 to 1e50",
+            ),
+            (
+                r#"{"0.1":3,"0.5":"3","0.9":4}"#,
+                "type the value of \"0.5\" must be a number",
+            ),
+            (
+                "3",
+                "type must be an object of level → number: the suite's metric is pinball",
+            ),
+            ("[\"x\"]", "type must be an object of level → number"),
+            ("\"x\"", "type must be an object of level → number"),
+        ] {
+            let found = error(prediction).unwrap();
+            assert!(found.starts_with(expected), "{prediction}: {found}");
+        }
+        // A number too large for a double is no JSON number here, as elsewhere.
+        let json = r#"[{"item_id":"b","prediction":{"0.1":1,"0.5":2,"0.9":1e999}}]"#;
+        assert!(matches!(
+            check(json.as_bytes(), &rules),
+            Err(Rejected::Malformed(_))
+        ));
+    }
+
+    #[test]
+    fn quantile_prediction_is_at_most_one_mebibyte() {
+        let levels: Vec<f64> = (1..100).map(|at| f64::from(at) / 100.0).collect();
+        let rules = quantile_rules(&levels);
+        let prediction = |spaces: usize| {
+            let pairs: Vec<String> = levels
+                .iter()
+                .map(|level| format!("\"{level}\":{level}"))
+                .collect();
+            let space = " ".repeat(spaces);
+            format!(
+                r#"[{{"item_id":"a","prediction":{{{space}{}}}}}]"#,
+                pairs.join(",")
+            )
+        };
+        let length = prediction(0).len() - 2;
+        let most = super::super::ELEMENT_BYTES_MAX - length;
+        assert!(check(prediction(most).as_bytes(), &rules).is_ok());
+        let Err(Rejected::Fields(fields)) = check(prediction(most + 1).as_bytes(), &rules) else {
+            panic!("accepted")
+        };
+        assert_eq!(
+            (fields[0].field.as_str(), fields[0].reason),
+            ("predictions[0]", "range")
+        );
+        // Each of the levels can be the missing one.
+        for missing in [0, 50, 98] {
+            let mut rest = levels.clone();
+            let level = rest.remove(missing);
+            let pairs: Vec<String> = rest.iter().map(|level| format!("\"{level}\":1")).collect();
+            let json = format!(
+                r#"[{{"item_id":"a","prediction":{{{}}}}}]"#,
+                pairs.join(",")
+            );
+            let Err(Rejected::Fields(fields)) = check(json.as_bytes(), &rules) else {
+                panic!("accepted")
+            };
+            assert_eq!(fields[0].message, format!("the level {level} is missing"));
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use unicode_normalization::UnicodeNormalization as _;
 
+use super::rules::PredictionRules;
 use super::sink::PredictionSink;
 use super::unmatched::Unmatched;
-use super::value::{FIELD_ERRORS_MAX, Prediction, Value, check_value, location};
+use super::value::{FIELD_ERRORS_MAX, Prediction, Value, location};
 use crate::error::{FieldError, quoted};
 use crate::metric::{Family, Metric};
 
@@ -45,7 +46,7 @@ impl Fit {
 
 /// Compares predictions with a suite's items as a [`PredictionSink`].
 pub struct FitCheck {
-    metric: Metric,
+    rules: PredictionRules,
     /// The place of each item's prediction once there is one, with the item number.
     places: HashMap<String, (usize, Option<String>)>,
     unmatched: Unmatched,
@@ -59,8 +60,8 @@ pub struct FitCheck {
 }
 
 impl FitCheck {
-    /// Creates a comparison with a suite's items, in its order.
-    pub fn new(metric: Metric, item_ids: impl IntoIterator<Item = String>) -> Self {
+    /// Creates a comparison with a suite's rules and items, in its order.
+    pub fn new(rules: PredictionRules, item_ids: impl IntoIterator<Item = String>) -> Self {
         let places: HashMap<_, _> = item_ids
             .into_iter()
             .enumerate()
@@ -77,7 +78,7 @@ impl FitCheck {
             warnings: Vec::new(),
         };
         Self {
-            metric,
+            rules,
             places,
             unmatched: Unmatched::default(),
             n_values: 0,
@@ -118,11 +119,9 @@ impl FitCheck {
                 "this item is already predicted",
             ));
         }
-        if self.metric.needs_all_predictions() && self.fit.n_missing() > 0 {
-            let message = format!(
-                "{} needs a prediction for each item of the suite",
-                self.metric
-            );
+        let metric = self.rules.metric();
+        if metric.needs_all_predictions() && self.fit.n_missing() > 0 {
+            let message = format!("{metric} needs a prediction for each item of the suite");
             self.fit
                 .errors
                 .push(FieldError::new("predictions", "required", message));
@@ -184,8 +183,8 @@ impl FitCheck {
         let padded = match value {
             Value::Label(label) => {
                 // `accuracy`'s one answer may well be several words.
-                let is_id =
-                    self.metric.family() == Family::Rankings && self.metric != Metric::Accuracy;
+                let metric = self.rules.metric();
+                let is_id = metric.family() == Family::Rankings && metric != Metric::Accuracy;
                 if is_id && label.trim().contains([' ', '|', ',', ';', '\t']) {
                     self.separated.1 += 1;
                     self.separated.0.get_or_insert_with(|| label.to_string());
@@ -226,7 +225,7 @@ impl<'a> PredictionSink<'a> for FitCheck {
                 }
                 self.n_values += 1;
                 let place = location(prediction.index, prediction.line);
-                if let Err((reason, message)) = check_value(self.metric, prediction.value) {
+                if let Err((reason, message)) = self.rules.check(prediction.value) {
                     let field = format!("{place}.prediction");
                     fit.errors.push(FieldError::new(field, reason, message));
                 }
@@ -267,7 +266,8 @@ mod tests {
 
     fn fit(metric: &str, items: &[&str], predictions: &str) -> Fit {
         let items = items.iter().map(|item| (*item).to_owned());
-        let mut check = FitCheck::new(metric.parse().unwrap(), items);
+        let rules = PredictionRules::new(metric.parse().unwrap(), None).unwrap();
+        let mut check = FitCheck::new(rules, items);
         let _ = read(predictions.as_bytes(), &mut check).unwrap();
         check.finish()
     }

@@ -10,7 +10,9 @@ mod document;
 mod element;
 mod fit;
 mod normal_form;
+mod quantiles;
 mod reader;
+mod rules;
 mod scan;
 mod sink;
 mod stream;
@@ -24,14 +26,14 @@ pub use document::{Document, TextForm};
 pub use fit::{Fit, FitCheck};
 pub use normal_form::HashedPredictions;
 pub use reader::{Malformed, read};
+pub use rules::PredictionRules;
 pub use scan::{Written, line_of, written};
 pub use sink::{PredictionSink, SinkFn, sink_fn};
 pub(crate) use stream::not_json;
 pub use stream::{Layout, Stream};
 pub use table::CellForm;
-pub use value::{
-    ELEMENT_BYTES_MAX, FIELD_ERRORS_MAX, NUMBER_MAX, Prediction, Value, check_value, location,
-};
+pub use value::{ELEMENT_BYTES_MAX, FIELD_ERRORS_MAX, NUMBER_MAX, Prediction, Value, location};
 
+pub(crate) use quantiles::Quantiles;
 pub(crate) use unmatched::Unmatched;
-pub(crate) use value::first_duplicate;
+pub(crate) use value::{SUM_TOLERANCE, first_duplicate};

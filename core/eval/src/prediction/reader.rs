@@ -307,7 +307,7 @@ impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
         self.0.add_error(
             ".prediction",
             "type",
-            "must be a string, an array of strings, a number, or an object of label → probability",
+            "must be a string, an array of strings, a number, or an object of label → probability or level → number",
         );
     }
 
@@ -320,7 +320,7 @@ impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
                 None => self.0.add_error(
                     ".prediction",
                     "type",
-                    &format!("the probability of {} must be a number", quoted(&label)),
+                    &format!("the value of {} must be a number", quoted(&label)),
                 ),
                 Some(_) if has_nul(&label) => {
                     self.0

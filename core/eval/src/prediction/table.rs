@@ -30,7 +30,9 @@ impl CellForm {
     pub fn of(metric: Metric) -> Self {
         match metric.family() {
             Family::Numbers => Self::Number,
-            Family::Rankings | Family::Labels | Family::Probabilities => Self::Text,
+            Family::Rankings | Family::Labels | Family::Probabilities | Family::Quantiles => {
+                Self::Text
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
-//! A prediction, and the rules for its value.
+//! A prediction, and its value.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use crate::error::quoted;
-use crate::metric::{Family, Metric};
 
 /// The most field errors that are collected before reading stops.
 pub const FIELD_ERRORS_MAX: usize = 20;
@@ -24,7 +23,7 @@ pub const NUMBER_MAX: f64 = 1e50;
 
 /// The largest distance from 1 of a sum of probabilities: 1e-6, and a margin for the rounding of
 /// the sum.
-const SUM_TOLERANCE: f64 = 1e-6 + 1e-12;
+pub(crate) const SUM_TOLERANCE: f64 = 1e-6 + 1e-12;
 
 /// One prediction. Its strings are document slices (`'a`) if they have no escapes.
 #[derive(Debug)]
@@ -46,10 +45,10 @@ pub enum Value<'r, 'a> {
     Label(&'r Cow<'a, str>),
     /// Ids, best first. The list may be empty, and an id may be repeated.
     Ranking(&'r [Cow<'a, str>]),
-    /// A finite number; [`check_value`] checks its range.
+    /// A finite number; [`PredictionRules`](super::PredictionRules) checks its range.
     Number(f64),
-    /// Labels with finite numbers, in document order. [`check_value`] checks that they
-    /// are probabilities.
+    /// An object of finite numbers, in document order: probabilities by label or quantiles by level.
+    /// [`PredictionRules`](super::PredictionRules) checks them.
     Probabilities(&'r [(Cow<'a, str>, f64)]),
     /// No value, because the prediction failed: the object has `error` instead of `prediction`. The
     /// item counts as one without a prediction.
@@ -65,38 +64,8 @@ pub fn location(index: usize, line: Option<usize>) -> String {
     )
 }
 
-/// Checks that the metric scores such a value. The error is a field error's `reason` and
-/// message.
-pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
-    let expected = match (metric.family(), value) {
-        (Family::Rankings, Value::Label(_) | Value::Ranking(_))
-        | (Family::Labels, Value::Label(_))
-        | (_, Value::Failed) => return Ok(()),
-        (Family::Numbers, Value::Number(number)) => {
-            return if number.abs() <= NUMBER_MAX {
-                Ok(())
-            } else {
-                Err((
-                    "range",
-                    format!("must be from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"),
-                ))
-            };
-        }
-        (Family::Probabilities, Value::Probabilities(probabilities)) => {
-            return check_probabilities(probabilities);
-        }
-        (Family::Rankings, _) => "a string or an array of strings",
-        (Family::Labels, _) => "a string",
-        (Family::Numbers, _) => "a number",
-        (Family::Probabilities, _) => "an object of label → probability",
-    };
-    Err((
-        "type",
-        format!("must be {expected}: the suite's metric is {metric}"),
-    ))
-}
-
-fn check_probabilities(
+/// Checks that numbers by label are probabilities. The error is a field error's `reason` and message.
+pub(super) fn check_probabilities(
     probabilities: &[(Cow<'_, str>, f64)],
 ) -> Result<(), (&'static str, String)> {
     if probabilities.is_empty() {

@@ -1,10 +1,12 @@
 //! The figures of all metric families behind one type.
 
 use super::answer_table::{AnswerTable, Item};
+use super::distributions::{Distributions, scores_distributions};
 use super::labels::Labels;
 use super::numbers::Numbers;
 use super::part::{Part, PartFigure};
 use super::probabilities::Probabilities;
+use super::quantiles::QuantileLosses;
 use super::ranking::Rankings;
 use super::result::{Failure, Figures};
 use crate::item_scores::ItemScoresBuilder;
@@ -17,6 +19,8 @@ pub(super) enum Accumulator<'t> {
     Labels(Labels<'t>),
     Numbers(Numbers<'t>),
     Probabilities(Probabilities<'t>),
+    Distributions(Box<Distributions<'t>>),
+    Quantiles(QuantileLosses<'t>),
 }
 
 impl<'t> Accumulator<'t> {
@@ -34,14 +38,22 @@ impl<'t> Accumulator<'t> {
                 let (numbers, items) = Numbers::new(table, metric);
                 (Self::Numbers(numbers), items)
             }
+            Family::Probabilities if scores_distributions(table, metric) => {
+                let (distributions, items) = Distributions::new(table, metric);
+                (Self::Distributions(Box::new(distributions)), items)
+            }
             Family::Probabilities => {
                 let (probabilities, items) = Probabilities::new(table, metric);
                 (Self::Probabilities(probabilities), items)
             }
+            Family::Quantiles => {
+                let (quantiles, items) = QuantileLosses::new(table, metric);
+                (Self::Quantiles(quantiles), items)
+            }
         }
     }
 
-    /// Adds a value that [`check_value`] has accepted for the metric.
+    /// Adds a value that [`PredictionRules`](crate::prediction::PredictionRules) have accepted.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -59,9 +71,24 @@ impl<'t> Accumulator<'t> {
             (Self::Probabilities(family), Value::Probabilities(probabilities)) => {
                 family.add(item, probabilities, items);
             }
-            // `check_value` has rejected these.
+            (Self::Distributions(family), Value::Probabilities(probabilities)) => {
+                family.add(item, probabilities, items);
+            }
+            // One person's label, from a retest.
+            (Self::Distributions(family), Value::Label(label)) => {
+                family.add(item, &[(label.clone(), 1.0)], items);
+            }
+            (Self::Quantiles(quantiles), Value::Probabilities(object)) => {
+                quantiles.add(item, object, items);
+            }
+            // The rules have rejected these.
             (
-                Self::Rankings(_) | Self::Labels(_) | Self::Numbers(_) | Self::Probabilities(_),
+                Self::Rankings(_)
+                | Self::Labels(_)
+                | Self::Numbers(_)
+                | Self::Probabilities(_)
+                | Self::Distributions(_)
+                | Self::Quantiles(_),
                 _,
             ) => {}
         }
@@ -74,13 +101,17 @@ impl<'t> Accumulator<'t> {
             Self::Labels(labels) => labels.part(part),
             Self::Numbers(numbers) => numbers.part(part),
             Self::Probabilities(probabilities) => probabilities.part(part),
+            Self::Distributions(distributions) => distributions.part(part),
+            Self::Quantiles(quantiles) => quantiles.part(part),
         }
     }
 
     /// Returns `true` if the answers of some items leave the metric defined.
     pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
         match self {
-            Self::Rankings(_) | Self::Labels(_) => true,
+            Self::Rankings(_) | Self::Labels(_) | Self::Distributions(_) | Self::Quantiles(_) => {
+                true
+            }
             Self::Numbers(numbers) => numbers.is_defined(part),
             Self::Probabilities(probabilities) => probabilities.is_defined(part),
         }
@@ -97,6 +128,8 @@ impl<'t> Accumulator<'t> {
             Self::Labels(labels) => Ok(labels.finish(items, n_missing)),
             Self::Numbers(numbers) => numbers.finish(items, n_missing),
             Self::Probabilities(probabilities) => probabilities.finish(items, n_missing),
+            Self::Distributions(distributions) => Ok(distributions.finish(items)),
+            Self::Quantiles(quantiles) => Ok(quantiles.finish(items, n_missing)),
         }
     }
 }

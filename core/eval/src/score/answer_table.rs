@@ -1,12 +1,14 @@
 //! A suite's hidden answers in memory. A table is built once and shared by every job that
 //! needs it.
 
+use std::borrow::Cow;
 use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use hashbrown::DefaultHashBuilder;
 
+use super::answer_shares::{AnswerShares, Distribution};
 use super::catalog::Catalog;
 use super::label_set::{LabelSet, offset, too_large};
 use super::retest_scores::RetestScores;
@@ -14,6 +16,8 @@ use super::skill::SkillScores;
 use crate::clusters::{Average, Clusters};
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
+use crate::prediction::PredictionRules;
+use crate::quantile_levels::QuantileLevels;
 use crate::slices::FieldSlices;
 use crate::suite::answers::Answer;
 
@@ -43,7 +47,13 @@ pub struct AnswerTable {
     gains: Vec<f64>,
     /// The answers by ordinal, if they are numbers.
     numbers: Vec<f64>,
+    /// The shares of answers that are distributions.
+    shares: AnswerShares,
+    /// Set if an answer is a single label.
+    has_labels: bool,
     clip: Option<Clip>,
+    /// The levels of predicted quantiles; `None` if predictions are no quantiles.
+    levels: Option<QuantileLevels>,
     /// The items' clusters; `None` if items are independent.
     clusters: Option<Clusters>,
     /// The slices that are scored, by field.
@@ -61,7 +71,8 @@ pub struct AnswerTable {
 /// A record's length before its id, in bytes: ordinal, code and id length.
 const RECORD_HEADER_BYTES: usize = 10;
 
-/// Marks an answer's code with several ids. The other bits are its list's index.
+/// Marks an answer's code with several ids or with shares. The other bits are the index of its list or
+/// of its shares.
 const LIST: u32 = 1 << 31;
 
 /// Marks an answer's code that is stored in the record. The other bits are its length. A code
@@ -165,6 +176,7 @@ impl Prefetch {
 /// A table under construction. Items are added in the suite's order.
 pub struct Builder {
     table: AnswerTable,
+    metric: Metric,
     /// Set if labels are looked up after the table is built.
     keeps_label_index: bool,
     /// Set if a single right id is stored in the record.
@@ -188,12 +200,11 @@ impl Builder {
             lists: Vec::new(),
             listed: Vec::new(),
             gains: Vec::new(),
-            numbers: Vec::with_capacity(if metric.family() == Family::Numbers {
-                n
-            } else {
-                0
-            }),
+            numbers: Vec::with_capacity(if metric.has_number_answers() { n } else { 0 }),
+            shares: AnswerShares::default(),
+            has_labels: false,
             clip: None,
+            levels: None,
             clusters: None,
             slices: Vec::new(),
             retest: None,
@@ -203,6 +214,7 @@ impl Builder {
         };
         Self {
             table,
+            metric,
             keeps_label_index: matches!(metric.family(), Family::Labels | Family::Probabilities),
             inlines_labels: metric.family() == Family::Rankings,
             last_ascending: Some(0..0),
@@ -219,10 +231,37 @@ impl Builder {
         self
     }
 
+    /// Sets the options that the suite names, in their order. Without them, each distribution has its own
+    /// options, and an item whose answer is a label has all labels of the suite. Must be called before the
+    /// first answer is added.
+    #[must_use]
+    pub fn options(mut self, labels: &[String]) -> Self {
+        let AnswerTable {
+            labels: known,
+            hash,
+            shares,
+            ..
+        } = &mut self.table;
+        // The index of a label overflows with 4 GiB of text only; the options have been checked.
+        let named = labels
+            .iter()
+            .filter(|label| known.get_or_insert(hash, label.as_bytes()).is_ok());
+        shares.set_named(named.count());
+        self
+    }
+
     /// Sets the bounds of each item's loss.
     #[must_use]
     pub fn clip(mut self, clip: Option<Clip>) -> Self {
         self.table.clip = clip;
+        self
+    }
+
+    /// Sets the levels of predicted quantiles. Metrics of the family [`Family::Quantiles`] need them; other
+    /// metrics ignore them.
+    #[must_use]
+    pub fn quantiles(mut self, levels: Option<QuantileLevels>) -> Self {
+        self.table.levels = levels.filter(|_| self.metric.family() == Family::Quantiles);
         self
     }
 
@@ -243,7 +282,11 @@ impl Builder {
                 text = label.as_bytes();
                 TEXT | offset(label.len())?
             }
-            Answer::Label(label) => table.labels.get_or_insert(&table.hash, label.as_bytes())?,
+            Answer::Label(label) => {
+                table.has_labels = true;
+                table.labels.get_or_insert(&table.hash, label.as_bytes())?
+            }
+            Answer::Shares(shares) => LIST | table.push_shares(shares)?,
             Answer::Set(_) | Answer::Gains(_) => table.push_list(answer)?,
             Answer::Number(number) => {
                 table.numbers.push(*number);
@@ -275,13 +318,21 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds another table's labels, without its items.
+    /// Adds another table's labels, without its items. The largest number of options of an item is that
+    /// of both tables.
     pub fn know_labels(&mut self, other: &AnswerTable) -> Result<(), Corrupt> {
+        self.table.shares.know_most(other.n_options());
         let AnswerTable { labels, hash, .. } = &mut self.table;
         for label in 0..other.n_labels() as u32 {
             labels.get_or_insert(hash, other.label(label))?;
         }
         Ok(())
+    }
+
+    /// Adds the number of people behind the last answer. The noise floor needs it for
+    /// every item.
+    pub fn add_people(&mut self, n: u32) {
+        self.table.shares.add_people(n);
     }
 
     /// Puts the last added item into a cluster: that of all items with this label. Every item needs
@@ -299,17 +350,19 @@ impl Builder {
     }
 
     /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated,
-    /// if some items only are in clusters or slices, or if the value is an average over clusters and
-    /// there are none.
+    /// if some items only are in clusters or slices, if the value is an average over clusters and
+    /// there are none, or if the metric needs other quantile levels.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self {
             mut table,
+            metric,
             keeps_label_index,
             inlines_labels: _,
             last_ascending,
             cluster_labels,
             average,
         } = self;
+        PredictionRules::new(metric, table.levels.clone())?;
         if average == Average::Cluster && cluster_labels.is_empty() && table.n > 0 {
             return Err(Corrupt::new(
                 "the suite averages clusters, but its items are in none",
@@ -349,11 +402,27 @@ impl Builder {
         table.listed.shrink_to_fit();
         table.gains.shrink_to_fit();
         table.numbers.shrink_to_fit();
+        table.shares.finish(table.n);
         Ok(table)
     }
 }
 
 impl AnswerTable {
+    /// Adds the shares of an answer, and returns their index.
+    fn push_shares(&mut self, shares: &[(Cow<'_, str>, f64)]) -> Result<u32, Corrupt> {
+        let shares = shares.iter().map(|(label, share)| {
+            let label = self.labels.get_or_insert(&self.hash, label.as_bytes());
+            Ok((label?, *share))
+        });
+        let shares = shares.collect::<Result<Vec<_>, Corrupt>>()?;
+        let index = self.shares.push(&shares)?;
+        if index < TEXT {
+            Ok(index)
+        } else {
+            Err(too_large())
+        }
+    }
+
     fn push_list(&mut self, answer: &Answer<'_>) -> Result<u32, Corrupt> {
         let mut relevant = answer.relevant();
         relevant.sort_by(|(_, one), (_, other)| other.total_cmp(one));
@@ -426,6 +495,11 @@ impl AnswerTable {
     /// Returns the bounds of an item's loss.
     pub(super) fn clip(&self) -> Option<Clip> {
         self.clip
+    }
+
+    /// Returns the levels of predicted quantiles.
+    pub(super) fn levels(&self) -> Option<&QuantileLevels> {
+        self.levels.as_ref()
     }
 
     /// Returns the items' clusters; `None` if items are independent.
@@ -503,7 +577,10 @@ impl AnswerTable {
             listed,
             gains,
             numbers,
+            shares,
+            has_labels: _,
             clip: _,
+            levels: _,
             clusters,
             slices,
             retest,
@@ -515,6 +592,7 @@ impl AnswerTable {
         records.capacity()
             + labels.bytes()
             + lists
+            + shares.bytes()
             + clusters.as_ref().map_or(0, Clusters::bytes)
             + slices.iter().map(FieldSlices::bytes).sum::<usize>()
             + retest.as_ref().map_or(0, RetestScores::bytes)
@@ -637,7 +715,7 @@ impl AnswerTable {
     }
 
     /// Returns all items, in the suite's order.
-    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> + Clone {
         let mut at = 0;
         std::iter::from_fn(move || {
             (at < self.records.len()).then(|| {
@@ -651,6 +729,37 @@ impl AnswerTable {
     /// Returns how many distinct labels the answers have.
     pub fn n_labels(&self) -> usize {
         self.labels.len()
+    }
+
+    /// Returns the largest number of options of an item. For answers that are labels, these are all labels
+    /// of the answers, unless the suite names the options.
+    pub fn n_options(&self) -> usize {
+        match (self.shares.n_named(), self.has_labels) {
+            (0, true) => self.shares.most().max(self.n_labels()),
+            (0, false) => self.shares.most(),
+            (n_named, _) => n_named,
+        }
+    }
+
+    /// Returns the number of options that the suite names; 0 if it names none.
+    pub(super) fn n_named_options(&self) -> usize {
+        self.shares.n_named()
+    }
+
+    /// Returns `true` if an answer is a distribution.
+    pub fn has_distributions(&self) -> bool {
+        !self.shares.is_empty()
+    }
+
+    /// Returns `true` if a constant distribution makes sense for all items: the suite names the options, or
+    /// the answers are labels.
+    pub(super) fn has_common_options(&self) -> bool {
+        self.n_named_options() > 0 || !self.has_distributions()
+    }
+
+    /// Returns the number of people behind each answer, by ordinal; empty unless all have one.
+    pub(super) fn people(&self) -> &[u32] {
+        self.shares.people()
     }
 
     /// Returns a label's bytes.
@@ -730,9 +839,38 @@ impl<'t> Item<'t> {
         })
     }
 
-    /// Returns the right label. Only for label and probability tables.
+    /// Returns the answer as a distribution. Only for probability tables.
+    #[inline]
+    pub(super) fn distribution(self) -> Distribution<'t> {
+        let Self { table, code, .. } = self;
+        if code & LIST == 0 {
+            let n_named = table.n_named_options();
+            let n = if n_named > 0 {
+                n_named
+            } else {
+                table.n_labels()
+            };
+            Distribution::Label(code, n)
+        } else {
+            table.shares.get(code & !LIST)
+        }
+    }
+
+    /// Returns the options, in their order. Only for probability tables.
+    pub(super) fn options(self) -> impl Iterator<Item = &'t [u8]> {
+        let answer = self.distribution();
+        let table = self.table;
+        (0..answer.len()).map(move |place| table.label(answer.option(place)))
+    }
+
+    /// Returns the right label. Only for label and probability tables whose answers are labels.
     pub(super) fn label(self) -> u32 {
         self.code
+    }
+
+    /// Returns the ordinal and the right label. Only for label tables.
+    pub(super) fn place(self) -> (usize, u32) {
+        (self.ordinal, self.code)
     }
 
     /// Returns the right number. Only for number tables.

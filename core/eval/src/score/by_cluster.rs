@@ -54,7 +54,7 @@ pub(super) fn estimate_by_cluster(
     contributions: impl Iterator<Item = f64> + Clone,
     stored: impl Iterator<Item = StoredItem>,
 ) -> Option<Estimate> {
-    let range = metric.range(table.clip(), table.n_labels());
+    let range = metric.range(table.clip(), table.n_options());
     if metric == Metric::AucOvr {
         // A mean of areas has the interval of an area.
         let independent = Estimate {

@@ -16,12 +16,19 @@ const ID_BYTES_MAX: usize = 512;
 pub struct Catalog {
     ids: LabelSet,
     hash: DefaultHashBuilder,
-    /// Each id's popularity over `scale`: from 0 to below 2.
-    popularities: Vec<f64>,
-    /// Each id's −log2 of its share of the popularity, at least 0.
-    novelties: Vec<f64>,
+    /// By code.
+    weights: Vec<IdWeights>,
     /// A power of two: the largest popularity is less than twice as large.
     scale: f64,
+}
+
+/// The terms that an id adds to the means over the shown ids.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdWeights {
+    /// The popularity over [`Catalog::scale`]: from 0 to below 2.
+    pub(super) popularity: f64,
+    /// −log2 of the id's share of the popularity: at least 0.
+    pub(super) novelty: f64,
 }
 
 /// A catalog under construction.
@@ -77,7 +84,7 @@ impl CatalogBuilder {
         let Self {
             mut ids,
             hash,
-            mut popularities,
+            popularities,
         } = self;
         if popularities.is_empty() {
             return Err("a catalog needs at least one id".into());
@@ -87,18 +94,16 @@ impl CatalogBuilder {
         // A sum of large popularities would be infinite.
         let total: f64 = popularities.iter().map(|one| one / scale).sum();
         let total = total.log2() + scale.log2();
-        let novelties = popularities
-            .iter()
-            .map(|one| (total - one.log2()).max(0.0))
-            .collect();
-        popularities.iter_mut().for_each(|one| *one /= scale);
-        popularities.shrink_to_fit();
+        let weights = popularities.iter().map(|one| IdWeights {
+            popularity: one / scale,
+            novelty: (total - one.log2()).max(0.0),
+        });
+        let weights = weights.collect();
         ids.shrink_to_fit();
         Ok(Catalog {
             ids,
             hash,
-            popularities,
-            novelties,
+            weights,
             scale,
         })
     }
@@ -115,12 +120,12 @@ fn power_of_two_below(number: f64) -> f64 {
 impl Catalog {
     /// Returns the number of ids.
     pub fn len(&self) -> usize {
-        self.popularities.len()
+        self.weights.len()
     }
 
     /// Returns `true` if there are no ids.
     pub fn is_empty(&self) -> bool {
-        self.popularities.is_empty()
+        self.weights.is_empty()
     }
 
     /// Returns the code of an id, which is below [`Catalog::len`]. `None` if the catalog does not have it.
@@ -128,14 +133,8 @@ impl Catalog {
         self.ids.find(&self.hash, id.as_bytes())
     }
 
-    /// Returns the popularity of an id over [`Catalog::scale`]: from 0 to below 2.
-    pub(super) fn popularity(&self, code: u32) -> f64 {
-        self.popularities[code as usize]
-    }
-
-    /// Returns −log2 of the id's share of the popularity: at least 0.
-    pub(super) fn novelty(&self, code: u32) -> f64 {
-        self.novelties[code as usize]
+    pub(super) fn weights(&self, code: u32) -> IdWeights {
+        self.weights[code as usize]
     }
 
     /// Returns the unit of the popularities: a power of two.
@@ -145,8 +144,7 @@ impl Catalog {
 
     /// Returns the heap memory in bytes.
     pub fn bytes(&self) -> usize {
-        self.ids.bytes()
-            + size_of::<f64>() * (self.popularities.capacity() + self.novelties.capacity())
+        self.ids.bytes() + size_of::<IdWeights>() * self.weights.capacity()
     }
 
     /// Returns the memory that scoring a job takes for the ids, in bytes.

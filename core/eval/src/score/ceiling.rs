@@ -123,7 +123,7 @@ impl<'t> CeilingBuilder<'t> {
         let scored = ScoredItems::new(table, metric, &accumulator, &items);
         let part = scored.part(&places);
         let figure = if has_means {
-            part.mean_figure(metric.range(table.clip(), table.n_labels()))
+            part.mean_figure(metric.range(table.clip(), table.n_options()))
         } else {
             accumulator.part(part)
         };
@@ -159,7 +159,9 @@ impl<'t> CeilingBuilder<'t> {
             ceiling,
             is_retested,
             contributions: figure.contributions,
-            warning: origin.is_none().then(|| warning(ceiling.value, trivial)),
+            warning: origin
+                .is_none()
+                .then(|| warning(ceiling.value, trivial, "check the retest answers")),
             origin,
         })
     }
@@ -167,7 +169,12 @@ impl<'t> CeilingBuilder<'t> {
 
 /// Returns the figure whose share of the ceiling is 0. `None` if no share is defined: the ceiling must be
 /// better than the best trivial submission, and above 0 if higher is better.
-fn origin(table: &AnswerTable, metric: Metric, ceiling: f64, trivial: Trivial) -> Option<Origin> {
+pub(super) fn origin(
+    table: &AnswerTable,
+    metric: Metric,
+    ceiling: f64,
+    trivial: Trivial,
+) -> Option<Origin> {
     if metric.lower_is_better() {
         let losses = || {
             let losses = TrivialLosses::new(table, metric, trivial)?;
@@ -186,8 +193,8 @@ fn origin(table: &AnswerTable, metric: Metric, ceiling: f64, trivial: Trivial) -
     }
 }
 
-/// Returns the warning about a ceiling without shares.
-fn warning(value: f64, trivial: Option<Trivial>) -> String {
+/// Returns the warning about a ceiling without shares, with this advice.
+pub(super) fn warning(value: f64, trivial: Option<Trivial>, advice: &str) -> String {
     let reason = match trivial {
         Some(Trivial {
             name,
@@ -198,7 +205,5 @@ fn warning(value: f64, trivial: Option<Trivial>) -> String {
         }
         _ => "not above 0".into(),
     };
-    format!(
-        "the ceiling is {value:.4}, {reason}, so results have no share_of_ceiling; check the retest answers"
-    )
+    format!("the ceiling is {value:.4}, {reason}, so results have no share_of_ceiling; {advice}")
 }

@@ -13,13 +13,14 @@ use crate::stats::confidence::Z;
 use crate::suite::answers::Answer;
 
 /// Each metric with the method of its interval without and with clusters.
-const METRICS: [(&str, [&str; 2]); 6] = [
+const METRICS: [(&str, [&str; 2]); 7] = [
     ("balanced_accuracy", ["delta", "cluster_t"]),
     ("mcc", ["fisher_delta", "cluster_fisher"]),
     ("kappa", ["fisher_delta", "cluster_fisher"]),
     ("jaccard", ["normal", "cluster_t"]),
     ("f1_set", ["normal", "cluster_t"]),
     ("auc_ovr", ["delta", "cluster_logit"]),
+    ("kappa_quadratic", ["fisher_delta", "cluster_fisher"]),
 ];
 
 fn metrics() -> impl Iterator<Item = Metric> {
@@ -75,7 +76,7 @@ fn mean(values: &[f64]) -> f64 {
 fn figures_agree_with_scikit_learn() {
     let vectors = include_str!("../../../../tests/vectors/classes.json");
     let cases: Vec<Value> = serde_json::from_str(vectors).unwrap();
-    for metric in metrics() {
+    for metric in metrics().filter(|metric| !metric.is_ordinal()) {
         let mut compared = 0;
         for case in &cases {
             let Some(expected) = case["values"][metric.to_string()].as_f64() else {
@@ -109,6 +110,38 @@ fn figures_agree_with_scikit_learn() {
     }
 }
 
+#[test]
+fn weighted_kappa_agrees_with_scikit_learn() {
+    let vectors = include_str!("../../../../tests/vectors/weighted_kappa.json");
+    let cases: Vec<Value> = serde_json::from_str(vectors).unwrap();
+    let metric = Metric::KappaQuadratic;
+    let mut furthest = 0.0_f64;
+    for case in &cases {
+        let values = |field: &str| -> Vec<Value> { case[field].as_array().unwrap().clone() };
+        let labels: Vec<String> = serde_json::from_value(case["labels"].clone()).unwrap();
+        let mut builder = Builder::new(metric, 0).options(&labels);
+        for (item, answer) in values("answers").iter().enumerate() {
+            let answer = answer.to_string();
+            let answer = Answer::parse(&answer, &metric).unwrap();
+            builder.push(&format!("i{item}"), &answer).unwrap();
+        }
+        let table = builder.finish().unwrap();
+        let found = score_items(&table, metric, &values("predictions"), false);
+        let value = found.figures.value;
+        let difference = (value - case["value"].as_f64().unwrap()).abs();
+        assert!(difference <= 1e-12, "{case}: {value}");
+        furthest = furthest.max(difference);
+        assert!((mean(&contributions(&found)) - value).abs() <= 1e-12);
+        let reversed = score_items(&table, metric, &values("predictions"), true);
+        assert_eq!(found, reversed);
+    }
+    println!(
+        "kappa_quadratic: {} suites, largest difference {furthest:e}",
+        cases.len()
+    );
+    assert_eq!(cases.len(), 400);
+}
+
 /// Returns the answers and the predictions of a random suite.
 fn random_case(metric: Metric, n: usize, seed: u64) -> (Vec<Value>, Vec<Value>) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -133,7 +166,7 @@ fn random_case(metric: Metric, n: usize, seed: u64) -> (Vec<Value>, Vec<Value>) 
             }
             Family::Labels if random.random_bool(0.05) => (json!(label(right)), Value::Null),
             Family::Labels => (json!(label(right)), json!(label(guess))),
-            Family::Numbers => unreachable!(),
+            Family::Numbers | Family::Quantiles => unreachable!(),
             Family::Probabilities => {
                 let mut weights = [0; 4].map(|_: i32| random.random_range(1..5_u8));
                 weights[guess] += 3;
@@ -300,7 +333,7 @@ fn comparison_follows_from_stored_items() {
 #[test]
 fn constant_and_right_labels_have_exact_agreement() {
     let answers: Vec<Value> = (0..40).map(|at| json!(["x", "y", "z"][at % 3])).collect();
-    for metric in ["mcc", "kappa"].map(|name| name.parse().unwrap()) {
+    for metric in ["mcc", "kappa", "kappa_quadratic"].map(|name| name.parse().unwrap()) {
         for average in [None, Some((|item| item as u32 % 20) as fn(usize) -> u32)] {
             let table = table(metric, &answers, average);
             for constant in ["x", "other"] {
@@ -328,6 +361,7 @@ fn trivial_submissions_of_labels_have_chance_values() {
         ("balanced_accuracy", 1.0 / 3.0),
         ("mcc", 0.0),
         ("kappa", 0.0),
+        ("kappa_quadratic", 0.0),
     ] {
         let metric = name.parse().unwrap();
         let [trivial] = trivial_submissions(&table(metric, &labels, None), metric)[..] else {

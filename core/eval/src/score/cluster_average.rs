@@ -53,7 +53,7 @@ impl ClusterAverage {
         // The value is a mean over clusters, so it has the error of a mean over as many items.
         let sizes = ClusterSizes::single_items(n);
         let stderr = clustered::stderr(&sizes, defined().map(|one| one - value));
-        let range = metric.range(table.clip(), table.n_labels());
+        let range = metric.range(table.clip(), table.n_options());
         let scale = match metric {
             Metric::Spearman | Metric::Pearson | Metric::Kendall => "fisher",
             Metric::Auc => "delong",

@@ -17,6 +17,7 @@ use super::answer_table::{AnswerTable, Item, Right};
 use super::packed_u32::PackedU32;
 use super::part::{Part, PartFigure};
 use super::result::Figures;
+use super::weighted_kappa::WeightedKappa;
 
 /// Accumulates the label counts.
 pub(super) struct Labels<'t> {
@@ -62,7 +63,10 @@ impl Class {
 
 /// Returns `true` if the metric needs the predicted label of each item, even if it is wrong.
 const fn needs_predicted(metric: Metric) -> bool {
-    matches!(metric, Metric::F1Macro | Metric::Mcc | Metric::Kappa)
+    matches!(
+        metric,
+        Metric::F1Macro | Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic
+    )
 }
 
 impl<'t> Labels<'t> {
@@ -138,7 +142,8 @@ impl<'t> Labels<'t> {
             let classes = std::mem::take(&mut self.classes);
             let others = self.count_others(0..n);
             let n_unknown = self.unknown.len();
-            Counts::new(classes, others, n_unknown, [n, self.n_right, n_missing])
+            let counts = Counts::new(classes, others, n_unknown, [n, self.n_right, n_missing]);
+            counts.with_weights(self.weighted(self.table.items().map(Item::place)))
         });
         if let Some(counts) = &counts {
             figures.push(("f1_macro", counts.f1_macro()));
@@ -192,6 +197,8 @@ impl<'t> Labels<'t> {
         let n = part.len();
         let n_unknown = others.len() - usize::from(others.contains_key(&0));
         let counts = Counts::new(classes, others, n_unknown, [n, n_right, part.n_missing()]);
+        let places = part.places().map(|place| (place, part.labels[place]));
+        let counts = counts.with_weights(self.weighted(places));
         let value = counts.value(self.metric);
         let mut squares = Sum::default();
         let contribution = |place| {
@@ -205,6 +212,22 @@ impl<'t> Labels<'t> {
             estimate: estimate(self.metric, value, squares, n),
             contributions,
         }
+    }
+
+    /// Returns the weighted agreement over these items, each with its right label. `None` if the metric is
+    /// another one.
+    fn weighted(&self, items: impl Iterator<Item = (usize, u32)> + Clone) -> Option<WeightedKappa> {
+        if self.metric != Metric::KappaQuadratic {
+            return None;
+        }
+        let places = items.map(|(place, right)| (right, self.predicted_option(place)));
+        Some(WeightedKappa::new(self.table.n_options(), places))
+    }
+
+    /// Returns the predicted option of an item. The named options are the first labels of the table.
+    fn predicted_option(&self, place: usize) -> Option<u32> {
+        let label = self.predicted.get(place).checked_sub(1)?;
+        ((label as usize) < self.table.n_options()).then_some(label)
     }
 
     /// Returns how many of these items were predicted to have each label that is none of the
@@ -234,6 +257,9 @@ impl<'t> Labels<'t> {
         match self.metric {
             Metric::F1Macro => counts.influence_on_macro(hit, right, self.predicted.get(place)),
             Metric::BalancedAccuracy => counts.influence_on_recall(hit, right),
+            Metric::KappaQuadratic => counts.weighted.as_ref().map_or(0.0, |weighted| {
+                weighted.influence(right, self.predicted_option(place))
+            }),
             Metric::Mcc | Metric::Kappa => {
                 let shares = counts.shares(right, self.predicted.get(place));
                 if self.metric == Metric::Mcc {
@@ -256,6 +282,7 @@ struct Counts {
     /// Items that were predicted to have a label that is none of the suite's, by its code.
     others: HashMap<u32, u32>,
     agreement: Agreement,
+    weighted: Option<WeightedKappa>,
     /// Labels that an item has or was predicted to have.
     n_classes: f64,
     /// Labels that an item has.
@@ -284,10 +311,15 @@ impl Counts {
             classes,
             others,
             agreement,
+            weighted: None,
             n,
             n_right,
             n_missing,
         }
+    }
+
+    fn with_weights(self, weighted: Option<WeightedKappa>) -> Self {
+        Self { weighted, ..self }
     }
 
     /// Returns the value of a metric that is no mean over items.
@@ -297,6 +329,7 @@ impl Counts {
             Metric::BalancedAccuracy => self.balanced_accuracy(),
             Metric::Mcc => self.agreement.mcc(),
             Metric::Kappa => self.agreement.kappa(),
+            Metric::KappaQuadratic => self.weighted.as_ref().map_or(0.0, WeightedKappa::kappa),
             _ => self.f1_micro(),
         }
     }
@@ -373,7 +406,7 @@ impl Counts {
 fn estimate(metric: Metric, value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
     stderr.map(|stderr| match metric {
-        Metric::Mcc | Metric::Kappa => fisher_delta(value, stderr),
+        Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic => fisher_delta(value, stderr),
         _ => estimate_within([0.0, 1.0], value, stderr, "delta"),
     })
 }

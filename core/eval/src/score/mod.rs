@@ -5,18 +5,22 @@
 
 mod accumulator;
 mod agreement;
+mod answer_shares;
 mod answer_table;
 mod by_cluster;
 mod catalog;
 mod ceiling;
 mod cluster_average;
+mod distributions;
 mod joint;
 mod label_set;
 mod labels;
+mod noise_floor;
 mod numbers;
 mod packed_u32;
 mod part;
 mod probabilities;
+mod quantiles;
 mod ranking;
 mod ranks;
 mod result;
@@ -30,10 +34,12 @@ mod slice_figures;
 mod slices;
 mod trivial;
 mod trivial_losses;
+mod weighted_kappa;
 
 pub use answer_table::{AnswerTable, Builder};
 pub use catalog::{CATALOG_IDS_MAX, Catalog, CatalogBuilder};
 pub use ceiling::CeilingBuilder;
+pub use noise_floor::{noise_floor, noise_floor_scores};
 pub use result::{ClusterFigures, Failure, Figures, Score, Sealed};
 pub use retest_scores::{Ceiling, RetestScores, ShareOfCeiling};
 pub use scorer::{Progress, Scorer, score, score_and_hash};
@@ -53,7 +59,11 @@ mod class_tests;
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
+mod distribution_tests;
+#[cfg(test)]
 mod joint_tests;
+#[cfg(test)]
+mod quantile_tests;
 #[cfg(test)]
 mod skill_tests;
 #[cfg(test)]

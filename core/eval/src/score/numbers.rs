@@ -77,7 +77,7 @@ impl<'t> Numbers<'t> {
     /// Returns the figure of some items. A correlation for which all predictions are the same number
     /// counts as 0.
     pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
-        let range = self.metric.range(self.table.clip(), self.table.n_labels());
+        let range = self.metric.range(self.table.clip(), self.table.n_options());
         match self.metric {
             metric if metric.needs_all_predictions() => {
                 let predictions: Vec<f64> = part.values().collect();
@@ -134,7 +134,7 @@ impl<'t> Numbers<'t> {
                 (0.0, None)
             } else {
                 let figure = self.joint_figure(items)?;
-                let range = self.metric.range(self.table.clip(), self.table.n_labels());
+                let range = self.metric.range(self.table.clip(), self.table.n_options());
                 (figure.value, figure.estimate(self.metric, range))
             };
             return Ok(Figures::new(
@@ -144,7 +144,7 @@ impl<'t> Numbers<'t> {
             ));
         }
         let errors = (0..n).map(|item| items.value(item));
-        let range = self.metric.range(self.table.clip(), self.table.n_labels());
+        let range = self.metric.range(self.table.clip(), self.table.n_options());
         let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
             let squares = errors.map(|error| error * error);
             (

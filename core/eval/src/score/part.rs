@@ -34,6 +34,7 @@ pub(super) const fn needs_labels(metric: Metric) -> bool {
             | Metric::BalancedAccuracy
             | Metric::Mcc
             | Metric::Kappa
+            | Metric::KappaQuadratic
             | Metric::Auc
             | Metric::AucOvr
     )

@@ -41,7 +41,7 @@ impl<'t> Probabilities<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
         let n = table.len();
         let positive = (table.n_labels() == 2).then(|| u32::from(table.label(1) > table.label(0)));
-        let brier_max = brier_max(table.n_labels());
+        let brier_max = brier_max(table.n_options());
         let log_loss_max = table.clip().map_or(-PROBABILITY_MIN.ln(), |clip| clip.high);
         let (kind, worst) = match metric {
             Metric::LogLoss => (Kind::Scores, log_loss_max),

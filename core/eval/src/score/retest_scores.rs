@@ -11,15 +11,16 @@ use crate::stats::confidence::{Z, stderr_of_influences};
 /// The value that a second set of human answers reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// The source of the ceiling: `retest`.
+    /// The source of the ceiling: `retest`, or `sampling` for a noise floor.
     pub kind: &'static str,
-    /// The metric over the items with retest answers. Their answers count as predictions.
+    /// The metric over the items with retest answers, which count as predictions; or the expected loss of
+    /// a perfect model.
     pub value: f64,
     /// The standard error. `None` if it is not disclosed.
     pub stderr: Option<f64>,
     /// The 95 % confidence interval: lower and upper end. `None` without a standard error.
     pub ci95: Option<[f64; 2]>,
-    /// The number of items with retest answers.
+    /// The number of items with retest answers, or with a number of people.
     pub n: i64,
 }
 

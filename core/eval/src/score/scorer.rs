@@ -16,7 +16,8 @@ use crate::error::FieldError;
 use crate::item_scores::{ItemScores, ItemScoresBuilder};
 use crate::metric::Metric;
 use crate::prediction::{
-    HashedPredictions, Prediction, PredictionSink, Unmatched, Value, check_value, location, read,
+    HashedPredictions, Prediction, PredictionRules, PredictionSink, Unmatched, Value, location,
+    read,
 };
 
 /// Predictions between two progress updates, which also check whether to stop.
@@ -66,6 +67,7 @@ pub fn score_and_hash(
 /// scoring.
 pub struct Scorer<'t> {
     metric: Metric,
+    rules: PredictionRules,
     open: ItemSet<'t>,
     /// Scored separately, so that no open-item figure can depend on a sealed answer.
     sealed: Option<ItemSet<'t>>,
@@ -190,6 +192,7 @@ impl<'t> Scorer<'t> {
     pub fn new(open: &'t AnswerTable, metric: Metric, progress: &'t Progress) -> Self {
         Self {
             metric,
+            rules: PredictionRules::checked(metric, open.levels().cloned()),
             open: ItemSet::new(open, metric),
             sealed: None,
             shown: open.catalog().map(|catalog| ShownIds::new(catalog, metric)),
@@ -200,10 +203,9 @@ impl<'t> Scorer<'t> {
         }
     }
 
-    /// Leaves the figures of slices and of the catalog out.
+    /// Leaves the figures of slices out.
     #[must_use]
     pub fn without_slices(mut self) -> Self {
-        self.shown = None;
         self.with_slices = false;
         self
     }
@@ -291,7 +293,7 @@ impl<'a> PredictionSink<'a> for Scorer<'_> {
             Ok(prediction) => prediction,
             Err(error) => return invalid(format!("{}: {}", error.field, error.message)),
         };
-        if let Err((_, message)) = check_value(self.metric, prediction.value) {
+        if let Err((_, message)) = self.rules.check(prediction.value) {
             return invalid(format!(
                 "{}.prediction: {message}",
                 location(prediction.index, prediction.line)

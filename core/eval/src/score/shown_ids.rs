@@ -79,15 +79,16 @@ impl<'t> ShownIds<'t> {
         if codes.is_empty() {
             return;
         }
+        let [mut popularity, mut novelty] = [0.0; 2];
         for code in codes.iter() {
             self.counts[*code as usize] += 1;
+            let weights = catalog.weights(*code);
+            popularity += weights.popularity;
+            novelty += weights.novelty;
         }
-        let mean_of = |of: &dyn Fn(u32) -> f64| {
-            codes.iter().map(|code| of(*code)).sum::<f64>() / codes.len() as f64
-        };
-        self.popularity
-            .add(mean_of(&|code| catalog.popularity(code)));
-        self.novelty.add(mean_of(&|code| catalog.novelty(code)));
+        let n = codes.len() as f64;
+        self.popularity.add(popularity / n);
+        self.novelty.add(novelty / n);
         self.n += 1;
     }
 

@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, Right};
 use super::skill::SkillScores;
-use super::trivial::{constants, label_shares};
-use super::trivial_losses::losses_by_label;
+use super::trivial::{Constant, constants, has_uniform, label_shares};
+use super::trivial_losses::{constant_scores, losses_by_label};
 use crate::clusters::Average;
-use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::{Family, Metric};
-use crate::prediction::Value;
 use crate::skill::SkillBaseline;
 
 /// The groups of a table's items, within which its skill is computed.
@@ -72,24 +69,44 @@ fn baseline_scores(
     baseline: SkillBaseline,
 ) -> Result<Vec<f64>, String> {
     match (baseline, metric.family()) {
-        (_, Family::Probabilities) => {
-            let shares = match baseline {
-                SkillBaseline::Uniform => uniform_shares(table),
-                SkillBaseline::Marginal => label_shares(table),
-            };
-            let losses = losses_by_label(table, metric, &shares);
-            let items = table.items();
-            Ok(items.map(|item| losses[item.label() as usize]).collect())
-        }
+        (_, Family::Probabilities) => probability_scores(table, metric, baseline),
         (SkillBaseline::Uniform, _) => Ok(random_label_scores(table)),
         (SkillBaseline::Marginal, _) => {
             let constants = constants(table, metric);
             let (_, constant) = constants
                 .first()
                 .ok_or_else(|| format!("{metric} has no trivial submission"))?;
-            Ok(scores_of(table, metric, constant.value()))
+            Ok(constant_scores(table, metric, constant))
         }
     }
+}
+
+fn probability_scores(
+    table: &AnswerTable,
+    metric: Metric,
+    baseline: SkillBaseline,
+) -> Result<Vec<f64>, String> {
+    if baseline == SkillBaseline::Marginal && !table.has_common_options() {
+        return Err(
+            "the items have different options, so their answers have no mean; write baseline = \"uniform\", or name the options of \
+             all items with labels"
+                .into(),
+        );
+    }
+    if has_uniform(table, metric) {
+        let constant = match baseline {
+            SkillBaseline::Uniform => Constant::Uniform,
+            SkillBaseline::Marginal => Constant::Shares(label_shares(table)),
+        };
+        return Ok(constant_scores(table, metric, &constant));
+    }
+    let shares = match baseline {
+        SkillBaseline::Uniform => uniform_shares(table),
+        SkillBaseline::Marginal => label_shares(table),
+    };
+    let losses = losses_by_label(table, metric, &shares);
+    let items = table.items();
+    Ok(items.map(|item| losses[item.label() as usize]).collect())
 }
 
 /// Returns each label of the answers with the same probability.
@@ -108,14 +125,4 @@ fn random_label_scores(table: &AnswerTable) -> Vec<f64> {
     };
     let items = table.items();
     items.map(|item| n_right(item.right()) as f64 / n).collect()
-}
-
-/// Returns the scores of one prediction, made for every item.
-fn scores_of(table: &AnswerTable, metric: Metric, value: Value<'_, '_>) -> Vec<f64> {
-    let (mut accumulator, _) = Accumulator::new(table, metric);
-    // Keeps any score in 64 bits.
-    let mut scores = ItemScoresBuilder::new(Kind::Parts, table.len(), 0.0, false);
-    let items = table.items();
-    items.for_each(|item| accumulator.add(item, value, &mut scores));
-    (0..table.len()).map(|item| scores.value(item)).collect()
 }

@@ -11,11 +11,12 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use super::*;
 use crate::clusters::Average;
 use crate::metric::{Family, Metric};
+use crate::quantile_levels::QuantileLevels;
 use crate::simulation::{allowance, n_samples};
 use crate::slices::{FieldSlices, NO_SLICE};
 use crate::suite::answers::Answer;
 
-const METRICS: [&str; 23] = [
+const METRICS: [&str; 25] = [
     "accuracy",
     "hit_rate@2",
     "ndcg@2",
@@ -39,6 +40,8 @@ const METRICS: [&str; 23] = [
     "auc",
     "auc_ovr",
     "ece@15",
+    "pinball",
+    "wis",
 ];
 
 /// A random suite and submission: each item's answer, prediction, cluster and slice.
@@ -92,6 +95,12 @@ impl Case {
                         .collect();
                     (json!(format!("l{right}")), json!(shares))
                 }
+                Family::Quantiles => {
+                    let answer: f64 = random.sample(StandardNormal);
+                    let low: f64 = random.sample(StandardNormal);
+                    let numbers = json!({"0.1": low, "0.5": low + 0.5, "0.9": low + 2.0});
+                    (json!((answer * 4.0).round() / 4.0), numbers)
+                }
             };
             let is_missing = metric.has_item_scores() && random.random_bool(0.05);
             case.answers.push(answer);
@@ -106,8 +115,10 @@ impl Case {
     fn score(&self, average: Option<Average>, is_in: impl Fn(usize) -> bool) -> Score {
         let clip = self.metric.clip(0.0, 9.0).ok();
         let groups = GROUPS.map(str::to_owned).into();
+        let levels = QuantileLevels::new(&[0.1, 0.5, 0.9]).unwrap();
         let mut builder = Builder::new(self.metric, 0)
             .clip(clip)
+            .quantiles(Some(levels))
             .average(average.unwrap_or_default())
             .slices(vec![FieldSlices::new("group".into(), groups)]);
         for item in (0..self.answers.len()).filter(|item| is_in(*item)) {

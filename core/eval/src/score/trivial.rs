@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::answer_table::{AnswerTable, Right};
+use super::answer_table::{AnswerTable, Item, Right};
+use super::distributions::scores_distributions;
 use super::ranking::overlap;
 use super::result::{Failure, Score};
 use super::scorer::{Progress, Scorer};
@@ -48,7 +49,10 @@ impl Trivial {
 ///   its frequency among the answers, by their expected value;
 /// - numbers: the mean, and the median, for every item; for correlations and ccc, numbers at random, by
 ///   their expected value 0; for r2, the mean alone, whose value is 0;
-/// - probabilities: each label's frequency, for every item.
+/// - probabilities: each label's frequency, for every item;
+/// - distributions, and suites that name their options: each option with the same probability
+///   (`uniform`), and the mean of the answers (`marginal`), which needs options that all items share.
+/// - quantiles: those of the answers, for every item.
 ///
 /// A submission for which the metric is not defined is left out. An answer counts as much as its item
 /// does in the value: less in a larger cluster if the value is an average over clusters.
@@ -88,7 +92,7 @@ pub fn score_trivial(
 ) -> Vec<(&'static str, Score)> {
     let constants = constants(open, metric);
     let scored = constants.iter().map(|(name, constant)| {
-        let score = score_constant(open, sealed, metric, constant.value());
+        let score = score_constant(open, sealed, metric, constant);
         score.ok().map(|score| (*name, score))
     });
     scored.flatten().collect()
@@ -100,15 +104,30 @@ pub(super) enum Constant<'t> {
     Label(Cow<'t, str>),
     Number(f64),
     Shares(Vec<(Cow<'t, str>, f64)>),
+    /// The same probability for each option of the item.
+    Uniform,
+    Quantiles(Vec<(Cow<'t, str>, f64)>),
 }
 
-impl Constant<'_> {
-    pub(super) fn value(&self) -> Value<'_, '_> {
+impl<'t> Constant<'t> {
+    /// Returns the predicted value for an item. `memory` holds it if it is the item's own.
+    pub(super) fn value<'v>(
+        &'v self,
+        item: Item<'t>,
+        memory: &'v mut Vec<(Cow<'t, str>, f64)>,
+    ) -> Value<'v, 't> {
         match self {
             Self::Ranking(ids) => Value::Ranking(ids),
             Self::Label(label) => Value::Label(label),
             Self::Number(number) => Value::Number(*number),
-            Self::Shares(shares) => Value::Probabilities(shares),
+            Self::Shares(object) | Self::Quantiles(object) => Value::Probabilities(object),
+            Self::Uniform => {
+                memory.clear();
+                let n = item.distribution().len();
+                let options = item.options().map(String::from_utf8_lossy);
+                memory.extend(options.map(|option| (option, 1.0 / n as f64)));
+                Value::Probabilities(memory)
+            }
         }
     }
 }
@@ -133,10 +152,39 @@ pub(super) fn constants(table: &AnswerTable, metric: Metric) -> Vec<(&'static st
             let constant = |(name, number)| (name, Constant::Number(number));
             numbers.map(constant).collect()
         }
+        Family::Probabilities if has_uniform(table, metric) => {
+            let marginal = table
+                .has_common_options()
+                .then(|| ("marginal", Constant::Shares(label_shares(table))));
+            let uniform = ("uniform", Constant::Uniform);
+            std::iter::once(uniform).chain(marginal).collect()
+        }
         Family::Probabilities => {
             vec![("label frequencies", Constant::Shares(label_shares(table)))]
         }
+        Family::Quantiles => {
+            let quantiles = answer_quantiles(table);
+            vec![("quantiles of the answers", Constant::Quantiles(quantiles))]
+        }
     }
+}
+
+/// Returns `true` if the options of an item are known without its answer, so that each can have the same
+/// probability.
+pub(super) fn has_uniform(table: &AnswerTable, metric: Metric) -> bool {
+    let names_options = table.n_named_options() > 0 && metric.takes_distributions();
+    scores_distributions(table, metric) || names_options
+}
+
+/// Returns the constant prediction with this name.
+pub(super) fn constant_named<'t>(
+    table: &'t AnswerTable,
+    metric: Metric,
+    name: &str,
+) -> Option<Constant<'t>> {
+    let mut constants = constants(table, metric).into_iter();
+    let (_, constant) = constants.find(|(found, _)| *found == name)?;
+    Some(constant)
 }
 
 /// Returns the trivial submission with the best value.
@@ -168,19 +216,21 @@ fn score_constant(
     open: &AnswerTable,
     sealed: Option<&AnswerTable>,
     metric: Metric,
-    value: Value<'_, '_>,
+    constant: &Constant<'_>,
 ) -> Result<Score, Failure> {
     let progress = Progress::default();
     let mut scorer = Scorer::new(open, metric, &progress)
         .without_slices()
         .with_sealed(sealed);
-    let sealed_ids = sealed.into_iter().flat_map(AnswerTable::item_ids);
-    for (index, item_id) in open.item_ids().chain(sealed_ids).enumerate() {
+    let mut memory = Vec::new();
+    let tables = std::iter::once(open).chain(sealed);
+    let items = tables.flat_map(|table| table.items().zip(table.item_ids()));
+    for (index, (item, item_id)) in items.enumerate() {
         let prediction = Prediction {
             index,
             line: None,
             item_id: String::from_utf8_lossy(item_id),
-            value,
+            value: constant.value(item, &mut memory),
         };
         if let ControlFlow::Break(failure) = scorer.take(Ok(prediction)) {
             return Err(failure);
@@ -196,14 +246,42 @@ fn weight_of(table: &AnswerTable) -> impl Fn(usize) -> f64 {
     move |item| clusters.map_or(1.0, |clusters| 1.0 / clusters.sizes().of(clusters.of(item)))
 }
 
-/// Returns the mean and the median of the answers, which are numbers.
-fn centers(table: &AnswerTable) -> [f64; 2] {
+/// Returns the answers, which are numbers, with their weights, ascending.
+fn sorted_numbers(table: &AnswerTable) -> Vec<(f64, f64)> {
     let weight_of = weight_of(table);
     let numbers = table.numbers().iter().enumerate();
     let mut sorted: Vec<(f64, f64)> = numbers
         .map(|(item, number)| (*number, weight_of(item)))
         .collect();
     sorted.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+    sorted
+}
+
+/// Returns the quantile of the answers at each level: the smallest answer up to which their weights
+/// have at least this share of all. No other constant prediction has a smaller loss without bounds.
+fn answer_quantiles(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
+    let sorted = sorted_numbers(table);
+    let total: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mut rest = sorted.iter();
+    let (mut number, mut share) = (0.0, 0.0);
+    let levels = table.levels().into_iter();
+    levels
+        .flat_map(|levels| levels.names().zip(levels.values()))
+        .map(|(name, level)| {
+            while share < level * total
+                && let Some((next, weight)) = rest.next()
+            {
+                number = *next;
+                share += weight;
+            }
+            (Cow::Borrowed(name), number)
+        })
+        .collect()
+}
+
+/// Returns the mean and the median of the answers, which are numbers.
+fn centers(table: &AnswerTable) -> [f64; 2] {
+    let sorted = sorted_numbers(table);
     let total: f64 = sorted.iter().map(|(_, weight)| weight).sum();
     let mean = sorted
         .iter()
@@ -225,6 +303,14 @@ fn frequencies(table: &AnswerTable, gain_of: fn(f64) -> f64) -> Vec<(Cow<'_, str
     let weight_of = weight_of(table);
     for item in table.items() {
         let weight = weight_of(item.ordinal);
+        if table.has_distributions() {
+            let answer = item.distribution();
+            for place in 0..answer.len() {
+                let option = table.label(answer.option(place));
+                *counts.entry(option).or_default() += weight * answer.share(place);
+            }
+            continue;
+        }
         match item.right() {
             Right::Label(label) => *counts.entry(table.label(label)).or_default() += weight,
             Right::Text(text) => *counts.entry(text).or_default() += weight,

@@ -4,14 +4,16 @@ use std::borrow::Cow;
 
 use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, Item};
-use super::trivial::{Trivial, constant_numbers, label_shares};
+use super::trivial::{
+    Constant, Trivial, constant_named, constant_numbers, has_uniform, label_shares,
+};
 use crate::compare::{Contribution, StoredItem};
 use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::{Family, Metric};
 use crate::prediction::Value;
 
 /// The losses of the best trivial submission. They follow from the answers, so no loss is stored for an
-/// item.
+/// item, except where answers are distributions.
 #[derive(Debug)]
 pub(super) struct TrivialLosses {
     losses: Losses,
@@ -24,6 +26,8 @@ enum Losses {
     OfNumber(f64),
     /// The loss of an item with each right label.
     ByLabel(Vec<f64>),
+    /// The loss of each item.
+    ByItem(Vec<f64>),
 }
 
 impl TrivialLosses {
@@ -36,10 +40,15 @@ impl TrivialLosses {
                 let (_, number) = constants.find(|(name, _)| *name == best.name)?;
                 Losses::OfNumber(number)
             }
+            Family::Probabilities if has_uniform(table, metric) => {
+                let constant = constant_named(table, metric, best.name)?;
+                Losses::ByItem(constant_scores(table, metric, &constant))
+            }
             Family::Probabilities => {
                 Losses::ByLabel(losses_by_label(table, metric, &label_shares(table)))
             }
-            Family::Rankings | Family::Labels => return None,
+            // A suite with quantiles has no ceiling, of which a result could have a share.
+            Family::Rankings | Family::Labels | Family::Quantiles => return None,
         };
         let contribution = match metric {
             Metric::Rmse => Contribution::OfRoot(best.value),
@@ -56,12 +65,29 @@ impl TrivialLosses {
         let loss = match &self.losses {
             Losses::OfNumber(number) => item.error(*number),
             Losses::ByLabel(losses) => losses[item.label() as usize],
+            Losses::ByItem(losses) => losses[item.ordinal],
         };
         self.contribution.of(StoredItem {
             value: loss,
             is_right: false,
         })
     }
+}
+
+/// Returns the score of each item, by ordinal, if the constant is predicted for all.
+pub(super) fn constant_scores<'t>(
+    table: &'t AnswerTable,
+    metric: Metric,
+    constant: &Constant<'t>,
+) -> Vec<f64> {
+    let (mut accumulator, _) = Accumulator::new(table, metric);
+    // Keeps any score in 64 bits.
+    let mut scores = ItemScoresBuilder::new(Kind::Parts, table.len(), 0.0, false);
+    let mut memory = Vec::new();
+    for item in table.items() {
+        accumulator.add(item, constant.value(item, &mut memory), &mut scores);
+    }
+    (0..table.len()).map(|item| scores.value(item)).collect()
 }
 
 /// Returns for each label the loss of an item with this right label, if these shares are predicted.

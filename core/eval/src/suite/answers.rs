@@ -6,7 +6,10 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::metric::{Family, Metric};
-use crate::prediction::{NUMBER_MAX, Written, first_duplicate, written};
+use crate::prediction::{NUMBER_MAX, SUM_TOLERANCE, Written, first_duplicate, written};
+
+/// The most options of an item.
+pub(super) const OPTIONS_MAX: usize = 1_000;
 
 /// The answer to one item. Its strings are JSON slices (`'a`) if they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +22,8 @@ pub enum Answer<'a> {
     Gains(Vec<(Cow<'a, str>, f64)>),
     /// The right number, at most 1e50 in absolute value.
     Number(f64),
+    /// The shares of an item's options, in their order. They sum to 1.
+    Shares(Vec<(Cow<'a, str>, f64)>),
 }
 
 /// The largest gain: far above any practical one, and so small that no sum of gains becomes
@@ -33,13 +38,19 @@ const OVR_PROBABILITIES_MAX: usize = 1 << 24;
 
 impl<'a> Answer<'a> {
     /// Reads an answer from JSON: a string, a non-empty array with distinct strings, a string →
-    /// gain object, or a number, whichever the metric takes. The error message is for the operator
-    /// who wrote the suite.
+    /// gain object, a label → share object, or a number, whichever the metric takes. The error message is
+    /// for the operator who wrote the suite.
     pub fn parse(json: &'a str, metric: &Metric) -> Result<Self, String> {
-        let answer = Self::read(json)?;
+        let answer = match Self::read(json)? {
+            Self::Gains(shares) if metric.takes_distributions() => Self::Shares(shares),
+            answer => answer,
+        };
         answer.check_form(metric)?;
         answer.check_content()?;
-        Ok(answer)
+        Ok(match answer {
+            Self::Shares(shares) => Self::Shares(scaled(shares)?),
+            answer => answer,
+        })
     }
 
     /// Reads an answer in any form from JSON.
@@ -62,7 +73,7 @@ impl<'a> Answer<'a> {
             Some(b'{') => Self::Gains(
                 read::<Gains>(
                     json,
-                    "an answer that is an object must give each id a number as its gain",
+                    "an answer that is an object must give each id a number as its gain or share",
                 )?
                 .0,
             ),
@@ -88,7 +99,13 @@ impl<'a> Answer<'a> {
                 matches!(self, Self::Label(_)),
                 "a string: each item is of one class",
             ),
-            (Family::Numbers, _) => (matches!(self, Self::Number(_)), "a number"),
+            (Family::Numbers | Family::Quantiles, _) => {
+                (matches!(self, Self::Number(_)), "a number")
+            }
+            (Family::Probabilities, metric) if metric.takes_distributions() => (
+                matches!(self, Self::Label(_) | Self::Shares(_)),
+                "a string, or an object of label → share,",
+            ),
             (Family::Probabilities, _) => (
                 matches!(self, Self::Label(_)),
                 "a string: the one right label",
@@ -112,8 +129,13 @@ impl<'a> Answer<'a> {
                 ));
             }
             Self::Set(ids) => ids.iter().map(AsRef::as_ref).collect(),
-            Self::Gains(gains) => gains.iter().map(|(id, _)| id.as_ref()).collect(),
+            Self::Gains(gains) | Self::Shares(gains) => {
+                gains.iter().map(|(id, _)| id.as_ref()).collect()
+            }
         };
+        if let Self::Shares(shares) = self {
+            check_shares(shares)?;
+        }
         if let Self::Gains(gains) = self {
             if let Some((id, gain)) = gains
                 .iter()
@@ -136,12 +158,12 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the ids with a gain above 0, in JSON order. A string's or an array's ids have gain
-    /// 1. A number has none.
+    /// 1. A number has none. The gain of an option is its share.
     pub fn relevant(&self) -> Vec<(&str, f64)> {
         match self {
             Self::Label(label) => vec![(label, 1.0)],
             Self::Set(ids) => ids.iter().map(|id| (id.as_ref(), 1.0)).collect(),
-            Self::Gains(gains) => gains
+            Self::Gains(gains) | Self::Shares(gains) => gains
                 .iter()
                 .filter(|(_, gain)| *gain > 0.0)
                 .map(|(id, gain)| (id.as_ref(), *gain))
@@ -149,6 +171,44 @@ impl<'a> Answer<'a> {
             Self::Number(_) => Vec::new(),
         }
     }
+}
+
+/// Checks the number of options, and that each share is from 0 to 1.
+fn check_shares(shares: &[(Cow<'_, str>, f64)]) -> Result<(), String> {
+    if shares.len() < 2 {
+        return Err(
+            "an answer that is an object needs the shares of two labels or more; write a single label as a string"
+                .into(),
+        );
+    }
+    if shares.len() > OPTIONS_MAX {
+        return Err(format!(
+            "the answer has {} labels, but at most {OPTIONS_MAX} are possible",
+            shares.len()
+        ));
+    }
+    let is_invalid = |(_, share): &&(Cow<'_, str>, f64)| !(0.0..=1.0).contains(share);
+    shares
+        .iter()
+        .find(is_invalid)
+        .map_or(Ok(()), |(label, share)| {
+            Err(format!(
+                "the share of {label:?} is {share:e}, but must be from 0 to 1"
+            ))
+        })
+}
+
+/// Returns the shares, scaled to a sum of 1. Fails if their sum is not 1 within 1e-6.
+fn scaled(mut shares: Vec<(Cow<'_, str>, f64)>) -> Result<Vec<(Cow<'_, str>, f64)>, String> {
+    let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+    if (sum - 1.0).abs() > SUM_TOLERANCE {
+        return Err(format!(
+            "the shares of an answer sum to {}, but must sum to 1 (within 1e-6)",
+            (sum * 1e9).round() / 1e9
+        ));
+    }
+    shares.iter_mut().for_each(|(_, share)| *share /= sum);
+    Ok(shares)
 }
 
 impl<'a> From<Written<'a>> for Answer<'a> {
@@ -271,7 +331,7 @@ impl AnswersCheck {
                     _ => self.labels.push(label.to_string()),
                 }
             }
-            Answer::Label(_) | Answer::Set(_) | Answer::Gains(_) => {}
+            Answer::Label(_) | Answer::Set(_) | Answer::Gains(_) | Answer::Shares(_) => {}
         }
         Ok(())
     }
@@ -287,14 +347,20 @@ impl AnswersCheck {
                 self.labels.len()
             )),
             Metric::AucOvr => check_probabilities(self.n, self.labels.len()),
-            Metric::Mcc | Metric::Kappa if self.labels.len() < 2 => Err(format!(
-                "all answers are the same label: {} is not defined",
-                self.metric
-            )),
-            Metric::Rmse | Metric::Mae if self.least == self.most => Err(format!(
-                "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
-                self.metric
-            )),
+            Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic if self.labels.len() < 2 => {
+                Err(format!(
+                    "all answers are the same label: {} is not defined",
+                    self.metric
+                ))
+            }
+            Metric::Rmse | Metric::Mae | Metric::Pinball | Metric::Wis
+                if self.least == self.most =>
+            {
+                Err(format!(
+                    "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
+                    self.metric
+                ))
+            }
             Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc | Metric::R2
                 if self.least == self.most =>
             {

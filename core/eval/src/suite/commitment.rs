@@ -100,6 +100,19 @@ impl LinesDigest {
         self.hash.update(&self.line);
     }
 
+    /// Adds the line of an item's answer, see [`write_answer_line`].
+    pub fn add_answer(
+        &mut self,
+        item_id: &str,
+        answer: &str,
+        n: Option<u32>,
+        groups: Option<&str>,
+    ) {
+        self.line.clear();
+        write_answer_line(item_id, answer, n, groups, &mut self.line);
+        self.hash.update(&self.line);
+    }
+
     /// Returns the digest over all lines.
     pub fn finish(self) -> [u8; 32] {
         self.hash.finalize().into()
@@ -111,6 +124,28 @@ impl LinesDigest {
 /// line has group fields. `json` is the value byte for byte, `groups` the object in the form of RFC
 /// 8785.
 pub fn write_line(item_id: &str, field: &str, json: &str, groups: Option<&str>, out: &mut Vec<u8>) {
+    write_fields(item_id, (field, json), None, groups, out);
+}
+
+/// Appends the line of an item's answer in `answers.ndjson` as it is published: that of [`write_line`],
+/// with `"n":…` in front of the group fields if the number of people behind the answer is given.
+pub fn write_answer_line(
+    item_id: &str,
+    answer: &str,
+    n: Option<u32>,
+    groups: Option<&str>,
+    out: &mut Vec<u8>,
+) {
+    write_fields(item_id, ("answer", answer), n, groups, out);
+}
+
+fn write_fields(
+    item_id: &str,
+    (field, json): (&str, &str),
+    n: Option<u32>,
+    groups: Option<&str>,
+    out: &mut Vec<u8>,
+) {
     // Writing a string to a vector cannot fail.
     let _ = serde_json::to_writer(&mut *out, &ItemId { item_id });
     out.pop();
@@ -118,6 +153,9 @@ pub fn write_line(item_id: &str, field: &str, json: &str, groups: Option<&str>, 
     out.extend_from_slice(field.as_bytes());
     out.extend_from_slice(b"\":");
     out.extend_from_slice(json.as_bytes());
+    if let Some(n) = n {
+        out.extend_from_slice(format!(",\"n\":{n}").as_bytes());
+    }
     if let Some(groups) = groups {
         out.extend_from_slice(b",\"groups\":");
         out.extend_from_slice(groups.as_bytes());

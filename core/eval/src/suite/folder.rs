@@ -13,6 +13,7 @@ use super::baselines::{Baseline, OpenFile, score_baselines};
 use super::catalog::{self, FolderCatalog};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
+use super::folder_floor::{self, FolderFloor};
 use super::folder_skill;
 use super::folder_slices::{self, FolderSlices};
 use super::folder_tables::FolderTables;
@@ -25,6 +26,7 @@ use super::suite_toml::{ClusterKey, Protection, SUITE, SkillKey, SuiteToml};
 use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
+use crate::quantile_levels::QuantileLevels;
 use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
 
 /// The contents of a folder's files.
@@ -54,9 +56,13 @@ pub struct SuiteFolder {
     pub description: String,
     /// The fields that keep the answers from being computed from scores.
     pub protection: Protection,
+    /// The levels of predicted quantiles, if the metric scores quantiles.
+    pub quantiles: Option<QuantileLevels>,
     /// The sequence's places in each item's input, if the suite is about sequences. The
     /// content is not checked; see [`SuiteFolder::check_items`].
     pub sequence: Option<SequencePaths>,
+    /// The options of the items, in their order; empty if the publisher names none.
+    pub labels: Vec<String>,
     /// The publisher's statement about the independence of items, if there is one.
     pub cluster: Option<ClusterKey>,
     /// The unit that has equal weights in a value.
@@ -80,6 +86,8 @@ pub struct SuiteFolder {
     pub retest: Option<FolderRetest>,
     /// The ids that a ranking can show, if there is a catalog.
     pub catalog: Option<FolderCatalog>,
+    /// The noise floor, if there is no retest and the number of people is known for each item.
+    pub floor: Option<FolderFloor>,
     /// Warnings for the publisher. The folder is accepted nevertheless.
     pub warnings: Vec<String>,
     /// The SHA-256 over all other fields.
@@ -150,8 +158,10 @@ impl SuiteFolder {
         }
         let protection = suite.protection(metric, suite_toml)?;
         let average = suite.average(metric, suite_toml)?;
+        let quantiles = suite.quantiles(metric, suite_toml)?;
         let sequence = suite.sequence()?;
-        let mut answers = read_answers(answers, &metric)?;
+        let labels = suite.labels(metric, suite_toml)?;
+        let mut answers = read_answers(answers, &metric, &labels)?;
         let mut items = join_items(items, &mut answers)?;
         if let Some((item_id, answer)) = answers.iter().min_by_key(|(_, answer)| answer.line) {
             let reason = format!("there is no item {item_id:?} in {ITEMS}");
@@ -163,16 +173,16 @@ impl SuiteFolder {
         folder_clusters::check_places(&items)?;
         let cluster = suite.cluster(suite_toml)?;
         let field = cluster.as_ref().and_then(ClusterKey::field);
-        let labels = field
+        let cluster_labels = field
             .map(|field| folder_clusters::assign(&mut items, field))
             .transpose()?;
-        let cluster_is_hidden = labels.as_ref().is_some_and(GroupLabels::are_hidden);
+        let cluster_is_hidden = cluster_labels.as_ref().is_some_and(GroupLabels::are_hidden);
         if let (DisclosurePolicy::Sealed(fraction), Some(seed)) =
             (protection.policy, &protection.seal_seed)
         {
             let n_sealed = fraction.of(items.len());
             let seed = SealSeed::from_text(seed);
-            seal_items(&mut items, n_sealed, seed, labels, metric)?;
+            seal_items(&mut items, n_sealed, seed, cluster_labels, metric)?;
         }
         let slice_keys = suite.slices(suite_toml)?;
         let slices =
@@ -200,7 +210,9 @@ impl SuiteFolder {
             per_item_feedback,
             description,
             protection,
+            quantiles,
             sequence,
+            labels,
             cluster,
             average,
             cluster_is_hidden,
@@ -212,10 +224,14 @@ impl SuiteFolder {
             items,
             retest: None,
             catalog: None,
+            floor: None,
             warnings,
             content_sha256: [0; 32],
         };
-        if retest.is_some() || !baselines.is_empty() || folder.skill.is_some() {
+        let has_floor = retest.is_none()
+            && metric.has_noise_floor()
+            && folder.items.iter().all(|item| item.n.is_some());
+        if retest.is_some() || has_floor || !baselines.is_empty() || folder.skill.is_some() {
             let tables = folder.tables()?;
             if let Some(key) = &folder.skill {
                 let checked =
@@ -224,6 +240,11 @@ impl SuiteFolder {
                 folder
                     .warnings
                     .extend(folder_skill::warning(folder.protection.policy));
+            }
+            if has_floor && let Some((floor, warnings)) = folder_floor::read_folder(metric, &tables)
+            {
+                folder.floor = Some(floor);
+                folder.warnings.extend(warnings);
             }
             if let Some(text) = retest {
                 let (retest, warnings) = retest::read_folder(text, metric, &tables)?;
@@ -245,22 +266,18 @@ impl SuiteFolder {
 
     /// Returns what opens the commitment to this folder, with this salt.
     pub fn opening(&self, salt: [u8; 32]) -> Opening {
-        type Of = for<'a> fn(&'a FolderItem) -> (&'a str, Option<&'a Groups>);
-        let digest = |field, of: Of| {
-            let mut lines = LinesDigest::default();
-            for item in &self.items {
-                let (json, groups) = of(item);
-                let groups = groups.map(Groups::to_json);
-                lines.add(&item.item_id, field, json, groups.as_deref());
-            }
-            lines.finish()
-        };
+        let (mut items, mut answers) = (LinesDigest::default(), LinesDigest::default());
+        for item in &self.items {
+            let groups = item.groups.as_ref().map(Groups::to_json);
+            items.add(&item.item_id, "input", item.input.get(), groups.as_deref());
+            let groups = item.hidden_groups.as_ref().map(Groups::to_json);
+            let (item_id, answer) = (&item.item_id, item.answer.get());
+            answers.add_answer(item_id, answer, item.n, groups.as_deref());
+        }
         Opening {
             salt,
-            items_sha256: digest("input", |item| (item.input.get(), item.groups.as_ref())),
-            answers_sha256: digest("answer", |item| {
-                (item.answer.get(), item.hidden_groups.as_ref())
-            }),
+            items_sha256: items.finish(),
+            answers_sha256: answers.finish(),
             seed: self
                 .protection
                 .seal_seed
@@ -273,9 +290,20 @@ impl SuiteFolder {
     /// Returns the least version of the scorer that knows all keys of the suite, see
     /// [`SCORER`](crate::SCORER).
     pub fn scorer_min(&self) -> i32 {
+        let takes_distributions = self.metric.takes_distributions();
+        let is_distribution = |item: &FolderItem| {
+            item.n.is_some()
+                || (takes_distributions && item.answer.get().trim_start().starts_with('{'))
+        };
+        let needs_third = self.metric.compares_distributions()
+            || !self.labels.is_empty()
+            || self.skill.is_some()
+            || self.catalog.is_some()
+            || self.quantiles.is_some()
+            || self.items.iter().any(is_distribution);
         let needs_second =
             self.n_clusters.is_some() || !self.slices.is_empty() || self.retest.is_some();
-        if self.skill.is_some() || self.catalog.is_some() {
+        if needs_third {
             3
         } else if needs_second {
             2
@@ -345,7 +373,9 @@ impl SuiteFolder {
 
     fn builder(&self) -> Builder {
         Builder::new(self.metric, 0)
+            .options(&self.labels)
             .clip(self.protection.clip)
+            .quantiles(self.quantiles.clone())
             .average(self.average)
     }
 
@@ -362,6 +392,9 @@ impl SuiteFolder {
                 .map_err(|corrupt| bad(corrupt.to_string()))?;
             if let Some(cluster) = item.cluster {
                 builder.put_into_cluster(cluster);
+            }
+            if let Some(n) = item.n {
+                builder.add_people(n);
             }
         }
         builder.finish().map_err(|corrupt| bad(corrupt.to_string()))
@@ -443,6 +476,15 @@ impl SuiteFolder {
             add("average");
             add(self.average.as_str());
         }
+        if !self.labels.is_empty() {
+            add("labels");
+            self.labels.iter().for_each(|label| add(label));
+        }
+        for (item, n) in self.items.iter().filter_map(|item| Some((item, item.n?))) {
+            ["n", &item.item_id, &n.to_string()]
+                .into_iter()
+                .for_each(&mut add);
+        }
         if !self.slices.is_empty() {
             add("slices");
             add(&self.slice_min.to_string());
@@ -453,6 +495,10 @@ impl SuiteFolder {
             ["skill", baseline.as_str(), within]
                 .into_iter()
                 .for_each(&mut add);
+        }
+        if let Some(levels) = &self.quantiles {
+            add("quantiles");
+            levels.names().for_each(&mut add);
         }
         let lines = self.items.iter().flat_map(|item| {
             let groups = [("groups", &item.groups), ("hidden", &item.hidden_groups)];

@@ -9,6 +9,7 @@ use super::lines::FolderGroups;
 use super::suite_toml::{SUITE, SkillKey, SliceKeys, SuiteToml};
 use crate::clusters::Average;
 use crate::metric::{Clip, Family, Metric};
+use crate::quantile_levels::QuantileLevels;
 
 /// The rules by which the answers in a folder are scored.
 pub struct FolderRules {
@@ -16,6 +17,10 @@ pub struct FolderRules {
     pub metric: Metric,
     /// The bounds of an item's loss, if the suite has them.
     pub clip: Option<Clip>,
+    /// The options of the items, in their order; empty if the suite names none.
+    pub labels: Vec<String>,
+    /// The levels of predicted quantiles, if the suite has them.
+    pub quantiles: Option<QuantileLevels>,
     /// The field that names an item's cluster, if items are not independent.
     pub cluster: Option<GroupField>,
     /// The unit that has equal weights in the value.
@@ -37,6 +42,8 @@ impl FolderRules {
         Self {
             metric,
             clip: None,
+            labels: Vec::new(),
+            quantiles: None,
             cluster: None,
             average: Average::Item,
             slices: SliceKeys::NONE,
@@ -61,6 +68,11 @@ impl FolderRules {
             Some(metric) if metric != own.metric => Self {
                 metric,
                 clip: None,
+                labels: if metric.takes_options() {
+                    own.labels
+                } else {
+                    Vec::new()
+                },
                 average: Average::Item,
                 slices: SliceKeys::NONE,
                 skill: None,
@@ -100,7 +112,9 @@ impl FolderRules {
             metric,
             clip: suite.protection(metric, &text)?.clip,
             skill: suite.skill(metric, average, &text)?,
+            quantiles: suite.quantiles(metric, &text)?,
             average,
+            labels: suite.labels(metric, &text)?,
             cluster: cluster.and_then(|key| key.field().cloned()),
             slices: suite.slices(&text)?,
             has_retest: true,

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
+use super::options::{OptionsCheck, PEOPLE, check_people, people, people_error};
 use super::retest_answers::RETEST_ANSWERS;
 use super::suite_toml::{SUITE, SkillKey, SliceKeys};
 use crate::clusters::Average;
@@ -45,6 +46,8 @@ struct ItemLine {
 struct AnswerLine {
     item_id: String,
     answer: Box<RawValue>,
+    #[serde(default, deserialize_with = "people")]
+    n: Option<u32>,
     groups: Option<Groups>,
 }
 
@@ -55,6 +58,7 @@ pub(super) type Answers = HashMap<String, FolderAnswer>;
 pub(super) struct FolderAnswer {
     pub(super) line: usize,
     answer: Box<RawValue>,
+    n: Option<u32>,
     groups: Option<Groups>,
 }
 
@@ -66,6 +70,8 @@ pub struct FolderItem {
     pub input: Box<RawValue>,
     /// The hidden answer: JSON that fits the suite's metric, byte for byte as in the file.
     pub answer: Box<RawValue>,
+    /// The number of people behind the answer, 1 to 1e9, if it is given.
+    pub n: Option<u32>,
     /// The public group fields.
     pub groups: Option<Groups>,
     /// The hidden group fields: those of the answer's line.
@@ -107,6 +113,7 @@ pub struct AnswerLines<R> {
     name: String,
     n_bytes: u64,
     metric: Metric,
+    labels: Vec<String>,
 }
 
 impl AnswerLines<BufReader<fs::File>> {
@@ -133,7 +140,20 @@ impl<R: BufRead> AnswerLines<R> {
             name,
             n_bytes,
             metric,
+            labels: Vec::new(),
         }
+    }
+
+    /// Sets the options that the suite names, which all answers must have.
+    #[must_use]
+    pub fn labels(mut self, labels: &[String]) -> Self {
+        self.labels = labels.to_vec();
+        self
+    }
+
+    /// Returns the options that the suite names; empty if it names none.
+    pub(crate) fn named_labels(&self) -> &[String] {
+        &self.labels
     }
 
     /// Returns the estimated answer count, from the first ones' length.
@@ -152,13 +172,14 @@ impl<R: BufRead> AnswerLines<R> {
         BadSuite::new(&self.name, 0, reason)
     }
 
-    /// Calls `add` with each item id and answer, in file order. `add`'s error is returned
-    /// with its line.
+    /// Calls `add` with each item id, its answer and the number of people behind it, in file order. `add`'s
+    /// error is returned with its line.
     pub fn for_each(
         &mut self,
-        mut add: impl FnMut(&str, &Answer<'_>) -> Result<(), String>,
+        mut add: impl FnMut(&str, &Answer<'_>, Option<u32>) -> Result<(), String>,
     ) -> Result<(), BadSuite> {
         let mut check = AnswersCheck::new(self.metric);
+        let mut options = OptionsCheck::new(self.metric, &self.labels);
         let mut text = String::new();
         let mut line = 0;
         loop {
@@ -176,28 +197,31 @@ impl<R: BufRead> AnswerLines<R> {
                 continue;
             }
             let bad = |reason: String| BadSuite::new(&self.name, line, reason);
-            let mut add_checked = |item_id: &str, json: &str| {
+            let mut add_checked = |item_id: &str, json: &str, n: Option<u32>| {
                 check_item_id(&self.name, line, item_id)?;
                 let answer = Answer::parse(json, &self.metric)
                     .map_err(|reason| bad(format!("answer: {reason}")))?;
                 check
                     .add(&answer)
+                    .and_then(|()| options.add(&answer))
                     .map_err(|reason| bad(format!("answer: {reason}")))?;
-                add(item_id, &answer).map_err(bad)
+                check_people(n, self.metric).map_err(bad)?;
+                add(item_id, &answer, n).map_err(bad)
             };
             match line_of(text, "answer") {
-                Some((item_id, json)) => add_checked(&item_id, json)?,
+                Some((item_id, json)) => add_checked(&item_id, json, None)?,
                 None => {
                     let AnswerLine {
-                        item_id, answer, ..
+                        item_id, answer, n, ..
                     } = serde_json::from_str(text)
                         .map_err(|error| bad(explain(text, &error, "answer")))?;
-                    add_checked(&item_id, answer.get())?;
+                    add_checked(&item_id, answer.get(), n)?;
                 }
             }
         }
         check
             .finish()
+            .and_then(|()| options.finish())
             .map_err(|reason| BadSuite::new(&self.name, 0, reason))
     }
 }
@@ -436,13 +460,17 @@ pub(super) fn explain(json: &str, error: &serde_json::Error, other: &str) -> Str
         return format!("{missing}: this field is required");
     }
     let may_have_groups = other != RETEST_ANSWERS;
-    let is_known =
-        |field: &str| required.contains(&field) || (may_have_groups && field == "groups");
+    let may_have_people = other == "answer";
+    let is_known = |field: &str| {
+        required.contains(&field)
+            || (may_have_groups && field == "groups")
+            || (may_have_people && field == PEOPLE)
+    };
     if let Some(unknown) = fields.keys().find(|field| !is_known(field)) {
-        let groups = if may_have_groups {
-            ", and may have groups"
-        } else {
-            ""
+        let groups = match (may_have_groups, may_have_people) {
+            (true, true) => ", and may have n and groups",
+            (true, false) => ", and may have groups",
+            _ => "",
         };
         return format!("{unknown:?} is no field of a line, which has item_id and {other}{groups}");
     }
@@ -453,6 +481,9 @@ pub(super) fn explain(json: &str, error: &serde_json::Error, other: &str) -> Str
         && let Err(reason) = serde_json::from_value::<Groups>(groups.clone())
     {
         return reason.to_string();
+    }
+    if may_have_people && let Some(reason) = fields.get(PEOPLE).and_then(people_error) {
+        return reason;
     }
     "a field is given twice".into()
 }
@@ -470,19 +501,29 @@ pub(super) fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<()
 }
 
 /// Reads and checks all answers.
-pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSuite> {
+pub(super) fn read_answers(
+    text: &str,
+    metric: &Metric,
+    labels: &[String],
+) -> Result<Answers, BadSuite> {
     let mut answers = Answers::new();
     let mut check = AnswersCheck::new(*metric);
+    let mut options = OptionsCheck::new(*metric, labels);
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
         let AnswerLine {
             item_id,
             answer,
+            n,
             groups,
         } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "answer")))?;
         check_item_id(ANSWERS, line, &item_id)?;
-        let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| check.add(&parsed));
+        let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| {
+            check.add(&parsed)?;
+            options.add(&parsed)
+        });
         parsed.map_err(|reason| bad(format!("answer: {reason}")))?;
+        check_people(n, *metric).map_err(bad)?;
         if let Some(FolderAnswer { line: first, .. }) = answers.get(&item_id) {
             return Err(bad(format!(
                 "item_id {item_id:?} is repeated; it is also in line {first}"
@@ -491,6 +532,7 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
         let answer = FolderAnswer {
             line,
             answer,
+            n,
             groups,
         };
         answers.insert(item_id, answer);
@@ -499,6 +541,7 @@ pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSu
     if !answers.is_empty() {
         check
             .finish()
+            .and_then(|()| options.finish())
             .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))?;
     }
     Ok(answers)
@@ -545,6 +588,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
         }
         let Some(FolderAnswer {
             answer,
+            n,
             groups: hidden_groups,
             ..
         }) = answers.remove(&item_id)
@@ -555,6 +599,7 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
             item_id,
             input,
             answer,
+            n,
             groups,
             hidden_groups,
             cluster: None,

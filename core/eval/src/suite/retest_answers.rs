@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::answers::Answer;
 use crate::metric::{Family, Metric};
-use crate::prediction::{Value, check_value};
+use crate::prediction::{PredictionRules, Value};
 
 /// The field of a line with retest answers.
 pub(super) const RETEST_ANSWERS: &str = "answers";
@@ -48,7 +48,7 @@ fn value<'r, 'a>(answer: &'r Answer<'a>) -> Value<'r, 'a> {
     match answer {
         Answer::Label(label) => Value::Label(label),
         Answer::Set(ids) => Value::Ranking(ids),
-        Answer::Gains(shares) => Value::Probabilities(shares),
+        Answer::Gains(shares) | Answer::Shares(shares) => Value::Probabilities(shares),
         Answer::Number(number) => Value::Number(*number),
     }
 }
@@ -56,11 +56,19 @@ fn value<'r, 'a>(answer: &'r Answer<'a>) -> Value<'r, 'a> {
 fn parse_answer(json: &str, metric: Metric) -> Result<Answer<'_>, String> {
     let answer = Answer::read(json)?;
     if metric.family() == Family::Probabilities && matches!(answer, Answer::Label(_)) {
+        if matches!(metric, Metric::TopK(_)) {
+            answer.check_content()?;
+            return Ok(answer);
+        }
         return Err(format!(
             "one label is no forecast, so {metric} would be as bad as possible; give an object of label → share"
         ));
     }
-    check_value(metric, value(&answer)).map_err(|(_, message)| message)?;
+    // A suite with quantiles has no retest.
+    let rules = PredictionRules::checked(metric, None);
+    rules
+        .check(value(&answer))
+        .map_err(|(_, message)| message)?;
     answer.check_content()?;
     Ok(answer)
 }

@@ -11,10 +11,12 @@ use super::access::Access;
 use super::bad_suite::BadSuite;
 use super::board_mode::BoardMode;
 use super::groups::GroupField;
+use super::options::check_labels;
 use super::sequence_paths::SequencePaths;
 use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
-use crate::metric::{Clip, Metric};
+use crate::metric::{Clip, Family, Metric};
+use crate::quantile_levels::QuantileLevels;
 use crate::skill::SkillBaseline;
 use crate::slices::SLICED_FIELDS_MAX;
 
@@ -49,6 +51,8 @@ pub(super) struct SuiteToml {
     slices: Option<Spanned<Vec<String>>>,
     slice_min: Option<Spanned<i64>>,
     skill: Option<Spanned<SkillToml>>,
+    labels: Option<Spanned<Vec<String>>>,
+    quantiles: Option<Spanned<Vec<Spanned<f64>>>>,
     #[serde(default)]
     pub(super) baselines: Vec<BaselineToml>,
 }
@@ -233,6 +237,57 @@ impl SuiteToml {
                 "there are no clusters to average; name their group field in cluster, such as cluster = \"person\"",
             )),
         }
+    }
+
+    /// Returns the options of the items, in their order; empty if the suite names none. `text` is the
+    /// file, to name the error's line.
+    pub(super) fn labels(&self, metric: Metric, text: &str) -> Result<Vec<String>, BadSuite> {
+        let Some(labels) = &self.labels else {
+            return Ok(Vec::new());
+        };
+        check_labels(labels.get_ref(), metric).map_err(|reason| {
+            let line = line_at(text, labels.span().start);
+            BadSuite::new(SUITE, line, format!("labels: {reason}"))
+        })?;
+        Ok(labels.get_ref().clone())
+    }
+
+    /// Returns the quantile levels, if the metric scores quantiles. `text` is the file, to name the error's
+    /// line.
+    pub(super) fn quantiles(
+        &self,
+        metric: Metric,
+        text: &str,
+    ) -> Result<Option<QuantileLevels>, BadSuite> {
+        let bad = |line: usize, reason: String| {
+            Err(BadSuite::new(SUITE, line, format!("quantiles: {reason}")))
+        };
+        let Some(key) = &self.quantiles else {
+            return if metric.family() == Family::Quantiles {
+                bad(
+                    0,
+                    format!("{metric} needs the levels, such as quantiles = [0.1, 0.5, 0.9]"),
+                )
+            } else {
+                Ok(None)
+            };
+        };
+        let values: Vec<f64> = key.get_ref().iter().map(|value| *value.get_ref()).collect();
+        let levels = QuantileLevels::new(&values)
+            .and_then(|levels| levels.check_metric(metric).map(|()| levels));
+        let levels = match levels {
+            Ok(levels) => levels,
+            Err(reason) => return bad(line_at(text, key.span().start), reason),
+        };
+        // Predictions write the levels as the suite does, so there must be one way.
+        for (value, name) in key.get_ref().iter().zip(levels.names()) {
+            let written = &text[value.span()];
+            if written != name {
+                let line = line_at(text, value.span().start);
+                return bad(line, format!("write {written} as {name}"));
+            }
+        }
+        Ok(Some(levels))
     }
 
     /// Returns the group fields with slices. `text` is the file, to name the error's line.

@@ -6,7 +6,7 @@ use std::path::Path;
 use assay_eval::clusters::Average;
 use assay_eval::score::{AnswerTable, Builder, Figures as Score};
 use assay_eval::suite::{AnswerLines, ClusterKey, SealSeed, read_clusters};
-use assay_eval::{Clip, DisclosurePolicy, Ladder, Metric, offline};
+use assay_eval::{Clip, DisclosurePolicy, Ladder, Metric, QuantileLevels, offline};
 
 use super::opening::VerifiedSuite;
 use super::predictions::OpenPredictions;
@@ -20,7 +20,12 @@ pub(super) fn check_score<R: BufRead>(
     folder: &Path,
     open: OpenPredictions<'_, R>,
 ) -> Result<Passed, String> {
-    let SuitePublication { clip, release, .. } = &suite.publication;
+    let SuitePublication {
+        clip,
+        release,
+        quantiles,
+        ..
+    } = &suite.publication;
     let metric: Metric = suite.publication.metric.parse()?;
     let policy: DisclosurePolicy = release.parse()?;
     let clip = match clip {
@@ -32,8 +37,15 @@ pub(super) fn check_score<R: BufRead>(
         Some(average) => average.parse()?,
         None => Average::Item,
     };
-    let rules = (metric, clip, average);
-    let tables = Tables::read(folder, rules, cluster, policy, suite.seed)?;
+    let levels = (!quantiles.is_empty()).then(|| QuantileLevels::new(quantiles));
+    let rules = Rules {
+        metric,
+        clip,
+        average,
+        labels: &suite.publication.labels,
+        levels: levels.transpose()?,
+    };
+    let tables = Tables::read(folder, &rules, cluster, policy, suite.seed)?;
     let (content, format) = open()?;
     let sealed = tables.sealed.as_ref();
     let score = offline::score_all(&tables.open, sealed, metric, content, format)?;
@@ -100,6 +112,16 @@ fn compare_figures(claim: &EvalResult, disclosed: &Score) -> Result<Passed, Stri
     }
 }
 
+/// The rules by which a suite's answers are read and scored.
+struct Rules<'s> {
+    metric: Metric,
+    clip: Option<Clip>,
+    average: Average,
+    /// The options of each answer; empty if the suite names none.
+    labels: &'s [String],
+    levels: Option<QuantileLevels>,
+}
+
 /// A suite's answers, open and sealed ones.
 struct Tables {
     open: AnswerTable,
@@ -110,11 +132,18 @@ impl Tables {
     /// Reads the answers of a folder. The seed draws the sealed ones.
     fn read(
         folder: &Path,
-        (metric, clip, average): (Metric, Option<Clip>, Average),
+        rules: &Rules<'_>,
         cluster: Option<&str>,
         policy: DisclosurePolicy,
         seed: Option<SealSeed>,
     ) -> Result<Self, String> {
+        let Rules {
+            metric,
+            clip,
+            average,
+            labels: options,
+            ref levels,
+        } = *rules;
         let key: Option<ClusterKey> = cluster.map(str::parse).transpose()?;
         let field = key.as_ref().and_then(ClusterKey::field);
         let clusters = field
@@ -122,11 +151,13 @@ impl Tables {
             .transpose()
             .map_err(|bad| bad.to_string())?;
         let lines = || {
-            AnswerLines::open(&folder.join("answers.ndjson"), metric).map_err(|bad| bad.to_string())
+            AnswerLines::open(&folder.join("answers.ndjson"), metric)
+                .map(|lines| lines.labels(options))
+                .map_err(|bad| bad.to_string())
         };
         let mut ids = Vec::new();
         lines()?
-            .for_each(|item_id, _| {
+            .for_each(|item_id, _, _| {
                 ids.push(item_id.to_owned());
                 Ok(())
             })
@@ -157,17 +188,26 @@ impl Tables {
             _ => {}
         }
         let n_sealed = is_sealed.iter().filter(|is_sealed| **is_sealed).count();
-        let builder = |n| Builder::new(metric, n).clip(clip).average(average);
+        let builder = |n| {
+            Builder::new(metric, n)
+                .options(options)
+                .clip(clip)
+                .average(average)
+                .quantiles(levels.clone())
+        };
         let mut open = builder(ids.len() - n_sealed);
         let mut sealed = builder(n_sealed);
         let mut places = is_sealed.iter().enumerate();
         lines()?
-            .for_each(|item_id, answer| {
+            .for_each(|item_id, answer, n| {
                 let (place, is_sealed) = places.next().unwrap_or((0, &false));
                 let builder = if *is_sealed { &mut sealed } else { &mut open };
                 builder
                     .push(item_id, answer)
                     .map_err(|corrupt| corrupt.to_string())?;
+                if let Some(n) = n {
+                    builder.add_people(n);
+                }
                 if let Some(label) = labels.get(place) {
                     builder.put_into_cluster(*label);
                 }
@@ -195,8 +235,14 @@ mod tests {
             .collect();
         std::fs::write(folder.join("answers.ndjson"), answers).unwrap();
         let policy: DisclosurePolicy = "sealed(0.3)".parse().unwrap();
-        let rules = (Metric::Accuracy, None, Average::Item);
-        let read = |seed| Tables::read(&folder, rules, None, policy, seed);
+        let rules = Rules {
+            metric: Metric::Accuracy,
+            clip: None,
+            average: Average::Item,
+            labels: &[],
+            levels: None,
+        };
+        let read = |seed| Tables::read(&folder, &rules, None, policy, seed);
         let without = read(None).err().unwrap();
         assert!(without.contains("no seed"), "{without}");
         let with = read(Some(SealSeed::from_text("s"))).unwrap();

@@ -91,7 +91,7 @@ pub struct Comparison {
     #[schema(minimum = 0)]
     pub n_differ: Option<i64>,
     /// The size of one point of this metric: 0.01, or a hundredth of the larger of the two values
-    /// for `rmse`, `mae` and `log_loss`.
+    /// for metrics with `clip`: `rmse`, `mae`, `log_loss`, `kl`, `pinball` and `wis`.
     #[schema(minimum = 0)]
     pub point: f64,
     /// The number of items that a suite needs to show a difference of one point between two such

@@ -37,7 +37,7 @@ impl PartialSchema for PredictionValue {
             .items(text().build());
         let label = text()
             .title(Some("Label"))
-            .description(Some("A label, for exact_match, f1_macro, f1_micro, balanced_accuracy, mcc and kappa. For the metrics of rankings, it is a ranking of one id."));
+            .description(Some("A label, for exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa and kappa_quadratic. For the metrics of rankings, it is a ranking of one id."));
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
@@ -46,21 +46,22 @@ impl PartialSchema for PredictionValue {
             ))
             .minimum(Some(-NUMBER_MAX))
             .maximum(Some(NUMBER_MAX));
-        let probability = Object::builder()
+        let by_name = Object::builder()
             .schema_type(Type::Number)
-            .minimum(Some(0.0))
-            .maximum(Some(1.0));
-        let probabilities = Object::builder()
+            .minimum(Some(-NUMBER_MAX))
+            .maximum(Some(NUMBER_MAX));
+        // One schema for both: an object of levels can have labels that look like them, and must not fit two.
+        let numbers_by_name = Object::builder()
             .schema_type(Type::Object)
-            .title(Some("Probabilities"))
-            .description(Some("The probability of each label, for log_loss, brier, auc, auc_ovr and ece@15. They sum to 1 within 1e-6. An absent label has the probability 0."))
+            .title(Some("Probabilities or quantiles"))
+            .description(Some("The probability of each label, for log_loss, brier, kl, tvd, jsd, hellinger, wasserstein, rps, top@k, auc, auc_ovr and ece@15: each from 0 to 1, with the sum 1 within 1e-6. An absent label has the probability 0. Or the number at each of the suite's levels, for pinball and wis: exactly these levels, and no number is below that of a lower level."))
             .property_names(Some(text().build()))
-            .additional_properties(Some(probability));
+            .additional_properties(Some(by_name));
         OneOf::builder()
             .item(ranking)
             .item(label)
             .item(number)
-            .item(probabilities)
+            .item(numbers_by_name)
             .into()
     }
 }

@@ -12,6 +12,7 @@ use crate::model::ids::{JobId, OrgId, RequestId, SuiteId};
 use crate::model::metadata::Metadata;
 use crate::model::prediction::PredictResult;
 use crate::model::queue::JobQueue;
+use crate::model::skill::Skill;
 use crate::model::slices::FieldSlices;
 use crate::model::suite_items::ItemCursor;
 use crate::model::text_enum::text_enum;
@@ -218,7 +219,7 @@ pub struct EvalResult {
     /// `cluster_fisher` or `cluster_bootstrap`. Null if `stderr` is null.
     #[serde(default)]
     pub ci_method: Option<String>,
-    /// The other figures of the metric's family, by name. Empty if `release` is a ladder.
+    /// The other figures of the metric's family, by name. If `release` is a ladder, those of the catalog alone.
     #[serde(default)]
     #[schema(required)]
     pub metrics: BTreeMap<String, f64>,
@@ -256,6 +257,11 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub share_of_ceiling: Option<ShareOfCeiling>,
+    /// The skill against the baseline of the suite. Absent if the suite has none, and if `release` is a
+    /// ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub skill: Option<Skill>,
 }
 
 impl EvalResult {
@@ -271,7 +277,7 @@ impl EvalResult {
             slices,
             ceiling,
             share_of_ceiling,
-            skill: _,
+            skill,
         } = figures;
         Self {
             value,
@@ -284,6 +290,7 @@ impl EvalResult {
             slices: slices.into_iter().map(FieldSlices::from).collect(),
             ceiling: ceiling.map(Ceiling::from),
             share_of_ceiling: share_of_ceiling.map(ShareOfCeiling::from),
+            skill: skill.map(Skill::from),
             ..self
         }
     }
@@ -327,6 +334,10 @@ pub struct SealedFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub share_of_ceiling: Option<ShareOfCeiling>,
+    /// The skill over the sealed items against the baseline of the suite. Absent if the suite has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub skill: Option<Skill>,
 }
 
 /// The most jobs on a suite version that each allowance holder can mark as final.

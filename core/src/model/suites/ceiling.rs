@@ -4,22 +4,26 @@ use assay_eval::score as eval;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The noise ceiling: the value that a second set of human answers reaches.
+/// The noise ceiling: the value that a second set of human answers reaches, or the noise floor if answers
+/// are few people's shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Ceiling {
-    /// The source of the ceiling, always `retest`: further answers of people to the same items.
+    /// The source of the ceiling. `retest`: further answers of people to the same items. `sampling`: the
+    /// number of people behind each answer.
     pub kind: String,
-    /// The metric over the items with retest answers. Their answers count as predictions.
+    /// The metric over the items with retest answers. Their answers count as predictions. With
+    /// `sampling`, the expected loss of a perfect model: that of the shares of as many other people.
     pub value: f64,
-    /// The standard error of `value`. Null if it cannot be estimated, and if `release` is a ladder.
+    /// The standard error of `value`. Null if it cannot be estimated, with `sampling`, and if `release` is
+    /// a ladder.
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
     /// The 95 % confidence interval of `value`: its low end, then its high end. Null if `stderr` is
     /// null.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
-    /// The number of items with retest answers.
-    #[schema(minimum = 50)]
+    /// The number of items with retest answers, at least 50; with `sampling`, of all items.
+    #[schema(minimum = 1)]
     pub n: i64,
 }
 

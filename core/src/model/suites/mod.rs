@@ -3,6 +3,7 @@
 pub mod baselines;
 pub mod ceiling;
 pub mod item_sequence;
+pub mod skill;
 pub mod slices;
 pub mod suite;
 pub mod suite_items;

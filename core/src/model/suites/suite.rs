@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use crate::model::baselines::SuiteBaseline;
 use crate::model::ceiling::Ceiling;
 use crate::model::error_details::SuiteAccess;
+use crate::model::skill::SuiteSkill;
 use crate::model::slices::SuiteSlices;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -95,6 +96,17 @@ pub struct Suite {
     /// The average that a value is: over all items alike (`item`), or over the metric within each
     /// cluster (`cluster`).
     pub average: SuiteAverage,
+    /// The options of each answer, in their order. Empty if the suite names none.
+    #[schema(max_items = 1000)]
+    pub labels: Vec<String>,
+    /// The levels of predicted quantiles, ascending: each prediction has a number for each of them.
+    /// Empty unless the metric is `pinball` or `wis`.
+    #[schema(max_items = 99)]
+    pub quantiles: Vec<f64>,
+    /// The baseline against which skill is measured. Absent if results have no skill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub skill: Option<SuiteSkill>,
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names

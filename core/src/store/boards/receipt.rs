@@ -10,7 +10,7 @@ use crate::model::suite::{OpenedFile, SuiteId, SuiteVersion};
 use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
 use crate::store::suite::page_extent;
-use assay_eval::suite::write_line;
+use assay_eval::suite::{write_answer_line, write_line};
 
 /// A statement as it is stored.
 pub struct StoredStatement {
@@ -352,8 +352,16 @@ pub async fn opened_lines(
     };
     let mut text = Vec::new();
     for line in &lines {
+        let n = line.n.map(i32::unsigned_abs);
         let groups = line.groups.as_deref();
-        write_line(&line.item_id, field, &line.json, groups, &mut text);
+        match file {
+            OpenedFile::Answers => {
+                write_answer_line(&line.item_id, &line.json, n, groups, &mut text);
+            }
+            OpenedFile::Items | OpenedFile::Retest => {
+                write_line(&line.item_id, field, &line.json, groups, &mut text);
+            }
+        }
     }
     Ok((text, lines.last().map_or(from, |line| line.ordinal + 1)))
 }
@@ -363,6 +371,8 @@ struct OpenedLine {
     ordinal: i32,
     item_id: String,
     json: String,
+    /// The number of people behind an answer.
+    n: Option<i32>,
     groups: Option<String>,
 }
 
@@ -379,6 +389,7 @@ async fn items_from(
             ordinal,
             item_id,
             input::text as "json!",
+            null::integer as n,
             groups::text
         from suite_items
         where suite_id = $1
@@ -408,6 +419,7 @@ async fn answers_from(
             ordinal,
             item_id,
             answer::text as "json!",
+            n,
             groups::text
         from opened_answers
         where suite_id = $1
@@ -437,6 +449,7 @@ async fn retest_from(
             ordinal,
             item_id,
             answers::text as "json!",
+            null::integer as n,
             null as groups
         from opened_retest
         where suite_id = $1

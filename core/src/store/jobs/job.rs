@@ -50,7 +50,8 @@ macro_rules! select_jobs {
                         'design_effect', c.design_effect,
                         'slices', c.slices,
                         'ceiling', c.ceiling,
-                        'share_of_ceiling', c.share_of_ceiling
+                        'share_of_ceiling', c.share_of_ceiling,
+                        'skill', c.skill
                     )
                     from closed_sealed_results c
                     where c.org_id = jobs.org_id

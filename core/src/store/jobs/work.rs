@@ -21,6 +21,7 @@ use crate::model::prediction::{OUTPUT_DAYS, PredictResult};
 use crate::model::receipt::NewReceipt;
 use crate::model::served_model::ServedModel;
 use crate::model::serving::PredictOptions;
+use crate::model::skill::{Skill, SuiteSkill};
 use crate::model::slices::{FieldSlices, StoredSlices};
 use crate::model::span_context::SpanContext;
 use crate::model::suite::{SuiteId, SuiteVersion};
@@ -30,8 +31,9 @@ use crate::model::upload::{ContentEncoding, ContentType, UploadKind};
 use crate::store::{PgConnection, suite, upload, usage};
 use assay_eval::clusters::Average;
 use assay_eval::score::{Figures, Sealed};
+use assay_eval::skill::SkillBaseline;
 use assay_eval::suite::SequencePaths;
-use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, SCORER, Scoring};
+use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, QuantileLevels, SCORER, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -735,6 +737,7 @@ pub async fn succeed_with_sealed(
                     slices,
                     ceiling,
                     share_of_ceiling,
+                    skill,
                     ..
                 },
             ..
@@ -757,9 +760,10 @@ pub async fn succeed_with_sealed(
                 design_effect,
                 slices,
                 ceiling,
-                share_of_ceiling
+                share_of_ceiling,
+                skill
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
             ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
@@ -781,7 +785,8 @@ pub async fn succeed_with_sealed(
                     .collect::<Vec<_>>()
             ) as _,
             ceiling.map(|ceiling| Json(Ceiling::from(ceiling))) as _,
-            share_of_ceiling.map(|share| Json(ShareOfCeiling::from(share))) as _
+            share_of_ceiling.map(|share| Json(ShareOfCeiling::from(share))) as _,
+            skill.clone().map(|skill| Json(Skill::from(skill))) as _
         )
         .execute(&mut *transaction)
         .await?;
@@ -1105,6 +1110,14 @@ pub struct SuiteScoring {
     pub n_sealed: usize,
     /// The slices that are scored, by field, with those of hidden fields.
     pub slices: Vec<StoredSlices>,
+    /// The options of each answer, in their order; empty if the suite names none.
+    pub labels: Vec<String>,
+    /// The baseline of the skill, and the group field within which it is computed.
+    pub skill: Option<(SkillBaseline, Option<String>)>,
+    /// The exact noise floors of the open and of the sealed items.
+    pub floors: [Option<f64>; 2],
+    /// The levels of predicted quantiles, if predictions are quantiles.
+    pub quantiles: Option<QuantileLevels>,
 }
 
 /// Returns a suite version's scoring and disclosure rules.
@@ -1120,11 +1133,28 @@ pub async fn scoring(
             release,
             clip,
             average,
+            quantiles,
             ladder_start,
             ladder_step,
             ladder_levels,
             n_items,
             n_sealed,
+            labels,
+            skill as "skill: Json<SuiteSkill>",
+            (
+                select f.value
+                from suite_floors f
+                where f.suite_id = s.suite_id
+                  and f.version = s.version
+                  and not f.is_sealed
+            ) as open_floor,
+            (
+                select f.value
+                from suite_floors f
+                where f.suite_id = s.suite_id
+                  and f.version = s.version
+                  and f.is_sealed
+            ) as sealed_floor,
             array(
                 select jsonb_set(f.field, '{groups}', coalesce(h.groups, f.field -> 'groups'))
                 from jsonb_array_elements(s.slices) with ordinality as f(field, place)
@@ -1153,7 +1183,13 @@ pub async fn scoring(
     let count = |count: i32| usize::try_from(count).unwrap_or(0);
     let n_items = count(suite.n_items);
     let n_sealed = count(suite.n_sealed);
+    let skill = suite.skill.map(|Json(SuiteSkill { baseline, within })| {
+        SkillBaseline::published(&baseline).map(|baseline| (baseline, within))
+    });
     Ok(SuiteScoring {
+        labels: suite.labels,
+        skill: skill.transpose()?,
+        floors: [suite.open_floor, suite.sealed_floor],
         scoring: Scoring {
             metric,
             clip,
@@ -1164,6 +1200,7 @@ pub async fn scoring(
         n_items,
         n_sealed,
         slices: suite.slices.into_iter().map(|Json(field)| field).collect(),
+        quantiles: suite::quantile_levels(&suite.quantiles)?,
     })
 }
 
@@ -1194,6 +1231,34 @@ pub async fn retest(
         .collect())
 }
 
+/// Returns a version's catalog: each id with its popularity, in the order of the file. Empty without a
+/// catalog.
+pub async fn catalog(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<Vec<(String, f64)>> {
+    let rows = sqlx::query!(
+        "
+        select
+            id,
+            popularity
+        from suite_catalog
+        where suite_id = $1
+          and version = $2
+        order by ordinal
+        ",
+        suite_id.as_str(),
+        version
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.id, row.popularity))
+        .collect())
+}
+
 /// The longest wait for the next answer row. All the suite's jobs in the process wait for the
 /// answers, so a connection that is dead without having been closed must not block them until their
 /// time limit.
@@ -1209,6 +1274,10 @@ pub struct AnsweredItem<'a> {
     pub cluster: Option<u32>,
     /// The code of its slice by each field.
     pub slices: &'a [u8],
+    /// The number of people behind its answer, if it is known.
+    pub n_people: Option<u32>,
+    /// The number of its group within which the skill is computed.
+    pub skill_group: Option<u32>,
 }
 
 /// Reads a suite version's answers in publication order, and calls `each` with every item and its
@@ -1229,7 +1298,9 @@ pub async fn answers(
             answer::text as "answer!",
             sealed,
             cluster,
-            slices
+            slices,
+            n,
+            skill_group
         from suite_answers
         where suite_id = $1
           and version = $2
@@ -1252,6 +1323,8 @@ pub async fn answers(
             is_sealed: row.sealed,
             cluster: row.cluster.map(i32::unsigned_abs),
             slices: row.slices.as_deref().unwrap_or_default(),
+            n_people: row.n.map(i32::unsigned_abs),
+            skill_group: row.skill_group.map(i32::unsigned_abs),
         };
         each(item, &answer)?;
     }

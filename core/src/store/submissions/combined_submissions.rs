@@ -234,6 +234,9 @@ mod tests {
             baselines: Vec::new(),
             ceiling: None,
             average: SuiteAverage::Item,
+            labels: Vec::new(),
+            quantiles: Vec::new(),
+            skill: None,
             suite_commitment: String::new(),
             is_retired: false,
         };

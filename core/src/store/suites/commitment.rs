@@ -4,21 +4,24 @@
 use sqlx::types::Json;
 
 use crate::model::error::{Error, Result};
+use crate::model::skill::SuiteSkill;
 use crate::model::slices::StoredSlices;
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::{ClusterKey, Opening};
-use assay_receipts::statement::{SUITE, Statement, SuitePublication};
+use assay_receipts::statement::{SUITE, SkillClaim, Statement, SuitePublication};
 
 /// Stores the commitment of a version that has just been inserted, and what opens it.
 ///
-/// `baselines_sha256` commits to the predictions of its baselines, if it has some.
+/// `baselines_sha256` commits to the predictions of its baselines, and `catalog_sha256` to its catalog,
+/// if it has them.
 pub async fn insert(
     db: &mut PgConnection,
     suite: &SuiteVersion,
     opening: &Opening,
     baselines_sha256: Option<[u8; 32]>,
+    catalog_sha256: Option<[u8; 32]>,
 ) -> Result<()> {
     let published = sqlx::query!(
         r#"
@@ -33,6 +36,9 @@ pub async fn insert(
             average,
             slices as "slices: Json<Vec<StoredSlices>>",
             slice_min,
+            labels,
+            quantiles,
+            skill as "skill: Json<SuiteSkill>",
             published_at as "published_at: Timestamp"
         from suites
         where suite_id = $1
@@ -69,7 +75,14 @@ pub async fn insert(
             .into_iter()
             .map(|field| field.field)
             .collect(),
+        labels: published.labels,
+        quantiles: published.quantiles,
+        skill: published.skill.map(|Json(skill)| SkillClaim {
+            baseline: skill.baseline,
+            within: skill.within,
+        }),
         baselines_sha256: baselines_sha256.map(hex::encode),
+        catalog_sha256: catalog_sha256.map(hex::encode),
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
@@ -231,13 +244,14 @@ pub async fn retire(
     .await?;
     let opened = sqlx::query!(
         "
-        insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer, groups)
+        insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer, n, groups)
         select
             suite_id,
             version,
             ordinal,
             item_id,
             answer,
+            n,
             groups
         from suite_answers
         where suite_id = $1

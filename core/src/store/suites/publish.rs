@@ -4,6 +4,7 @@ use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
+use crate::model::skill::SuiteSkill;
 use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
@@ -58,8 +59,14 @@ pub struct NewSuite<'a> {
     pub slices: &'a [StoredSlices],
     /// A slice's smallest item count.
     pub slice_min: i32,
+    /// The options of each answer, in their order; empty if the suite names none.
+    pub labels: &'a [String],
+    /// The baseline of the skill.
+    pub skill: Option<&'a SuiteSkill>,
     /// The disclosed ceiling of the open items.
     pub ceiling: Option<&'a Ceiling>,
+    /// The levels of predicted quantiles; empty unless predictions are quantiles.
+    pub quantiles: &'a [f64],
     /// The least version of the scorer that a worker needs.
     pub scorer_min: i32,
     /// Number of items, open and sealed.
@@ -92,6 +99,9 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         n_clusters,
         slices,
         slice_min,
+        labels,
+        quantiles,
+        skill,
         ceiling,
         scorer_min,
         n_items,
@@ -136,7 +146,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             slice_min,
             average,
             ceiling,
-            scorer_min
+            scorer_min,
+            labels,
+            quantiles,
+            skill
         )
         values (
             $1,
@@ -166,7 +179,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
             $25,
             $26,
             $27,
-            $28
+            $28,
+            $29,
+            $30,
+            $31
         )
         on conflict do nothing
         ",
@@ -197,7 +213,10 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         slice_min,
         average.as_str(),
         ceiling.map(Json) as _,
-        scorer_min
+        scorer_min,
+        labels,
+        quantiles,
+        skill.map(Json) as _
     )
     .execute(db)
     .await?;
@@ -229,6 +248,60 @@ pub async fn insert_retest(
         first,
         item_ids as &[&str],
         answers as &[&str]
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Stores the exact noise floor of the open or of the sealed items.
+pub async fn insert_floor(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    is_sealed: bool,
+    value: f64,
+) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into suite_floors (suite_id, version, is_sealed, value)
+        values ($1, $2, $3, $4)
+        ",
+        suite_id.as_str(),
+        version,
+        is_sealed,
+        value
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Stores ids of the catalog with their popularity, in the order of the published file.
+pub async fn insert_catalog(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+    first: i32,
+    ids: &[&str],
+    popularity: &[f64],
+) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into suite_catalog (suite_id, version, ordinal, id, popularity)
+        select
+            $1,
+            $2,
+            $3 + (b.place - 1)::integer,
+            b.id,
+            b.popularity
+        from unnest($4::text[], $5::double precision[]) with ordinality as b(id, popularity, place)
+        ",
+        suite_id.as_str(),
+        version,
+        first,
+        ids as &[&str],
+        popularity
     )
     .execute(db)
     .await?;
@@ -317,6 +390,8 @@ pub struct ItemColumns<'a> {
     pub inputs: Vec<&'a str>,
     pub groups: Vec<Option<String>>,
     pub answers: Vec<&'a str>,
+    pub n_people: Vec<Option<i32>>,
+    pub skill_groups: Vec<Option<i32>>,
     pub sealed: Vec<bool>,
     pub hidden_groups: Vec<Option<String>>,
     pub clusters: Vec<Option<i32>>,
@@ -336,6 +411,8 @@ pub async fn insert_items(
         inputs,
         groups,
         answers,
+        n_people,
+        skill_groups,
         sealed,
         hidden_groups,
         clusters,
@@ -353,7 +430,9 @@ pub async fn insert_items(
                 b.sealed,
                 b.hidden_groups,
                 b.cluster,
-                b.slices
+                b.slices,
+                b.n,
+                b.skill_group
             from unnest(
                 $4::text[],
                 $5::text[],
@@ -362,10 +441,12 @@ pub async fn insert_items(
                 $8::boolean[],
                 $9::text[],
                 $10::integer[],
-                $11::bytea[]
+                $11::bytea[],
+                $12::integer[],
+                $13::integer[]
             )
                 with ordinality
-                as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, slices, place)
+                as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, slices, n, skill_group, place)
         ), items as (
             insert into suite_items (suite_id, version, ordinal, item_id, input, groups)
             select
@@ -386,7 +467,9 @@ pub async fn insert_items(
             sealed,
             groups,
             cluster,
-            slices
+            slices,
+            n,
+            skill_group
         )
         select
             $1,
@@ -397,7 +480,9 @@ pub async fn insert_items(
             sealed,
             hidden_groups::json,
             cluster,
-            slices
+            slices,
+            n,
+            skill_group
         from batch
         ",
         suite_id.as_str(),
@@ -410,7 +495,9 @@ pub async fn insert_items(
         sealed,
         hidden_groups as &[Option<String>],
         clusters as &[Option<i32>],
-        slices as &[Option<&[u8]>]
+        slices as &[Option<&[u8]>],
+        n_people as &[Option<i32>],
+        skill_groups as &[Option<i32>]
     )
     .execute(db)
     .await?;

@@ -14,14 +14,16 @@ use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::OrgId;
+use crate::model::skill::SuiteSkill;
 use crate::model::slices::{StoredSlices, SuiteSlices};
 use crate::model::suite::{
     Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteId, SuiteSequence,
 };
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
+use assay_eval::prediction::PredictionRules;
 use assay_eval::suite::SequencePaths;
-use assay_eval::{DisclosurePolicy, Ladder};
+use assay_eval::{DisclosurePolicy, Ladder, QuantileLevels};
 
 /// One suite version.
 #[derive(Debug, Clone)]
@@ -78,6 +80,12 @@ pub struct SuiteRow {
     pub ceiling: Option<Json<Ceiling>>,
     /// The average that a value is.
     pub average: SuiteAverage,
+    /// The options of each answer, in their order; empty if the suite names none.
+    pub labels: Vec<String>,
+    /// The levels of predicted quantiles; empty unless predictions are quantiles.
+    pub quantiles: Vec<f64>,
+    /// The baseline of the skill.
+    pub skill: Option<Json<SuiteSkill>>,
     /// The commitment to the items and answers, in lower-case hex.
     pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
@@ -106,6 +114,12 @@ pub(in crate::store) fn ladder(
         step: step?,
         levels: levels?.unsigned_abs(),
     })
+}
+
+/// Converts the column with the levels of predicted quantiles, which is empty without them.
+pub(in crate::store) fn quantile_levels(values: &[f64]) -> Result<Option<QuantileLevels>> {
+    let levels = (!values.is_empty()).then(|| QuantileLevels::published(values));
+    Ok(levels.transpose()?)
 }
 
 impl SuiteRow {
@@ -139,6 +153,9 @@ impl SuiteRow {
             baselines,
             ceiling,
             average,
+            labels,
+            quantiles,
+            skill,
             suite_commitment,
             is_retired: _,
         } = self;
@@ -172,7 +189,15 @@ impl SuiteRow {
             baselines: baselines.into_iter().map(|Json(one)| one).collect(),
             ceiling: ceiling.map(|Json(ceiling)| ceiling),
             average,
+            labels,
+            quantiles,
+            skill: skill.map(|Json(skill)| skill),
         }
+    }
+
+    /// Returns the rules for predictions.
+    pub fn prediction_rules(&self) -> Result<PredictionRules> {
+        Ok(PredictionRules::published(&self.metric, &self.quantiles)?)
     }
 
     /// Returns `true` if not every organization may submit to the version.
@@ -306,6 +331,9 @@ macro_rules! select_suites {
                 ) as "baselines!: Vec<Json<SuiteBaseline>>",
                 ceiling as "ceiling: Json<Ceiling>",
                 average as "average: SuiteAverage",
+                labels,
+                quantiles,
+                skill as "skill: Json<SuiteSkill>",
                 encode(c.commitment, 'hex') as "suite_commitment!",
                 c.retired_at is not null as "is_retired!"
             from suites s
