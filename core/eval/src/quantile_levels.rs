@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Corrupt;
-use crate::metric::{Family, Metric};
+use crate::metric::{Family, Metric, listed};
 
 /// The most levels of a suite.
 pub(crate) const LEVELS_MAX: usize = 99;
@@ -95,13 +95,14 @@ impl QuantileLevels {
     /// `wis` needs levels that are symmetric around 0.5 and include it.
     pub fn check_metric(&self, metric: Metric) -> Result<(), String> {
         if metric.family() != Family::Quantiles {
-            return Err(format!("levels are for pinball and wis, not for {metric}"));
+            let metrics = listed(|metric| metric.family() == Family::Quantiles);
+            return Err(format!("levels are for {metrics}, not for {metric}"));
         }
-        if metric != Metric::Wis {
+        if !metric.needs_symmetric_levels() {
             return Ok(());
         }
         if self.median().is_none() {
-            return Err(String::from("wis needs the level 0.5"));
+            return Err(format!("{metric} needs the level 0.5"));
         }
         let one_sided = self
             .0
@@ -111,7 +112,7 @@ impl QuantileLevels {
             let units = UNITS - level.units;
             let other = decimal(units);
             Err(format!(
-                "wis needs symmetric levels: {} is one, and {other} is not",
+                "{metric} needs symmetric levels: {} is one, and {other} is not",
                 level.name
             ))
         })

@@ -50,9 +50,12 @@ impl EntryItems {
             },
         };
         let contribution = Contribution::for_items(metric, stored.items());
-        let term = |item: StoredItem| match metric {
-            Metric::Rmse => item.value * item.value,
-            _ => contribution.of(item),
+        let term = |item: StoredItem| {
+            if metric.is_root() {
+                item.value * item.value
+            } else {
+                contribution.of(item)
+            }
         };
         let terms = match clusters {
             Some(clusters) if clusters.average() == Average::Cluster => Terms::Flipped {

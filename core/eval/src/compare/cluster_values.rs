@@ -20,19 +20,18 @@ const ROUNDING: f64 = 1e-12;
 
 /// Returns the term of an item in its cluster's value.
 fn term(metric: Metric, stored: f64) -> f64 {
-    match metric {
-        Metric::Rmse => stored * stored,
-        _ => stored,
+    if metric.is_root() {
+        stored * stored
+    } else {
+        stored
     }
 }
 
 /// Returns the value of a cluster with this many items from the sum over their terms. It is NaN if the
 /// cluster is left out.
 fn value(metric: Metric, sum: f64, size: f64) -> f64 {
-    match metric {
-        Metric::Rmse => (sum / size).sqrt(),
-        _ => sum / size,
-    }
+    let mean = sum / size;
+    if metric.is_root() { mean.sqrt() } else { mean }
 }
 
 /// Returns the value of each cluster that is not left out, from the stored values of all items.

@@ -1,6 +1,6 @@
 //! The items' contributions to a job's figure.
 
-use crate::metric::Metric;
+use crate::metric::{Form, Metric};
 use crate::stats::calibration::{self, BINS};
 use crate::stats::compensated_sum::Sum;
 
@@ -56,7 +56,7 @@ impl Aggregate {
     /// Returns `true` if the items' contributions depend on the aggregate. Otherwise no items
     /// need to be added.
     pub const fn is_needed(metric: Metric) -> bool {
-        matches!(metric, Metric::Rmse | Metric::Ece)
+        matches!(metric.form(), Form::Root | Form::Gaps)
     }
 
     /// Adds the next items.
@@ -66,9 +66,9 @@ impl Aggregate {
 
     fn add_item(&mut self, item: StoredItem) {
         self.n += 1;
-        match self.metric {
-            Metric::Rmse => self.sum.add(item.value * item.value),
-            Metric::Ece => {
+        match self.metric.form() {
+            Form::Root => self.sum.add(item.value * item.value),
+            Form::Gaps => {
                 let (bin, gap) = calibration::gap(item.value, item.is_right);
                 self.bins[bin].add(gap);
             }
@@ -78,9 +78,9 @@ impl Aggregate {
 
     /// Returns the rule for each item's contribution to the figure.
     pub fn contribution(self) -> Contribution {
-        match self.metric {
-            Metric::Rmse => Contribution::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
-            Metric::Ece => Contribution::OfGaps(self.bins.map(|bin| {
+        match self.metric.form() {
+            Form::Root => Contribution::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
+            Form::Gaps => Contribution::OfGaps(self.bins.map(|bin| {
                 bin.total()
                     .partial_cmp(&0.0)
                     .map_or(0.0, |sign| f64::from(sign as i8))

@@ -7,7 +7,7 @@ use super::difference::{Difference, needed, wald};
 use super::mcnemar::{bonett_price, mcnemar};
 use super::permutation_test::PermutationTest;
 use crate::clusters::Average;
-use crate::metric::{Family, Metric, SignificanceTest};
+use crate::metric::{Form, Metric, SignificanceTest};
 use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::around;
 
@@ -84,22 +84,21 @@ impl Pairs {
         (other, of_other): (&StoredItems, &Contribution),
         clusters: Option<&[u32]>,
     ) {
+        let form = self.metric.form();
         for item in 0..one.values.len().min(other.values.len()) {
             self.n += 1;
             let difference = of_one.of(one.item(item)) - of_other.of(other.item(item));
-            self.n_differ += u64::from(match self.metric.family() {
-                Family::Labels if self.test == SignificanceTest::Wald => {
-                    one.rights[item] != other.rights[item]
+            self.n_differ += u64::from(match form {
+                Form::Counts => one.rights[item] != other.rights[item],
+                Form::Gaps => {
+                    one.values[item] != other.values[item] || one.rights[item] != other.rights[item]
                 }
-                _ => {
-                    one.values[item] != other.values[item]
-                        || (self.metric == Metric::Ece && one.rights[item] != other.rights[item])
-                }
+                _ => one.values[item] != other.values[item],
             });
-            let permuted = match self.metric {
+            let permuted = match form {
                 // The contribution depends on all items. The squared error does not, and RMSE grows
                 // with the squared errors' sum.
-                Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
+                Form::Root => one.values[item].powi(2) - other.values[item].powi(2),
                 _ => difference,
             };
             if let Some(clusters) = clusters {
@@ -171,7 +170,7 @@ impl Pairs {
             ci95,
             ci_method: match test {
                 SignificanceTest::McNemar => "bonett_price",
-                SignificanceTest::Permutation if metric != Metric::Rmse => "normal",
+                SignificanceTest::Permutation if !metric.is_root() => "normal",
                 SignificanceTest::Permutation | SignificanceTest::Wald => "delta",
             },
             p_value: match test {

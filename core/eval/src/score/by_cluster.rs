@@ -6,7 +6,7 @@ use super::result::{ClusterFigures, Figures};
 use crate::clusters::Clusters;
 use crate::compare::{Contribution, StoredItem};
 use crate::item_scores::ItemScoresBuilder;
-use crate::metric::Metric;
+use crate::metric::{Metric, Scale};
 use crate::stats::clustered;
 use crate::stats::confidence::Estimate;
 
@@ -55,7 +55,7 @@ pub(super) fn estimate_by_cluster(
     stored: impl Iterator<Item = StoredItem>,
 ) -> Option<Estimate> {
     let range = metric.range(table.clip(), table.n_options());
-    if metric == Metric::AucOvr {
+    if metric.scale() == Scale::Logit {
         // A mean of areas has the interval of an area.
         let independent = Estimate {
             method: "delong",

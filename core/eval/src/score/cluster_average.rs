@@ -5,7 +5,7 @@ use super::result::{ClusterFigures, Figures};
 use super::scored_items::ScoredItems;
 use crate::clusters::{ClusterSizes, Clusters};
 use crate::item_scores::ItemScoresBuilder;
-use crate::metric::Metric;
+use crate::metric::{Metric, Scale};
 use crate::stats::clustered;
 use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{Estimate, stderr_of_mean};
@@ -54,11 +54,11 @@ impl ClusterAverage {
         let sizes = ClusterSizes::single_items(n);
         let stderr = clustered::stderr(&sizes, defined().map(|one| one - value));
         let range = metric.range(table.clip(), table.n_options());
-        let scale = match metric {
-            Metric::Spearman | Metric::Pearson | Metric::Kendall => "fisher",
-            Metric::Auc => "delong",
+        let scale = match metric.scale() {
+            Scale::Fisher => "fisher",
+            Scale::Logit => "delong",
             // A cluster's share of right items is not 0 or 1.
-            _ => "normal",
+            Scale::Linear => "normal",
         };
         let estimate = stderr.map(|stderr| clustered::around(&sizes, scale, value, stderr, range));
         Self {
@@ -102,7 +102,7 @@ impl ClusterAverage {
     /// scores has contributions of single items: n/(G·n_g) times the score's distance to the value,
     /// plus the value.
     fn design_effect(&self, items: &ItemScoresBuilder, clusters: &Clusters) -> Option<f64> {
-        if !self.metric.has_item_scores() || self.metric == Metric::Rmse {
+        if !self.metric.is_mean() {
             return None;
         }
         let n = items.len();

@@ -290,11 +290,12 @@ impl<'t> Distributions<'t> {
             brier_max: brier_max(table.n_options()),
             pair: Pair::new(table),
         };
-        let worst = match metric {
-            Metric::TopK(_) => 0.0,
-            _ => distributions.range()[1],
+        let is_share = metric.is_share();
+        let worst = if is_share {
+            0.0
+        } else {
+            distributions.range()[1]
         };
-        let is_share = matches!(metric, Metric::TopK(_));
         let mut items = ItemScoresBuilder::new(Kind::Scores, table.len(), worst, is_share);
         if metric == Metric::Kl && table.clip().is_none() {
             for item in table.items() {
@@ -349,9 +350,10 @@ impl<'t> Distributions<'t> {
 
     /// Returns the figure of some items.
     pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
-        match self.metric {
-            Metric::TopK(_) => part.share(),
-            _ => part.mean_figure(self.range()),
+        if self.metric.is_share() {
+            part.share()
+        } else {
+            part.mean_figure(self.range())
         }
     }
 
@@ -365,12 +367,11 @@ impl<'t> Distributions<'t> {
         }
         let mean = |sum: Sum| sum.total() / n.max(1) as f64;
         let value = mean(self.value);
-        let estimate = match self.metric {
-            Metric::TopK(_) => wilson(value, n),
-            _ => {
-                let stderr = stderr_of_mean(value, n, (0..n).map(|item| items.value(item)));
-                stderr.map(|stderr| estimate_within(self.range(), value, stderr, "normal"))
-            }
+        let estimate = if self.metric.is_share() {
+            wilson(value, n)
+        } else {
+            let stderr = stderr_of_mean(value, n, (0..n).map(|item| items.value(item)));
+            stderr.map(|stderr| estimate_within(self.range(), value, stderr, "normal"))
         };
         let figures = [
             (Metric::LogLoss, mean(self.log_loss)),

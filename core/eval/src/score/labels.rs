@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::item_scores::{ItemScoresBuilder, Kind};
-use crate::metric::Metric;
+use crate::metric::{Metric, Scale};
 use crate::stats::compensated_sum::Sum;
 use crate::stats::confidence::{
     Estimate, estimate_within, fisher_delta, stderr_of_influences, wilson,
@@ -61,18 +61,10 @@ impl Class {
     }
 }
 
-/// Returns `true` if the metric needs the predicted label of each item, even if it is wrong.
-const fn needs_predicted(metric: Metric) -> bool {
-    matches!(
-        metric,
-        Metric::F1Macro | Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic
-    )
-}
-
 impl<'t> Labels<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
         let classes = vec![Class::default(); table.n_labels()];
-        let predicted = PackedU32::new(if needs_predicted(metric) {
+        let predicted = PackedU32::new(if metric.needs_predicted_labels() {
             table.len()
         } else {
             0
@@ -86,7 +78,7 @@ impl<'t> Labels<'t> {
             n_right: 0,
             predicted,
         };
-        let kind = if metric == Metric::ExactMatch {
+        let kind = if metric.is_mean() {
             Kind::Scores
         } else {
             Kind::Hits
@@ -120,7 +112,7 @@ impl<'t> Labels<'t> {
                     .or_insert(next)
             }
         };
-        if needs_predicted(self.metric) {
+        if self.metric.needs_predicted_labels() {
             self.predicted.set(item.ordinal, code);
         }
         if items.kind() != Kind::Hits {
@@ -186,7 +178,7 @@ impl<'t> Labels<'t> {
             right.support += 1;
             right.hits += u32::from(is_right);
             n_right += usize::from(is_right);
-            if needs_predicted(self.metric)
+            if self.metric.needs_predicted_labels()
                 && let Some(label) = self.predicted.get(place).checked_sub(1)
                 && let Some(class) = classes.get_mut(label as usize)
             {
@@ -233,7 +225,7 @@ impl<'t> Labels<'t> {
     /// Returns how many of these items were predicted to have each label that is none of the
     /// suite's, by its code. No prediction is such a label. Empty if the metric does not need them.
     fn count_others(&self, places: impl Iterator<Item = usize>) -> HashMap<u32, u32> {
-        if !needs_predicted(self.metric) {
+        if !self.metric.needs_predicted_labels() {
             return HashMap::new();
         }
         let n_known = self.table.n_labels() as u32;
@@ -405,8 +397,8 @@ impl Counts {
 /// influences.
 fn estimate(metric: Metric, value: f64, squares: Sum, n: usize) -> Option<Estimate> {
     let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
-    stderr.map(|stderr| match metric {
-        Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic => fisher_delta(value, stderr),
-        _ => estimate_within([0.0, 1.0], value, stderr, "delta"),
+    stderr.map(|stderr| match metric.scale() {
+        Scale::Fisher => fisher_delta(value, stderr),
+        Scale::Linear | Scale::Logit => estimate_within([0.0, 1.0], value, stderr, "delta"),
     })
 }

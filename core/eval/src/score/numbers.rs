@@ -92,7 +92,7 @@ impl<'t> Numbers<'t> {
                     contributions: figure.contributions().collect(),
                 }
             }
-            Metric::Rmse => {
+            metric if metric.is_root() => {
                 let squares = part.values().map(|error| error * error);
                 let mse = squares.clone().collect::<Sum>().total() / part.len().max(1) as f64;
                 PartFigure {
@@ -145,7 +145,7 @@ impl<'t> Numbers<'t> {
         }
         let errors = (0..n).map(|item| items.value(item));
         let range = self.metric.range(self.table.clip(), self.table.n_options());
-        let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
+        let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric.is_root() {
             let squares = errors.map(|error| error * error);
             (
                 rmse,

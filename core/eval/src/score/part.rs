@@ -21,23 +21,8 @@ pub(super) struct Part<'p> {
     pub(super) places: &'p [u32],
     /// The whole table's stored values, before the accumulator finishes them.
     pub(super) items: &'p ItemScoresBuilder,
-    /// The whole table's right labels; empty unless [`needs_labels`].
+    /// The whole table's right labels; empty unless the metric [needs them](Metric::needs_labels).
     pub(super) labels: &'p [u32],
-}
-
-/// Returns `true` if a part's figure needs the right labels: stored values are not enough.
-pub(super) const fn needs_labels(metric: Metric) -> bool {
-    matches!(
-        metric,
-        Metric::F1Macro
-            | Metric::F1Micro
-            | Metric::BalancedAccuracy
-            | Metric::Mcc
-            | Metric::Kappa
-            | Metric::KappaQuadratic
-            | Metric::Auc
-            | Metric::AucOvr
-    )
 }
 
 impl Part<'_> {

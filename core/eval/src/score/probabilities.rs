@@ -168,7 +168,7 @@ impl<'t> Probabilities<'t> {
 
     /// Returns `true` if the answers of some items leave the metric defined: an area needs both labels.
     pub(super) fn is_defined(&self, part: Part<'_>) -> bool {
-        if !matches!(self.metric, Metric::Auc | Metric::AucOvr) {
+        if !self.metric.needs_different_answers() {
             return true;
         }
         let mut labels = part.places().map(|place| part.labels[place]);
@@ -248,7 +248,9 @@ impl<'t> Probabilities<'t> {
             area = self.mean_area(0..n, &labels);
             figures.extend(area.as_ref().map(|area| ("auc_ovr", area.value)));
         }
-        if let (Metric::Auc | Metric::AucOvr, Some(area)) = (self.metric, &area) {
+        if self.metric.needs_all_predictions()
+            && let Some(area) = &area
+        {
             area.contributions
                 .iter()
                 .enumerate()

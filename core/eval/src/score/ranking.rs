@@ -179,9 +179,10 @@ impl<'t> Rankings<'t> {
 
     /// Returns the figure of some items.
     pub(super) fn part(&self, part: Part<'_>) -> PartFigure {
-        match self.metric {
-            Metric::Accuracy | Metric::HitRate(_) => part.share(),
-            _ => part.mean_figure([0.0, 1.0]),
+        if self.metric.is_share() {
+            part.share()
+        } else {
+            part.mean_figure([0.0, 1.0])
         }
     }
 
@@ -211,10 +212,11 @@ impl<'t> Rankings<'t> {
         } else {
             means[metric_index]
         };
-        let estimate = match metric {
-            Metric::Accuracy | Metric::HitRate(_) => wilson(value, n),
-            _ => stderr_of_mean(value, n, (0..n).map(|item| items.value(item)))
-                .map(|stderr| estimate_within([0.0, 1.0], value, stderr, "normal")),
+        let estimate = if metric.is_share() {
+            wilson(value, n)
+        } else {
+            stderr_of_mean(value, n, (0..n).map(|item| items.value(item)))
+                .map(|stderr| estimate_within([0.0, 1.0], value, stderr, "normal"))
         };
         let names = std::iter::once("accuracy".to_owned())
             .chain(NAMES_AT_K.map(|name| format!("{name}@{k}")));

@@ -2,7 +2,7 @@
 
 use super::accumulator::Accumulator;
 use super::answer_table::{AnswerTable, Item};
-use super::part::{Part, needs_labels};
+use super::part::Part;
 use crate::item_scores::ItemScoresBuilder;
 use crate::metric::Metric;
 
@@ -12,7 +12,7 @@ pub(super) struct ScoredItems<'s, 't> {
     pub(super) metric: Metric,
     pub(super) accumulator: &'s Accumulator<'t>,
     items: &'s ItemScoresBuilder,
-    /// The right labels; empty unless [`needs_labels`].
+    /// The right labels; empty unless the metric [needs them](Metric::needs_labels).
     labels: Vec<u32>,
 }
 
@@ -23,7 +23,7 @@ impl<'s, 't> ScoredItems<'s, 't> {
         accumulator: &'s Accumulator<'t>,
         items: &'s ItemScoresBuilder,
     ) -> Self {
-        let labels = if needs_labels(metric) {
+        let labels = if metric.needs_labels() {
             table.items().map(Item::label).collect()
         } else {
             Vec::new()

@@ -73,7 +73,7 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
             let value = 1.0 / table.n_labels().max(1) as f64;
             submissions.push(Trivial::expected("labels at random", value));
         }
-        Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc => {
+        _ if metric.is_correlation() && metric.family() == Family::Numbers => {
             submissions.push(Trivial::expected("numbers at random", 0.0));
         }
         // That of the mean is 0 by definition; its computed value has a rounding error.

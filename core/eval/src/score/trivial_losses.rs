@@ -50,9 +50,10 @@ impl TrivialLosses {
             // A suite with quantiles has no ceiling, of which a result could have a share.
             Family::Rankings | Family::Labels | Family::Quantiles => return None,
         };
-        let contribution = match metric {
-            Metric::Rmse => Contribution::OfRoot(best.value),
-            _ => Contribution::Stored,
+        let contribution = if metric.is_root() {
+            Contribution::OfRoot(best.value)
+        } else {
+            Contribution::Stored
         };
         Some(Self {
             losses,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use crate::metric::{Family, Metric};
+use crate::metric::{Answers, Metric};
 use crate::prediction::{NUMBER_MAX, SUM_TOLERANCE, Written, first_duplicate, written};
 
 /// The most options of an item.
@@ -86,27 +86,25 @@ impl<'a> Answer<'a> {
 
     /// Checks that the metric takes an answer in this form.
     fn check_form(&self, metric: &Metric) -> Result<(), String> {
-        let (is_accepted, expected) = match (metric.family(), metric) {
-            (Family::Rankings, _) => (
+        let (is_accepted, expected) = match metric.answers() {
+            Answers::Ids => (
                 !matches!(self, Self::Number(_)),
                 "a string, an array of strings or an object of id → gain",
             ),
-            (Family::Labels, Metric::ExactMatch) => (
+            Answers::Labels => (
                 matches!(self, Self::Label(_) | Self::Set(_)),
                 "a string or an array of strings",
             ),
-            (Family::Labels, _) => (
+            Answers::Class => (
                 matches!(self, Self::Label(_)),
                 "a string: each item is of one class",
             ),
-            (Family::Numbers | Family::Quantiles, _) => {
-                (matches!(self, Self::Number(_)), "a number")
-            }
-            (Family::Probabilities, metric) if metric.takes_distributions() => (
+            Answers::Number => (matches!(self, Self::Number(_)), "a number"),
+            Answers::LabelOrShares | Answers::Distribution => (
                 matches!(self, Self::Label(_) | Self::Shares(_)),
                 "a string, or an object of label → share,",
             ),
-            (Family::Probabilities, _) => (
+            Answers::Label => (
                 matches!(self, Self::Label(_)),
                 "a string: the one right label",
             ),
@@ -347,31 +345,27 @@ impl AnswersCheck {
                 self.labels.len()
             )),
             Metric::AucOvr => check_probabilities(self.n, self.labels.len()),
-            Metric::Mcc | Metric::Kappa | Metric::KappaQuadratic if self.labels.len() < 2 => {
-                Err(format!(
-                    "all answers are the same label: {} is not defined",
-                    self.metric
-                ))
-            }
-            Metric::Rmse | Metric::Mae | Metric::Pinball | Metric::Wis
-                if self.least == self.most =>
-            {
-                Err(format!(
-                    "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
-                    self.metric
-                ))
-            }
-            Metric::Spearman | Metric::Pearson | Metric::Kendall | Metric::Ccc | Metric::R2
-                if self.least == self.most =>
-            {
-                Err(format!(
-                    "all answers are the same number: {} is not defined",
-                    self.metric
-                ))
+            metric if metric.has_number_answers() && self.least == self.most => {
+                Err(if metric.needs_different_answers() {
+                    format!("all answers are the same number: {metric} is not defined")
+                } else {
+                    format!(
+                        "all answers are the same number, and {metric} counts an item without a prediction with the spread of the answers as its error"
+                    )
+                })
             }
             Metric::R2 if self.most - self.least < R2_SPREAD_MIN => Err(format!(
                 "the answers differ by less than {R2_SPREAD_MIN:e}, so r2 could be infinite; multiply all answers by a power of ten"
             )),
+            metric
+                if metric.needs_different_answers()
+                    && !metric.has_number_answers()
+                    && self.labels.len() < 2 =>
+            {
+                Err(format!(
+                    "all answers are the same label: {metric} is not defined"
+                ))
+            }
             _ => Ok(()),
         }
     }

@@ -143,12 +143,11 @@ impl<'l> OptionsCheck<'l> {
         if !named.is_empty() {
             return Ok(());
         }
-        if metric == Metric::KappaQuadratic {
-            return Err(
-                "kappa_quadratic needs the order of the options; name them in labels in suite.toml, such as \
+        if metric.is_ordinal() && !metric.takes_distributions() {
+            return Err(format!(
+                "{metric} needs the order of the options; name them in labels in suite.toml, such as \
                  labels = [\"low\", \"medium\", \"high\"]"
-                    .into(),
-            );
+            ));
         }
         if metric.is_ordinal() && has_labels {
             return Err(format!(

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::answers::Answer;
-use crate::metric::{Family, Metric};
+use crate::metric::{Family, Metric, Retest};
 use crate::prediction::{PredictionRules, Value};
 
 /// The field of a line with retest answers.
@@ -56,7 +56,7 @@ fn value<'r, 'a>(answer: &'r Answer<'a>) -> Value<'r, 'a> {
 fn parse_answer(json: &str, metric: Metric) -> Result<Answer<'_>, String> {
     let answer = Answer::read(json)?;
     if metric.family() == Family::Probabilities && matches!(answer, Answer::Label(_)) {
-        if matches!(metric, Metric::TopK(_)) {
+        if metric.retest() == Retest::PredictionOrLabel {
             answer.check_content()?;
             return Ok(answer);
         }

@@ -1,0 +1,695 @@
+//! Metrics: names, families, bounds, directions and significance tests, which follow from each metric's row
+//! in the table. The [`score`](crate::score) module computes them.
+
+mod table;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Corrupt;
+
+use table::{Properties, ROWS, Row, Variant};
+
+pub use table::Metric;
+
+/// The rank count that a metric looks at: 1 to 10,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct K(u16);
+
+impl K {
+    const MAX: u16 = 10_000;
+
+    /// The k for the additional figures in a metric without its own k.
+    pub const DEFAULT: Self = Self(10);
+
+    /// Returns k as a rank count.
+    pub fn get(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Reads k in its one canonical spelling, so that a metric has one name: `5`, never `05` or
+    /// `+5`.
+    fn parse(text: &str) -> Option<Self> {
+        let k: u16 = text.parse().ok()?;
+        ((1..=Self::MAX).contains(&k) && k.to_string() == text).then_some(Self(k))
+    }
+}
+
+/// The prediction form that a metric scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// An id list, best first, or a single id.
+    Rankings,
+    /// A single label per item.
+    Labels,
+    /// A finite number per item.
+    Numbers,
+    /// A probability for each label.
+    Probabilities,
+    /// A finite number for each of the suite's quantile levels.
+    Quantiles,
+}
+
+/// A test for the hypothesis that two jobs over the same items are equally good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignificanceTest {
+    /// McNemar's exact test, for metrics whose item scores are 0 or 1.
+    McNemar,
+    /// The paired permutation test, for metrics that are a mean over items or grow with one: if two
+    /// jobs swap their scores for an item, the difference at this item changes its sign.
+    Permutation,
+    /// The difference over its standard error, for metrics over all items together.
+    Wald,
+}
+
+impl SignificanceTest {
+    /// Returns the test's name in responses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::McNemar => "mcnemar",
+            Self::Permutation => "permutation",
+            Self::Wald => "wald",
+        }
+    }
+}
+
+/// The function from the items to the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The share of items with the score 1. The others have the score 0.
+    Share,
+    /// The mean over the items' scores.
+    Mean,
+    /// The root of the mean square of the items' errors.
+    Root,
+    /// A function of the label counts. An item's prediction is right or wrong.
+    Counts,
+    /// The mean absolute gap between confidences and outcomes, over bins of confidences.
+    Gaps,
+    /// A correlation or an area: it exists for all items together only, and only with a prediction for
+    /// every item.
+    Joint,
+}
+
+/// The possible values of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValueRange {
+    /// From 0 to 1, the best value.
+    Unit,
+    /// A loss from 0 to 1, the worst value.
+    UnitLoss,
+    /// From -1 to 1, the best value. Random predictions have the expected value 0.
+    Correlation,
+    /// At most 1, the best value, without a lower bound.
+    AtMostOne,
+    /// A loss without a largest value: an item's loss is a distance, and a suite may bound it.
+    Loss,
+    /// A loss that the logarithm of the smallest probability bounds so widely that a suite may bound it.
+    CrossEntropy,
+    /// A loss from 0 to an item's largest Brier score.
+    Brier,
+}
+
+/// The scale on which the confidence interval is symmetric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// The value itself.
+    Linear,
+    /// Fisher's z, for correlations.
+    Fisher,
+    /// The logit, for areas.
+    Logit,
+}
+
+/// The answers that a metric takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// Ids: one, several, or several with gains.
+    Ids,
+    /// One label or several.
+    Labels,
+    /// One label, the item's class.
+    Class,
+    /// One label, which probabilities predict.
+    Label,
+    /// A label or a distribution. Labels alone have their own figures.
+    LabelOrShares,
+    /// A label or a distribution. A label is the distribution with the share 1.
+    Distribution,
+    /// A number.
+    Number,
+}
+
+/// The retested answers that a metric scores as predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retest {
+    /// None.
+    Nothing,
+    /// Those that have the form of a prediction.
+    Prediction,
+    /// Those that have the form of a prediction, and single labels.
+    PredictionOrLabel,
+}
+
+/// The labels that a figure needs in addition to the stored values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LabelUse {
+    /// None.
+    Nothing,
+    /// Each item's right label.
+    Right,
+    /// Each item's right label and its predicted one, even if that is wrong.
+    RightAndPredicted,
+}
+
+impl Metric {
+    /// Returns the properties, which are in the metric's row of the table.
+    const fn properties(self) -> &'static Properties {
+        &self.row().properties
+    }
+
+    /// Returns the prediction form that this metric scores.
+    pub const fn family(self) -> Family {
+        self.properties().family
+    }
+
+    /// Returns `true` if a lower value is better: for errors and losses.
+    pub const fn lower_is_better(self) -> bool {
+        matches!(
+            self.properties().range,
+            ValueRange::UnitLoss | ValueRange::Loss | ValueRange::CrossEntropy | ValueRange::Brier
+        )
+    }
+
+    /// Returns `true` if answers are numbers.
+    pub const fn has_number_answers(self) -> bool {
+        matches!(self.answers(), Answers::Number)
+    }
+
+    /// Returns `true` if the metric compares sets of ids: order and repetitions do not count.
+    pub const fn compares_sets(self) -> bool {
+        self.properties().compares_sets
+    }
+
+    /// Returns `true` if an answer can be a distribution of labels.
+    pub const fn takes_distributions(self) -> bool {
+        matches!(
+            self.answers(),
+            Answers::LabelOrShares | Answers::Distribution
+        )
+    }
+
+    /// Returns `true` if the metric is scored by distributions alone: an answer that is a label is the
+    /// distribution with the share 1.
+    pub const fn compares_distributions(self) -> bool {
+        matches!(self.answers(), Answers::Distribution)
+    }
+
+    /// Returns `true` if the options have an order that counts.
+    pub const fn is_ordinal(self) -> bool {
+        self.properties().is_ordinal
+    }
+
+    /// Returns `true` if a suite may name the options of its items.
+    pub const fn takes_options(self) -> bool {
+        self.takes_distributions() || self.is_ordinal()
+    }
+
+    /// Returns `true` if few people behind an answer give the metric a noise floor: it is a distance
+    /// between distributions.
+    pub const fn has_noise_floor(self) -> bool {
+        self.properties().has_noise_floor
+    }
+
+    /// Reads a published suite's metric, which was checked when it was published.
+    pub fn published(name: &str) -> Result<Self, Corrupt> {
+        name.parse()
+            .map_err(|_| Corrupt::new("a published suite has an unknown metric"))
+    }
+
+    /// Returns the k at which rankings are cut, for the metric and its additional figures.
+    pub const fn cut(self) -> K {
+        match self.k() {
+            Some(k) => k,
+            None => K::DEFAULT,
+        }
+    }
+
+    /// Returns bounds of one item's loss. Fails if this metric does not take them, or if they do not
+    /// have the form [`Clip::FORM`].
+    pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
+        if !self.takes_clip() {
+            let metrics = listed(Self::takes_clip);
+            return Err(format!("clip: is for {metrics}, not for {self}"));
+        }
+        Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
+    }
+
+    /// Returns `true` if the suite may bound an item's loss: if the loss is a distance or a
+    /// logarithm.
+    pub const fn takes_clip(self) -> bool {
+        matches!(
+            self.properties().range,
+            ValueRange::Loss | ValueRange::CrossEntropy
+        )
+    }
+
+    /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_options` is
+    /// the largest number of options of an item, see [`AnswerTable::n_options`].
+    ///
+    /// [`AnswerTable::n_options`]: crate::score::AnswerTable::n_options
+    pub fn bounds(self, clip: Option<Clip>, n_options: usize) -> Option<[f64; 2]> {
+        match self.properties().range {
+            ValueRange::Unit => Some([0.0, 1.0]),
+            ValueRange::UnitLoss => Some([1.0, 0.0]),
+            ValueRange::Correlation => Some([-1.0, 1.0]),
+            ValueRange::AtMostOne => None,
+            ValueRange::Loss | ValueRange::CrossEntropy => clip.map(|clip| [clip.high, clip.low]),
+            ValueRange::Brier => Some([brier_max(n_options), 0.0]),
+        }
+    }
+
+    /// Returns the best score of an item: 0 for a loss without bounds.
+    pub(crate) fn best(self, clip: Option<Clip>) -> f64 {
+        self.bounds(clip, 2).map_or(0.0, |[_, best]| best)
+    }
+
+    /// Returns the smallest and the largest value of the metric.
+    pub(crate) fn range(self, clip: Option<Clip>, n_options: usize) -> [f64; 2] {
+        match (self.bounds(clip, n_options), self.properties().range) {
+            (Some([worst, best]), _) => [worst.min(best), worst.max(best)],
+            (None, ValueRange::AtMostOne) => [f64::NEG_INFINITY, 1.0],
+            (None, ValueRange::CrossEntropy) => [0.0, -PROBABILITY_MIN.ln()],
+            (None, _) => [0.0, f64::INFINITY],
+        }
+    }
+
+    /// Returns `true` if the metric is defined only with a prediction for every item.
+    pub const fn needs_all_predictions(self) -> bool {
+        !self.has_item_scores()
+    }
+
+    /// Returns the test for the hypothesis that two jobs over the same items are equally good.
+    pub const fn significance_test(self) -> SignificanceTest {
+        match self.form() {
+            Form::Share => SignificanceTest::McNemar,
+            Form::Mean | Form::Root => SignificanceTest::Permutation,
+            Form::Counts | Form::Gaps | Form::Joint => SignificanceTest::Wald,
+        }
+    }
+
+    /// Returns `true` if answers that are all the same leave the metric undefined.
+    pub const fn needs_different_answers(self) -> bool {
+        self.properties().needs_different_answers
+    }
+
+    /// Returns `true` if the value is the mean over the items' scores. Other metrics are functions of
+    /// all items together.
+    pub const fn is_mean(self) -> bool {
+        matches!(self.form(), Form::Share | Form::Mean)
+    }
+
+    /// Returns `true` if a suite can have a retest, whose answers are scored as predictions. One person's
+    /// answers are neither an order of all items nor a confidence nor a distribution.
+    pub const fn takes_retest(self) -> bool {
+        !matches!(self.retest(), Retest::Nothing)
+    }
+
+    /// Returns `true` if the metric within each cluster makes sense, so that a value can be the mean
+    /// over clusters.
+    pub const fn can_average_clusters(self) -> bool {
+        self.properties().averages_clusters
+    }
+
+    /// Returns `true` if an item has its own score. A correlation or an area exists for all
+    /// items together only.
+    pub const fn has_item_scores(self) -> bool {
+        !matches!(self.form(), Form::Joint)
+    }
+
+    /// Returns how the value follows from the items.
+    pub(crate) const fn form(self) -> Form {
+        self.properties().form
+    }
+
+    /// Returns `true` if the value is the share of items with the score 1, and no item has another score
+    /// than 0 or 1.
+    pub(crate) const fn is_share(self) -> bool {
+        matches!(self.form(), Form::Share)
+    }
+
+    /// Returns `true` if the value is the root of a mean square.
+    pub(crate) const fn is_root(self) -> bool {
+        matches!(self.form(), Form::Root)
+    }
+
+    /// Returns `true` if the value is from -1 to 1, and random predictions have the expected value 0.
+    pub(crate) const fn is_correlation(self) -> bool {
+        matches!(self.properties().range, ValueRange::Correlation)
+    }
+
+    /// Returns the scale on which the confidence interval is symmetric.
+    pub(crate) const fn scale(self) -> Scale {
+        self.properties().scale
+    }
+
+    /// Returns the answers that the metric takes.
+    pub(crate) const fn answers(self) -> Answers {
+        self.properties().answers
+    }
+
+    /// Returns the retested answers that the metric scores.
+    pub(crate) const fn retest(self) -> Retest {
+        self.properties().retest
+    }
+
+    /// Returns `true` if a figure needs the right labels: stored values are not enough.
+    pub(crate) const fn needs_labels(self) -> bool {
+        !matches!(self.properties().labels, LabelUse::Nothing)
+    }
+
+    /// Returns `true` if the metric needs the predicted label of each item, even if it is wrong.
+    pub(crate) const fn needs_predicted_labels(self) -> bool {
+        matches!(self.properties().labels, LabelUse::RightAndPredicted)
+    }
+
+    /// Returns `true` if the quantile levels must be symmetric around 0.5 and include it.
+    pub(crate) const fn needs_symmetric_levels(self) -> bool {
+        self.properties().needs_symmetric_levels
+    }
+}
+
+/// The right label's smallest probability in `log_loss`, so that no loss is infinite.
+pub(crate) const PROBABILITY_MIN: f64 = 1e-15;
+
+/// Returns an item's largest Brier score. With at most two labels the sum over the labels is
+/// halved, so that it is the squared error in one label's probability.
+pub(crate) const fn brier_max(n_labels: usize) -> f64 {
+    if n_labels <= 2 { 1.0 } else { 2.0 }
+}
+
+/// Returns the names of the metrics with this property, such as `rmse, kl and wis`. A name stands for
+/// all k.
+pub(crate) fn listed(has_property: impl Fn(Metric) -> bool) -> String {
+    let rows = ROWS
+        .iter()
+        .filter(|row| has_property(row.metric(K::DEFAULT)));
+    let names: Vec<String> = rows.map(Row::name_for_all_k).collect();
+    match names.as_slice() {
+        [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        names => names.concat(),
+    }
+}
+
+impl Row {
+    /// Returns the metric, with this k if it takes one.
+    fn metric(&self, k: K) -> Metric {
+        match self.variant {
+            Variant::Plain(metric) => metric,
+            Variant::AtK(metric) => metric(k),
+        }
+    }
+
+    /// Returns the metric with this name, if it has the row.
+    fn parse(&self, text: &str) -> Option<Metric> {
+        match self.variant {
+            Variant::Plain(metric) => (text == self.name).then_some(metric),
+            Variant::AtK(metric) => {
+                let (name, k) = text.split_once('@')?;
+                (name == self.name).then(|| K::parse(k).map(metric))?
+            }
+        }
+    }
+
+    /// Returns the name in messages, which stands for all k.
+    fn name_for_all_k(&self) -> String {
+        match self.variant {
+            Variant::Plain(_) => self.name.to_owned(),
+            Variant::AtK(_) => format!("{}@k", self.name),
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ROWS.iter().find_map(|row| row.parse(text)).ok_or_else(|| {
+            let names: Vec<String> = ROWS.iter().map(Row::name_for_all_k).collect();
+            format!(
+                "expected one of: {}, with k from 1 to {}, such as ndcg@10",
+                names.join(", "),
+                K::MAX
+            )
+        })
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.row().name;
+        match self.k() {
+            Some(K(k)) => write!(f, "{name}@{k}"),
+            None => f.write_str(name),
+        }
+    }
+}
+
+/// The bounds of one item's loss: a smaller loss counts as `low`, a larger one as `high`. A
+/// ladder needs them, because the losses of [`Metric::takes_clip`] are otherwise unbounded or too
+/// widely bounded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clip {
+    /// The smallest loss, at least 0.
+    pub low: f64,
+    /// The largest loss, above `low`. It is also the loss for an item without a prediction.
+    pub high: f64,
+}
+
+impl Clip {
+    /// The bounds' form, for messages.
+    pub const FORM: &str = "must be [low, high] with 0 <= low < high";
+
+    /// Returns the bounds, or `None` unless both are finite and 0 ≤ `low` < `high`.
+    pub fn new(low: f64, high: f64) -> Option<Self> {
+        (high.is_finite() && 0.0 <= low && low < high).then_some(Self { low, high })
+    }
+
+    /// Returns the loss, clamped to the bounds.
+    pub const fn apply(self, loss: f64) -> f64 {
+        loss.clamp(self.low, self.high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::mem::{Discriminant, discriminant};
+
+    use super::*;
+
+    /// Returns each row's metric, with this k if it takes one.
+    fn metrics(k: K) -> impl Iterator<Item = Metric> {
+        ROWS.iter().map(move |row| row.metric(k))
+    }
+
+    #[test]
+    fn metric_round_trips_through_its_name() {
+        let with_k = [
+            "hit_rate@10",
+            "recall@5",
+            "precision@3",
+            "ndcg@1",
+            "mrr@10000",
+            "map@7",
+            "top@3",
+        ];
+        let without = [
+            "accuracy",
+            "jaccard",
+            "f1_set",
+            "exact_match",
+            "f1_macro",
+            "f1_micro",
+            "balanced_accuracy",
+            "mcc",
+            "kappa",
+            "kappa_quadratic",
+            "rmse",
+            "mae",
+            "spearman",
+            "pearson",
+            "kendall",
+            "ccc",
+            "r2",
+            "log_loss",
+            "brier",
+            "auc",
+            "auc_ovr",
+            "ece@15",
+            "kl",
+            "tvd",
+            "jsd",
+            "hellinger",
+            "wasserstein",
+            "rps",
+            "pinball",
+            "wis",
+        ];
+        for name in with_k.into_iter().chain(without) {
+            assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
+        }
+        for k in [1, 10, 10_000].map(K) {
+            for metric in metrics(k) {
+                let name = metric.to_string();
+                assert_eq!(name.parse(), Ok(metric), "{name}");
+                assert_eq!(metric.cut(), metric.k().unwrap_or(K::DEFAULT), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn table_has_each_variant_once() {
+        let variants: HashSet<Discriminant<Metric>> = metrics(K::DEFAULT)
+            .map(|metric| discriminant(&metric))
+            .collect();
+        let names: HashSet<&str> = ROWS.iter().map(|row| row.name).collect();
+        assert_eq!([variants.len(), names.len()], [ROWS.len(); 2]);
+        for row in ROWS {
+            let metric = row.metric(K(3));
+            assert!(std::ptr::eq(metric.row(), row), "{metric}");
+            let has_k = row.name_for_all_k() == format!("{}@k", row.name);
+            assert_eq!(metric.k(), has_k.then_some(K(3)), "{metric}");
+        }
+    }
+
+    #[test]
+    fn properties_fit_together() {
+        for metric in metrics(K::DEFAULT) {
+            let is_number = matches!(metric.family(), Family::Numbers | Family::Quantiles);
+            assert_eq!(metric.has_number_answers(), is_number, "{metric}");
+            let is_ranking = metric.family() == Family::Rankings;
+            assert_eq!(metric.answers() == Answers::Ids, is_ranking, "{metric}");
+            let needs_labels = metric.needs_labels();
+            assert!(!needs_labels || !(is_number || is_ranking), "{metric}");
+            let is_joint = metric.form() == Form::Joint;
+            assert!(!is_joint || metric.needs_different_answers(), "{metric}");
+            let is_loss = metric.is_mean() || metric.is_root();
+            assert!(!metric.takes_clip() || is_loss, "{metric}");
+            let has_floor = metric.has_noise_floor();
+            assert!(!has_floor || metric.takes_distributions(), "{metric}");
+            let retests_labels = metric.retest() == Retest::PredictionOrLabel;
+            assert!(!retests_labels || metric.is_share(), "{metric}");
+            let clip = Clip::new(0.0, 2.0);
+            if let Some([worst, best]) = metric.bounds(clip, 3) {
+                assert_eq!(best < worst, metric.lower_is_better(), "{metric}");
+                assert_eq!(metric.best(clip), best, "{metric}");
+            }
+        }
+    }
+
+    #[test]
+    fn lower_is_better_for_errors_and_losses() {
+        let lower = [
+            "rmse",
+            "mae",
+            "log_loss",
+            "brier",
+            "ece@15",
+            "kl",
+            "tvd",
+            "jsd",
+            "hellinger",
+            "wasserstein",
+            "rps",
+            "pinball",
+            "wis",
+        ];
+        let higher = [
+            "accuracy",
+            "hit_rate@1",
+            "recall@1",
+            "precision@1",
+            "ndcg@1",
+            "mrr@1",
+            "map@1",
+            "jaccard",
+            "f1_set",
+            "exact_match",
+            "f1_macro",
+            "f1_micro",
+            "balanced_accuracy",
+            "mcc",
+            "kappa",
+            "kappa_quadratic",
+            "top@1",
+        ];
+        let names = lower.into_iter().map(|name| (name, true)).chain(
+            higher
+                .into_iter()
+                .chain([
+                    "spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr",
+                ])
+                .map(|name| (name, false)),
+        );
+        for (name, expected) in names {
+            assert_eq!(
+                name.parse::<Metric>().unwrap().lower_is_better(),
+                expected,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn messages_list_metrics_of_table() {
+        let message = "x".parse::<Metric>().unwrap_err();
+        let list = message
+            .strip_prefix("expected one of: accuracy, hit_rate@k, recall@k, ")
+            .and_then(|rest| rest.strip_suffix(", with k from 1 to 10000, such as ndcg@10"));
+        assert_eq!(list.unwrap().split(", ").count(), ROWS.len() - 3);
+        assert!(
+            message.contains(" brier, auc, auc_ovr, ece@15, kl, "),
+            "{message}"
+        );
+        assert!(message.contains(" rps, top@k, pinball, wis"), "{message}");
+        let error = Metric::Accuracy.clip(0.0, 1.0).unwrap_err();
+        let list = error.strip_prefix("clip: is for rmse, mae, ").unwrap();
+        assert!(list.ends_with(" and wis, not for accuracy"), "{error}");
+        assert_eq!(listed(|metric| metric == Metric::Mae), "mae");
+        assert_eq!(listed(|_| false), "");
+    }
+
+    #[test]
+    fn unknown_name_is_rejected_with_list() {
+        let bad = [
+            "",
+            "Accuracy",
+            "accuracy@1",
+            "ndcg",
+            "ndcg@",
+            "ndcg@0",
+            "ndcg@01",
+            "ndcg@+1",
+            "ndcg@-1",
+            "ndcg@10001",
+            "ndcg@1@1",
+        ];
+        for name in bad.into_iter().chain([
+            "ndcg@65546",
+            "ndcg@1 ",
+            " mrr@1",
+            "mean@10",
+            "ndcg@1.0",
+            "rmse@1",
+            "ece",
+            "ece@10",
+            "ece@015",
+        ]) {
+            assert!(
+                name.parse::<Metric>().unwrap_err().contains("hit_rate@k"),
+                "{name:?}"
+            );
+        }
+    }
+}
