@@ -483,7 +483,7 @@ impl Clip {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
     use std::mem::{Discriminant, discriminant};
 
     use super::*;
@@ -561,6 +561,99 @@ mod tests {
             let has_k = row.name_for_all_k() == format!("{}@k", row.name);
             assert_eq!(metric.k(), has_k.then_some(K(3)), "{metric}");
         }
+    }
+
+    /// Returns the answers of 24 items and different predictions, as JSON. `None`: there is no prediction.
+    fn case(metric: Metric) -> impl Iterator<Item = (String, Option<String>)> {
+        // Without a pattern between the two, but always the same.
+        let number = |at: usize, salt: usize| (at * at * 7 + at * salt + salt) % 11;
+        (0..24).map(move |at| {
+            let (answer, guess) = (number(at, 3), number(at, 5));
+            let label =
+                |number: usize| ["a", "b", "c"][number % if metric == Metric::Auc { 2 } else { 3 }];
+            let ids = |first: usize| format!("[\"i{}\",\"i{}\"]", first % 5, first % 5 + 5);
+            let shares = |first: usize| {
+                let first = (first + 1) as f64 / 20.0;
+                format!("{{\"a\":{first},\"b\":{},\"c\":0.25}}", 0.75 - first)
+            };
+            match metric.family() {
+                Family::Rankings => {
+                    let ranking = format!(
+                        "[\"i{}\",\"i{}\",\"i{}\"]",
+                        guess % 5,
+                        guess % 7 + 5,
+                        (guess + 3) % 10
+                    );
+                    (ids(answer), Some(ranking))
+                }
+                Family::Labels => {
+                    let quoted = |number| format!("\"{}\"", label(number));
+                    (quoted(answer), (at != 4).then(|| quoted(guess)))
+                }
+                Family::Numbers => (answer.to_string(), Some((guess + answer).to_string())),
+                Family::Quantiles => {
+                    let levels = format!(
+                        "{{\"0.25\":{guess},\"0.5\":{},\"0.75\":{}}}",
+                        guess + 1,
+                        guess + 3
+                    );
+                    (answer.to_string(), Some(levels))
+                }
+                Family::Probabilities if metric.compares_distributions() => {
+                    (shares(answer), Some(shares(guess)))
+                }
+                Family::Probabilities => {
+                    let sure = 0.5 + guess as f64 / 25.0;
+                    let other = label(guess + 1);
+                    let given =
+                        format!("{{\"{}\":{sure},\"{other}\":{}}}", label(guess), 1.0 - sure);
+                    (format!("\"{}\"", label(answer)), Some(given))
+                }
+            }
+        })
+    }
+
+    /// A row without a formula of its own would have the value of another metric.
+    #[test]
+    fn each_metric_has_its_own_value() {
+        use crate::quantile_levels::QuantileLevels;
+        use crate::score::{Builder, Progress, score};
+        use crate::suite::answers::Answer;
+
+        let mut names = HashMap::new();
+        for metric in metrics(K(3)) {
+            let levels = QuantileLevels::new(&[0.25, 0.5, 0.75]).unwrap();
+            let levels = (metric.family() == Family::Quantiles).then_some(levels);
+            let labels = ["a", "b", "c"].map(str::to_owned);
+            let labels = if metric.takes_options() {
+                &labels[..]
+            } else {
+                &[]
+            };
+            let mut table = Builder::new(metric, 24).options(labels).quantiles(levels);
+            let mut predictions = Vec::new();
+            for (at, (answer, prediction)) in case(metric).enumerate() {
+                let answer = Answer::parse(&answer, &metric).unwrap();
+                table.push(&format!("i{at}"), &answer).unwrap();
+                let prediction = prediction
+                    .map(|value| format!("{{\"item_id\":\"i{at}\",\"prediction\":{value}}}"));
+                predictions.extend(prediction);
+            }
+            let predictions = format!("[{}]", predictions.join(","));
+            let table = table.finish().unwrap();
+            let scored = score(
+                &table,
+                None,
+                metric,
+                predictions.as_bytes(),
+                &Progress::default(),
+            );
+            let value = scored.unwrap().figures.value;
+            if let Some(other) = names.insert((metric.family(), value.to_bits()), metric) {
+                panic!("{metric} and {other} have the value {value}");
+            }
+        }
+        assert_eq!(names.len(), ROWS.len());
     }
 
     #[test]
