@@ -1,7 +1,6 @@
 //! `catalog.ndjson`: the ids that a ranking can show, and how popular each one is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::bad_suite::BadSuite;
-use super::lines::numbered_lines;
+use super::lines::{numbered_lines, read_optional};
 use crate::metric::{Family, Metric};
 use crate::prediction::not_json;
 use crate::score::{Catalog, CatalogBuilder};
@@ -55,14 +54,7 @@ impl CatalogLine {
 
 /// Reads the file in a folder. `None` if there is none.
 pub(crate) fn read_file(folder: &Path) -> Result<Option<String>, BadSuite> {
-    match std::fs::read_to_string(folder.join(CATALOG)) {
-        Ok(text) => Ok(Some(text)),
-        // A file of answers without a suite is no folder.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(BadSuite::unreadable(CATALOG, 0, &error)),
-    }
+    read_optional(folder, CATALOG)
 }
 
 /// Reads the lines of a catalog.
@@ -259,7 +251,7 @@ mod tests {
             answers: ANSWERS,
             retest: None,
             catalog,
-            open_file: &|_| Err(std::io::Error::from(ErrorKind::NotFound)),
+            open_file: &|_| Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
         })
     }
 

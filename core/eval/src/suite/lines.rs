@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -223,6 +223,18 @@ impl<R: BufRead> AnswerLines<R> {
             .finish()
             .and_then(|()| options.finish())
             .map_err(|reason| BadSuite::new(&self.name, 0, reason))
+    }
+}
+
+/// Reads a file that a folder may have. `None` if there is none.
+pub(super) fn read_optional(folder: &Path, name: &'static str) -> Result<Option<String>, BadSuite> {
+    match fs::read_to_string(folder.join(name)) {
+        Ok(text) => Ok(Some(text)),
+        // A file of answers without a suite is no folder.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(BadSuite::unreadable(name, 0, &error)),
     }
 }
 

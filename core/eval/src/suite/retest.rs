@@ -1,7 +1,6 @@
 //! `retest.ndjson`: a second set of human answers, which gives the noise ceiling.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,7 +9,7 @@ use serde_json::value::RawValue;
 use super::bad_suite::BadSuite;
 use super::commitment::LinesDigest;
 use super::folder_tables::FolderTables;
-use super::lines::{ITEMS, check_item_id, explain, numbered_lines};
+use super::lines::{ITEMS, check_item_id, explain, numbered_lines, read_optional};
 use super::retest_answers::RETEST_ANSWERS;
 use crate::metric::Metric;
 use crate::score::{AnswerTable, Ceiling, CeilingBuilder, RetestScores};
@@ -43,14 +42,7 @@ pub struct RetestLine {
 
 /// Reads the file in a folder. `None` if there is none.
 pub(crate) fn read_file(folder: &Path) -> Result<Option<String>, BadSuite> {
-    match std::fs::read_to_string(folder.join(RETEST)) {
-        Ok(text) => Ok(Some(text)),
-        // A file of answers without a suite is no folder.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(BadSuite::unreadable(RETEST, 0, &error)),
-    }
+    read_optional(folder, RETEST)
 }
 
 /// Reads the lines of a retest, and scores them for these tables, which have all items together. Each
