@@ -740,7 +740,7 @@ async fn contradictory_protection_returns_field_errors() {
         ),
         (
             "clip = [0.0, 1.0]",
-            "suite.toml: clip: is for rmse, mae, log_loss, pinball and wis, not for accuracy",
+            "suite.toml: clip: is for rmse, mae, log_loss, kl, pinball and wis, not for accuracy",
         ),
         (
             "release = \"sealed(0.5)\"",
