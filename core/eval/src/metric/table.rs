@@ -1,6 +1,6 @@
 //! The table with all metrics: one row for each, with its name and its properties.
 
-use super::{Answers, Family, Form, K, LabelUse, Retest, Scale, ValueRange};
+use super::properties::{Answers, Family, Form, K, LabelUse, Retest, Scale, ValueRange};
 
 /// A metric's properties by which other code decides.
 #[derive(Clone, Copy)]
