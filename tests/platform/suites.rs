@@ -40,6 +40,7 @@ async fn suites_are_listed_with_all_their_fields() {
             "cluster_is_hidden",
             "description",
             "hfm_sha",
+            "labels",
             "lower_is_better",
             "metric",
             "n_clusters",
