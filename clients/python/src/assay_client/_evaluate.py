@@ -219,7 +219,7 @@ def _predict_batch(
         return
     made = {item.id: _as_json(item.id, output) for item, output in zip(batch, outputs, strict=True)}
     for item_id, prediction in made.items():
-        _check(item_id, prediction, suite)
+        _check(item_id, prediction, suite.metric, suite.quantiles)
     yield Block(lambda: log.add(made))
     meter.add(len(made))
 
@@ -237,11 +237,11 @@ def _listed(outputs: Any) -> list[Any]:
     return list(outputs)
 
 
-def _check(item_id: str, prediction: Any, suite: models.Suite) -> None:
-    if problem := metric_problem(prediction, suite.metric, suite.quantiles):
+def _check(item_id: str, prediction: Any, metric: str, quantiles: Sequence[float] = ()) -> None:
+    if problem := metric_problem(prediction, metric, quantiles):
         raise AssayError(
             f"predict returned {shown(prediction)} for the item {item_id}, "
-            f"which the metric {suite.metric} does not accept: {problem}."
+            f"which the metric {metric} does not accept: {problem}."
         )
     prediction_line((item_id, prediction))
 
