@@ -124,7 +124,7 @@ class AsyncJobs(AsyncResource):
         before: Time | None = None,
         page_size: int | None = None,
     ) -> AsyncPages[AsyncJob]:
-        """Lists jobs, the newest first. `suite` is a suite's id; `label` matches exactly."""
+        """Lists jobs, the newest first. `suite` is an id; `label` matches exactly."""
         query = {
             "suite_id": suite,
             "label": label,
@@ -146,7 +146,7 @@ class AsyncJobs(AsyncResource):
         return await self._connection.call(self._connection.job, "cancelJob", job_id=job_id)
 
     async def finalize(self, job_id: str) -> AsyncJob:
-        """Marks a job as final, for its suite's sealed items. A mark cannot be removed."""
+        """Marks a job as final, for its suite's sealed items, for good."""
         return await self._connection.call(self._connection.job, "finalizeJob", job_id=job_id)
 
     def items(self, job_id: str, *, page_size: int | None = None) -> AsyncPages[models.ItemScore]:
@@ -190,7 +190,7 @@ class AsyncUploads(AsyncResource):
         bytes: int | None = None,
         sha256: str | None = None,
     ) -> models.Upload:
-        """Creates an upload. `bytes` and `sha256` are those of the whole content as it is sent."""
+        """Creates an upload. `bytes` and `sha256` are those of the content as it is sent."""
         body = without_none(
             kind=kind,
             content_type=content_type,
@@ -207,7 +207,7 @@ class AsyncUploads(AsyncResource):
         )
 
     async def put_part(self, upload_id: str, number: int, content: bytes) -> None:
-        """Sends one part (numbers from 1 to 10,000, at most 64 MiB), and checks its SHA-256."""
+        """Sends one part (1 to 10,000, at most 64 MiB), and checks its SHA-256."""
         core = self._connection.core
         number = integer_of("number", number, 1)
         await self._connection.run(send_part(core, upload_id, number, content))
@@ -224,7 +224,7 @@ class AsyncUploads(AsyncResource):
 
 
 class AsyncModels(AsyncResource):
-    """The catalog of models, and the operations of models on sequences of events."""
+    """The catalog of models, and their operations on sequences of events."""
 
     def list(self) -> AsyncPages[models.Model]:
         """Lists the catalog's models."""
@@ -275,7 +275,7 @@ class AsyncModels(AsyncResource):
         on_long: models.OnLong | None = None,
         on_unknown: models.OnUnknown | None = None,
     ) -> models.Generations:
-        """Continues each of 1 to 64 sequences. The same `seed` gives the same continuations."""
+        """Continues each of 1 to 64 sequences. The same `seed` gives the same ones."""
         body = without_none(
             sequences=list_of("sequences", sequences),
             n_events=n_events,
@@ -336,9 +336,9 @@ class AsyncPredictions(AsyncResource):
         operation: str | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncJob:
-        """Creates a prediction job for a suite, for sequences or for an upload of sequences.
+        """Creates a prediction job for a suite, sequences or an upload of them.
 
-        With `evaluate`, the output is scored as well: `eval_job_id` is the job with the score.
+        With `evaluate`, the output is scored as well, by the job `eval_job_id`.
         `parameters` can have `top_k`, `exclude_seen`, `on_long` and `on_unknown`.
         """
         body = without_none(
@@ -366,7 +366,7 @@ class AsyncBoards(AsyncResource):
     async def get(
         self, suite_id: str, *, version: str | None = None, page_size: int | None = None
     ) -> models.Board:
-        """Returns a suite's board, with all its entries. All belong to one computation."""
+        """Returns a suite's board, with all entries from one computation."""
         entries: list[models.BoardRow] = []
         cursor: str | None = None
         while True:
@@ -418,7 +418,7 @@ class AsyncBoards(AsyncResource):
 
 
 class AsyncReceipts(AsyncResource):
-    """Signed statements about the figures of jobs, which anyone can verify with `assay verify`."""
+    """Signed statements about figures of jobs, for `assay verify`."""
 
     async def of_job(self, job_id: str, *, figures: str | None = None) -> models.Receipt:
         """Returns the receipt of a succeeded eval. Its `log` is None in the first seconds.
@@ -431,13 +431,13 @@ class AsyncReceipts(AsyncResource):
         )
 
     async def get(self, receipt_id: str) -> models.Receipt:
-        """Returns a receipt of the organization, or one that a board shows."""
+        """Returns an own receipt, or one that a board shows."""
         return await self._connection.call(
             models.Receipt.from_dict, "getReceipt", receipt_id=receipt_id
         )
 
     async def salt(self, job_id: str) -> models.ReceiptOpening:
-        """Returns the salt that names the organization in the receipt. Only owners can read it."""
+        """Returns the salt that names the organization in the receipt, for owners."""
         return await self._connection.call(
             models.ReceiptOpening.from_dict, "getReceiptOpening", job_id=job_id
         )

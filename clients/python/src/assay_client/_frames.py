@@ -254,7 +254,7 @@ def _table_pairs(
     is_wide = labels is not None or (
         column not in names
         and column == _PREDICTION
-        and metric in (*PROBABILITY_METRICS, *_QUANTILE_METRICS)
+        and metric in PROBABILITY_METRICS + _QUANTILE_METRICS
     )
     wanted = [column]
     if is_wide:
@@ -668,8 +668,9 @@ def _quantile_problem(numbers: dict[Any, Any], quantiles: Sequence[float]) -> st
     if missing := [level for level in levels if level not in numbers]:
         return f"the level {missing[0]} is missing"
     for level in levels:
-        if not _is_number(numbers[level]) or abs(numbers[level]) > _NUMBER_MAX:
-            return f"the value at {level} is {shown(numbers[level])}, not a number within ±1e50"
+        number = numbers[level]
+        if not _is_number(number) or abs(number) > _NUMBER_MAX:
+            return f"the value at {level} is {shown(number)}, not a number within ±1e50"
     for lower, level in pairwise(levels):
         if numbers[level] < numbers[lower]:
             return f"the value at {level} is below that at {lower}"

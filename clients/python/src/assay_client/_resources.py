@@ -127,7 +127,7 @@ class Jobs(Resource):
         before: Time | None = None,
         page_size: int | None = None,
     ) -> Pages[Job]:
-        """Lists jobs, the newest first. `suite` is a suite's id; `label` matches exactly."""
+        """Lists jobs, the newest first. `suite` is an id; `label` matches exactly."""
         query = {
             "suite_id": suite,
             "label": label,
@@ -149,7 +149,7 @@ class Jobs(Resource):
         return self._connection.call(self._connection.job, "cancelJob", job_id=job_id)
 
     def finalize(self, job_id: str) -> Job:
-        """Marks a job as final, for its suite's sealed items. A mark cannot be removed."""
+        """Marks a job as final, for its suite's sealed items, for good."""
         return self._connection.call(self._connection.job, "finalizeJob", job_id=job_id)
 
     def items(self, job_id: str, *, page_size: int | None = None) -> Pages[models.ItemScore]:
@@ -193,7 +193,7 @@ class Uploads(Resource):
         bytes: int | None = None,
         sha256: str | None = None,
     ) -> models.Upload:
-        """Creates an upload. `bytes` and `sha256` are those of the whole content as it is sent."""
+        """Creates an upload. `bytes` and `sha256` are those of the content as it is sent."""
         body = without_none(
             kind=kind,
             content_type=content_type,
@@ -208,7 +208,7 @@ class Uploads(Resource):
         return self._connection.call(models.Upload.from_dict, "getUpload", upload_id=upload_id)
 
     def put_part(self, upload_id: str, number: int, content: bytes) -> None:
-        """Sends one part (numbers from 1 to 10,000, at most 64 MiB), and checks its SHA-256."""
+        """Sends one part (1 to 10,000, at most 64 MiB), and checks its SHA-256."""
         core = self._connection.core
         number = integer_of("number", number, 1)
         self._connection.run(send_part(core, upload_id, number, content))
@@ -223,7 +223,7 @@ class Uploads(Resource):
 
 
 class Models(Resource):
-    """The catalog of models, and the operations of models on sequences of events."""
+    """The catalog of models, and their operations on sequences of events."""
 
     def list(self) -> Pages[models.Model]:
         """Lists the catalog's models."""
@@ -272,7 +272,7 @@ class Models(Resource):
         on_long: models.OnLong | None = None,
         on_unknown: models.OnUnknown | None = None,
     ) -> models.Generations:
-        """Continues each of 1 to 64 sequences. The same `seed` gives the same continuations."""
+        """Continues each of 1 to 64 sequences. The same `seed` gives the same ones."""
         body = without_none(
             sequences=list_of("sequences", sequences),
             n_events=n_events,
@@ -333,9 +333,9 @@ class Predictions(Resource):
         operation: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Creates a prediction job for a suite, for sequences or for an upload of sequences.
+        """Creates a prediction job for a suite, sequences or an upload of them.
 
-        With `evaluate`, the output is scored as well: `eval_job_id` is the job with the score.
+        With `evaluate`, the output is scored as well, by the job `eval_job_id`.
         `parameters` can have `top_k`, `exclude_seen`, `on_long` and `on_unknown`.
         """
         body = without_none(
@@ -363,7 +363,7 @@ class Boards(Resource):
     def get(
         self, suite_id: str, *, version: str | None = None, page_size: int | None = None
     ) -> models.Board:
-        """Returns a suite's board, with all its entries. All belong to one computation."""
+        """Returns a suite's board, with all entries from one computation."""
         entries: list[models.BoardRow] = []
         cursor: str | None = None
         while True:
@@ -415,7 +415,7 @@ class Boards(Resource):
 
 
 class Receipts(Resource):
-    """Signed statements about the figures of jobs, which anyone can verify with `assay verify`."""
+    """Signed statements about figures of jobs, for `assay verify`."""
 
     def of_job(self, job_id: str, *, figures: str | None = None) -> models.Receipt:
         """Returns the receipt of a succeeded eval. Its `log` is None in the first seconds.
@@ -428,11 +428,11 @@ class Receipts(Resource):
         )
 
     def get(self, receipt_id: str) -> models.Receipt:
-        """Returns a receipt of the organization, or one that a board shows."""
+        """Returns an own receipt, or one that a board shows."""
         return self._connection.call(models.Receipt.from_dict, "getReceipt", receipt_id=receipt_id)
 
     def salt(self, job_id: str) -> models.ReceiptOpening:
-        """Returns the salt that names the organization in the receipt. Only owners can read it."""
+        """Returns the salt that names the organization in the receipt, for owners."""
         return self._connection.call(
             models.ReceiptOpening.from_dict, "getReceiptOpening", job_id=job_id
         )

@@ -66,7 +66,7 @@ class Score(Record):
     share_of_ceiling: models.ShareOfCeiling | None = None
     """The share of the ceiling that the value reaches."""
     skill: models.Skill | None = None
-    """The skill against the baseline of the suite, if it names one."""
+    """The skill, if the suite has one."""
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
@@ -98,11 +98,11 @@ def score(
     `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the item
     ids; `labels` are those of the columns.
 
-    `answers` has the same forms with the column `answer`, or is a suite's folder, whose metric
-    is the default, with the suite's bounds of the loss.
+    `answers` has the same forms with the column `answer`, or is a suite's folder with the default
+    metric and bounds.
 
-    `clip` is the bounds of one item's loss, (low, high), for `rmse`, `mae`, `log_loss`, `pinball`
-    and `wis`. `quantiles` is the levels for the last two, if `answers` is no folder.
+    `clip` is the bounds of one item's loss, (low, high). `quantiles` is the levels for `pinball`
+    and `wis`, if `answers` is no folder.
 
     Other threads run meanwhile. Raises `AssayError` if the scorer is not installed, or with the
     location of the first invalid prediction or answer.
@@ -124,8 +124,8 @@ def score(
         gold, options = _answers(open_answers(answers, metric))
         found, known = _Sample(chunks(source)), _Sample(gold)
         # The folder has the clusters and slices of the items, and the retest.
-        levels = None if quantiles is None else list(quantiles)
-        options |= {"suite": folder, "predictions_name": name, "quantiles": levels}
+        options |= {"suite": folder, "predictions_name": name}
+        options["quantiles"] = quantiles and list(quantiles)
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
