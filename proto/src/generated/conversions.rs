@@ -1261,7 +1261,7 @@ impl From<skill::SuiteSkill> for v1::SuiteSkill {
     }
 }
 
-// proto/assay/v1/skill.proto:19
+// proto/assay/v1/skill.proto:18
 impl From<skill::Skill> for v1::Skill {
     fn from(resource: skill::Skill) -> Self {
         let skill::Skill { baseline, within, value, stderr, ci95, ci_method } = resource;

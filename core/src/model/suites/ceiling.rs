@@ -11,8 +11,8 @@ pub struct Ceiling {
     /// The source of the ceiling. `retest`: further answers of people to the same items. `sampling`: the
     /// number of people behind each answer.
     pub kind: String,
-    /// The metric over the items with retest answers. Their answers count as predictions. With
-    /// `sampling`, the expected loss of a perfect model: that of the shares of as many other people.
+    /// The metric over the items with retest answers, which count as predictions. With `sampling`, the
+    /// expected loss of a perfect model.
     pub value: f64,
     /// The standard error of `value`. Null if it cannot be estimated, with `sampling`, and if `release` is
     /// a ladder.

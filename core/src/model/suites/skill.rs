@@ -11,22 +11,19 @@ pub struct SuiteSkill {
     /// The baseline: `uniform` predicts the same probability for each option of an item, `marginal` the
     /// mean of all answers.
     pub baseline: String,
-    /// The group field by whose values the items are compared with the baseline, such as `dataset` or
-    /// `input.dataset`. Absent if all items are compared together.
+    /// The group field within whose values skill is computed. Absent if all items are one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_length = 206)]
     pub within: Option<String>,
 }
 
-/// The skill: the share of a simple baseline's loss that a job avoids, or of the way to the best value. 1 is
-/// perfect, 0 is as good as the baseline, and a worse job has a negative
-/// skill.
+/// The skill: the share of a simple baseline's loss that a job avoids. 1 is perfect, and 0 as good as the
+/// baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Skill {
     /// The baseline: `uniform` or `marginal`.
     pub baseline: String,
-    /// The group field by whose values the items are compared with the baseline. Absent if all items
-    /// are compared together.
+    /// The group field within whose values skill is computed. Absent if all items are one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_length = 206)]
     pub within: Option<String>,
