@@ -231,6 +231,11 @@ mod tests {
     #[test]
     fn bad_options_are_rejected_with_location() {
         let many: Vec<String> = (0..1001).map(|at| format!("\"l{at}\"")).collect();
+        let long_labels = format!(
+            "labels = [\"{}\", \"{}\"]\n",
+            "x".repeat(4_096),
+            "y".repeat(4_097)
+        );
         let many_labels = format!("labels = [{}]\n", many.join(","));
         let many_shares = format!("{{{}:0}}", many.join(":0,"));
         let many_answers: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -355,6 +360,12 @@ mod tests {
                 &many_labels,
                 &[LOW],
                 "suite.toml:4: labels: 1001 labels are named",
+            ),
+            (
+                "tvd",
+                &long_labels,
+                &[LOW],
+                "suite.toml:4: labels: the labels have 8193 bytes together; at most 8192 are possible",
             ),
             (
                 "tvd",
