@@ -1,3 +1,19 @@
+-- The content of versions: the items and answers with all that follows from them. It is stored before its version is published, and
+-- never changes.
+create table suite_contents (
+    id bigint generated always as identity primary key,
+    draft_id text collate "C" unique, -- The draft of an organization's version. Null for the operator's.
+    org_id text collate "C",
+    n_items integer not null constraint suite_contents_not_empty check (n_items > 0),
+    bytes bigint not null, -- Bytes of the lines of items, answers, retest and catalog.
+    content_sha256 bytea not null, -- The SHA-256 of the files: publishing the same files again is no error.
+    version jsonb not null, -- The row of suites that publication inserts, by column. It has no secrets.
+    created_at timestamptz not null default clock_timestamp()
+);
+create index suite_contents_org_id_idx on suite_contents (org_id);
+-- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
+grant select (id, draft_id, org_id, n_items, bytes, created_at) on suite_contents to assay_api;
+
 -- A published version never changes. The current version is the one published last.
 create table suites (
     suite_id text collate "C" not null,
@@ -6,7 +22,7 @@ create table suites (
     per_item_feedback boolean not null,
     description text not null,
     n_items integer not null constraint suites_not_empty check (n_items > 0),
-    content_sha256 bytea not null, -- The SHA-256 of the files: publishing the same files again is no error.
+    content_id bigint not null unique references suite_contents (id),
     published_at timestamptz not null default clock_timestamp(),
     release text not null default 'exact', -- The disclosure policy of scores.
     max_submissions_per_day integer constraint suites_max_submissions_per_day_positive check (max_submissions_per_day > 0),
@@ -49,30 +65,23 @@ create table suites (
     constraint suites_closes check ((n_sealed = 0 or closes_at is not null) and (board <> 'at_close' or closes_at is not null))
 );
 create index suites_current_idx on suites (suite_id, published_at desc);
--- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
-grant select (suite_id, version, metric, per_item_feedback, description, n_items, published_at, release, max_submissions_per_day, clip,
-    ladder_start, ladder_step, ladder_levels, n_sealed, closes_at, max_submissions, access, sequence_events, sequence_options, board,
-    cluster, average, cluster_is_hidden, n_clusters, slices, slice_min, ceiling, scorer_min,
-    labels, quantiles, skill)
-    on suites to assay_api, assay_worker;
+grant select on suites to assay_api, assay_worker;
 
 create table suite_items (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     ordinal integer not null, -- The place in the published file, from 0.
     item_id text collate "C" not null,
     input json not null, -- Not jsonb: callers get it exactly as it was published.
     groups json, -- The public group fields, in the form of RFC 8785. Not jsonb: the commitment hashes these bytes.
-    primary key (suite_id, version, ordinal),
-    constraint suite_items_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, ordinal),
+    constraint suite_items_content_fkey foreign key (content_id) references suite_contents (id)
 );
 -- Workers read items to predict a suite. Items contain no answers.
 grant select on suite_items to assay_api, assay_worker;
 
 -- The only table of secret answers. The role that serves requests has no right to it.
 create table suite_answers (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     ordinal integer not null,
     item_id text collate "C" not null,
     answer json not null,
@@ -82,73 +91,67 @@ create table suite_answers (
     skill_group integer, -- The number of the item's group within which the skill is computed.
     cluster integer, -- The number of the item's cluster among those of all items, by first item.
     slices bytea, -- A byte for each field in suites.slices: the place of the item's slice among its groups; 255: none.
-    primary key (suite_id, version, ordinal),
-    constraint suite_answers_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, ordinal),
+    constraint suite_answers_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_answers to assay_worker;
 
 -- The clusters of the open items, in their order, for comparisons: the role that serves requests must know which items are not independent,
 -- but not their hidden group fields. A row has 65,536 items, the last one the rest.
 create table suite_clusters (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     first integer not null, -- The place of the row's first item among the open ones.
     clusters bytea not null, -- Little-endian 32-bit numbers from 0 without gaps, by the first open item of each cluster.
-    primary key (suite_id, version, first),
-    constraint suite_clusters_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, first),
+    constraint suite_clusters_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_clusters to assay_api;
 
 -- The slices by hidden group fields, whose values are as secret as the answers.
 create table suite_hidden_groups (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     field text not null,
     groups jsonb not null, -- As in suites.slices.
-    primary key (suite_id, version, field),
-    constraint suite_hidden_groups_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, field),
+    constraint suite_hidden_groups_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_hidden_groups to assay_worker;
 
 -- The second set of human answers, as secret as the first.
 create table suite_retest (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     ordinal integer not null, -- The place in the published file, from 0.
     item_id text collate "C" not null,
     answers json not null,
-    primary key (suite_id, version, ordinal),
-    constraint suite_retest_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, ordinal),
+    constraint suite_retest_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_retest to assay_worker;
 
 -- The exact noise floors: the loss that the shares of as many other people would have.
 create table suite_floors (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     is_sealed boolean not null,
     value double precision not null,
-    primary key (suite_id, version, is_sealed),
-    constraint suite_floors_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, is_sealed),
+    constraint suite_floors_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_floors to assay_worker;
 
 -- The ids that rankings can show, with their popularity, for figures about what a submission shows.
 create table suite_catalog (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     ordinal integer not null, -- The place in the published file, from 0.
     id text collate "C" not null,
     popularity double precision not null,
-    primary key (suite_id, version, ordinal),
-    constraint suite_catalog_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, ordinal),
+    constraint suite_catalog_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_catalog to assay_worker;
 
 -- The submissions that a publisher pins, with their disclosed figures: those of the open items.
 create table suite_baselines (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     place integer not null, -- The order in suite.toml, from 0. The trivial submissions follow.
     name text not null,
     -- The keys of the name, see NameKeys: no entry of the board may look the same.
@@ -160,16 +163,15 @@ create table suite_baselines (
     stderr double precision,
     ci95 double precision[],
     n_missing integer not null,
-    primary key (suite_id, version, place),
-    constraint suite_baselines_name_key unique (suite_id, version, name_key),
-    constraint suite_baselines_suite_fkey foreign key (suite_id, version) references suites (suite_id, version)
+    primary key (content_id, place),
+    constraint suite_baselines_name_key unique (content_id, name_key),
+    constraint suite_baselines_content_fkey foreign key (content_id) references suite_contents (id)
 );
 grant select on suite_baselines to assay_api, assay_worker;
 
 -- Their exact figures and item scores, over the open and over the sealed items.
 create table suite_baseline_scores (
-    suite_id text collate "C" not null,
-    version text not null,
+    content_id bigint not null,
     place integer not null,
     is_sealed boolean not null,
     value double precision not null,
@@ -177,9 +179,9 @@ create table suite_baseline_scores (
     ci95 double precision[],
     n_missing integer not null,
     item_scores bytea not null,
-    primary key (suite_id, version, place, is_sealed),
-    constraint suite_baseline_scores_baseline_fkey foreign key (suite_id, version, place)
-        references suite_baselines (suite_id, version, place)
+    primary key (content_id, place, is_sealed),
+    constraint suite_baseline_scores_baseline_fkey foreign key (content_id, place)
+        references suite_baselines (content_id, place)
 );
 -- Comparisons read ranges.
 alter table suite_baseline_scores alter column item_scores set storage external;
@@ -187,18 +189,18 @@ grant select on suite_baseline_scores to assay_worker;
 
 -- The figures over the sealed items, after the suite has closed.
 create view closed_baseline_scores with (security_barrier) as
-select b.suite_id, b.version, b.place, b.value, b.stderr, b.ci95, b.n_missing
+select b.content_id, b.place, b.value, b.stderr, b.ci95, b.n_missing
 from suite_baseline_scores b
-join suites s on s.suite_id = b.suite_id and s.version = b.version
+join suites s on s.content_id = b.content_id
 where b.is_sealed
   and s.closes_at <= now();
 grant select on closed_baseline_scores to assay_api;
 
 -- The item scores that comparisons read, as those of jobs: over the open items, and not under a ladder.
 create view compared_baseline_scores with (security_barrier) as
-select b.suite_id, b.version, b.place, b.item_scores
+select b.content_id, b.place, b.item_scores
 from suite_baseline_scores b
-join suites s on s.suite_id = b.suite_id and s.version = b.version
+join suites s on s.content_id = b.content_id
 where not b.is_sealed
   and s.ladder_step is null;
 grant select on compared_baseline_scores to assay_api;
@@ -275,8 +277,7 @@ begin
         open sizes for
             select octet_length(item_id) + octet_length(input::text) + coalesce(octet_length(groups::text), 0)
             from suite_items
-            where suite_id = of_suite_id
-              and version = of_version
+            where content_id = (select content_id from suites where suite_id = of_suite_id and version = of_version)
               and ordinal >= from_ordinal
             order by ordinal
             limit items_max;

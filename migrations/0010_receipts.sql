@@ -41,17 +41,17 @@ create table suite_commitments (
 create index suite_commitments_pending_idx on suite_commitments (committed_at) where log_index is null;
 create trigger suite_commitments_refuse_change before update on suite_commitments for each row execute function refuse_changed_statement();
 
--- What a commitment hides until the version retires. Only the operator can read it; no process needs it.
+-- What a commitment hides until the version retires, stored with the content. Only the operator can read it; no process needs it.
 create table suite_openings (
-    suite_id text collate "C" not null,
-    suite_version text not null,
+    content_id bigint primary key references suite_contents (id),
     salt bytea not null,
     seed bytea,
     items_sha256 bytea not null,
     answers_sha256 bytea not null,
     retest_sha256 bytea,
-    primary key (suite_id, suite_version),
-    constraint suite_openings_commitment_fkey foreign key (suite_id, suite_version) references suite_commitments (suite_id, suite_version)
+    -- Stated with the commitment: of the predictions of the baselines, and of the catalog.
+    baselines_sha256 bytea,
+    catalog_sha256 bytea
 );
 
 -- The answers of retired versions.

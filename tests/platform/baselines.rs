@@ -285,7 +285,7 @@ async fn sealed_figures_of_baselines_appear_after_the_close() {
 
     close_in(&world, 0.0).await;
     let sealed: Vec<(bool,)> =
-        sqlx::query_as("select sealed from suite_answers where suite_id = $1 order by ordinal")
+        sqlx::query_as("select sealed from suites join suite_answers using (content_id) where suite_id = $1 order by ordinal")
             .bind(&suite_id)
             .fetch_all(&mut world.database().await)
             .await

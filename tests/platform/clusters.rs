@@ -231,7 +231,7 @@ async fn sealed_figures_boards_and_receipts_are_by_person() {
 
     // Whole persons are sealed, and at least half of the items.
     let sealed: Vec<(i32, bool)> = sqlx::query_as(
-        "select ordinal, sealed from suite_answers where suite_id = $1 order by ordinal",
+        "select ordinal, sealed from suites join suite_answers using (content_id) where suite_id = $1 order by ordinal",
     )
     .bind(suite_id)
     .fetch_all(&mut world.database().await)

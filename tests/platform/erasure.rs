@@ -716,12 +716,16 @@ const KEPT: [(&str, &str); 1] = [(
 )];
 
 /// Tables without the organization's rows in the test below, and why.
-const WITHOUT_ROWS: [(&str, &str); 5] = [
+const WITHOUT_ROWS: [(&str, &str); 6] = [
     ("org_models", "a grant of a model; deleted"),
     ("sealed_results", "figures of sealed items; deleted"),
     (
         "serve_keys",
         "idempotency keys of serving; deleted, and after a day",
+    ),
+    (
+        "suite_contents",
+        "content of published versions; kept for the scores of others",
     ),
     (
         "terms_acceptances",

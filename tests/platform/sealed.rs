@@ -297,7 +297,7 @@ async fn api_role_cannot_read_sealed_scores() {
     for (table, column) in [
         ("suite_answers", "*"),
         ("sealed_results", "*"),
-        ("suites", "content_sha256"),
+        ("suite_contents", "content_sha256"),
     ] {
         let sql = format!("select {column} from {table}");
         let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))

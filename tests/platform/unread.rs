@@ -176,15 +176,15 @@ async fn memory_of_unread(world: &World, call: &Call, count: usize) -> u64 {
 async fn fill(world: &World) {
     let sql = "
         update suite_items set input = json_build_object('text', repeat('x', 260000));
-        insert into suite_items (suite_id, version, ordinal, item_id, input)
-            select suite_id, version, n, 'filler-' || n, json_build_object('text', repeat('x', 260000))
+        insert into suite_items (content_id, ordinal, item_id, input)
+            select content_id, n, 'filler-' || n, json_build_object('text', repeat('x', 260000))
             from (
-                select suite_id, version, count(*)::integer as items
+                select content_id, count(*)::integer as items
                 from suite_items
-                group by suite_id, version
+                group by content_id
             ) suite, generate_series(suite.items, 299) n;
         update suites set n_items = (
-            select count(*) from suite_items i where i.suite_id = suites.suite_id and i.version = suites.version
+            select count(*) from suite_items i where i.content_id = suites.content_id
         );
         update opened_answers set answer = to_json(repeat('x', 260000));
         insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer)
@@ -385,7 +385,7 @@ async fn message_of_empty_elements_is_refused_before_it_is_decoded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_large_items_end_by_bytes() {
     let world = crate::harness::world().await;
-    let sql = "update suite_items set input = json_build_object('text', repeat('x', 260000)) where suite_id = 'suite:lunch'";
+    let sql = "update suite_items i set input = json_build_object('text', repeat('x', 260000)) from suites s where s.content_id = i.content_id and s.suite_id = 'suite:lunch'";
     let mut database = world.database().await;
     sqlx::raw_sql(sql).execute(&mut database).await.unwrap();
     let client = world.key();

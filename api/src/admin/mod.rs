@@ -9,4 +9,3 @@ mod golden;
 mod model_package;
 mod publish;
 mod receipts;
-mod suite_audit;

@@ -131,10 +131,13 @@ async fn fill(site: &mut Site, arguments: &Arguments) -> Result<String, Trouble>
              select string_agg(quote_ident(attname), ', ') into columns
              from pg_attribute
              where attrelid = 'suites'::regclass and attnum > 0 and not attisdropped
-               and attgenerated = '' and attname <> 'suite_id';
-             execute 'insert into suites (suite_id, ' || columns || ')
-                 select suite_id || ''-'' || n, ' || columns || '
+               and attgenerated = '' and attname not in ('suite_id', 'content_id');
+             execute 'insert into suites (suite_id, content_id, ' || columns || ')
+                 select suite_id || ''-'' || n, -1000000 * content_id - n, ' || columns || '
                  from suites, generate_series(1, {suites}) n';
+             insert into suite_commitments (suite_id, suite_version, commitment, committed_at, payload)
+                 select suite_id || '-' || n, suite_version, commitment, committed_at, payload
+                 from suite_commitments, generate_series(1, {suites}) n;
          end
          $$;
          set session_replication_role = origin"

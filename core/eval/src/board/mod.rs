@@ -10,6 +10,10 @@ mod standings;
 pub use pair_test::{EntryItems, Evidence, test_pair};
 pub use standings::{Standing, VsBaseline, standings, vs_baselines};
 
+/// The most entries on a board that each allowance holder can have, with those that were withdrawn or
+/// removed.
+pub const ENTRIES_MAX: i64 = 3;
+
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]

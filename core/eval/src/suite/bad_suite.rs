@@ -11,7 +11,7 @@ pub struct BadSuite {
 
 impl BadSuite {
     /// Creates a line's error, from 1, or of the whole file with line 0.
-    pub(super) fn new(file: &str, line: usize, reason: impl Into<String>) -> Self {
+    pub fn new(file: &str, line: usize, reason: impl Into<String>) -> Self {
         Self {
             file: file.into(),
             line,

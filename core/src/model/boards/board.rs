@@ -21,9 +21,7 @@ use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
-/// The most entries on a board that each allowance holder can have, with those that
-/// were withdrawn or removed.
-pub const ENTRIES_MAX: i64 = 3;
+pub use assay_eval::board::ENTRIES_MAX;
 
 /// Default and maximum page size for the organization's entries.
 pub const ENTRIES_PAGE: (u32, u32) = (50, 200);

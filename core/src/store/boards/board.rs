@@ -200,8 +200,7 @@ async fn is_name_taken(
         ) or exists(
             select
             from suite_baselines
-            where suite_id = $1
-              and version = $2
+            where content_id = (select content_id from suites where suite_id = $1 and version = $2)
               and (name_key in ($3, $4) or name_shown in ($3, $4))
         ) as "is_taken!"
         "#,

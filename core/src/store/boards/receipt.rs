@@ -392,8 +392,7 @@ async fn items_from(
             null::integer as n,
             groups::text
         from suite_items
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and ordinal >= $3
         order by ordinal
         limit $4

@@ -1144,23 +1144,20 @@ pub async fn scoring(
             (
                 select f.value
                 from suite_floors f
-                where f.suite_id = s.suite_id
-                  and f.version = s.version
+                where f.content_id = s.content_id
                   and not f.is_sealed
             ) as open_floor,
             (
                 select f.value
                 from suite_floors f
-                where f.suite_id = s.suite_id
-                  and f.version = s.version
+                where f.content_id = s.content_id
                   and f.is_sealed
             ) as sealed_floor,
             array(
                 select jsonb_set(f.field, '{groups}', coalesce(h.groups, f.field -> 'groups'))
                 from jsonb_array_elements(s.slices) with ordinality as f(field, place)
                 left join suite_hidden_groups h
-                    on h.suite_id = s.suite_id
-                    and h.version = s.version
+                    on h.content_id = s.content_id
                     and h.field = f.field ->> 'field'
                 order by f.place
             ) as "slices!: Vec<Json<StoredSlices>>"
@@ -1216,8 +1213,7 @@ pub async fn retest(
             item_id,
             answers::text as "answers!"
         from suite_retest
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
         order by ordinal
         "#,
         suite_id.as_str(),
@@ -1244,8 +1240,7 @@ pub async fn catalog(
             id,
             popularity
         from suite_catalog
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
         order by ordinal
         ",
         suite_id.as_str(),
@@ -1302,8 +1297,7 @@ pub async fn answers(
             n,
             skill_group
         from suite_answers
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
         order by ordinal
         "#,
         suite_id.as_str(),

@@ -155,6 +155,10 @@ pub const ORG_TABLES: &[(&str, Erasure)] = &[
         ),
     ),
     (
+        "suite_contents",
+        Erasure::Keep("published content, which the scores of other organizations depend on"),
+    ),
+    (
         "terms_acceptances",
         Erasure::Keep("evidence of the acceptance"),
     ),

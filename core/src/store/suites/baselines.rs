@@ -16,8 +16,7 @@ use crate::store::PgConnection;
 /// policy. For the operator.
 pub async fn insert(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     place: usize,
     baseline: &Baseline,
     disclosed: &Figures,
@@ -35,8 +34,7 @@ pub async fn insert(
     sqlx::query!(
         "
         insert into suite_baselines (
-            suite_id,
-            version,
+            content_id,
             place,
             name,
             name_key,
@@ -48,10 +46,9 @@ pub async fn insert(
             ci95,
             n_missing
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ",
-        suite_id.as_str(),
-        version,
+        content_id,
         place,
         name,
         keys.folded,
@@ -76,8 +73,7 @@ pub async fn insert(
         sqlx::query!(
             "
             insert into suite_baseline_scores (
-                suite_id,
-                version,
+                content_id,
                 place,
                 is_sealed,
                 value,
@@ -86,10 +82,9 @@ pub async fn insert(
                 n_missing,
                 item_scores
             )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+            values ($1, $2, $3, $4, $5, $6, $7, $8)
             ",
-            suite_id.as_str(),
-            version,
+            content_id,
             place,
             is_sealed,
             figures.value,
@@ -141,8 +136,7 @@ pub async fn compared(
             value,
             stderr is not null as "has_stderr!"
         from suite_baselines
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and name = $3
         "#,
         suite_id.as_str(),
@@ -166,8 +160,7 @@ pub async fn item_scores(
         r#"
         select substring(item_scores from $4 + 1 for $5) as "bytes!"
         from compared_baseline_scores
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and place = $3
         "#,
         baseline.suite_id.as_str(),
@@ -196,14 +189,11 @@ pub async fn for_board(
             b.url,
             case when s.n_sealed > 0 then c.value else b.value end as "value!",
             case when s.n_sealed > 0 then c.ci95 else b.ci95 end as ci95
-        from suite_baselines b
-        join suites s on s.suite_id = b.suite_id and s.version = b.version
-        left join closed_baseline_scores c
-            on c.suite_id = b.suite_id
-            and c.version = b.version
-            and c.place = b.place
-        where b.suite_id = $1
-          and b.version = $2
+        from suites s
+        join suite_baselines b using (content_id)
+        left join closed_baseline_scores c using (content_id, place)
+        where s.suite_id = $1
+          and s.version = $2
           and (s.n_sealed = 0 or c.place is not null)
         order by b.place
         "#,
@@ -251,15 +241,14 @@ pub async fn tested(
             c.value,
             c.stderr is not null as "has_stderr!",
             c.item_scores
-        from suite_baselines b
-        join suites s on s.suite_id = b.suite_id and s.version = b.version
+        from suites s
+        join suite_baselines b using (content_id)
         join suite_baseline_scores c
-            on c.suite_id = b.suite_id
-            and c.version = b.version
+            on c.content_id = b.content_id
             and c.place = b.place
             and c.is_sealed = (s.n_sealed > 0)
-        where b.suite_id = $1
-          and b.version = $2
+        where s.suite_id = $1
+          and s.version = $2
         order by b.place
         "#,
         suite_id.as_str(),

@@ -9,50 +9,101 @@ use crate::model::slices::StoredSlices;
 use crate::model::suite::{SuiteId, SuiteVersion};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
-use assay_eval::suite::{ClusterKey, Opening};
+use assay_eval::suite::{ClusterKey, Opening, SealSeed};
 use assay_receipts::statement::{SUITE, SkillClaim, Statement, SuitePublication};
 
-/// Stores the commitment of a version that has just been inserted, and what opens it.
+/// Stores what opens the commitment to a version's content.
 ///
 /// `baselines_sha256` commits to the predictions of its baselines, and `catalog_sha256` to its catalog,
 /// if it has them.
-pub async fn insert(
+pub async fn insert_opening(
     db: &mut PgConnection,
-    suite: &SuiteVersion,
+    content_id: i64,
     opening: &Opening,
     baselines_sha256: Option<[u8; 32]>,
     catalog_sha256: Option<[u8; 32]>,
 ) -> Result<()> {
+    let bytes = <[u8; 32]>::as_slice;
+    sqlx::query!(
+        "
+        insert into suite_openings (
+            content_id,
+            salt,
+            seed,
+            items_sha256,
+            answers_sha256,
+            retest_sha256,
+            baselines_sha256,
+            catalog_sha256
+        )
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        ",
+        content_id,
+        &opening.salt,
+        opening.seed.as_ref().map(SealSeed::as_bytes).map(bytes),
+        &opening.items_sha256,
+        &opening.answers_sha256,
+        opening.retest_sha256.as_ref().map(bytes),
+        baselines_sha256.as_ref().map(bytes),
+        catalog_sha256.as_ref().map(bytes)
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Stores the commitment of a version that has just been inserted, with its statement.
+pub(super) async fn insert(db: &mut PgConnection, content_id: i64) -> Result<()> {
     let published = sqlx::query!(
         r#"
         select
-            metric,
-            n_items,
-            release,
-            clip,
-            closes_at as "closes_at: Timestamp",
-            board,
-            cluster,
-            average,
-            slices as "slices: Json<Vec<StoredSlices>>",
-            slice_min,
-            labels,
-            quantiles,
-            skill as "skill: Json<SuiteSkill>",
-            published_at as "published_at: Timestamp"
-        from suites
-        where suite_id = $1
-          and version = $2
+            s.suite_id,
+            s.version,
+            s.metric,
+            s.n_items,
+            s.release,
+            s.clip,
+            s.closes_at as "closes_at: Timestamp",
+            s.board,
+            s.cluster,
+            s.average,
+            s.slices as "slices: Json<Vec<StoredSlices>>",
+            s.slice_min,
+            s.labels,
+            s.quantiles,
+            s.skill as "skill: Json<SuiteSkill>",
+            s.published_at as "published_at: Timestamp",
+            o.salt,
+            o.seed,
+            o.items_sha256,
+            o.answers_sha256,
+            o.retest_sha256,
+            o.baselines_sha256,
+            o.catalog_sha256
+        from suites s
+        join suite_openings o using (content_id)
+        where s.content_id = $1
         "#,
-        suite.suite_id.as_str(),
-        suite.version
+        content_id
     )
     .fetch_one(&mut *db)
     .await?;
+    let digest = |bytes: Vec<u8>| {
+        let digest = <[u8; 32]>::try_from(bytes);
+        digest.map_err(|_| Error::internal("an opening has a part that is not 32 bytes long"))
+    };
+    let seed = published.seed.map(digest).transpose()?;
+    let opening = Opening {
+        salt: digest(published.salt)?,
+        items_sha256: digest(published.items_sha256)?,
+        answers_sha256: digest(published.answers_sha256)?,
+        seed: seed.map(SealSeed::from_bytes),
+        retest_sha256: published.retest_sha256.map(digest).transpose()?,
+    };
     let commitment = opening.commitment();
     let publication = SuitePublication {
-        suite_id: suite.suite_id.to_string(),
-        suite_version: suite.version.clone(),
+        suite_id: published.suite_id.clone(),
+        suite_version: published.version.clone(),
         suite_commitment: hex::encode(commitment),
         metric: published.metric,
         n_items: published.n_items.into(),
@@ -81,53 +132,27 @@ pub async fn insert(
             baseline: skill.baseline,
             within: skill.within,
         }),
-        baselines_sha256: baselines_sha256.map(hex::encode),
-        catalog_sha256: catalog_sha256.map(hex::encode),
+        baselines_sha256: published.baselines_sha256.map(hex::encode),
+        catalog_sha256: published.catalog_sha256.map(hex::encode),
     };
     let statement = Statement::new(SUITE, "suite", hex::encode(commitment), publication);
     let payload = serde_json::to_vec(&statement).map_err(Error::internal)?;
     sqlx::query!(
         "
-        with committed as (
-            insert into suite_commitments (
-                suite_id,
-                suite_version,
-                commitment,
-                committed_at,
-                payload
-            )
-            values ($1, $2, $3, $4, $5)
-            returning suite_id, suite_version
-        )
-        insert into suite_openings (
+        insert into suite_commitments (
             suite_id,
             suite_version,
-            salt,
-            seed,
-            items_sha256,
-            answers_sha256,
-            retest_sha256
+            commitment,
+            committed_at,
+            payload
         )
-        select
-            suite_id,
-            suite_version,
-            $6,
-            $7,
-            $8,
-            $9,
-            $10
-        from committed
+        values ($1, $2, $3, $4, $5)
         ",
-        suite.suite_id.as_str(),
-        suite.version,
+        published.suite_id,
+        published.version,
         &commitment,
         published.published_at as Timestamp,
-        payload,
-        &opening.salt,
-        opening.seed.as_ref().map(|seed| seed.as_bytes().as_slice()),
-        &opening.items_sha256,
-        &opening.answers_sha256,
-        opening.retest_sha256.as_ref().map(<[u8; 32]>::as_slice)
+        payload
     )
     .execute(db)
     .await?;
@@ -231,11 +256,12 @@ pub async fn retire(
             items_sha256 = o.items_sha256,
             answers_sha256 = o.answers_sha256,
             retest_sha256 = o.retest_sha256
-        from suite_openings o
+        from suites s
+        join suite_openings o using (content_id)
         where c.suite_id = $1
           and c.suite_version = $2
-          and o.suite_id = c.suite_id
-          and o.suite_version = c.suite_version
+          and s.suite_id = c.suite_id
+          and s.version = c.suite_version
         ",
         suite_id,
         version
@@ -253,7 +279,8 @@ pub async fn retire(
             answer,
             n,
             groups
-        from suite_answers
+        from suites
+        join suite_answers using (content_id)
         where suite_id = $1
           and version = $2
         ",
@@ -271,7 +298,8 @@ pub async fn retire(
             ordinal,
             item_id,
             answers
-        from suite_retest
+        from suites
+        join suite_retest using (content_id)
         where suite_id = $1
           and version = $2
         ",
@@ -301,19 +329,21 @@ pub async fn shared_answers(
             count(*) as "n_items!"
         from suites other
         join suite_commitments c on c.suite_id = other.suite_id and c.suite_version = other.version
-        join suite_items hidden on hidden.suite_id = other.suite_id and hidden.version = other.version
+        join suite_items hidden on hidden.content_id = other.content_id
         join suite_answers hidden_answer
-            on hidden_answer.suite_id = hidden.suite_id
-            and hidden_answer.version = hidden.version
+            on hidden_answer.content_id = hidden.content_id
             and hidden_answer.ordinal = hidden.ordinal
         where other.suite_id = $1
           and c.retired_at is null
           and exists(
               select
-              from suite_items opened
-              join suite_answers opened_answer using (suite_id, version, ordinal)
-              where opened.suite_id = $1
-                and opened.version = any($2)
+              from suites retired
+              join suite_items opened on opened.content_id = retired.content_id
+              join suite_answers opened_answer
+                  on opened_answer.content_id = opened.content_id
+                  and opened_answer.ordinal = opened.ordinal
+              where retired.suite_id = $1
+                and retired.version = any($2)
                 and opened.item_id = hidden.item_id
                 and opened.input::text = hidden.input::text
                 and opened_answer.answer::text = hidden_answer.answer::text

@@ -1,5 +1,9 @@
 //! Publishing suites. Only the operator's role has the privileges.
 
+use serde::Serialize;
+use sqlx::types::Json;
+
+use super::commitment;
 use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
@@ -8,16 +12,13 @@ use crate::model::skill::SuiteSkill;
 use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
-use crate::store::PgConnection;
-use assay_eval::clusters::Average;
-use assay_eval::suite::SequencePaths;
-use assay_eval::{Clip, Ladder};
-use sqlx::types::Json;
+use crate::store::{PgConnection, event};
 
-/// A suite version's columns, without its items.
+/// The row of `suites` that publication inserts, by column, without `content_id` and `published_at`.
+#[derive(Serialize)]
 pub struct NewSuite<'a> {
     /// The suite's id.
-    pub suite_id: &'a SuiteId,
+    pub suite_id: &'a str,
     /// The new version.
     pub version: &'a str,
     /// The metric's name.
@@ -26,6 +27,8 @@ pub struct NewSuite<'a> {
     pub per_item_feedback: bool,
     /// The description for users.
     pub description: &'a str,
+    /// Number of items, open and sealed.
+    pub n_items: i32,
     /// The disclosure policy.
     pub release: &'a str,
     /// The submissions that an organization may make a day. `None` if unlimited.
@@ -35,216 +38,237 @@ pub struct NewSuite<'a> {
     /// The condition under which organizations may submit.
     pub access: SuiteAccess,
     /// The bounds of one item's loss.
-    pub clip: Option<Clip>,
-    /// The grid, if the disclosure policy is a ladder.
-    pub ladder: Option<Ladder>,
+    pub clip: Option<[f64; 2]>,
+    /// The value of level 0, if the disclosure policy is a ladder.
+    pub ladder_start: Option<f64>,
+    /// The step between levels.
+    pub ladder_step: Option<f64>,
+    /// The number of levels above 0.
+    pub ladder_levels: Option<u32>,
     /// Sealed item count.
     pub n_sealed: i32,
     /// The time at which the suite and its board close.
     pub closes_at: Option<Timestamp>,
     /// The times at which the board shows figures.
     pub board: BoardMode,
-    /// The sequence's places in an item's input, if the suite is about sequences.
-    pub sequence: Option<&'a SequencePaths>,
+    /// The events' place in an item's input, if the suite is about sequences.
+    pub sequence_events: Option<&'a str>,
+    /// The options' place.
+    pub sequence_options: Option<&'a str>,
     /// The group field of items that are not independent, or `none`. `None` if the suite states
     /// nothing.
     pub cluster: Option<&'a str>,
-    /// The unit that has equal weights in a value.
-    pub average: Average,
     /// `true` if the field is in the lines of answers.
     pub cluster_is_hidden: bool,
     /// Number of clusters, open and sealed.
     pub n_clusters: Option<i32>,
-    /// The slices, by field.
+    /// The unit that has equal weights in a value.
+    pub average: &'a str,
+    /// The slices, by field. Those of hidden fields have no groups, see [`insert_hidden_groups`].
     pub slices: &'a [StoredSlices],
     /// A slice's smallest item count.
     pub slice_min: i32,
     /// The options of each answer, in their order; empty if the suite names none.
     pub labels: &'a [String],
+    /// The levels of predicted quantiles; empty unless predictions are quantiles.
+    pub quantiles: &'a [f64],
     /// The baseline of the skill.
     pub skill: Option<&'a SuiteSkill>,
     /// The disclosed ceiling of the open items.
     pub ceiling: Option<&'a Ceiling>,
-    /// The levels of predicted quantiles; empty unless predictions are quantiles.
-    pub quantiles: &'a [f64],
     /// The least version of the scorer that a worker needs.
     pub scorer_min: i32,
-    /// Number of items, open and sealed.
-    pub n_items: i32,
-    /// The SHA-256 over everything that is published.
-    pub content_sha256: &'a [u8],
 }
 
-/// Stores the suite's row. Returns `false` if this version exists already.
-pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
-    let NewSuite {
-        suite_id,
-        version,
-        metric,
-        per_item_feedback,
-        description,
-        release,
-        max_submissions_per_day,
-        max_submissions,
-        access,
-        clip,
-        ladder,
-        n_sealed,
-        closes_at,
-        board,
-        sequence,
-        cluster,
-        average,
-        cluster_is_hidden,
-        n_clusters,
-        slices,
-        slice_min,
-        labels,
-        quantiles,
-        skill,
-        ceiling,
-        scorer_min,
-        n_items,
+/// The content of a version, without its items.
+pub struct NewContent<'a> {
+    /// The draft's id with its organization. `None` for the operator's content.
+    pub draft: Option<(&'a str, &'a OrgId)>,
+    /// Bytes of the lines of items, answers, retest and catalog.
+    pub bytes: i64,
+    /// The SHA-256 over everything that is published.
+    pub content_sha256: &'a [u8],
+    /// The row that publication inserts.
+    pub version: &'a NewSuite<'a>,
+}
+
+/// Stores the content of a version that is not published yet, and returns its id. Its items and the
+/// other rows follow.
+pub async fn insert_content(db: &mut PgConnection, new: &NewContent<'_>) -> Result<i64> {
+    let NewContent {
+        draft,
+        bytes,
         content_sha256,
+        version,
     } = new;
-    let readable = |field: &StoredSlices| StoredSlices {
-        groups: if field.is_hidden {
-            Vec::new()
-        } else {
-            field.groups.clone()
-        },
-        ..field.clone()
-    };
-    let readable: Vec<StoredSlices> = slices.iter().map(readable).collect();
-    let done = sqlx::query!(
+    let content_id = sqlx::query_scalar!(
         "
-        insert into suites (
-            suite_id,
-            version,
-            metric,
-            per_item_feedback,
-            description,
-            n_items,
-            content_sha256,
-            release,
-            max_submissions_per_day,
-            max_submissions,
-            access,
-            clip,
-            ladder_start,
-            ladder_step,
-            ladder_levels,
-            n_sealed,
-            closes_at,
-            sequence_events,
-            sequence_options,
-            board,
-            cluster,
-            cluster_is_hidden,
-            n_clusters,
-            slices,
-            slice_min,
-            average,
-            ceiling,
-            scorer_min,
-            labels,
-            quantiles,
-            skill
-        )
-        values (
-            $1,
-            $2,
-            $3,
-            $4,
-            $5,
-            $6,
-            $7,
-            $8,
-            $9,
-            $10,
-            $11,
-            $12,
-            $13,
-            $14,
-            $15,
-            $16,
-            $17,
-            $18,
-            $19,
-            $20,
-            $21,
-            $22,
-            $23,
-            $24,
-            $25,
-            $26,
-            $27,
-            $28,
-            $29,
-            $30,
-            $31
-        )
-        on conflict do nothing
+        insert into suite_contents (draft_id, org_id, n_items, bytes, content_sha256, version)
+        values ($1, $2, $3, $4, $5, $6)
+        returning id
         ",
-        suite_id.as_str(),
-        version,
-        metric,
-        per_item_feedback,
-        description,
-        n_items,
+        draft.map(|(draft_id, _)| draft_id),
+        draft.map(|(_, org_id)| org_id.as_str()),
+        version.n_items,
+        bytes,
         content_sha256,
-        release,
-        *max_submissions_per_day,
-        *max_submissions,
-        access.as_str(),
-        clip.map(|clip| vec![clip.low, clip.high]) as _,
-        ladder.map(|ladder| ladder.start),
-        ladder.map(|ladder| ladder.step),
-        ladder.map(|ladder| i32::try_from(ladder.levels).unwrap_or(i32::MAX)),
-        n_sealed,
-        *closes_at as Option<Timestamp>,
-        sequence.map(|paths| paths.events.as_str()),
-        sequence.and_then(|paths| paths.options.as_deref()),
-        board.as_str(),
-        *cluster,
-        cluster_is_hidden,
-        *n_clusters,
-        Json(readable) as _,
-        slice_min,
-        average.as_str(),
-        ceiling.map(Json) as _,
-        scorer_min,
-        labels,
-        quantiles,
-        skill.map(Json) as _
+        Json(version) as _
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(content_id)
+}
+
+/// Inserts the version with this content, its board, its public commitment and its event. Returns
+/// `false` and changes nothing if the version exists already, or if its close has passed.
+pub async fn insert_version(db: &mut PgConnection, content_id: i64) -> Result<bool> {
+    let inserted = sqlx::query!(
+        r#"
+        insert into suites
+        select v.*
+        from suite_contents c
+        cross join lateral jsonb_populate_record(
+            null::suites,
+            c.version || jsonb_build_object('content_id', c.id, 'published_at', clock_timestamp())
+        ) v
+        where c.id = $1
+          and (v.closes_at is null or v.closes_at > clock_timestamp())
+        on conflict do nothing
+        returning
+            suite_id as "suite_id: SuiteId",
+            version
+        "#,
+        content_id
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    let Some(inserted) = inserted else {
+        return Ok(false);
+    };
+    insert_board(&mut *db, content_id).await?;
+    commitment::insert(&mut *db, content_id).await?;
+    event::insert_suite_published(db, &inserted.suite_id, &inserted.version).await?;
+    Ok(true)
+}
+
+/// Creates a new version's board, if it has one, and closes earlier versions' live
+/// boards: they accept no entries, because jobs are scored on the new version.
+async fn insert_board(db: &mut PgConnection, content_id: i64) -> Result<()> {
+    sqlx::query!(
+        "
+        with new as (
+            select suite_id, version, board, closes_at
+            from suites
+            where content_id = $1
+        ), closed as (
+            update boards b
+            set closes_at = clock_timestamp()
+            from new
+            where b.suite_id = new.suite_id
+              and b.mode = 'live'
+              and (b.closes_at is null or b.closes_at > clock_timestamp())
+        )
+        insert into boards (suite_id, suite_version, mode, closes_at)
+        select suite_id, version, board, closes_at
+        from new
+        where board <> 'off'
+        ",
+        content_id
     )
     .execute(db)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(())
+}
+
+/// The result of publishing content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publication {
+    /// The version is published.
+    Published,
+    /// The version was published before, with the same content.
+    WasPublished,
+    /// The version is published with other content.
+    Conflict,
+    /// The version's close has passed: no job could be marked as final or enter the board.
+    Closed,
+}
+
+/// Compares content with the published version that it would be. `None` if there is none.
+pub async fn published(
+    db: &mut PgConnection,
+    suite_id: &str,
+    version: &str,
+    content_sha256: &[u8],
+) -> Result<Option<Publication>> {
+    let is_same = sqlx::query_scalar!(
+        r#"
+        select c.content_sha256 = $3 as "is_same!"
+        from suites s
+        join suite_contents c on c.id = s.content_id
+        where s.suite_id = $1
+          and s.version = $2
+        "#,
+        suite_id,
+        version,
+        content_sha256
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(is_same.map(|is_same| {
+        if is_same {
+            Publication::WasPublished
+        } else {
+            Publication::Conflict
+        }
+    }))
+}
+
+/// Publishes stored content, in the caller's transaction.
+pub async fn publish(db: &mut PgConnection, content_id: i64) -> Result<Publication> {
+    if insert_version(&mut *db, content_id).await? {
+        return Ok(Publication::Published);
+    }
+    let content = sqlx::query!(
+        r#"
+        select
+            version ->> 'suite_id' as "suite_id!",
+            version ->> 'version' as "version!",
+            content_sha256
+        from suite_contents
+        where id = $1
+        "#,
+        content_id
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    let published = published(
+        db,
+        &content.suite_id,
+        &content.version,
+        &content.content_sha256,
+    );
+    Ok(published.await?.unwrap_or(Publication::Closed))
 }
 
 /// Stores the retest: each item's answers as a JSON array, in the order of the published file.
 pub async fn insert_retest(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     first: i32,
     item_ids: &[&str],
     answers: &[&str],
 ) -> Result<()> {
     sqlx::query!(
         "
-        insert into suite_retest (suite_id, version, ordinal, item_id, answers)
+        insert into suite_retest (content_id, ordinal, item_id, answers)
         select
             $1,
-            $2,
-            $3 + (b.place - 1)::integer,
+            $2 + (b.place - 1)::integer,
             b.item_id,
             b.answers::json
-        from unnest($4::text[], $5::text[]) with ordinality as b(item_id, answers, place)
+        from unnest($3::text[], $4::text[]) with ordinality as b(item_id, answers, place)
         ",
-        suite_id.as_str(),
-        version,
+        content_id,
         first,
         item_ids as &[&str],
         answers as &[&str]
@@ -257,18 +281,16 @@ pub async fn insert_retest(
 /// Stores the exact noise floor of the open or of the sealed items.
 pub async fn insert_floor(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     is_sealed: bool,
     value: f64,
 ) -> Result<()> {
     sqlx::query!(
         "
-        insert into suite_floors (suite_id, version, is_sealed, value)
-        values ($1, $2, $3, $4)
+        insert into suite_floors (content_id, is_sealed, value)
+        values ($1, $2, $3)
         ",
-        suite_id.as_str(),
-        version,
+        content_id,
         is_sealed,
         value
     )
@@ -280,25 +302,22 @@ pub async fn insert_floor(
 /// Stores ids of the catalog with their popularity, in the order of the published file.
 pub async fn insert_catalog(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     first: i32,
     ids: &[&str],
     popularity: &[f64],
 ) -> Result<()> {
     sqlx::query!(
         "
-        insert into suite_catalog (suite_id, version, ordinal, id, popularity)
+        insert into suite_catalog (content_id, ordinal, id, popularity)
         select
             $1,
-            $2,
-            $3 + (b.place - 1)::integer,
+            $2 + (b.place - 1)::integer,
             b.id,
             b.popularity
-        from unnest($4::text[], $5::double precision[]) with ordinality as b(id, popularity, place)
+        from unnest($3::text[], $4::double precision[]) with ordinality as b(id, popularity, place)
         ",
-        suite_id.as_str(),
-        version,
+        content_id,
         first,
         ids as &[&str],
         popularity
@@ -309,15 +328,18 @@ pub async fn insert_catalog(
 }
 
 /// Stores the slices by hidden fields, where only workers can read them.
-pub async fn insert_hidden_groups(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
-    for StoredSlices { field, groups, .. } in new.slices.iter().filter(|field| field.is_hidden) {
+pub async fn insert_hidden_groups(
+    db: &mut PgConnection,
+    content_id: i64,
+    slices: &[StoredSlices],
+) -> Result<()> {
+    for StoredSlices { field, groups, .. } in slices.iter().filter(|field| field.is_hidden) {
         sqlx::query!(
             "
-            insert into suite_hidden_groups (suite_id, version, field, groups)
-            values ($1, $2, $3, $4)
+            insert into suite_hidden_groups (content_id, field, groups)
+            values ($1, $2, $3)
             ",
-            new.suite_id.as_str(),
-            new.version,
+            content_id,
             field,
             Json(groups) as _
         )
@@ -325,60 +347,6 @@ pub async fn insert_hidden_groups(db: &mut PgConnection, new: &NewSuite<'_>) -> 
         .await?;
     }
     Ok(())
-}
-
-/// Creates a new version's board, if it has one, and closes earlier versions' live
-/// boards: they accept no entries, because jobs are scored on the new version.
-pub async fn insert_board(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<()> {
-    sqlx::query!(
-        "
-        update boards
-        set closes_at = clock_timestamp()
-        where suite_id = $1
-          and mode = 'live'
-          and (closes_at is null or closes_at > clock_timestamp())
-        ",
-        new.suite_id.as_str()
-    )
-    .execute(&mut *db)
-    .await?;
-    if new.board == BoardMode::Off {
-        return Ok(());
-    }
-    sqlx::query!(
-        "
-        insert into boards (suite_id, suite_version, mode, closes_at)
-        values ($1, $2, $3, $4)
-        ",
-        new.suite_id.as_str(),
-        new.version,
-        new.board.as_str(),
-        new.closes_at as Option<Timestamp>
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// Returns this version's published content's SHA-256, if it exists.
-pub async fn content_sha256(
-    db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
-) -> Result<Option<Vec<u8>>> {
-    let found = sqlx::query_scalar!(
-        "
-        select content_sha256
-        from suites
-        where suite_id = $1
-          and version = $2
-        ",
-        suite_id.as_str(),
-        version
-    )
-    .fetch_optional(db)
-    .await?;
-    Ok(found)
 }
 
 /// A batch of items with their answers. Equal indices belong together. `inputs`, `answers` and the
@@ -401,8 +369,7 @@ pub struct ItemColumns<'a> {
 /// Stores an item batch, from the given ordinal on.
 pub async fn insert_items(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     first: i32,
     columns: &ItemColumns<'_>,
 ) -> Result<()> {
@@ -422,7 +389,7 @@ pub async fn insert_items(
         "
         with batch as (
             select
-                $3 + (b.place - 1)::integer as ordinal,
+                $2 + (b.place - 1)::integer as ordinal,
                 b.item_id,
                 b.input,
                 b.groups,
@@ -434,24 +401,23 @@ pub async fn insert_items(
                 b.n,
                 b.skill_group
             from unnest(
+                $3::text[],
                 $4::text[],
                 $5::text[],
                 $6::text[],
-                $7::text[],
-                $8::boolean[],
-                $9::text[],
-                $10::integer[],
-                $11::bytea[],
-                $12::integer[],
-                $13::integer[]
+                $7::boolean[],
+                $8::text[],
+                $9::integer[],
+                $10::bytea[],
+                $11::integer[],
+                $12::integer[]
             )
                 with ordinality
                 as b(item_id, input, groups, answer, sealed, hidden_groups, cluster, slices, n, skill_group, place)
         ), items as (
-            insert into suite_items (suite_id, version, ordinal, item_id, input, groups)
+            insert into suite_items (content_id, ordinal, item_id, input, groups)
             select
                 $1,
-                $2,
                 ordinal,
                 item_id,
                 input::json,
@@ -459,8 +425,7 @@ pub async fn insert_items(
             from batch
         )
         insert into suite_answers (
-            suite_id,
-            version,
+            content_id,
             ordinal,
             item_id,
             answer,
@@ -473,7 +438,6 @@ pub async fn insert_items(
         )
         select
             $1,
-            $2,
             ordinal,
             item_id,
             answer::json,
@@ -485,8 +449,7 @@ pub async fn insert_items(
             skill_group
         from batch
         ",
-        suite_id.as_str(),
-        version,
+        content_id,
         first,
         item_ids as &[&str],
         inputs as &[&str],
@@ -510,8 +473,7 @@ pub const CLUSTERS_PER_ROW: usize = 1 << 16;
 /// Stores the clusters of a version's open items, in their order.
 pub async fn insert_clusters(
     db: &mut PgConnection,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     item_clusters: &[u32],
 ) -> Result<()> {
     for (row, clusters) in item_clusters.chunks(CLUSTERS_PER_ROW).enumerate() {
@@ -522,11 +484,10 @@ pub async fn insert_clusters(
             .collect();
         sqlx::query!(
             "
-            insert into suite_clusters (suite_id, version, first, clusters)
-            values ($1, $2, $3, $4)
+            insert into suite_clusters (content_id, first, clusters)
+            values ($1, $2, $3)
             ",
-            suite_id.as_str(),
-            version,
+            content_id,
             first,
             bytes
         )

@@ -319,14 +319,12 @@ macro_rules! select_suites {
                                 'n_missing', v.n_missing
                             )
                             from closed_baseline_scores v
-                            where v.suite_id = b.suite_id
-                              and v.version = b.version
+                            where v.content_id = b.content_id
                               and v.place = b.place
                         )
                     )
                     from suite_baselines b
-                    where b.suite_id = s.suite_id
-                      and b.version = s.version
+                    where b.content_id = s.content_id
                     order by b.place
                 ) as "baselines!: Vec<Json<SuiteBaseline>>",
                 ceiling as "ceiling: Json<Ceiling>",
@@ -467,8 +465,7 @@ pub async fn items(
             input as "input: Json<Box<RawValue>>",
             groups as "groups: Json<BTreeMap<String, String>>"
         from suite_items
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and ordinal >= $3
         order by ordinal
         limit $4
@@ -502,8 +499,7 @@ pub async fn item_ids(
         "
         select item_id
         from suite_items
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and ordinal >= $3
         order by ordinal
         limit $4
@@ -531,8 +527,7 @@ pub async fn clusters(
         "
         select clusters
         from suite_clusters
-        where suite_id = $1
-          and version = $2
+        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
           and first >= $3
           and first < $4
         order by first
