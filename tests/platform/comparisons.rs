@@ -1,5 +1,6 @@
 //! `POST /v1/comparisons`: two jobs over the same hidden items.
 
+use assay_eval::{Family, K, Metric, SignificanceTest};
 use assay_proto::v1;
 use assay_proto::v1::comparison_service_client::ComparisonServiceClient;
 use assay_tests::client::Response;
@@ -230,21 +231,21 @@ async fn binary_metrics_use_mcnemar() {
 }
 
 /// Returns the answers of eight items, and two different submissions.
-fn small(metric: &str) -> [Vec<Value>; 3] {
+fn small(metric: Metric) -> [Vec<Value>; 3] {
     let of = |value: &dyn Fn(usize) -> Value| (0..8).map(value).collect::<Vec<_>>();
     let label = |at: usize| ["no", "yes"][at % 2];
-    match metric {
-        "exact_match" | "f1_macro" | "f1_micro" | "balanced_accuracy" | "mcc" | "kappa" => [
+    match metric.family() {
+        Family::Labels => [
             of(&|at| json!(label(at))),
             of(&|at| json!(label(at / 3))),
             of(&|at| json!(label(at / 2))),
         ],
-        "rmse" | "mae" | "spearman" | "pearson" | "kendall" | "ccc" | "r2" => [
+        Family::Numbers => [
             of(&|at| json!(at)),
             of(&|at| json!(at * at % 7)),
             of(&|at| json!(at as f64 + 0.5 * (at % 3) as f64)),
         ],
-        "auc_ovr" => {
+        Family::Probabilities if metric == Metric::AucOvr => {
             let third = |at: usize| ["maybe", "no", "yes"][at % 3];
             let sure = |label: &str, share: f64| {
                 let other = if label == "yes" { "no" } else { "yes" };
@@ -256,7 +257,7 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
                 of(&|at| sure(third(at), (at * 5 % 8) as f64 / 8.0)),
             ]
         }
-        "kl" | "tvd" | "jsd" | "hellinger" | "wasserstein" | "rps" | "top@1" => {
+        Family::Probabilities if metric.compares_distributions() => {
             let shares = |of_yes: f64| json!({"no": 1.0 - of_yes, "yes": of_yes});
             [
                 of(&|at| shares((at % 4) as f64 / 4.0 + 0.1)),
@@ -264,7 +265,7 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
                 of(&|at| shares((at * 5 % 8) as f64 / 8.0)),
             ]
         }
-        "log_loss" | "brier" | "auc" | "ece@15" => {
+        Family::Probabilities => {
             let sure = |of_yes: f64| json!({"yes": of_yes, "no": 1.0 - of_yes});
             [
                 of(&|at| json!(label(at))),
@@ -272,11 +273,12 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
                 of(&|at| sure((at * 5 % 8) as f64 / 8.0)),
             ]
         }
-        _ => [
+        Family::Rankings => [
             of(&|at| json!(format!("a{}", at % 3))),
             of(&|at| json!(["a0", format!("a{}", at % 2)])),
             of(&|_| json!(["a2", "a1", "a0"])),
         ],
+        Family::Quantiles => unreachable!(),
     }
 }
 
@@ -285,44 +287,25 @@ async fn every_metric_can_be_compared() {
     let world = world().await;
     let cli = Cli::new(&world);
     let mut visitor = Visitor::signed_in(&world, &world.org.session);
-    for (metric, ci_method, p_method) in [
-        ("accuracy", "bonett_price", "mcnemar"),
-        ("hit_rate@2", "bonett_price", "mcnemar"),
-        ("recall@2", "normal", "permutation"),
-        ("precision@2", "normal", "permutation"),
-        ("ndcg@2", "normal", "permutation"),
-        ("mrr@2", "normal", "permutation"),
-        ("map@2", "normal", "permutation"),
-        ("jaccard", "normal", "permutation"),
-        ("f1_set", "normal", "permutation"),
-        ("exact_match", "bonett_price", "mcnemar"),
-        ("f1_macro", "delta", "wald"),
-        ("f1_micro", "delta", "wald"),
-        ("balanced_accuracy", "delta", "wald"),
-        ("mcc", "delta", "wald"),
-        ("kappa", "delta", "wald"),
-        ("rmse", "delta", "permutation"),
-        ("mae", "normal", "permutation"),
-        ("spearman", "delta", "wald"),
-        ("pearson", "delta", "wald"),
-        ("kendall", "delta", "wald"),
-        ("ccc", "delta", "wald"),
-        ("r2", "delta", "wald"),
-        ("log_loss", "normal", "permutation"),
-        ("brier", "normal", "permutation"),
-        ("auc", "delta", "wald"),
-        ("auc_ovr", "delta", "wald"),
-        ("ece@15", "delta", "wald"),
-        ("kl", "normal", "permutation"),
-        ("tvd", "normal", "permutation"),
-        ("jsd", "normal", "permutation"),
-        ("hellinger", "normal", "permutation"),
-        ("wasserstein", "normal", "permutation"),
-        ("rps", "normal", "permutation"),
-        ("top@1", "bonett_price", "mcnemar"),
-    ] {
+    // These need further keys in `suite.toml`.
+    let needs_keys =
+        |metric: &Metric| *metric == Metric::KappaQuadratic || metric.family() == Family::Quantiles;
+    for metric in Metric::all(K::DEFAULT).filter(|metric| !needs_keys(metric)) {
+        let (ci_method, p_method) = match metric.significance_test() {
+            SignificanceTest::McNemar => ("bonett_price", "mcnemar"),
+            SignificanceTest::Permutation if metric == Metric::Rmse => ("delta", "permutation"),
+            SignificanceTest::Permutation => ("normal", "permutation"),
+            SignificanceTest::Wald => ("delta", "wald"),
+        };
         let [answers, one, other] = small(metric);
-        let suite_id = metrics::publish(&world, metric, false, &answers).await;
+        // Items have few options, and rankings few ids.
+        let k = if matches!(metric, Metric::TopK(_)) {
+            "@1"
+        } else {
+            "@2"
+        };
+        let name = metric.to_string().replace("@10", k);
+        let suite_id = metrics::publish(&world, &name, false, &answers).await;
         let a = metrics::scored(&world, &suite_id, &metrics::predictions(&one)).await;
         let b = metrics::scored(&world, &suite_id, &metrics::predictions(&other)).await;
         let response = compare(&world, &a, &b).await;
@@ -351,20 +334,7 @@ async fn every_metric_can_be_compared() {
             "{metric}: {body}"
         );
         // The page and the program name the better job, in the metric's direction.
-        let is_lower = [
-            "rmse",
-            "mae",
-            "log_loss",
-            "brier",
-            "ece@15",
-            "kl",
-            "tvd",
-            "jsd",
-            "hellinger",
-            "wasserstein",
-            "rps",
-        ]
-        .contains(&metric);
+        let is_lower = metric.lower_is_better();
         let better = match difference {
             0.0 => None,
             difference if (difference < 0.0) == is_lower => Some("A"),
@@ -380,7 +350,7 @@ async fn every_metric_can_be_compared() {
             "{metric}: {body}"
         );
         let direction = if is_lower { "smaller" } else { "larger" };
-        let direction = format!("({metric}, {direction} is better). If both were equally good");
+        let direction = format!("({name}, {direction} is better). If both were equally good");
         let texts = match better {
             None => ["Both jobs have the same value.".to_owned(), String::new()],
             Some(letter) if p_value < 0.05 => [format!("{letter} is better by "), direction],
@@ -400,19 +370,14 @@ async fn every_metric_can_be_compared() {
                 "{metric}: {texts:?} {shown}"
             );
         }
-        let all_items = [
-            "spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr",
-        ];
-        let has_scores = !all_items.contains(&metric);
         assert_eq!(
             body["n_differ"]
                 .as_i64()
                 .is_some_and(|n_differ| (1..=8).contains(&n_differ)),
-            has_scores,
+            metric.has_item_scores(),
             "{metric}: {body}"
         );
-        let unbounded = ["rmse", "mae", "log_loss", "kl"].contains(&metric);
-        let point = if unbounded {
+        let point = if metric.takes_clip() {
             value(&a).max(value(&b)) / 100.0
         } else {
             0.01

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Corrupt;
-use crate::metric::{Family, Metric, listed};
+use crate::metric::{Family, Metric};
 
 /// The most levels of a suite.
 pub(crate) const LEVELS_MAX: usize = 99;
@@ -95,7 +95,7 @@ impl QuantileLevels {
     /// `wis` needs levels that are symmetric around 0.5 and include it.
     pub fn check_metric(&self, metric: Metric) -> Result<(), String> {
         if metric.family() != Family::Quantiles {
-            let metrics = listed(|metric| metric.family() == Family::Quantiles);
+            let metrics = Metric::listed(|metric| metric.family() == Family::Quantiles);
             return Err(format!("levels are for {metrics}, not for {metric}"));
         }
         if !metric.needs_symmetric_levels() {

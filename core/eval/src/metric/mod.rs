@@ -1,6 +1,8 @@
 //! Metrics: names, families, bounds, directions and significance tests, which follow from each metric's row
 //! in the table. The [`score`](crate::score) module computes them.
 
+#[cfg(test)]
+mod list_tests;
 mod properties;
 mod table;
 
@@ -17,6 +19,20 @@ pub use properties::{Family, K, SignificanceTest};
 pub use table::Metric;
 
 impl Metric {
+    /// Returns all metrics, with this k if they take one.
+    pub fn all(k: K) -> impl Iterator<Item = Self> {
+        ROWS.iter().map(move |row| row.metric(k))
+    }
+
+    /// Returns the names of the metrics with this property, such as `rmse, kl and wis`. A name stands for
+    /// all k.
+    pub fn listed(has_property: impl Fn(Self) -> bool) -> String {
+        match names(has_property).as_slice() {
+            [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+            names => names.concat(),
+        }
+    }
+
     /// Returns the properties, which are in the metric's row of the table.
     const fn properties(self) -> &'static Properties {
         &self.row().properties
@@ -93,7 +109,7 @@ impl Metric {
     /// have the form [`Clip::FORM`].
     pub fn clip(self, low: f64, high: f64) -> Result<Clip, String> {
         if !self.takes_clip() {
-            let metrics = listed(Self::takes_clip);
+            let metrics = Self::listed(Self::takes_clip);
             return Err(format!("clip: is for {metrics}, not for {self}"));
         }
         Clip::new(low, high).ok_or_else(|| format!("clip: {}", Clip::FORM))
@@ -242,17 +258,12 @@ pub(crate) const fn brier_max(n_labels: usize) -> f64 {
     if n_labels <= 2 { 1.0 } else { 2.0 }
 }
 
-/// Returns the names of the metrics with this property, such as `rmse, kl and wis`. A name stands for
-/// all k.
-pub(crate) fn listed(has_property: impl Fn(Metric) -> bool) -> String {
+/// Returns the names of the metrics with this property. A name stands for all k.
+fn names(has_property: impl Fn(Metric) -> bool) -> Vec<String> {
     let rows = ROWS
         .iter()
         .filter(|row| has_property(row.metric(K::DEFAULT)));
-    let names: Vec<String> = rows.map(Row::name_for_all_k).collect();
-    match names.as_slice() {
-        [names @ .., last] if !names.is_empty() => format!("{} and {last}", names.join(", ")),
-        names => names.concat(),
-    }
+    rows.map(Row::name_for_all_k).collect()
 }
 
 impl Row {
@@ -289,10 +300,9 @@ impl FromStr for Metric {
 
     fn from_str(text: &str) -> Result<Self, String> {
         ROWS.iter().find_map(|row| row.parse(text)).ok_or_else(|| {
-            let names: Vec<String> = ROWS.iter().map(Row::name_for_all_k).collect();
             format!(
                 "expected one of: {}, with k from 1 to {}, such as ndcg@10",
-                names.join(", "),
+                names(|_| true).join(", "),
                 K::MAX
             )
         })
@@ -341,60 +351,25 @@ mod tests {
     use std::mem::{Discriminant, discriminant};
 
     use super::*;
-
-    /// Returns each row's metric, with this k if it takes one.
-    fn metrics(k: K) -> impl Iterator<Item = Metric> {
-        ROWS.iter().map(move |row| row.metric(k))
-    }
+    use crate::quantile_levels::QuantileLevels;
+    use crate::score::{Builder, Progress, score};
+    use crate::suite::answers::Answer;
 
     #[test]
     fn metric_round_trips_through_its_name() {
-        let with_k = [
+        for name in [
+            "accuracy",
             "hit_rate@10",
-            "recall@5",
-            "precision@3",
             "ndcg@1",
             "mrr@10000",
-            "map@7",
             "top@3",
-        ];
-        let without = [
-            "accuracy",
-            "jaccard",
-            "f1_set",
-            "exact_match",
-            "f1_macro",
-            "f1_micro",
-            "balanced_accuracy",
-            "mcc",
-            "kappa",
-            "kappa_quadratic",
-            "rmse",
-            "mae",
-            "spearman",
-            "pearson",
-            "kendall",
-            "ccc",
-            "r2",
-            "log_loss",
-            "brier",
-            "auc",
-            "auc_ovr",
             "ece@15",
-            "kl",
-            "tvd",
-            "jsd",
-            "hellinger",
-            "wasserstein",
-            "rps",
-            "pinball",
-            "wis",
-        ];
-        for name in with_k.into_iter().chain(without) {
+            "r2",
+        ] {
             assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
         }
         for k in [1, 10, 10_000].map(K) {
-            for metric in metrics(k) {
+            for metric in Metric::all(k) {
                 let name = metric.to_string();
                 assert_eq!(name.parse(), Ok(metric), "{name}");
                 assert_eq!(metric.cut(), metric.k().unwrap_or(K::DEFAULT), "{name}");
@@ -404,7 +379,7 @@ mod tests {
 
     #[test]
     fn table_has_each_variant_once() {
-        let variants: HashSet<Discriminant<Metric>> = metrics(K::DEFAULT)
+        let variants: HashSet<Discriminant<Metric>> = Metric::all(K::DEFAULT)
             .map(|metric| discriminant(&metric))
             .collect();
         let names: HashSet<&str> = ROWS.iter().map(|row| row.name).collect();
@@ -467,42 +442,38 @@ mod tests {
         })
     }
 
+    /// Returns the value of a submission with these answers and predictions.
+    fn value(metric: Metric, items: impl Iterator<Item = (String, Option<String>)>) -> f64 {
+        let levels = QuantileLevels::new(&[0.25, 0.5, 0.75]).unwrap();
+        let levels = (metric.family() == Family::Quantiles).then_some(levels);
+        let labels = ["a", "b", "c"].map(str::to_owned);
+        let labels = if metric.takes_options() {
+            &labels[..]
+        } else {
+            &[]
+        };
+        let mut table = Builder::new(metric, 24).options(labels).quantiles(levels);
+        let mut predictions = Vec::new();
+        for (at, (answer, prediction)) in items.enumerate() {
+            let answer = Answer::parse(&answer, &metric).unwrap();
+            table.push(&format!("i{at}"), &answer).unwrap();
+            let prediction =
+                prediction.map(|value| format!("{{\"item_id\":\"i{at}\",\"prediction\":{value}}}"));
+            predictions.extend(prediction);
+        }
+        let predictions = format!("[{}]", predictions.join(","));
+        let table = table.finish().unwrap();
+        let progress = Progress::default();
+        let scored = score(&table, None, metric, predictions.as_bytes(), &progress);
+        scored.unwrap().figures.value
+    }
+
     /// A row without a formula of its own would have the value of another metric.
     #[test]
     fn each_metric_has_its_own_value() {
-        use crate::quantile_levels::QuantileLevels;
-        use crate::score::{Builder, Progress, score};
-        use crate::suite::answers::Answer;
-
         let mut names = HashMap::new();
-        for metric in metrics(K(3)) {
-            let levels = QuantileLevels::new(&[0.25, 0.5, 0.75]).unwrap();
-            let levels = (metric.family() == Family::Quantiles).then_some(levels);
-            let labels = ["a", "b", "c"].map(str::to_owned);
-            let labels = if metric.takes_options() {
-                &labels[..]
-            } else {
-                &[]
-            };
-            let mut table = Builder::new(metric, 24).options(labels).quantiles(levels);
-            let mut predictions = Vec::new();
-            for (at, (answer, prediction)) in case(metric).enumerate() {
-                let answer = Answer::parse(&answer, &metric).unwrap();
-                table.push(&format!("i{at}"), &answer).unwrap();
-                let prediction = prediction
-                    .map(|value| format!("{{\"item_id\":\"i{at}\",\"prediction\":{value}}}"));
-                predictions.extend(prediction);
-            }
-            let predictions = format!("[{}]", predictions.join(","));
-            let table = table.finish().unwrap();
-            let scored = score(
-                &table,
-                None,
-                metric,
-                predictions.as_bytes(),
-                &Progress::default(),
-            );
-            let value = scored.unwrap().figures.value;
+        for metric in Metric::all(K(3)) {
+            let value = value(metric, case(metric));
             if let Some(other) = names.insert((metric.family(), value.to_bits()), metric) {
                 panic!("{metric} and {other} have the value {value}");
             }
@@ -511,8 +482,35 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_the_best_predictions() {
+        for metric in Metric::all(K(2)) {
+            let right = |(answer, _): (String, _)| {
+                let prediction = match metric.family() {
+                    Family::Quantiles => {
+                        format!("{{\"0.25\":{answer},\"0.5\":{answer},\"0.75\":{answer}}}")
+                    }
+                    Family::Probabilities if answer.starts_with('"') => format!("{{{answer}:1}}"),
+                    _ => answer.clone(),
+                };
+                (answer, Some(prediction))
+            };
+            let best = value(metric, case(metric).map(right));
+            let other = value(metric, case(metric));
+            let [low, high] = metric.range(None, 3);
+            let (limit, is_better) = if metric.lower_is_better() {
+                (low, best < other)
+            } else {
+                (high, best > other)
+            };
+            assert!(is_better, "{metric}: {best} {other}");
+            // The root in `hellinger` enlarges rounding.
+            assert!((best - limit).abs() <= 1e-7, "{metric}: {best}");
+        }
+    }
+
+    #[test]
     fn properties_fit_together() {
-        for metric in metrics(K::DEFAULT) {
+        for metric in Metric::all(K::DEFAULT) {
             let is_number = matches!(metric.family(), Family::Numbers | Family::Quantiles);
             assert_eq!(metric.has_number_answers(), is_number, "{metric}");
             let is_ranking = metric.family() == Family::Rankings;
@@ -536,59 +534,6 @@ mod tests {
     }
 
     #[test]
-    fn lower_is_better_for_errors_and_losses() {
-        let lower = [
-            "rmse",
-            "mae",
-            "log_loss",
-            "brier",
-            "ece@15",
-            "kl",
-            "tvd",
-            "jsd",
-            "hellinger",
-            "wasserstein",
-            "rps",
-            "pinball",
-            "wis",
-        ];
-        let higher = [
-            "accuracy",
-            "hit_rate@1",
-            "recall@1",
-            "precision@1",
-            "ndcg@1",
-            "mrr@1",
-            "map@1",
-            "jaccard",
-            "f1_set",
-            "exact_match",
-            "f1_macro",
-            "f1_micro",
-            "balanced_accuracy",
-            "mcc",
-            "kappa",
-            "kappa_quadratic",
-            "top@1",
-        ];
-        let names = lower.into_iter().map(|name| (name, true)).chain(
-            higher
-                .into_iter()
-                .chain([
-                    "spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr",
-                ])
-                .map(|name| (name, false)),
-        );
-        for (name, expected) in names {
-            assert_eq!(
-                name.parse::<Metric>().unwrap().lower_is_better(),
-                expected,
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
     fn messages_list_metrics_of_table() {
         let message = "x".parse::<Metric>().unwrap_err();
         let list = message
@@ -603,8 +548,8 @@ mod tests {
         let error = Metric::Accuracy.clip(0.0, 1.0).unwrap_err();
         let list = error.strip_prefix("clip: is for rmse, mae, ").unwrap();
         assert!(list.ends_with(" and wis, not for accuracy"), "{error}");
-        assert_eq!(listed(|metric| metric == Metric::Mae), "mae");
-        assert_eq!(listed(|_| false), "");
+        assert_eq!(Metric::listed(|metric| metric == Metric::Mae), "mae");
+        assert_eq!(Metric::listed(|_| false), "");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The submission schemas. `assay_eval::prediction` parses and validates them.
 
+use assay_eval::{Family, Metric};
 use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -31,19 +32,23 @@ impl PartialSchema for PredictionValue {
                 .schema_type(Type::String)
                 .pattern(Some(NO_NUL))
         };
+        let metrics = |family: Family| Metric::listed(|metric| metric.family() == family);
         let ranking = Array::builder()
             .title(Some("Ranking"))
-            .description(Some("A ranking of ids, the best first, for accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k and map@k. A set of ids in any order, for jaccard and f1_set. An empty ranking is valid and scores as the worst."))
+            .description(Some(format!(
+                "A ranking of ids, the best first, for {}. A set of ids in any order, for {}. An empty ranking is valid and scores as the worst.",
+                Metric::listed(|metric| metric.family() == Family::Rankings && !metric.compares_sets()),
+                Metric::listed(Metric::compares_sets),
+            )))
             .items(text().build());
-        let label = text()
-            .title(Some("Label"))
-            .description(Some("A label, for exact_match, f1_macro, f1_micro, balanced_accuracy, mcc, kappa and kappa_quadratic. For the metrics of rankings, it is a ranking of one id."));
+        let label = text().title(Some("Label")).description(Some(format!(
+            "A label, for {}. For the metrics of rankings, it is a ranking of one id.",
+            metrics(Family::Labels),
+        )));
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
-            .description(Some(
-                "A number, for rmse, mae, spearman, pearson, kendall, ccc and r2.",
-            ))
+            .description(Some(format!("A number, for {}.", metrics(Family::Numbers))))
             .minimum(Some(-NUMBER_MAX))
             .maximum(Some(NUMBER_MAX));
         let by_name = Object::builder()
@@ -54,7 +59,11 @@ impl PartialSchema for PredictionValue {
         let numbers_by_name = Object::builder()
             .schema_type(Type::Object)
             .title(Some("Probabilities or quantiles"))
-            .description(Some("The probability of each label, for log_loss, brier, kl, tvd, jsd, hellinger, wasserstein, rps, top@k, auc, auc_ovr and ece@15: each from 0 to 1, with the sum 1 within 1e-6. An absent label has the probability 0. Or the number at each of the suite's levels, for pinball and wis: exactly these levels, and no number is below that of a lower level."))
+            .description(Some(format!(
+                "The probability of each label, for {}: each from 0 to 1, with the sum 1 within 1e-6. An absent label has the probability 0. Or the number at each of the suite's levels, for {}: exactly these levels, and no number is below that of a lower level.",
+                metrics(Family::Probabilities),
+                metrics(Family::Quantiles),
+            )))
             .property_names(Some(text().build()))
             .additional_properties(Some(by_name));
         OneOf::builder()
