@@ -1,9 +1,9 @@
-"""Generates the package's models, operation table and retry table.
+"""Generates the package's models, and its tables of operations, retries and metrics.
 
-Sources: the repository's `docs/openapi.json` and `clients/retries.json`. Results:
-`src/assay_client/_models.py` and `src/assay_client/_tables.py`.
+Sources: the repository's `docs/openapi.json`, `clients/retries.json` and `clients/metrics.json`.
+Results: `src/assay_client/_models.py` and `src/assay_client/_tables.py`.
 
-Run it after each API change:
+Run it after each API change, and after a metric is added:
 
     python scripts/generate_models.py            # writes the files
     python scripts/generate_models.py --check    # fails if a file is outdated
@@ -38,14 +38,16 @@ def main() -> int:
     repository = PACKAGE_FOLDER.parent.parent
     parser.add_argument("--openapi", type=Path, default=repository / "docs" / "openapi.json")
     parser.add_argument("--retries", type=Path, default=PACKAGE_FOLDER.parent / "retries.json")
+    parser.add_argument("--metrics", type=Path, default=PACKAGE_FOLDER.parent / "metrics.json")
     parser.add_argument("--check", action="store_true", help="fail if a file is out of date")
     arguments = parser.parse_args()
     document = json.loads(arguments.openapi.read_text(encoding="utf-8"))
     retries = json.loads(arguments.retries.read_text(encoding="utf-8"))
+    metrics = json.loads(arguments.metrics.read_text(encoding="utf-8"))
     sources = PACKAGE_FOLDER / "src" / "assay_client"
     outputs = {
         sources / "_models.py": models_source(document),
-        sources / "_tables.py": tables_source(document, retries),
+        sources / "_tables.py": tables_source(document, retries, metrics),
     }
     outdated = [
         path
@@ -287,10 +289,10 @@ def decoder(schema: Schema, schemas: dict[str, Schema]) -> str | None:
     return None
 
 
-def tables_source(document: Schema, retries: Schema) -> str:
-    """Returns the source for the operation table and the retry table."""
+def tables_source(document: Schema, retries: Schema, metrics: Schema) -> str:
+    """Returns the source for the tables of operations, retries and metrics."""
     lines = [
-        HEADER.format(summary="The operations of the API, and their retry rules."),
+        HEADER.format(summary="Tables of operations, retry rules and metrics."),
         "from typing import Any\n\n",
         "OPERATIONS: dict[str, tuple[str, str]] = {\n",
     ]
@@ -303,6 +305,10 @@ def tables_source(document: Schema, retries: Schema) -> str:
     literal = pprint.pformat(rules, width=98, sort_dicts=False)
     lines.append(f"\nRETRIES: dict[str, Any] = {literal}\n")
     lines.append('"""The retry rules of `clients/retries.json`."""\n')
+    # Each list is one string without a description, which keeps the wheel small.
+    by_form = {form: " ".join(names) for form, names in metrics["by_prediction"].items()}
+    lines.append(f"\nMETRICS = {pprint.pformat(by_form, width=120, sort_dicts=False)}\n")
+    lines.append(f"METRICS_OF_ALL_ITEMS = {' '.join(metrics['of_all_items'])!r}\n")
     return format_source("".join(lines))
 
 

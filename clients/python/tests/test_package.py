@@ -27,8 +27,9 @@ def test_generated_files_are_current(openapi: dict[str, Any]) -> None:
     arguments = []
     if os.environ.get("ASSAY_OPENAPI"):
         arguments += ["--openapi", os.environ["ASSAY_OPENAPI"]]
-    if not (PACKAGE_FOLDER.parent / "retries.json").exists():
-        arguments += ["--retries", str(PACKAGE_FOLDER / "retries.json")]
+    for name in ("retries", "metrics"):
+        if not (PACKAGE_FOLDER.parent / f"{name}.json").exists():
+            arguments += [f"--{name}", str(PACKAGE_FOLDER / f"{name}.json")]
     run_script("generate_models.py", *arguments)
     run_script("generate_sync.py")
 

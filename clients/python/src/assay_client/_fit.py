@@ -10,15 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ._documents import ERRORS_MAX, Entry, Problem
-from ._frames import metric_problem
+from ._frames import form_of, metric_problem
+from ._tables import METRICS_OF_ALL_ITEMS
 
 _NAMED_MAX = 10
-# No item has its own score.
-_METRICS_OF_ALL_ITEMS = ("spearman", "pearson", "kendall", "ccc", "r2", "auc", "auc_ovr")
-_METRICS_OF_LISTS = (
-    *("hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
-    *("jaccard", "f1_set"),
-)
 
 
 def compare(
@@ -36,6 +31,7 @@ def compare(
     n_unmatched = 0
     padded: list[str] = []
     separated: list[str] = []
+    is_list = metric != "accuracy" and form_of(metric) == "rankings"
 
     def add(field: str, message: str) -> None:
         errors.append({"field": field, "message": message})
@@ -47,7 +43,7 @@ def compare(
         elif row.has_value:
             place = row.place
             padded += _first(_texts(row.value), lambda text: text.strip() != text)
-            if metric.partition("@")[0] in _METRICS_OF_LISTS and isinstance(row.value, str):
+            if is_list and isinstance(row.value, str):
                 separated += _first((row.value,), _is_separated)
             if problem := metric_problem(row.value, metric, quantiles):
                 message = f"is no prediction for the suite's metric, {metric}: {problem}"
@@ -70,7 +66,7 @@ def compare(
     if not is_partial:
         if first_repeated_unknown is not None:
             add(f"{first_repeated_unknown}.item_id", "this item is already predicted")
-        if missing and metric in _METRICS_OF_ALL_ITEMS:
+        if missing and metric in METRICS_OF_ALL_ITEMS.split():
             add("predictions", f"{metric} needs a prediction for each item of the suite")
         warnings = _warnings(items, unknown, (n_matched, n_unmatched, len(missing)))
         if len(separated) * 2 > n_matched + n_unmatched:

@@ -28,6 +28,7 @@ from ._documents import (
     value_problem,
 )
 from ._errors import AssayError
+from ._tables import METRICS
 
 Pair = tuple[Any, Any]
 """An item id, and its prediction or answer."""
@@ -41,14 +42,7 @@ _ROWS_PER_CHUNK = 20_000
 _READ_BYTES = 1 << 20
 _PREDICTION = "prediction"
 _ANSWER = "answer"
-_NUMBER_METRICS = ("rmse", "mae", "spearman", "pearson", "kendall", "ccc", "r2")
-_LABEL_METRICS = ("exact_match", "f1_macro", "f1_micro", "balanced_accuracy", "mcc", "kappa")
-PROBABILITY_METRICS = ("log_loss", "brier", "auc", "auc_ovr", "ece@15")
-_QUANTILE_METRICS = ("pinball", "wis")
-_RANKING_METRICS = (
-    *("accuracy", "hit_rate", "recall", "precision", "ndcg", "mrr", "map"),
-    *("jaccard", "f1_set"),
-)
+_FORMS = {metric: form for form, metrics in METRICS.items() for metric in metrics.split()}
 # With a margin for the rounding of the sum, as on the platform.
 _PROBABILITY_TOLERANCE = 1e-6 + 1e-12
 _PARQUET = b"PAR1"
@@ -254,7 +248,7 @@ def _table_pairs(
     is_wide = labels is not None or (
         column not in names
         and column == _PREDICTION
-        and metric in PROBABILITY_METRICS + _QUANTILE_METRICS
+        and form_of(metric) in ("probabilities", "quantiles")
     )
     wanted = [column]
     if is_wide:
@@ -505,7 +499,7 @@ def _open_file(
         )
     if labels is not None:
         raise AssayError(f"{path}: `labels` needs ids with a matrix, a frame or a Parquet file.")
-    return PredictionFile(path, content_type, encoding, column, metric in _NUMBER_METRICS)
+    return PredictionFile(path, content_type, encoding, column, form_of(metric) == "numbers")
 
 
 def _parquet(path: Path, column: str, metric: str | None, labels: Any) -> Iterator[Pair]:
@@ -624,27 +618,32 @@ def find_scorer() -> Any:
         return None
 
 
+def form_of(metric: str | None) -> str | None:
+    """Returns the form of a metric's predictions. None for unknown metrics."""
+    return _FORMS.get((metric or "").split("@")[0])
+
+
 def metric_problem(value: Any, metric: str, quantiles: Sequence[float] = ()) -> str | None:
     """Returns why a prediction is none for the metric, or None. None for unknown metrics.
 
     `quantiles` are the levels of the suite.
     """
-    family = metric.split("@", 1)[0]
-    if metric in _NUMBER_METRICS:
+    form = form_of(metric)
+    if form == "numbers":
         if not _is_number(value):
             return f"{shown(value)} is no number"
         return None if abs(value) <= _NUMBER_MAX else f"{shown(value)} is not within ±1e50"
-    if metric in _LABEL_METRICS:
+    if form == "labels":
         return None if isinstance(value, str) else f"{shown(value)} is no label, which is a string"
-    if metric in PROBABILITY_METRICS:
+    if form == "probabilities":
         if not isinstance(value, dict):
             return f"{shown(value)} is no dict of probabilities by label"
         return _probability_problem(value)  # pyright: ignore[reportUnknownArgumentType]
-    if metric in _QUANTILE_METRICS:
+    if form == "quantiles":
         if not isinstance(value, dict):
             return f"{shown(value)} is no dict of numbers by level"
         return _quantile_problem(value, quantiles)  # pyright: ignore[reportUnknownArgumentType]
-    if family in _RANKING_METRICS and not isinstance(value, str) and not _is_ranking(value):
+    if form == "rankings" and not isinstance(value, str) and not _is_ranking(value):
         return f"{shown(value)} is no ranking, which is a list of strings"
     return None
 

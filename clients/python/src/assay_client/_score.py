@@ -15,12 +15,12 @@ from ._arguments import list_of, number_of, path_of, text_of
 from ._errors import AssayError, AssayWarning
 from ._fit import difference_of
 from ._frames import (
-    PROBABILITY_METRICS,
     PredictionFile,
     Predictions,
     Rows,
     chunks,
     find_scorer,
+    form_of,
     open_answers,
     open_predictions,
     read_lines,
@@ -41,7 +41,7 @@ class Score(Record):
     value: float
     """The metric over all items. An item without a prediction counts as a wrong one."""
     stderr: float | None = None
-    """The standard error of the value, if there are enough items to estimate it."""
+    """The standard error of the value, if there are enough items."""
     ci95: tuple[float, float] | None = None
     """The 95 % confidence interval of the value."""
     ci_method: str | None = None
@@ -56,17 +56,17 @@ class Score(Record):
     n_missing: int
     """The number of items without a prediction."""
     n_clusters: int | None = None
-    """The number of clusters, if the items are in clusters."""
+    """The number of clusters, if any."""
     design_effect: float | None = None
-    """The squared ratio of the standard error to that of independent items."""
+    """The squared ratio of `stderr` to that of independent items."""
     slices: tuple[models.FieldSlices, ...] = ()
     """The figures of the slices, by group field."""
     ceiling: models.Ceiling | None = None
-    """The noise ceiling, if the suite has a retest."""
+    """The noise ceiling or floor."""
     share_of_ceiling: models.ShareOfCeiling | None = None
     """The share of the ceiling that the value reaches."""
     skill: models.Skill | None = None
-    """The skill, if the suite has one."""
+    """The skill, if any."""
 
     _decoders: ClassVar[Decoders] = {
         "ci95": each,
@@ -95,17 +95,17 @@ def score(
 ) -> Score:
     """Scores predictions on this machine, with a job's figures. Sends nothing.
 
-    `predictions` has any of the forms that `Suite.submit` accepts. With `rankings`, it is the item
-    ids; `labels` are those of the columns.
+    `predictions` has any form of `Suite.submit`. With `rankings`, it is the item ids; `labels` are
+    those of the columns.
 
-    `answers` has the same forms with the column `answer`, or is a suite's folder with the default
-    metric and bounds.
+    `answers` has these forms with the column `answer`, or is a suite's folder, with its metric and
+    bounds.
 
-    `clip` is the bounds of one item's loss, (low, high). `quantiles` is the levels for `pinball`
+    `clip` bounds one item's loss: (low, high). `quantiles` is the levels for `pinball`
     and `wis`, if `answers` is no folder.
 
-    Other threads run meanwhile. Raises `AssayError` if the scorer is not installed, or with the
-    location of the first invalid prediction or answer.
+    Other threads run meanwhile. Raises `AssayError` without the scorer, or with the location of the
+    first invalid prediction or answer.
     """
     scorer = _load_scorer()
     if metric is not None:
@@ -129,7 +129,7 @@ def score(
         text: str = scorer.score(found, known, metric, clip, **options)
     except (ValueError, OSError) as error:
         raise AssayError(_LINE_OF_ROWS.sub(_row_of_line, str(error))) from error
-    if metric in PROBABILITY_METRICS:
+    if form_of(metric) == "probabilities":
         _warn_of_labels(found.values("prediction"), known.values("answer"))
     return Score.from_dict(json.loads(text))
 
