@@ -9,27 +9,27 @@ use super::*;
 use crate::clusters::Average;
 use crate::compare::{Aggregate, Pairs, StoredItems};
 use crate::disclosure::{DisclosurePolicy, Ladder};
-use crate::metric::{Clip, Metric};
+use crate::metric::{Clip, K, Metric};
 use crate::simulation::n_samples;
 use crate::stats::clustered;
 use crate::stats::confidence::{estimate_within, stderr_of_mean, wilson};
 use crate::suite::answers::Answer;
 
-/// Each metric with an interval for independent items and for clusters, and the test of two jobs.
-const METRICS: [(&str, [&str; 3]); 10] = [
-    ("log_loss", MEAN),
-    ("brier", MEAN),
-    ("kl", MEAN),
-    ("tvd", MEAN),
-    ("jsd", MEAN),
-    ("hellinger", MEAN),
-    ("wasserstein", MEAN),
-    ("rps", MEAN),
-    ("top@1", SHARE),
-    ("top@2", SHARE),
-];
+/// The methods of a mean: the interval for independent items and for clusters, and the test of two jobs.
 const MEAN: [&str; 3] = ["normal", "cluster_t", "permutation"];
 const SHARE: [&str; 3] = ["wilson", "cluster_wilson", "mcnemar"];
+
+/// Returns each metric that takes distributions.
+fn metrics() -> impl Iterator<Item = Metric> {
+    let all = Metric::all(K::DEFAULT);
+    let plain =
+        all.filter(|metric| metric.takes_distributions() && !matches!(metric, Metric::TopK(_)));
+    plain.chain(["top@1", "top@2"].map(|name| name.parse().unwrap()))
+}
+
+fn methods(metric: Metric) -> [&'static str; 3] {
+    if metric.is_share() { SHARE } else { MEAN }
+}
 
 /// A suite, and a submission.
 #[derive(Clone, Default)]
@@ -142,7 +142,7 @@ pub(super) fn random_case(n: usize, n_options: usize, seed: u64) -> Case {
 fn figures_agree_with_scipy_and_scikit_learn() {
     let vectors = include_str!("../../../../tests/vectors/distributions.json");
     let cases: Vec<Value> = serde_json::from_str(vectors).unwrap();
-    for metric in METRICS.map(|(name, _)| name.parse::<Metric>().unwrap()) {
+    for metric in metrics() {
         let (mut n_compared, mut furthest) = (0, 0.0_f64);
         for case in &cases {
             let expected = &case["figures"][metric.to_string()];
@@ -171,6 +171,58 @@ fn figures_agree_with_scipy_and_scikit_learn() {
     }
 }
 
+/// Returns the case of these questions. Each is a pair of the people's and the model's weights of the
+/// ordered options.
+fn survey(questions: &Value) -> Case {
+    let shares = |weights: &Value| -> Value {
+        let weights: Vec<f64> = serde_json::from_value(weights.clone()).unwrap();
+        let sum: f64 = weights.iter().sum();
+        let entries = (1..).zip(weights);
+        let entries = entries.map(|(option, weight)| (option.to_string(), json!(weight / sum)));
+        Value::Object(entries.collect())
+    };
+    let questions = questions.as_array().unwrap().iter();
+    Case {
+        items: questions
+            .map(|question| [shares(&question[0]), shares(&question[1])])
+            .collect(),
+        ..Case::default()
+    }
+}
+
+#[test]
+fn wasserstein_is_the_figure_of_surveys() {
+    let vectors = include_str!("../../../../tests/vectors/surveys.json");
+    let vectors: Value = serde_json::from_str(vectors).unwrap();
+    let metric = Metric::Wasserstein;
+    let score = |expected: &Value| {
+        let case = survey(&expected["questions"]);
+        case.score(metric, &case.table_of(metric, 0), false)
+    };
+    let mut worst = [0.0_f64; 2];
+    let cases = vectors["opinion_qa"].as_array().unwrap();
+    assert_eq!(cases.len(), 1_000);
+    for expected in cases {
+        let found = 1.0 - score(expected).figures.value;
+        let far = (found - expected["alignment"].as_f64().unwrap()).abs();
+        worst[0] = worst[0].max(far);
+    }
+    let cases = vectors["world_values_bench"].as_array().unwrap();
+    assert_eq!(cases.len(), 1_000);
+    for expected in cases {
+        let score = score(expected);
+        let distances: Vec<f64> = serde_json::from_value(expected["distances"].clone()).unwrap();
+        let found = values(&score);
+        assert_eq!(found.len(), distances.len());
+        let far = found.iter().zip(&distances);
+        let far = far.map(|(found, expected)| (found - expected).abs());
+        let mean_difference = (score.figures.value - mean(&distances)).abs();
+        worst[1] = far.fold(worst[1].max(mean_difference), f64::max);
+    }
+    println!("OpinionQA and WorldValuesBench: largest differences {worst:?}");
+    assert!(worst.iter().all(|worst| *worst <= 1e-12), "{worst:?}");
+}
+
 #[test]
 fn label_is_the_distribution_with_share_one() {
     let label = |label: &str| json!(label);
@@ -193,8 +245,8 @@ fn label_is_the_distribution_with_share_one() {
         ],
         ..Case::default()
     };
-    for (name, _) in METRICS {
-        let metric: Metric = name.parse().unwrap();
+    for metric in metrics() {
+        let name = metric.to_string();
         let found = |case: Case| case.score(metric, &case.table_of(metric, 0), false);
         let expected = found(case(&full, &labels));
         let own = found(case(&full, &[]));
@@ -215,8 +267,8 @@ fn extreme_predictions_stay_within_range() {
     let nothing = json!({"other": 1});
     let slightly_more = json!({"a": 0.500_000_4, "b": 0.500_000_4});
     let item = |prediction: &Value| [json!({"a": 0.5, "b": 0.5}), prediction.clone()];
-    for (name, _) in METRICS {
-        let metric: Metric = name.parse().unwrap();
+    for metric in metrics() {
+        let name = metric.to_string();
         let of = |prediction: &Value| {
             let case = Case {
                 items: vec![item(prediction), item(&nothing)],
@@ -280,8 +332,9 @@ fn other_labels_compete_for_the_top() {
 #[test]
 fn intervals_and_tests_follow_from_item_scores() {
     let near = |one: f64, other: f64| (one - other).abs() <= 1e-12;
-    for (seed, (name, [alone, by_cluster, test])) in (1..).zip(METRICS) {
-        let metric: Metric = name.parse().unwrap();
+    for (seed, metric) in (1..).zip(metrics()) {
+        let name = metric.to_string();
+        let [alone, by_cluster, test] = methods(metric);
         let case = random_case(400, 5, seed);
         let found = case.score(metric, &case.table_of(metric, 0), false);
         let value = found.figures.value;
@@ -346,8 +399,8 @@ fn trivial_submissions_are_uniform_and_marginal() {
     let named = random_case(60, 4, 7);
     let mut own = named.clone();
     own.labels = Vec::new();
-    for (name, _) in METRICS {
-        let metric: Metric = name.parse().unwrap();
+    for metric in metrics() {
+        let name = metric.to_string();
         let table = named.table_of(metric, 0);
         let found = trivial_submissions(&table, metric);
         let names: Vec<&str> = found.iter().map(|trivial| trivial.name).collect();
@@ -408,8 +461,8 @@ fn ladder_starts_at_the_better_trivial_submission() {
         panic!("a ladder");
     };
     let case = random_case(60, 4, 8);
-    for (name, _) in METRICS {
-        let metric: Metric = name.parse().unwrap();
+    for metric in metrics() {
+        let name = metric.to_string();
         let clip = metric.takes_clip().then(|| Clip::new(0.0, 4.0).unwrap());
         let table = Case {
             clip,
@@ -590,8 +643,8 @@ fn noise_floor_is_a_ceiling_without_an_error() {
 
 #[test]
 fn retest_of_distributions_is_scored_as_predictions() {
-    for (seed, (name, _)) in (20..).zip(METRICS) {
-        let metric: Metric = name.parse().unwrap();
+    for (seed, metric) in (20..).zip(metrics()) {
+        let name = metric.to_string();
         let case = random_case(120, 4, seed);
         let mut retest = random_case(120, 4, seed + 50);
         for (item, [answer, _]) in retest.items.iter_mut().zip(&case.items) {
@@ -708,8 +761,8 @@ fn intervals_contain_the_population_value() {
     let case = population(10_000);
     let samples = n_samples(200);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(42);
-    for (name, [method, ..]) in METRICS {
-        let metric: Metric = name.parse().unwrap();
+    for metric in metrics() {
+        let [method, ..] = methods(metric);
         let scores = values(&case.score(metric, &case.table_of(metric, 0), false));
         let expected = mean(&scores);
         let range = metric.range(None, 4);
@@ -732,12 +785,12 @@ fn intervals_contain_the_population_value() {
             100.0 * n_covered as f64 / samples as f64
         });
         println!(
-            "{name}: {:.1} % of {samples} samples of 100 items, {:.1} % of 1,000",
+            "{metric}: {:.1} % of {samples} samples of 100 items, {:.1} % of 1,000",
             coverage[0], coverage[1]
         );
         for covered in coverage {
             // Three standard errors of 200 samples are 4.6 points.
-            assert!((90.0..99.5).contains(&covered), "{name}: {covered}");
+            assert!((90.0..99.5).contains(&covered), "{metric}: {covered}");
         }
     }
 }
