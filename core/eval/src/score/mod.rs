@@ -59,6 +59,8 @@ mod class_tests;
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
+mod coverage_tests;
+#[cfg(test)]
 mod distribution_tests;
 #[cfg(test)]
 mod joint_tests;
