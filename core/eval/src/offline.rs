@@ -14,7 +14,8 @@ use crate::score::{
 };
 use crate::score_content::{message, read_into};
 use crate::suite::{
-    AnswerLines, BadSuite, ClusterLabels, FolderGroups, FolderRules, GroupField, SliceLabels,
+    AnswerLines, BadSuite, ClusterLabels, FolderCatalog, FolderGroups, FolderRules, GroupField,
+    SliceLabels,
 };
 use crate::suite::{catalog, retest};
 
@@ -190,7 +191,7 @@ pub fn read_catalog(
     if rules.has_catalog
         && let Some(text) = catalog::read_file(folder)?
     {
-        let (_, catalog) = catalog::parse(&text, rules.metric)?;
+        let (_, catalog) = FolderCatalog::parse(&text, rules.metric)?;
         table.set_catalog(catalog);
     }
     Ok(())

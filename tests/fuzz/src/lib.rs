@@ -7,6 +7,7 @@
 
 mod addresses;
 mod bodies;
+mod catalogs;
 mod headers;
 mod json;
 mod messages;
@@ -21,6 +22,7 @@ mod words;
 
 pub use addresses::addresses;
 pub use bodies::bodies;
+pub use catalogs::catalogs;
 pub use headers::headers;
 pub use messages::messages;
 pub use packages::packages;

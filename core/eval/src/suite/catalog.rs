@@ -57,48 +57,50 @@ pub(crate) fn read_file(folder: &Path) -> Result<Option<String>, BadSuite> {
     read_optional(folder, CATALOG)
 }
 
-/// Reads the lines of a catalog.
-///
-/// # Errors
-/// Returns the first invalid line, or the reason if the metric is not one of rankings.
-pub(crate) fn parse(text: &str, metric: Metric) -> Result<(FolderCatalog, Catalog), BadSuite> {
-    if metric.family() != Family::Rankings {
-        let reason =
-            format!("a catalog is for metrics of rankings, not for {metric}; remove the file");
-        return Err(BadSuite::new(CATALOG, 0, reason));
-    }
-    let mut builder = CatalogBuilder::default();
-    let mut lines = Vec::new();
-    let mut first_lines = HashMap::new();
-    let mut hash = Sha256::new();
-    let mut published = Vec::new();
-    for (line, json) in numbered_lines(text) {
-        let bad = |reason: String| BadSuite::new(CATALOG, line, reason);
-        let parsed: CatalogLine =
-            serde_json::from_str(json).map_err(|error| bad(explain(json, &error)))?;
-        // An array with a value for each field is read as well.
-        if !json.trim_start().starts_with('{') {
-            return Err(bad(NO_OBJECT.into()));
+impl FolderCatalog {
+    /// Reads the lines of a catalog.
+    ///
+    /// # Errors
+    /// Returns the first invalid line, or the reason if the metric is not one of rankings.
+    pub fn parse(text: &str, metric: Metric) -> Result<(Self, Catalog), BadSuite> {
+        if metric.family() != Family::Rankings {
+            let reason =
+                format!("a catalog is for metrics of rankings, not for {metric}; remove the file");
+            return Err(BadSuite::new(CATALOG, 0, reason));
         }
-        let CatalogLine { id, popularity } = &parsed;
-        if let Some(first) = first_lines.insert(id.clone(), line) {
-            return Err(bad(format!(
-                "id {id:?} is repeated; it is also in line {first}"
-            )));
+        let mut builder = CatalogBuilder::default();
+        let mut lines = Vec::new();
+        let mut first_lines = HashMap::new();
+        let mut hash = Sha256::new();
+        let mut published = Vec::new();
+        for (line, json) in numbered_lines(text) {
+            let bad = |reason: String| BadSuite::new(CATALOG, line, reason);
+            let parsed: CatalogLine =
+                serde_json::from_str(json).map_err(|error| bad(explain(json, &error)))?;
+            // An array with a value for each field is read as well.
+            if !json.trim_start().starts_with('{') {
+                return Err(bad(NO_OBJECT.into()));
+            }
+            let CatalogLine { id, popularity } = &parsed;
+            if let Some(first) = first_lines.insert(id.clone(), line) {
+                return Err(bad(format!(
+                    "id {id:?} is repeated; it is also in line {first}"
+                )));
+            }
+            builder.push(id, *popularity).map_err(bad)?;
+            published.clear();
+            parsed.write(&mut published);
+            hash.update(&published);
+            lines.push(parsed);
         }
-        builder.push(id, *popularity).map_err(bad)?;
-        published.clear();
-        parsed.write(&mut published);
-        hash.update(&published);
-        lines.push(parsed);
+        let catalog = builder.finish();
+        let catalog = catalog.map_err(|reason| BadSuite::new(CATALOG, 0, reason))?;
+        let folder_catalog = Self {
+            lines,
+            sha256: hash.finalize().into(),
+        };
+        Ok((folder_catalog, catalog))
     }
-    let catalog = builder.finish();
-    let catalog = catalog.map_err(|reason| BadSuite::new(CATALOG, 0, reason))?;
-    let folder_catalog = FolderCatalog {
-        lines,
-        sha256: hash.finalize().into(),
-    };
-    Ok((folder_catalog, catalog))
 }
 
 /// Returns the reason why a line is not an object with `id` and `popularity`.
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn catalog_is_read_and_written() {
         let text = "\u{feff}{\"popularity\": 3, \"id\": \"\\u00e4\\\"b\"}\n\n{\"id\":\"c\",\"popularity\":2.50e1}\r\n";
-        let (folder, catalog) = parse(text, ACCURACY).unwrap();
+        let (folder, catalog) = FolderCatalog::parse(text, ACCURACY).unwrap();
         let expected = [("ä\"b", 3.0), ("c", 25.0)].map(|(id, popularity)| CatalogLine {
             id: id.into(),
             popularity,
@@ -154,7 +156,7 @@ mod tests {
         assert_eq!((catalog.len(), catalog.is_empty()), (2, false));
         let published = "{\"id\":\"ä\\\"b\",\"popularity\":3}\n{\"id\":\"c\",\"popularity\":25}\n";
         assert_eq!(folder.sha256, <[u8; 32]>::from(Sha256::digest(published)));
-        let (again, _) = parse(published, ACCURACY).unwrap();
+        let (again, _) = FolderCatalog::parse(published, ACCURACY).unwrap();
         assert_eq!(again.sha256, folder.sha256);
     }
 
@@ -224,11 +226,17 @@ mod tests {
                 "catalog.ndjson: a catalog needs at least one id",
             ),
         ] {
-            let error = parse(&text, ACCURACY).err().unwrap().to_string();
+            let error = FolderCatalog::parse(&text, ACCURACY)
+                .err()
+                .unwrap()
+                .to_string();
             assert!(error.starts_with(reason), "{error} instead of {reason}");
         }
         for metric in [Metric::ExactMatch, Metric::Mae, Metric::Brier] {
-            let error = parse(&line("a", "1"), metric).err().unwrap().to_string();
+            let error = FolderCatalog::parse(&line("a", "1"), metric)
+                .err()
+                .unwrap()
+                .to_string();
             let expected = format!(
                 "catalog.ndjson: a catalog is for metrics of rankings, not for {metric}; remove the file"
             );

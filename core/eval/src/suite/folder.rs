@@ -257,7 +257,7 @@ impl SuiteFolder {
             }
         }
         if let Some(text) = catalog {
-            let (catalog, _) = catalog::parse(text, metric)?;
+            let (catalog, _) = FolderCatalog::parse(text, metric)?;
             folder.catalog = Some(catalog);
         }
         folder.content_sha256 = folder.digest();
