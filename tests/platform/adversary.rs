@@ -40,7 +40,7 @@ fn threats_table_matches_measurement() {
     let document =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md"))
             .unwrap();
-    // All rows take a minute on a quiet core. The policies repeat every five rows, so every fourth
+    // All rows take 80 s on a quiet core. The policies repeat every five rows, so every fourth
     // row covers each.
     let is_whole = std::env::var("TEST_ADVERSARY").is_ok();
     let measured = render(&rows(TRIALS, if is_whole { 1 } else { 4 }));

@@ -4,7 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use assay_eval::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
+use assay_eval::score::{
+    AnswerTable, Builder, Progress, Scorer, SkillGroups, best_trivial, score_skill_baseline,
+    trivial_submissions,
+};
+use assay_eval::skill::SkillBaseline;
 use assay_eval::slices::{FieldSlices, NO_SLICE};
 use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Family, Ladder, Metric, QuantileLevels};
 
@@ -109,6 +113,9 @@ pub struct Public {
     /// The slices in the final board, by field. The attacker is assumed to know the slices of each
     /// item, even by a hidden field.
     pub slices: Vec<Slice>,
+    /// The distance of the baseline's value from the best one, if results have a skill. It follows from
+    /// the frequencies.
+    pub skill_distance: Option<f64>,
 }
 
 impl Public {
@@ -144,6 +151,7 @@ pub struct Suite {
     pub(crate) items: Vec<Item<'static>>,
     /// Each field's slices, which `public.slices` has in the same order.
     fields: Vec<FieldSlices>,
+    skill: Option<SkillBaseline>,
 }
 
 /// The rules by which a suite is scored.
@@ -333,6 +341,7 @@ impl Suite {
             has_distributions,
             by_answer: by_answer.map(Arc::new),
             slices: Vec::new(),
+            skill_distance: None,
         };
         Ok(Self {
             public,
@@ -341,7 +350,26 @@ impl Suite {
             truth,
             items,
             fields: Vec::new(),
+            skill: None,
         })
+    }
+
+    /// Adds the skill against this baseline to the results, as far as the policy discloses it. Slices must
+    /// be added before.
+    pub fn with_skill(mut self, baseline: SkillBaseline) -> Result<Self, SuiteError> {
+        let metric = self.public.metric;
+        let scores = score_skill_baseline(&self.open, metric, baseline, SkillGroups::default());
+        self.open.set_skill(scores.map_err(SuiteError::Corrupt)?);
+        // The skill of any submission is 1 minus the ratio of its distance to the baseline's.
+        let progress = Progress::default();
+        let empty = Scorer::new(&self.open, metric, &progress).finish();
+        let empty = empty.map_err(|failure| SuiteError::Corrupt(format!("{failure:?}")))?;
+        let best = if metric.lower_is_better() { 0.0 } else { 1.0 };
+        let distance = (empty.figures.value - best).abs();
+        let skill = empty.figures.skill.map(|skill| skill.value);
+        self.public.skill_distance = skill.map(|skill| distance / (1.0 - skill));
+        self.skill = Some(baseline);
+        Ok(self)
     }
 
     /// Adds slices by these fields, which have one code for each item of the suite, in its order.
@@ -463,10 +491,14 @@ impl Suite {
             ..field.clone()
         };
         // If the sample has no grid, the caller attacks the suite itself.
-        Self::with_rules(self.public.rules(), self.public.policy, items)
+        let sample = Self::with_rules(self.public.rules(), self.public.policy, items)
             .ok()?
             .with_slices(self.fields.iter().map(sampled_field).collect())
-            .ok()
+            .ok()?;
+        match self.skill {
+            Some(baseline) => sample.with_skill(baseline).ok(),
+            None => Some(sample),
+        }
     }
 
     /// Returns the open- and sealed-item shares whose answer is the most frequent candidate,

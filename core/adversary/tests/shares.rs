@@ -6,17 +6,13 @@ use std::borrow::Cow;
 
 use assay_adversary::bench::{self, N};
 use assay_adversary::{Caps, Item, Suite, attack, attacks, read_shares, submissions_until_known};
-use assay_eval::{Answer, Clip, known_at_most};
+use assay_eval::{Answer, Clip, Metric, known_at_most};
 
-const METRICS: [&str; 7] = [
-    "kl",
-    "tvd",
-    "jsd",
-    "hellinger",
-    "wasserstein",
-    "rps",
-    "top@1",
-];
+/// Returns the metrics of distributions.
+fn metrics() -> impl Iterator<Item = &'static str> {
+    let all = bench::METRICS.into_iter();
+    all.filter(|metric| metric.parse::<Metric>().unwrap().compares_distributions())
+}
 
 /// Returns caps with which comparisons are free, and without entries.
 fn caps(submissions: u32, organizations: u32) -> Caps {
@@ -69,7 +65,7 @@ fn distributions(metric: &str, policy: &str, n: usize, n_options: usize, is_name
 
 #[test]
 fn exact_figures_disclose_all_shares() {
-    for metric in METRICS.into_iter().chain(["log_loss", "brier"]) {
+    for metric in metrics().chain(["log_loss", "brier"]) {
         for (n_options, is_named) in [(2, false), (3, true), (5, false), (6, true)] {
             let suite = distributions(metric, "exact", 40, n_options, is_named);
             let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
@@ -128,7 +124,7 @@ fn distributions_are_no_symbols_to_guess() {
 
 #[test]
 fn labels_are_disclosed_by_metrics_of_distributions() {
-    for metric in METRICS {
+    for metric in metrics() {
         let known = |policy: &str, submissions: u32| {
             let suite = suite(metric, policy, N, 1);
             attack(&suite, caps(submissions, 1), 1).known
@@ -141,7 +137,7 @@ fn labels_are_disclosed_by_metrics_of_distributions() {
 
 #[test]
 fn ladder_of_labels_discloses_less_than_its_bound() {
-    for metric in METRICS.into_iter().chain(["kappa_quadratic"]) {
+    for metric in metrics().chain(["kappa_quadratic"]) {
         for allowance in [caps(50, 1), caps(200, 3)] {
             let suite = suite(metric, "ladder(0.05)", N, 40);
             let bits = suite.bits(allowance).unwrap();

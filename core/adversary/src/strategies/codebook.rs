@@ -4,7 +4,7 @@
 //!
 //! Large losses change a mean by more than its last decimal: a log loss by up to 34.5 per item, an
 //! rmse by up to 1/√n per answer unit, for a prediction at any distance; a quantile loss by its level over n. The rounded figures
-//! `stderr` and `ci95` are additional digits.
+//! `stderr` and `ci95` are additional digits, and so is the skill.
 
 use assay_eval::score::Figures;
 use assay_eval::stats::confidence::Z;
@@ -114,6 +114,11 @@ fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i6
             (figures[own] + Z * stderr).min(most),
         ];
         word.extend([stderr, ends[0], ends[1]].map(|figure| rounded(figure, unit)));
+        // The skill has another last decimal than the value.
+        let skill = public
+            .skill_distance
+            .map(|distance| 1.0 - figures[own] / distance);
+        word.extend(skill.map(|skill| rounded(skill, unit)));
     }
     word
 }
@@ -153,6 +158,8 @@ fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i
             [estimate.stderr, estimate.ci95[0], estimate.ci95[1]]
                 .map(|figure| rounded(figure, unit)),
         );
+        let skill = figures.skill.as_ref();
+        word.extend(skill.map(|skill| rounded(skill.value, unit)));
     }
     Some(word)
 }

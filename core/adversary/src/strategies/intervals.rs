@@ -188,13 +188,48 @@ impl<'p> Reading<'p> {
         (self.level < ladder.levels).then(|| self.sum(ladder.value(self.level + 1)))
     }
 
+    /// Returns the sum's interval for a value between these two.
+    fn between(&self, one: f64, other: f64) -> Interval {
+        let [one, other] = [one, other].map(|value| self.sum(value));
+        Interval {
+            low: one.min(other),
+            high: one.max(other),
+        }
+    }
+
     /// Returns the sum's interval that a disclosed result implies.
     pub(super) fn observe(&mut self, disclosed: &Disclosed) -> Interval {
-        let value = disclosed.figures.value;
-        let ordered = |one: f64, other: f64| Interval {
-            low: self.sum(one).min(self.sum(other)),
-            high: self.sum(one).max(self.sum(other)),
+        let by_value = self.observe_value(disclosed);
+        match self.observe_skill(disclosed) {
+            Some(by_skill) if by_skill.low < by_value.high && by_value.low < by_skill.high => {
+                Interval {
+                    low: by_value.low.max(by_skill.low),
+                    high: by_value.high.min(by_skill.high),
+                }
+            }
+            _ => by_value,
+        }
+    }
+
+    /// Returns the sum's interval that a rounded skill implies. It can be narrower than the value's: the
+    /// skill divides by the distance of the baseline.
+    fn observe_skill(&self, disclosed: &Disclosed) -> Option<Interval> {
+        let skill = disclosed.figures.skill.as_ref()?.value;
+        let half = rounding::unit(self.public.policy)? / 2.0;
+        let distance = self.public.skill_distance?;
+        let value = |skill: f64| {
+            let away = distance * (1.0 - skill);
+            if self.public.metric.lower_is_better() {
+                away
+            } else {
+                1.0 - away
+            }
         };
+        Some(self.between(value(skill - half), value(skill + half)))
+    }
+
+    fn observe_value(&mut self, disclosed: &Disclosed) -> Interval {
+        let value = disclosed.figures.value;
         match self.public.policy {
             DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => Interval {
                 low: self.sum(value) - self.exact,
@@ -212,7 +247,7 @@ impl<'p> Reading<'p> {
                 }
                 None => {
                     let unit = rounding::unit(self.public.policy).unwrap_or(0.1);
-                    ordered(value - unit / 2.0, value + unit / 2.0)
+                    self.between(value - unit / 2.0, value + unit / 2.0)
                 }
             },
             DisclosurePolicy::Ladder(_) => {
