@@ -325,7 +325,11 @@ fn headline(job: &Value, field: Option<&str>) -> Option<String> {
     let share = result["share_of_ceiling"]["value"]
         .as_f64()
         .map_or_else(String::new, |share| {
-            format!(", {share:.3} of the noise ceiling")
+            let limit = match result["ceiling"]["kind"].as_str() {
+                Some("sampling") => "the way to the noise floor",
+                _ => "the noise ceiling",
+            };
+            format!(", {share:.3} of {limit}")
         });
     let skill = result["skill"]["value"]
         .as_f64()
