@@ -9,13 +9,19 @@ create table plans (
     predict_items_per_month bigint,
     generated_events_per_month bigint,
     embeddings_per_month bigint,
+    -- What an organization can publish.
+    suites bigint not null default 3 constraint plans_suites_not_negative check (suites >= 0),
+    suite_items bigint not null default 20000 constraint plans_suite_items_in_range check (suite_items between 0 and 10000000),
+    suite_bytes bigint not null default 104857600 constraint plans_suite_bytes_not_negative check (suite_bytes >= 0),
     queue_weight integer not null default 1, -- The organization's share of the workers while others wait, by the cost of its jobs.
     constraint plans_queue_weight_in_range check (queue_weight between 1 and 1000)
 );
-insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, queue_weight) values
-    ('free', 60, 20000, 2, 100 * 1024 * 1024::bigint, 1),
-    ('dev', 300, 200000, 10, 1024 * 1024 * 1024::bigint, 2),
-    ('team', 1000, 2000000, 50, 5 * 1024 * 1024 * 1024::bigint, 4);
+insert into plans (
+    plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, queue_weight, suites, suite_items, suite_bytes
+) values
+    ('free', 60, 20000, 2, 100 * 1024 * 1024::bigint, 1, 3, 20000, 100 * 1024 * 1024::bigint),
+    ('dev', 300, 200000, 10, 1024 * 1024 * 1024::bigint, 2, 20, 1000000, 2 * 1024 * 1024 * 1024::bigint),
+    ('team', 1000, 2000000, 50, 5 * 1024 * 1024 * 1024::bigint, 4, 100, 10000000, 20 * 1024 * 1024 * 1024::bigint);
 
 -- The limits of each plan. A limit that a plan does not set follows another one: see PLAN_LIMITS in core/src/model/people/org.rs.
 create view plan_limits as
@@ -24,7 +30,8 @@ select
     coalesce(storage_bytes, upload_bytes_max * 10) as storage_bytes,
     coalesce(predict_items_per_month, eval_items_per_month) as predict_items_per_month,
     coalesce(generated_events_per_month, eval_items_per_month) as generated_events_per_month,
-    coalesce(embeddings_per_month, eval_items_per_month) as embeddings_per_month
+    coalesce(embeddings_per_month, eval_items_per_month) as embeddings_per_month,
+    suites, suite_items, suite_bytes
 from plans;
 grant select on plan_limits to assay_api;
 
@@ -48,6 +55,9 @@ create table orgs (
     created_by text collate "C" references users (id),
     suspended_at timestamptz, -- While it is set, the organization's credentials are rejected and its queued jobs wait.
     deleted_at timestamptz,
+    -- The beginning of the ids of the organization's suites. It never changes and is never given out again: the row of a deleted
+    -- organization stays.
+    handle text collate "C" unique constraint orgs_handle_form check (handle ~ '^[a-z][a-z0-9-]{1,23}$' and handle !~ '--'),
     removed_at timestamptz, -- The time at which all objects of a deleted organization were removed from the artifact store.
     constraint orgs_deleted_is_suspended check (deleted_at is null or suspended_at is not null),
     constraint orgs_removed_is_deleted check (removed_at is null or deleted_at is not null)
@@ -55,7 +65,7 @@ create table orgs (
 create index orgs_created_by_idx on orgs (created_by);
 create index orgs_suspended_idx on orgs (id) where suspended_at is not null;
 create index orgs_to_remove_idx on orgs (deleted_at) where deleted_at is not null and removed_at is null;
-grant select, insert, update (name, data_use, removed_at) on orgs to assay_api;
+grant select, insert, update (name, data_use, handle, removed_at) on orgs to assay_api;
 -- Workers do not claim jobs of suspended organizations.
 grant select (id, suspended_at) on orgs to assay_worker;
 
@@ -72,6 +82,15 @@ begin
     return new;
 end
 $$;
+
+-- Rejects a change of a handle that is set, by every role: the ids of suites contain it.
+create function refuse_changed_handle() returns trigger language plpgsql as $$
+begin
+    raise exception 'a handle never changes';
+end
+$$;
+create trigger orgs_refuse_changed_handle before update of handle on orgs
+    for each row when (old.handle is not null and new.handle is distinct from old.handle) execute function refuse_changed_handle();
 
 create table memberships (
     org_id text collate "C" not null references orgs (id),

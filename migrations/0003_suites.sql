@@ -8,6 +8,10 @@ create table suite_contents (
     bytes bigint not null, -- Bytes of the lines of items, answers, retest and catalog.
     content_sha256 bytea not null, -- The SHA-256 of the files: publishing the same files again is no error.
     version jsonb not null, -- The row of suites that publication inserts, by column. It has no secrets.
+    -- What publication writes to suite_owners. Null: the file does not name it.
+    visibility text,
+    names_access boolean not null default false,
+    metadata jsonb not null default '{}',
     created_at timestamptz not null default clock_timestamp()
 );
 create index suite_contents_org_id_idx on suite_contents (org_id);
@@ -66,6 +70,21 @@ create table suites (
 );
 create index suites_current_idx on suites (suite_id, published_at desc);
 grant select on suites to assay_api, assay_worker;
+
+-- The publisher of a suite, and what it can change about all versions.
+create table suite_owners (
+    suite_id text collate "C" primary key,
+    org_id text collate "C" references orgs (id), -- Null: the operator's.
+    visibility text not null constraint suite_owners_visibility_known check (visibility in ('private', 'listed', 'public')),
+    access text not null constraint suite_owners_access_known check (access in ('everyone', 'verified_domain', 'granted')),
+    -- The keys title, description, license, citation, links, tags and contact that are set. The description of a version is its first value.
+    metadata jsonb not null default '{}',
+    suspended_at timestamptz, -- While it is set, only the owner sees the suite.
+    removed_at timestamptz, -- The time of a takedown: the items and answers are deleted.
+    updated_at timestamptz not null default clock_timestamp()
+);
+create index suite_owners_org_id_idx on suite_owners (org_id);
+grant select on suite_owners to assay_api;
 
 create table suite_items (
     content_id bigint not null,
@@ -205,7 +224,7 @@ where not b.is_sealed
   and s.ladder_step is null;
 grant select on compared_baseline_scores to assay_api;
 
--- Organizations that may submit to suites with access = 'granted'.
+-- Organizations that see a private suite, and may submit to a suite with access = 'granted'.
 create table suite_grants (
     suite_id text collate "C" not null,
     org_id text collate "C" not null references orgs (id),
@@ -213,6 +232,48 @@ create table suite_grants (
     primary key (suite_id, org_id)
 );
 grant select on suite_grants to assay_api;
+
+-- The suites that an organization sees, each with its owner as others see it and with the organization's right to submit. A null
+-- organization is a caller without a credential. Only this function decides who sees and who submits. The planner expands it, so a
+-- condition on suite_id uses the index.
+create function visible_suites(caller text)
+returns table (
+    suite_id text, owner jsonb, visibility text, access text, metadata jsonb, suspended_at timestamptz, removed_at timestamptz,
+    updated_at timestamptz, can_submit boolean
+) language sql stable as $$
+    select
+        s.suite_id,
+        (
+            select jsonb_build_object(
+                'name', o.name,
+                'handle', o.handle,
+                'domain', (select min(d.domain) from domain_claims d where d.org_id = o.id and d.verified_at is not null)
+            )
+            from orgs o
+            where o.id = s.org_id
+        ),
+        s.visibility, s.access, s.metadata, s.suspended_at, s.removed_at, s.updated_at,
+        caller is not null and (
+            coalesce(s.org_id = caller, false)
+            or case s.access
+                when 'everyone' then true
+                when 'verified_domain' then exists (
+                    select from domain_claims d where d.org_id = caller and d.verified_at is not null
+                )
+                else exists (select from suite_grants g where g.suite_id = s.suite_id and g.org_id = caller)
+            end
+        )
+    from suite_owners s
+    where s.org_id = caller
+       or (
+           s.suspended_at is null
+           and (
+               s.visibility = 'public'
+               or (s.visibility = 'listed' and caller is not null)
+               or exists (select from suite_grants g where g.suite_id = s.suite_id and g.org_id = caller)
+           )
+       )
+$$;
 
 -- What limits are counted for: an organization ('org:…'), all organizations of a registrable domain ('domain:…'), and all organizations on
 -- the plan free that a user created ('user:…'). A submission, a comparison, a score on a ladder and a final mark lock the row.
@@ -246,7 +307,7 @@ grant select on org_allowance_holders to assay_api, assay_worker;
 -- Measures the next page of items, opened answers or opened retest answers, which is charged to the memory budget before it is read. A page has at least one item,
 -- and otherwise at most `bytes_max` bytes and `items_max` items.
 create function page_extent(
-    of_file text, of_suite_id text, of_version text, from_ordinal integer, items_max integer, bytes_max bigint,
+    of_file text, of_suite_id text, of_version text, of_content_id bigint, from_ordinal integer, items_max integer, bytes_max bigint,
     out items integer, out bytes bigint
 ) language plpgsql stable as $$
 declare
@@ -277,7 +338,9 @@ begin
         open sizes for
             select octet_length(item_id) + octet_length(input::text) + coalesce(octet_length(groups::text), 0)
             from suite_items
-            where content_id = (select content_id from suites where suite_id = of_suite_id and version = of_version)
+            where content_id = coalesce(
+                of_content_id, (select content_id from suites where suite_id = of_suite_id and version = of_version)
+            )
               and ordinal >= from_ordinal
             order by ordinal
             limit items_max;

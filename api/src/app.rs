@@ -105,7 +105,7 @@ pub struct Lookups {
     /// Jobs by their organization and id.
     pub jobs: CombinedLookups<(OrgId, JobId), JobRow>,
     /// Suites in their current version, by id.
-    pub suites: CombinedLookups<SuiteId, Arc<SuiteRow>>,
+    pub suites: CombinedLookups<(OrgId, SuiteId), Arc<SuiteRow>>,
 }
 
 /// Submitted jobs, and the queue of the installation.
@@ -261,10 +261,10 @@ impl Lookups {
             }
         };
         let suites_db = db.tasks.clone();
-        let find_suites = move |suite_ids: Vec<SuiteId>| {
+        let find_suites = move |wanted: Vec<(OrgId, SuiteId)>| {
             let db = suites_db.clone();
             async move {
-                db.execute(async |db| store::suite::find_all(db, &suite_ids).await)
+                db.execute(async |db| store::suite::find_all(db, &wanted).await)
                     .await
             }
         };

@@ -53,6 +53,8 @@ pub struct Settings {
     pub device_logins_per_minute: u32,
     /// The users that may sign up.
     pub sign_up: SignUp,
+    /// The handles that no organization can have, besides those that are built in.
+    pub reserved_handles: Arc<[String]>,
     /// The OpenID Connect providers with which users can sign in.
     pub sign_in_providers: Vec<ProviderSettings>,
     /// The transport of emails.
@@ -155,6 +157,7 @@ impl Settings {
             dns_server: dns_server(&mut read),
             domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS))
                 .unwrap_or(i32::MAX),
+            reserved_handles: reserved_handles(&mut read),
             terms: terms(&mut read),
             free_upload_hours: read.positive(&settings::FREE_UPLOAD_HOURS),
             retention: Retention::read(&mut read),
@@ -418,6 +421,29 @@ fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
             );
         })
         .ok()
+}
+
+/// Reads the file with reserved handles, one a line.
+fn reserved_handles(read: &mut Reader) -> Arc<[String]> {
+    let Some(path) = non_empty(read.get(&settings::RESERVED_HANDLES)) else {
+        return Arc::default();
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let lines = text.lines().map(str::trim);
+            lines
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .collect()
+        }
+        Err(error) => {
+            read.reject(
+                &settings::RESERVED_HANDLES,
+                &format!("cannot be read: {error}"),
+            );
+            Arc::default()
+        }
+    }
 }
 
 fn terms(read: &mut Reader) -> Option<Arc<CurrentTerms>> {

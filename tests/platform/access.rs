@@ -20,6 +20,8 @@ fn operations_without_credential() {
         "signIn",
         "createDeviceLogin",
         "pollDeviceLogin",
+        "getSuite",
+        "listSuiteItems",
         "getSuiteCommitment",
         "getSuiteOpening",
         "getBoard",

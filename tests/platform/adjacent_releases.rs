@@ -179,7 +179,7 @@ async fn previous_and_current_release_share_database() {
     submit_jobs(&world, &world.stack.apis[0], 5).await;
     // Current processes join them; any API process accepts a submission, any worker scores it.
     let api = world.stack.launch_as_api(&new.api, &[]).unwrap();
-    let worker = world.stack.launch_as_worker(&new.worker).unwrap();
+    let worker = world.stack.launch_as_worker(&new.worker, &[]).unwrap();
     api.ready().await.unwrap();
     worker.ready().await.unwrap();
     tokio::join!(
@@ -199,7 +199,7 @@ async fn previous_and_current_release_share_database() {
     drop(worker);
     submit_jobs(&world, &api, 5).await;
     // The previous release stops while callers continue; then only the current one runs.
-    let worker = world.stack.launch_as_worker(&new.worker).unwrap();
+    let worker = world.stack.launch_as_worker(&new.worker, &[]).unwrap();
     worker.ready().await.unwrap();
     let leaving = async {
         for process in [&world.stack.apis[0], &old_worker] {

@@ -34,7 +34,7 @@ pub struct Cli<'w> {
 pub struct Run {
     code: Option<i32>,
     pub out: String,
-    err: String,
+    pub err: String,
 }
 
 impl Run {
@@ -84,7 +84,7 @@ impl<'w> Cli<'w> {
     }
 
     /// Returns the same user with another credential; empty for none.
-    fn with_key(self, key: &str) -> Self {
+    pub fn with_key(self, key: &str) -> Self {
         Self {
             key: key.to_owned(),
             ..self
@@ -145,7 +145,7 @@ impl<'w> Cli<'w> {
     }
 
     /// Runs a shell script with the program on `PATH`.
-    async fn shell(&self, script: &str) -> Run {
+    pub async fn shell(&self, script: &str) -> Run {
         let mut command = self.command_of(Path::new("bash"));
         let folder = self.world.stack.ground.binaries.cli.parent().unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
@@ -155,7 +155,7 @@ impl<'w> Cli<'w> {
         ended(command, "").await
     }
 
-    fn write(&self, name: &str, text: &str) -> String {
+    pub fn write(&self, name: &str, text: &str) -> String {
         std::fs::write(self.home.join(name), text).unwrap();
         name.to_owned()
     }

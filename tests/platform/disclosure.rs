@@ -703,52 +703,55 @@ async fn contradictory_protection_returns_field_errors() {
     for (more, expected) in [
         (
             "release = \"rounded(0)\"",
-            "suite.toml: release: expected exact; rounded(d) with d from 1 to 6; ladder(step)",
+            "suite.toml:4: release: expected exact; rounded(d) with d from 1 to 6; ladder(step)",
         ),
         (
             "release = \"ladder(1.5)\"",
-            "suite.toml: release: expected exact",
+            "suite.toml:4: release: expected exact",
         ),
-        ("release = 2", "suite.toml: TOML parse error"),
+        (
+            "release = 2",
+            "suite.toml:4: release: must be a string in quotes",
+        ),
         (
             "release = \"ladder(0.1)\"\nper_item_feedback = true",
-            "suite.toml: per_item_feedback: with release = \"ladder(0.1)\" the scores of single items must not be disclosed",
+            "suite.toml:5: per_item_feedback: with release = \"ladder(0.1)\" the scores of single items must not be disclosed",
         ),
         (
             "release = \"rounded(2)\"\nper_item_feedback = true",
-            "suite.toml: per_item_feedback: with release = \"rounded(2)\"",
+            "suite.toml:5: per_item_feedback: with release = \"rounded(2)\"",
         ),
         (
             "max_submissions_per_day = 0",
-            "suite.toml: max_submissions_per_day: must be an integer from 1 to",
+            "suite.toml:4: max_submissions_per_day: must be an integer from 1 to",
         ),
         (
             "max_submissions_per_day = 3000000000",
-            "suite.toml: max_submissions_per_day: must be an integer from 1 to",
+            "suite.toml:4: max_submissions_per_day: must be an integer from 1 to",
         ),
         (
             "max_submissions_per_day = 1.5",
-            "suite.toml: TOML parse error",
+            "suite.toml:4: max_submissions_per_day: must be an integer",
         ),
         (
             "max_submissions = 0",
-            "suite.toml: max_submissions: must be an integer from 1 to",
+            "suite.toml:4: max_submissions: must be an integer from 1 to",
         ),
         (
             "access = \"friends\"",
-            "suite.toml: access: expected one of: everyone, verified_domain, granted",
+            "suite.toml:4: access: expected one of: everyone, verified_domain, granted",
         ),
         (
             "clip = [0.0, 1.0]",
-            "suite.toml: clip: is for rmse, mae, log_loss, kl, pinball and wis, not for accuracy",
+            "suite.toml:4: clip: is for rmse, mae, log_loss, kl, pinball and wis, not for accuracy",
         ),
         (
             "release = \"sealed(0.5)\"",
-            "suite.toml: closes_at: sealed items need the time at which the suite closes",
+            "suite.toml:4: closes_at: sealed items need the time at which the suite closes",
         ),
         (
             "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00Z",
-            "suite.toml: seal_seed: selects the sealed items",
+            "suite.toml:4: seal_seed: selects the sealed items",
         ),
         (
             "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00\nseal_seed = \"x\"",
@@ -784,7 +787,7 @@ async fn contradictory_protection_returns_field_errors() {
         ),
         (
             "seal_seed = \"x\"",
-            "suite.toml: seal_seed: is for release = \"sealed(fraction)\", not for \"exact\"",
+            "suite.toml:4: seal_seed: is for release = \"sealed(fraction)\", not for \"exact\"",
         ),
     ] {
         let refused = publish(&world, "refused", 1, more).await.unwrap_err();

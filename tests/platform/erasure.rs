@@ -716,7 +716,7 @@ const KEPT: [(&str, &str); 1] = [(
 )];
 
 /// Tables without the organization's rows in the test below, and why.
-const WITHOUT_ROWS: [(&str, &str); 6] = [
+const WITHOUT_ROWS: [(&str, &str); 7] = [
     ("org_models", "a grant of a model; deleted"),
     ("sealed_results", "figures of sealed items; deleted"),
     (
@@ -727,6 +727,7 @@ const WITHOUT_ROWS: [(&str, &str); 6] = [
         "suite_contents",
         "content of published versions; kept for the scores of others",
     ),
+    ("suite_owners", "texts of suites; removed"),
     (
         "terms_acceptances",
         "which version of the terms was accepted, when and by which user id: evidence",

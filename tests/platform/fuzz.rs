@@ -65,4 +65,4 @@ macro_rules! targets {
     };
 }
 
-targets! { predictions lines uploads messages words secrets headers queries bodies addresses suites catalogs packages }
+targets! { predictions lines uploads messages words secrets headers queries bodies addresses suites catalogs packages tables definitions }

@@ -83,7 +83,9 @@ async fn open_world() -> World {
 fn caller(world: &World, route: &Route) -> Client {
     match route.class() {
         Class::Session | Class::Member | Class::Owner | Class::Person => world.owner(),
-        Class::Open | Class::Any | Class::Reader(_) | Class::Submitter(_) => world.key(),
+        Class::Open | Class::Any | Class::Public(_) | Class::Reader(_) | Class::Submitter(_) => {
+            world.key()
+        }
     }
 }
 

@@ -43,7 +43,15 @@ async fn created_org_is_owned_by_creator() {
     fields.sort_unstable();
     assert_eq!(
         fields,
-        ["created_at", "data_use", "id", "name", "plan", "role"]
+        [
+            "created_at",
+            "data_use",
+            "handle",
+            "id",
+            "name",
+            "plan",
+            "role"
+        ]
     );
     let expected = json!([
         made.body["name"],
@@ -256,6 +264,7 @@ async fn orgs_match_over_grpc() {
         org_id: made.id.clone(),
         name: None,
         data_use: Some("aggregate_research".into()),
+        handle: None,
     };
     let changed = grpc
         .update_org(with_token(change, &session))
@@ -277,6 +286,7 @@ async fn orgs_match_over_grpc() {
         org_id: made.id,
         name: None,
         data_use: None,
+        handle: None,
     })
     .await;
     assert_eq!(
@@ -287,6 +297,7 @@ async fn orgs_match_over_grpc() {
         org_id: world.org.id.clone(),
         name: Some("x".into()),
         data_use: None,
+        handle: None,
     })
     .await;
     assert_eq!(other.code(), tonic::Code::NotFound);

@@ -51,7 +51,8 @@ fn rendered() -> Result<Vec<Value>, MissingTool> {
             .args(["--set", "webhooks.allowHttp=true"])
             .args(["--set", "webhooks.networks={127.0.0.0/8}"])
             .args(["--set", "receiptLog.enabled=true"])
-            .args(["--set", &format!("receiptLog.origin={ORIGIN}")]),
+            .args(["--set", &format!("receiptLog.origin={ORIGIN}")])
+            .args(["--set", "checker.enabled=true"]),
         "cannot render the chart",
     )?
     .stdout;
@@ -281,6 +282,7 @@ async fn rendered_chart_works_as_plain_processes() {
     let secret = |name: &str| match name {
         "assay-database-api" => roles.api_url.clone(),
         "assay-database-worker" => roles.worker_url.clone(),
+        "assay-database-checker" => roles.checker_url.clone(),
         "assay-database-deliverer" => roles.delivery_url.clone(),
         "assay-database-receipt-log" => roles.log_url.clone(),
         "assay-webhooks" => STANDARD.encode([7; 32]),
@@ -322,8 +324,11 @@ async fn rendered_chart_works_as_plain_processes() {
         .map(|_| Pod::start(log_spec, &servers, &secret))
         .collect();
     assert!(receipt_logs.len() >= 2, "one must take over from the other");
+    let (_, checker_spec) = pod(&objects, "Deployment", "checker");
+    let checker = Pod::start(checker_spec, &servers, &secret);
     let pods = apis.iter().chain(&workers).chain(&engines);
-    for pod in pods.chain(&deliverers).chain(&receipt_logs) {
+    let pods = pods.chain(&deliverers).chain(&receipt_logs);
+    for pod in pods.chain([&checker]) {
         pod.wait_until_ready().await;
     }
 
@@ -490,4 +495,5 @@ async fn rendered_chart_works_as_plain_processes() {
     engines
         .iter()
         .for_each(|engine| engine.terminate(engine_spec));
+    checker.terminate(checker_spec);
 }

@@ -3,7 +3,7 @@
 
 use assay_core::model::scope::Scope;
 use assay_proto::OPERATIONS;
-use assay_proto::operations::{Access, Operation};
+use assay_proto::operations::{Access, Operation, Rate};
 use assay_tests::client::Client;
 use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
@@ -22,6 +22,9 @@ pub enum Class {
     Open,
     /// Any credential of an organization.
     Any,
+    /// A caller without a credential, a key with this scope, or any session of an organization: the resource is
+    /// public.
+    Public(Scope),
     /// A key with this scope, or any session of an organization.
     Reader(Scope),
     /// A key with this scope, or the session of a member or owner.
@@ -74,7 +77,7 @@ impl Class {
     /// Returns the scope that a key must have.
     pub const fn scope(self) -> Option<Scope> {
         match self {
-            Self::Reader(scope) | Self::Submitter(scope) => Some(scope),
+            Self::Public(scope) | Self::Reader(scope) | Self::Submitter(scope) => Some(scope),
             Self::Open | Self::Any | Self::Session | Self::Member | Self::Owner | Self::Person => {
                 None
             }
@@ -89,6 +92,7 @@ impl Class {
         );
         match who {
             _ if self == Self::Open => Ok(()),
+            Who::Nobody if matches!(self, Self::Public(_)) => Ok(()),
             Who::Nobody => Err((401, "unauthenticated")),
             Who::Malformed => Err((401, "invalid_token")),
             Who::Revoked => Err((401, "key_revoked")),
@@ -139,6 +143,10 @@ pub enum Resource {
     Domain,
     /// An upload with its first part.
     Upload,
+    /// A draft with the first part of a file.
+    Draft,
+    /// A draft that can be published, with the content of `suite:lunch`.
+    CheckedDraft,
     /// A webhook whose receiver cannot be reached.
     Webhook,
     /// A delivery of such a webhook. Its id is `whk_…/deliveries/dlv_…`.
@@ -169,6 +177,7 @@ impl Resource {
             | Self::ScoredWithSealed
             | Self::Predicted => ["job_0", "nonsense"],
             Self::Upload => ["upl_0", "nonsense"],
+            Self::Draft | Self::CheckedDraft => ["dft_0", "nonsense"],
             Self::Webhook => ["whk_0", "nonsense"],
             Self::Delivery => ["whk_0/deliveries/dlv_0", "nonsense/deliveries/nonsense"],
             Self::Suite | Self::Board => ["suite:none", "nonsense"],
@@ -419,6 +428,29 @@ fn with_request() -> Vec<Route> {
             Resource::Upload,
             no_body,
         ),
+        // The organization has no handle.
+        refused("POST", "/v1/drafts", Resource::None, draft, 409),
+        read("/v1/drafts/{draft_id}", Resource::Draft),
+        call(
+            "PUT",
+            "/v1/drafts/{draft_id}/files/{name}/{number}",
+            Resource::Draft,
+            part,
+        ),
+        call(
+            "POST",
+            "/v1/drafts/{draft_id}/check",
+            Resource::Draft,
+            no_body,
+        ),
+        read("/v1/drafts/{draft_id}/items", Resource::CheckedDraft),
+        call(
+            "POST",
+            "/v1/drafts/{draft_id}/publish",
+            Resource::CheckedDraft,
+            no_body,
+        ),
+        call("DELETE", "/v1/drafts/{draft_id}", Resource::Draft, no_body),
         call("POST", "/v1/evals", Resource::None, eval),
         call("POST", "/v1/comparisons", Resource::Scored, comparison),
         read("/v1/jobs/{job_id}", Resource::Job),
@@ -536,6 +568,10 @@ fn upload() -> Value {
     json!({"kind": "predictions"})
 }
 
+fn draft() -> Value {
+    json!({"suite_toml": "suite_id = \"suite:routes.votes\"\nversion = \"1\"\nmetric = \"accuracy\"\n"})
+}
+
 /// Returns a webhook's body. Its receiver's name does not exist.
 fn webhook() -> Value {
     json!({"url": "https://receiver.invalid/", "events": ["ping"]})
@@ -560,6 +596,10 @@ impl Route {
         match self.operation().access {
             Access::Anyone => Class::Open,
             Access::Any => Class::Any,
+            // The suites of the tests are listed, so their commitments are public.
+            Access::Public(name) if self.operation().rate == Rate::Open => {
+                Class::Public(scope(name))
+            }
             Access::Public(name) | Access::Reader(name) => Class::Reader(scope(name)),
             Access::Submitter(name) => Class::Submitter(scope(name)),
             Access::Session => Class::Session,
@@ -574,9 +614,10 @@ impl Route {
         self.refusal.unwrap_or(self.operation().success)
     }
 
-    /// Returns the path with this id; a part number is 1.
+    /// Returns the path with this id; a part is the first one of `a.csv`.
     pub fn path_of(&self, id: &str) -> String {
         let path = self.path.replace("{number}", "1");
+        let path = path.replace("{name}", "a.csv");
         // A delivery's id begins with its webhook's.
         match (path.find('{'), path.rfind('}')) {
             (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
@@ -763,6 +804,32 @@ impl World {
                 )
                 .await
                 .expect_status(200);
+                id
+            }
+            Resource::Draft | Resource::CheckedDraft => {
+                let id = assay_core::DraftId::random().unwrap().to_string();
+                let mut database = self.database().await;
+                // The limits of an organization are few drafts and checks.
+                let sql = "update drafts
+                           set check_requested_at = null,
+                               status = case
+                                   when status in ('checking', 'publishing')
+                                       or id not in (select id from drafts where org_id = $1 order by created_at desc limit 8)
+                                   then 'deleted' else status
+                               end
+                           where org_id = $1 and status <> 'published'";
+                let delete = sqlx::query(sql).bind(&org.id);
+                delete.execute(&mut database).await.unwrap();
+                let is_checked = resource == Resource::CheckedDraft;
+                let sql = "insert into drafts (id, org_id, status, suite_id, version, definition_hmac, created_by, expires_at, content_id)
+                           select $1, $2, case when $3 then 'ready' else 'open' end, suite_id, version, '', '', now() + interval '1 day',
+                               case when $3 then content_id end
+                           from suites where suite_id = 'suite:lunch'";
+                let insert = sqlx::query(sql).bind(&id).bind(&org.id).bind(is_checked);
+                insert.execute(&mut database).await.unwrap();
+                let sql = "insert into draft_parts (org_id, draft_id, name, number, part_id, bytes) values ($2, $1, 'a.csv', 1, $1, 1)";
+                let insert = sqlx::query(sql).bind(&id).bind(&org.id);
+                insert.execute(&mut database).await.unwrap();
                 id
             }
             Resource::Webhook => {

@@ -795,7 +795,7 @@ async fn observe_everything(
     }
     let mut listed = SuiteServiceClient::new(world.channel().await);
     let suites = listed
-        .list_suites(with_token(v1::ListSuitesRequest {}, &world.org.key))
+        .list_suites(with_token(v1::ListSuitesRequest::default(), &world.org.key))
         .await
         .unwrap()
         .into_inner();

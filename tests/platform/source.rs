@@ -100,13 +100,16 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 37] = [
+const TENANTS: [&str; 40] = [
     "api_keys",
     "audit_entries",
     "board_entries",
     "board_predictions",
     "closed_sealed_results",
     "domain_claims",
+    "draft_parts",
+    "drafts",
+    "escrow_chunks",
     "events",
     "invites",
     "job_attempts",
@@ -142,7 +145,7 @@ const TENANTS: [&str; 37] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 94] = [
+const ALL_TENANTS: [&str; 98] = [
     "access::org_of_key",
     "allowance::daily_uses",
     "allowance::used",
@@ -179,10 +182,13 @@ const ALL_TENANTS: [&str; 94] = [
     "delivery::delete_old",
     "delivery::longest_delay",
     "dependent_evals::ended_by",
+    "draft_check::claim",
+    "draft_check::ended (2)",
     "email_domain::lease_due",
     "email_domain::other_holder",
     "event::adopt_restored (3)",
     "event::delete_old",
+    "event::insert_suite_published",
     "event::insert_usage_thresholds (2)",
     "finalization::final_job_count",
     "job_notifications::record",
@@ -200,6 +206,7 @@ const ALL_TENANTS: [&str; 94] = [
     "old_rows::delete_keys",
     "old_rows::delete_uploads",
     "org::choices",
+    "org::domains_with_label",
     "org::for_user",
     "org::owns_any",
     "queue::busy",

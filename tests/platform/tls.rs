@@ -105,12 +105,19 @@ async fn tls_rejects_untrusted_server_certificates() {
         )
     };
     let port = tls_proxy(postgres, &acceptor, true).await;
-    let urls = [&stack.database.api_url, &stack.database.worker_url].map(|url| secured(url, port));
+    let database = &stack.database;
+    let urls = [
+        &database.api_url,
+        &database.worker_url,
+        &database.checker_url,
+    ];
+    let urls = urls.map(|url| secured(url, port));
     let strange = secured(
         &stack.database.api_url,
         tls_proxy(postgres, &stranger, true).await,
     );
-    [stack.database.api_url, stack.database.worker_url] = urls;
+    let database = &mut stack.database;
+    [database.api_url, database.worker_url, database.checker_url] = urls;
     // All clients except PostgreSQL's use the system's certificates, which an environment variable
     // names.
     stack.set("SSL_CERT_FILE", ca.to_str().unwrap());

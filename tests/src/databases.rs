@@ -16,6 +16,8 @@ pub struct Database {
     pub api_url: String,
     /// URL with a role in `assay_worker`.
     pub worker_url: String,
+    /// URL with a role in `assay_checker`.
+    pub checker_url: String,
     /// URL with a role in `assay_delivery`.
     pub delivery_url: String,
     /// URL with a role in `assay_log`.
@@ -77,10 +79,10 @@ pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Re
 }
 
 /// The kinds of processes with their own role: `assay_api` and so on.
-const KINDS: [&str; 4] = ["api", "worker", "delivery", "log"];
+const KINDS: [&str; 5] = ["api", "worker", "checker", "delivery", "log"];
 
 /// Creates login roles for the kinds of processes, with exactly the privileges of `assay_api`,
-/// `assay_worker`, `assay_delivery` and `assay_log`.
+/// `assay_worker`, `assay_checker`, `assay_delivery` and `assay_log`.
 ///
 /// # Errors
 /// If the migrations, which create these groups, have not run.
@@ -102,6 +104,7 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
         owner_url: servers.postgres_url(name),
         api_url: servers.postgres_url_as(&format!("{name}_api"), &password, name),
         worker_url: servers.postgres_url_as(&format!("{name}_worker"), &password, name),
+        checker_url: servers.postgres_url_as(&format!("{name}_checker"), &password, name),
         delivery_url: servers.postgres_url_as(&format!("{name}_delivery"), &password, name),
         log_url: servers.postgres_url_as(&format!("{name}_log"), &password, name),
     })

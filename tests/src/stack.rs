@@ -396,19 +396,32 @@ impl Stack {
     /// # Errors
     /// If the process cannot be spawned.
     pub fn launch_worker(&self) -> Result<Process, Trouble> {
-        self.launch_as_worker(&self.ground.binaries.worker)
+        let checker = (
+            "ASSAY_CHECKER_DATABASE_URL",
+            self.database.checker_url.clone(),
+        );
+        self.launch_as_worker(&self.ground.binaries.worker, &[checker])
     }
 
-    /// Launches `program` as another worker without waiting until it is ready.
+    /// Launches `program` as another worker without waiting until it is ready. `settings` are those that
+    /// earlier releases do not know.
     ///
     /// # Errors
     /// If the process cannot be spawned.
-    pub fn launch_as_worker(&self, program: &Path) -> Result<Process, Trouble> {
+    pub fn launch_as_worker(
+        &self,
+        program: &Path,
+        settings: &[(&str, String)],
+    ) -> Result<Process, Trouble> {
         let admin = free_address()?;
-        let own = [
+        let addresses = [
             ("ASSAY_DATABASE_URL", self.database.worker_url.clone()),
             ("ASSAY_ADMIN_LISTEN", admin.to_string()),
         ];
+        let own: Vec<_> = addresses
+            .into_iter()
+            .chain(settings.iter().cloned())
+            .collect();
         self.launch("worker", program, "run", &own, None, admin)
     }
 

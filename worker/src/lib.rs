@@ -10,6 +10,7 @@ mod attempt;
 mod board_entries;
 mod board_rows;
 mod boards;
+pub mod checker;
 mod context;
 mod evaluation;
 mod input;

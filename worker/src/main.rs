@@ -9,8 +9,8 @@ use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use assay_engine_server::settings::Settings as EngineSettings;
 use assay_eval::Metric;
-use assay_worker::settings::Settings;
-use assay_worker::{run, score_command};
+use assay_worker::settings::{CheckerSettings, Settings};
+use assay_worker::{checker, run, score_command};
 use clap::{Parser, Subcommand};
 
 /// The worker of Assay. Settings come from environment variables; docs/configuration.md lists them.
@@ -25,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Score jobs until the shutdown signal
     Run,
+    /// Check and publish the drafts of suites until the shutdown signal
+    Check,
     /// Compute with models for the API and the workers until the shutdown signal, without a database
     Serve,
     /// Score a file of predictions with a suite's folder, offline, and print the figures as JSON
@@ -44,6 +46,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run => start().map_err(|error| error.to_string()),
+        Command::Check => start_checker().map_err(|error| error.to_string()),
         Command::Serve => start_engine().map_err(|error| error.to_string()),
         Command::Score {
             suite,
@@ -77,6 +80,19 @@ fn start() -> Result<(), ProcessError> {
     let result = runtime.block_on(run(settings, metrics));
     // A blocking thread may still compute a score whose attempt was cancelled. Nothing waits for
     // it.
+    runtime.shutdown_background();
+    result
+}
+
+fn start_checker() -> Result<(), ProcessError> {
+    let settings = CheckerSettings::from_env(env!("ASSAY_GIT_SHA"))?;
+    prometheus::init_logging(&settings.log, &settings.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let metrics = prometheus::init_metrics(Binary::Worker, &settings.git_sha)?;
+    let result = runtime.block_on(checker::run(settings, metrics));
+    // A blocking thread may still check a draft whose time is over. Nothing waits for it.
     runtime.shutdown_background();
     result
 }

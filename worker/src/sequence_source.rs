@@ -189,10 +189,13 @@ async fn send_items(
 ) -> Result<()> {
     let SuiteVersion { suite_id, version } = suite;
     let limit = u32::try_from(SEQUENCES_MAX).map_err(Error::internal)?;
+    let db = context.db.get();
+    let content_id = store::suite::content_id(&db, suite_id, version);
+    let content_id = within_response_timeout(content_id).await?;
     let mut from = 0;
     loop {
         let db = context.db.get();
-        let page = store::suite::items(&db, suite_id, version, from, limit);
+        let page = store::suite::items(&db, content_id, from, limit);
         let items = within_response_timeout(page).await?;
         if items.is_empty() {
             return Ok(());

@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::answer_cache::AnswerCache;
 use crate::attempt;
 use crate::boards::compute_boards;
+use crate::checker;
 use crate::context::AttemptContext;
 use crate::settings::Settings;
 
@@ -117,6 +118,13 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     });
     within_response_timeout(leases::renew_lease(&db.get(), &worker.id, worker.slots_max)).await?;
     start_background_tasks(&mut tasks, &worker, &settings)?;
+    if let Some(url) = &settings.checker_database_url {
+        let (checker_db, follow_primary) = checker::open(url)?;
+        tasks.spawn_infallible("checker_primary", follow_primary);
+        checker::ensure_rights(&checker_db).await?;
+        let check_drafts = checker::check_drafts(checker_db, stopped.clone());
+        tasks.spawn_infallible(checker::CHECKER, check_drafts);
+    }
     tasks.spawn_infallible(
         "admin_port",
         process::serve_admin(admin_listener, metrics, {
@@ -146,7 +154,14 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     stop.send_replace(true);
     tracing::info!("shutdown signal received, draining");
     let drained = async {
-        for name in [JOB_NOTIFICATIONS, JOB_POLLING, BOARDS] {
+        let checker = settings
+            .checker_database_url
+            .as_ref()
+            .map(|_| checker::CHECKER);
+        for name in [JOB_NOTIFICATIONS, JOB_POLLING, BOARDS]
+            .into_iter()
+            .chain(checker)
+        {
             tasks
                 .join(name, settings.common.drain)
                 .await

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use assay_audit::Audit;
+use assay_core::Error;
 use assay_core::model::catalog::ModelFile;
+use assay_core::model::handle;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
 use assay_core::model::suite::{SuiteId, SuiteVersion};
@@ -42,6 +44,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     } = &folder;
     let mut transaction = pool(url)?.begin().await?;
     let db = &mut *transaction;
+    ensure_no_handle(db, suite_id).await?;
     let publication = match publish::published(db, suite_id, version, content_sha256).await? {
         Some(published) => published,
         None => {
@@ -76,6 +79,22 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     }))
 }
 
+/// Returns an error if the id of a suite begins with the handle of an organization. Until the transaction
+/// ends, no organization takes it.
+async fn ensure_no_handle(db: &mut store::PgConnection, suite_id: &str) -> Result<()> {
+    let id: SuiteId = suite_id.parse().map_err(Error::internal)?;
+    let Some(handle) = handle::in_suite_id(&id) else {
+        return Ok(());
+    };
+    store::org::lock_handle(db, handle).await?;
+    if store::org::is_handle(db, handle).await? {
+        return Err(refused(format!(
+            "suite.toml: suite_id: an organization has the handle {handle}, and only its suites have ids that begin with suite:{handle}.; choose another id"
+        )));
+    }
+    Ok(())
+}
+
 /// `suite audit`: reports the share of a folder's answers that callers could compute, under its own
 /// disclosure policy and under others. It publishes nothing, and needs no database.
 pub fn suite_audit(folder: &Path) -> Result<Value> {
@@ -104,7 +123,10 @@ fn bad_suite(error: BadSuite) -> CommandError {
 }
 
 fn read_suite(folder: &Path) -> Result<SuiteFolder> {
-    assay_publishing::read(folder).map_err(bad_suite)
+    assay_publishing::read(&folder, None).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        refused(lines.join("\n"))
+    })
 }
 
 fn audit(folder: &SuiteFolder) -> Result<Audit<'_>> {

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::app::App;
 
-/// Returns events with their data. An event about a job or suite that no longer exists is left out.
+/// Returns events with their data. An event about a job or suite that no longer exists is left out, and one
+/// about a suite that the organization no longer sees.
 pub async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Vec<Event>> {
     let ids = rows.iter().filter_map(|row| match &row.data {
         EventData::Job(job_id) => Some((org_id.clone(), job_id.clone())),
@@ -43,7 +44,8 @@ pub async fn render(app: &App, org_id: &OrgId, rows: Vec<EventRow>) -> Result<Ve
                 let key = (suite_id.to_string(), version);
                 if !suites.contains_key(&key) {
                     let db = app.db.jobs.get();
-                    let suite = store::suite::find(&db, &suite_id, Some(&key.1)).await?;
+                    let suite =
+                        store::suite::find(&db, Some(org_id), &suite_id, Some(&key.1)).await?;
                     let suite = suite
                         .map(|row| object(&row.into_suite(&app.settings.common.hfm_sha)))
                         .transpose()?;

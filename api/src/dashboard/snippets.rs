@@ -1,7 +1,7 @@
 //! The code that pages show, filled in with the address, the suite, and a valid prediction for one item.
 
 use assay_core::Result;
-use assay_core::model::permissions::SuiteReader;
+use assay_core::model::permissions::SuiteVisitor;
 use assay_core::model::suite::Suite;
 use assay_eval::{Family, Metric};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub struct Snippet {
 /// Returns the ways to submit predictions to a suite. Reads its first item.
 pub async fn submit(
     app: &App,
-    reader: &SuiteReader,
+    reader: &SuiteVisitor,
     suite: &Suite,
     room: &Reservation,
 ) -> Result<Snippets> {

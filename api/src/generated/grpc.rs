@@ -42,6 +42,15 @@ pub fn routes(service: &Service) -> Routes {
                 .max_decoding_message_size(SMALL_MESSAGE_MAX),
         )
         .add_service(
+            v1::draft_service_server::DraftServiceServer::new(service.clone())
+                .max_decoding_message_size(
+                    usize::max(
+                        usize::max(SMALL_MESSAGE_MAX, special::DRAFT_MESSAGE_MAX),
+                        special::PART_MESSAGE_MAX,
+                    ),
+                ),
+        )
+        .add_service(
             v1::leaderboard_service_server::LeaderboardServiceServer::new(
                     service.clone(),
                 )
@@ -428,7 +437,7 @@ impl v1::job_service_server::JobService for Service {
     }
 }
 
-// proto/assay/v1/suites.proto:14
+// proto/assay/v1/suites.proto:15
 #[tonic::async_trait]
 impl v1::suite_service_server::SuiteService for Service {
     async fn list_suites(
@@ -437,8 +446,18 @@ impl v1::suite_service_server::SuiteService for Service {
     ) -> Result<Response<v1::ListSuitesResponse>, Status> {
         self.respond(
                 request,
-                |app, proof: permissions::SuiteReader, _| async move {
-                    Ok(ops::suites::list(&app, &proof).await?.into())
+                |app, proof: permissions::SuiteReader, input| async move {
+                    let v1::ListSuitesRequest { owner, limit, cursor } = input.message;
+                    let fields = inputs::ListSuites {
+                        owner,
+                        limit,
+                        cursor,
+                    };
+                    Ok(
+                        ops::suites::list(&app, &proof, fields, &input.room)
+                            .await?
+                            .into(),
+                    )
                 },
             )
             .await
@@ -447,9 +466,11 @@ impl v1::suite_service_server::SuiteService for Service {
         &self,
         request: Request<v1::GetSuiteRequest>,
     ) -> Result<Response<v1::GetSuiteResponse>, Status> {
-        self.respond(
+        let proof = permissions::SuiteVisitor::of(request.extensions().get());
+        self.respond_to_anyone(
                 request,
-                |app, proof: permissions::SuiteReader, input| async move {
+                |app, input| async move {
+                    let proof = proof?;
                     let v1::GetSuiteRequest { suite_id } = input.message;
                     Ok(v1::GetSuiteResponse {
                         suite: Some(
@@ -465,6 +486,104 @@ impl v1::suite_service_server::SuiteService for Service {
         request: Request<v1::ListSuiteItemsRequest>,
     ) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
         special::list_suite_items(self, request).await
+    }
+}
+
+// proto/assay/v1/drafts.proto:12
+#[tonic::async_trait]
+impl v1::draft_service_server::DraftService for Service {
+    async fn create_draft(
+        &self,
+        request: Request<v1::CreateDraftRequest>,
+    ) -> Result<Response<v1::CreateDraftResponse>, Status> {
+        special::create_draft(self, request).await
+    }
+    async fn list_drafts(
+        &self,
+        request: Request<v1::ListDraftsRequest>,
+    ) -> Result<Response<v1::ListDraftsResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::ListDraftsRequest { status, limit, before } = input.message;
+                    let fields = inputs::ListDrafts {
+                        status,
+                        limit,
+                        before,
+                    };
+                    Ok(ops::drafts::list(&app, &proof, fields).await?.into())
+                },
+            )
+            .await
+    }
+    async fn get_draft(
+        &self,
+        request: Request<v1::GetDraftRequest>,
+    ) -> Result<Response<v1::GetDraftResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::GetDraftRequest { draft_id, wait } = input.message;
+                    let fields = inputs::GetDraft { wait };
+                    Ok(v1::GetDraftResponse {
+                        draft: Some(
+                            ops::drafts::get(&app, &proof, &draft_id, fields)
+                                .await?
+                                .into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn upload_draft_part(
+        &self,
+        request: Request<Streaming<v1::UploadDraftPartRequest>>,
+    ) -> Result<Response<v1::UploadDraftPartResponse>, Status> {
+        special::upload_draft_part(self, request).await
+    }
+    async fn check_draft(
+        &self,
+        request: Request<v1::CheckDraftRequest>,
+    ) -> Result<Response<v1::CheckDraftResponse>, Status> {
+        special::check_draft(self, request).await
+    }
+    async fn list_draft_items(
+        &self,
+        request: Request<v1::ListDraftItemsRequest>,
+    ) -> Result<Response<v1::ListDraftItemsResponse>, Status> {
+        special::list_draft_items(self, request).await
+    }
+    async fn publish_draft(
+        &self,
+        request: Request<v1::PublishDraftRequest>,
+    ) -> Result<Response<v1::PublishDraftResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::PublishDraftRequest { draft_id } = input.message;
+                    Ok(v1::PublishDraftResponse {
+                        draft: Some(
+                            ops::drafts::publish(&app, &proof, &draft_id).await?.into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn delete_draft(
+        &self,
+        request: Request<v1::DeleteDraftRequest>,
+    ) -> Result<Response<v1::DeleteDraftResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::DeleteDraftRequest { draft_id } = input.message;
+                    ops::drafts::delete(&app, &proof, &draft_id).await?;
+                    Ok(v1::DeleteDraftResponse {})
+                },
+            )
+            .await
     }
 }
 
@@ -531,7 +650,7 @@ impl v1::leaderboard_service_server::LeaderboardService for Service {
         &self,
         request: Request<v1::GetLeaderboardRequest>,
     ) -> Result<Response<v1::GetLeaderboardResponse>, Status> {
-        let proof = permissions::BoardReader::of(request.extensions().get());
+        let proof = permissions::SuiteVisitor::of(request.extensions().get());
         self.respond_to_anyone(
                 request,
                 |app, input| async move {
@@ -615,9 +734,11 @@ impl v1::receipt_service_server::ReceiptService for Service {
         &self,
         request: Request<v1::GetSuiteCommitmentRequest>,
     ) -> Result<Response<v1::GetSuiteCommitmentResponse>, Status> {
+        let proof = permissions::SuiteVisitor::of(request.extensions().get());
         self.respond_to_anyone(
                 request,
                 |app, input| async move {
+                    let proof = proof?;
                     let v1::GetSuiteCommitmentRequest { suite_id, version } = input
                         .message;
                     let fields = inputs::GetSuiteCommitment {
@@ -625,7 +746,7 @@ impl v1::receipt_service_server::ReceiptService for Service {
                     };
                     Ok(v1::GetSuiteCommitmentResponse {
                         commitment: Some(
-                            ops::receipts::commitment(&app, &suite_id, fields)
+                            ops::receipts::commitment(&app, &proof, &suite_id, fields)
                                 .await?
                                 .into(),
                         ),
@@ -881,10 +1002,12 @@ impl v1::org_service_server::OrgService for Service {
         self.respond(
                 request,
                 |app, proof: permissions::Owner, input| async move {
-                    let v1::UpdateOrgRequest { org_id, name, data_use } = input.message;
+                    let v1::UpdateOrgRequest { org_id, name, data_use, handle } = input
+                        .message;
                     let fields = inputs::UpdateOrg {
                         name,
                         data_use,
+                        handle,
                     };
                     Ok(v1::UpdateOrgResponse {
                         org: Some(

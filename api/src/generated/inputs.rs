@@ -79,13 +79,56 @@ pub struct ListJobItems {
     pub cursor: Option<String>,
 }
 
-// proto/assay/v1/suites.proto:48
+// proto/assay/v1/suites.proto:21
+/// The input of `listSuites`.
+#[derive(Debug, Default)]
+pub struct ListSuites {
+    /// The handle of the organization that published the suites, or `me` for the caller's own organization. If absent, the
+    /// suites of all publishers are returned.
+    pub owner: Option<String>,
+    /// The maximum number of suites on the page. A page ends earlier at about 3 MiB.
+    pub limit: Option<i64>,
+    /// The `next_cursor` of the previous page. If absent, the first page is returned.
+    pub cursor: Option<String>,
+}
+
+// proto/assay/v1/suites.proto:51
 /// The input of `listSuiteItems`.
 #[derive(Debug, Default)]
 pub struct ListSuiteItems {
     /// The `next_cursor` of the previous page. If absent, the first page is returned.
     pub cursor: Option<String>,
     /// The maximum number of items on the page. A page ends earlier at about 4 MiB.
+    pub limit: Option<i64>,
+}
+
+// proto/assay/v1/drafts.proto:43
+/// The input of `listDrafts`.
+#[derive(Debug, Default)]
+pub struct ListDrafts {
+    /// Return only drafts in this state.
+    pub status: Option<String>,
+    /// The maximum number of drafts on the page.
+    pub limit: Option<i64>,
+    /// Return only drafts before this one: the `next_before` of the previous page.
+    pub before: Option<String>,
+}
+
+// proto/assay/v1/drafts.proto:56
+/// The input of `getDraft`.
+#[derive(Debug, Default)]
+pub struct GetDraft {
+    /// The seconds to wait for the end of a check or publication, from 0 to 30. The default is 0.
+    pub wait: Option<i64>,
+}
+
+// proto/assay/v1/drafts.proto:116
+/// The input of `listDraftItems`.
+#[derive(Debug, Default)]
+pub struct ListDraftItems {
+    /// The `next_cursor` of the previous page.
+    pub cursor: Option<String>,
+    /// The maximum number of items on the page.
     pub limit: Option<i64>,
 }
 
@@ -199,6 +242,9 @@ pub struct UpdateOrg {
     pub name: Option<String>,
     /// The uses of submissions that the organization allows the operator from now on.
     pub data_use: Option<String>,
+    /// The handle, with which the ids of the organization's suites begin: 2 to 24 lower-case letters, digits and single
+    /// hyphens, a letter first. It can be set once and never changes.
+    pub handle: Option<String>,
 }
 
 // proto/assay/v1/keys.proto:15

@@ -33,6 +33,12 @@ pub fn routes() -> Router<App> {
         .route("/v1/domains", get(list_domains).post(claim_domain))
         .route("/v1/domains/{domain}", patch(update_domain).delete(release_domain))
         .route("/v1/domains/{domain}/verify", post(verify_domain))
+        .route("/v1/drafts", post(create_draft).get(list_drafts))
+        .route("/v1/drafts/{draft_id}", get(get_draft).delete(delete_draft))
+        .route("/v1/drafts/{draft_id}/check", post(check_draft))
+        .route("/v1/drafts/{draft_id}/files/{name}/{number}", put(upload_draft_part))
+        .route("/v1/drafts/{draft_id}/items", get(list_draft_items))
+        .route("/v1/drafts/{draft_id}/publish", post(publish_draft))
         .route("/v1/entries", get(list_entries))
         .route("/v1/entries/{entry_id}", delete(delete_entry))
         .route("/v1/evals", post(create_eval))
@@ -125,6 +131,14 @@ pub fn routes() -> Router<App> {
         list_suites,
         get_suite,
         list_suite_items,
+        create_draft,
+        list_drafts,
+        get_draft,
+        upload_draft_part,
+        check_draft,
+        list_draft_items,
+        publish_draft,
+        delete_draft,
         create_entry,
         delete_entry,
         list_entries,
@@ -185,7 +199,7 @@ pub fn routes() -> Router<App> {
 )]
 pub struct Operations;
 /// The tags in the order of the API reference, with their descriptions.
-pub const TAGS: [(&str, &str); 23] = [
+pub const TAGS: [(&str, &str); 24] = [
     ("evals", "Submission of predictions."),
     ("comparisons", "Comparisons of two jobs, item by item."),
     ("serving", "Predictions, continuations and embeddings by a published model."),
@@ -196,7 +210,11 @@ pub const TAGS: [(&str, &str); 23] = [
     ("jobs", "The jobs of the organization: submissions, their states and results."),
     (
         "suites",
-        "Suites and their items. Every organization sees all suites. No response contains an answer.",
+        "Suites and their items. The `visibility` of a suite says who sees it; for others it does not exist. No response contains an answer.",
+    ),
+    (
+        "drafts",
+        "Suites of the organization before they are published. Create a draft with the text of `suite.toml`, send its files, check it, read the report, and publish it. The API cannot read the files that it receives: only the process that checks drafts can.",
     ),
     ("boards", "The leaderboards of suites, and the entries of the organization."),
     (
@@ -1274,11 +1292,21 @@ async fn get_job_trace(
     special::get_job_trace(app, proof, [job_id], request).await
 }
 
-// proto/assay/v1/suites.proto:20
+// proto/assay/v1/suites.proto:21
+impl inputs::ListSuites {
+    /// Reads the parameters of a query.
+    pub fn read(query: &mut Query) -> Self {
+        Self {
+            owner: query.string("owner"),
+            limit: query.integer("limit"),
+            cursor: query.string("cursor"),
+        }
+    }
+}
 /// List suites
 ///
-/// Returns all suites, by id. Each suite has its current version. Every organization sees all
-/// suites.
+/// Returns the suites that the organization can see, by id. Each suite has its current version. To get
+/// the next page, send `next_cursor` as `cursor`, until it is null.
 ///
 /// Requires an API key or a session token.
 #[utoipa::path(
@@ -1287,29 +1315,58 @@ async fn get_job_trace(
     operation_id = "listSuites",
     tag = "suites",
     security(("api_key" = ["suites:read"]), ("session" = [])),
+    params(
+        (
+            "owner" = inline(Option<model::handle::Handle>),
+            Query,
+            description = "The handle of the organization that published the suites, or `me` for the caller's own organization. If absent, the suites of all publishers are returned."
+        ),
+        (
+            "limit" = inline(
+                Option<model::validation::PageSize<{model::suite::SUITES_PAGE.0},
+                {model::suite::SUITES_PAGE.1}>>
+            ),
+            Query,
+            description = "The maximum number of suites on the page. A page ends earlier at about 3 MiB."
+        ),
+        (
+            "cursor" = inline(Option<model::cursor::Cursor>),
+            Query,
+            description = "The `next_cursor` of the previous page. If absent, the first page is returned."
+        )
+    ),
     responses(
-        (status = 200, description = "All suites, by id.", body = model::suite::Suites)
+        (
+            status = 200,
+            description = "A page of suites, by id.",
+            body = model::suite::Suites
+        )
     )
 )]
 async fn list_suites(
     State(app): State<App>,
     Permitted(proof): Permitted<permissions::SuiteReader>,
+    Extension(room): Extension<SharedReservation>,
+    uri: Uri,
 ) -> Result<Response, Failure> {
-    Ok(Json(ops::suites::list(&app, &proof).await?).into_response())
+    let mut query = Query::read(&uri);
+    let input = inputs::ListSuites::read(&mut query);
+    query.finish()?;
+    Ok(Json(ops::suites::list(&app, &proof, input, &room).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:32
+// proto/assay/v1/suites.proto:34
 /// Get a suite
 ///
 /// Returns the suite in its current version.
 ///
-/// Requires an API key or a session token.
+/// Requires an API key or a session token, unless the suite is public.
 #[utoipa::path(
     get,
     path = "/v1/suites/{suite_id}",
     operation_id = "getSuite",
     tag = "suites",
-    security(("api_key" = ["suites:read"]), ("session" = [])),
+    security((), ("api_key" = ["suites:read"]), ("session" = [])),
     params(
         ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
     ),
@@ -1320,13 +1377,14 @@ async fn list_suites(
 )]
 async fn get_suite(
     State(app): State<App>,
-    Permitted(proof): Permitted<permissions::SuiteReader>,
+    credential: Option<Extension<permissions::Credential>>,
     Ids([suite_id]): Ids<1>,
 ) -> Result<Response, Failure> {
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
     Ok(Json(ops::suites::get(&app, &proof, &suite_id).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:48
+// proto/assay/v1/suites.proto:51
 impl inputs::ListSuiteItems {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -1343,13 +1401,13 @@ impl inputs::ListSuiteItems {
 /// the version of the suite. Paging therefore ends in the version that it began with, even if a new
 /// version is published meanwhile.
 ///
-/// Requires an API key or a session token.
+/// Requires an API key or a session token, unless the suite is public.
 #[utoipa::path(
     get,
     path = "/v1/suites/{suite_id}/items",
     operation_id = "listSuiteItems",
     tag = "suites",
-    security(("api_key" = ["suites:read"]), ("session" = [])),
+    security((), ("api_key" = ["suites:read"]), ("session" = [])),
     params(
         ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
         (
@@ -1377,11 +1435,12 @@ impl inputs::ListSuiteItems {
 )]
 async fn list_suite_items(
     State(app): State<App>,
-    Permitted(proof): Permitted<permissions::SuiteReader>,
+    credential: Option<Extension<permissions::Credential>>,
     Ids([suite_id]): Ids<1>,
     Extension(room): Extension<SharedReservation>,
     uri: Uri,
 ) -> Result<Response, Failure> {
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
     let mut query = Query::read(&uri);
     let input = inputs::ListSuiteItems::read(&mut query);
     query.finish()?;
@@ -1389,6 +1448,379 @@ async fn list_suite_items(
         Json(ops::suites::items(&app, &proof, &suite_id, input, &room).await?)
             .into_response(),
     )
+}
+
+// proto/assay/v1/drafts.proto:22
+/// Create a draft
+///
+/// Reads `suite.toml`, and returns all of its errors at once. Files of up to 5 MiB can be sent in the same request; send the parts
+/// of larger ones with `PUT /v1/drafts/{draft_id}/files/{name}/{number}`. With `check`, the files are checked at once.
+///
+/// The response to this request is the only one that has `opening_key`. Keep it: it opens the answers later, and proves that
+/// they are unchanged. An `Idempotency-Key` requires an `opening_key` in the body; the response to a repeated request
+/// has none.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/drafts",
+    operation_id = "createDraft",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        (
+            "Idempotency-Key" = inline(
+                Option<crate::rest::extract::IdempotencyKeySchema>
+            ),
+            Header,
+            description = "Identifies the request permanently. A repeated request with the same content returns the original draft. A request with another content fails with 422."
+        )
+    ),
+    request_body = DraftCreate,
+    responses(
+        (status = 201, description = "The new draft.", body = model::draft::Draft),
+        (status = 409, description = "The organization has no handle.")
+    )
+)]
+async fn create_draft(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::create_draft(app, proof, request).await
+}
+
+// proto/assay/v1/drafts.proto:43
+impl inputs::ListDrafts {
+    /// Reads the parameters of a query.
+    pub fn read(query: &mut Query) -> Self {
+        Self {
+            status: query.string("status"),
+            limit: query.integer("limit"),
+            before: query.string("before"),
+        }
+    }
+}
+/// List drafts
+///
+/// Returns the drafts of the organization that were not deleted, the newest first, without their reports. To get the next page, send
+/// `next_before` as `before`, until it is absent.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    get,
+    path = "/v1/drafts",
+    operation_id = "listDrafts",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        (
+            "status" = inline(Option<model::draft::DraftStatus>),
+            Query,
+            description = "Return only drafts in this state."
+        ),
+        (
+            "limit" = inline(
+                Option<model::validation::PageSize<{model::cursor::PAGE.0},
+                {model::cursor::PAGE.1}>>
+            ),
+            Query,
+            description = "The maximum number of drafts on the page."
+        ),
+        (
+            "before" = inline(Option<model::ids::DraftId>),
+            Query,
+            description = "Return only drafts before this one: the `next_before` of the previous page."
+        )
+    ),
+    responses(
+        (status = 200, description = "A page of drafts.", body = model::draft::Drafts)
+    )
+)]
+async fn list_drafts(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let mut query = Query::read(&uri);
+    let input = inputs::ListDrafts::read(&mut query);
+    query.finish()?;
+    Ok(Json(ops::drafts::list(&app, &proof, input).await?).into_response())
+}
+
+// proto/assay/v1/drafts.proto:56
+impl inputs::GetDraft {
+    /// Reads the parameters of a query.
+    pub fn read(query: &mut Query) -> Self {
+        Self {
+            wait: query.integer("wait"),
+        }
+    }
+}
+/// Get a draft
+///
+/// Returns the draft with the report of its check. With `wait`, the response waits until the draft is neither checked nor
+/// published any more, or the time is over.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    get,
+    path = "/v1/drafts/{draft_id}",
+    operation_id = "getDraft",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft."),
+        (
+            "wait" = inline(Option<i64>),
+            Query,
+            description = "The seconds to wait for the end of a check or publication, from 0 to 30. The default is 0.",
+            minimum = 0,
+            maximum = 30
+        )
+    ),
+    responses(
+        (status = 200, description = "The draft.", body = model::draft::Draft),
+        (status = 404, description = "The organization has no such draft.")
+    )
+)]
+async fn get_draft(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id]): Ids<1>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let mut query = Query::read(&uri);
+    let input = inputs::GetDraft::read(&mut query);
+    query.finish()?;
+    Ok(Json(ops::drafts::get(&app, &proof, &draft_id, input).await?).into_response())
+}
+
+// proto/assay/v1/drafts.proto:73
+/// Send a part of a file
+///
+/// The body is the part, at most 64 MiB. Parts can be sent in any order and concurrently. A part that is sent again replaces the
+/// earlier one, once it was received completely. A file can be compressed with gzip or zstd: its first bytes say so.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    put,
+    path = "/v1/drafts/{draft_id}/files/{name}/{number}",
+    operation_id = "uploadDraftPart",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft."),
+        (
+            "name" = String,
+            Path,
+            description = "The name of the file, such as `votes.csv`.",
+            pattern = "^[A-Za-z0-9._-]{1,100}$"
+        ),
+        (
+            "number" = i32,
+            Path,
+            description = "The number of the part. Numbers start at 1.",
+            minimum = 1,
+            maximum = 10000
+        )
+    ),
+    request_body(
+        content_type = "application/octet-stream",
+        description = "The bytes of the part, unchanged.",
+    ),
+    responses(
+        (status = 204, description = "The part was received."),
+        (status = 400, description = "The body is incomplete, or arrived too slowly."),
+        (status = 404, description = "The organization has no such draft."),
+        (status = 409, description = "The draft no longer waits for files."),
+        (status = 413, description = "The part is larger than 64 MiB.")
+    )
+)]
+async fn upload_draft_part(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id, name, number]): Ids<3>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::upload_draft_part(app, proof, [draft_id, name, number], request).await
+}
+
+// proto/assay/v1/drafts.proto:97
+/// Check a draft
+///
+/// Checks the files that were received, or those that `files` names. The draft is `checking`; read it with `wait` until it is
+/// `ready` or `failed`. The files are deleted when the check ends. Checking a draft again changes nothing.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/drafts/{draft_id}/check",
+    operation_id = "checkDraft",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft.")
+    ),
+    request_body = Option<DraftCheck>,
+    responses(
+        (
+            status = 202,
+            description = "The draft, which is being checked.",
+            body = model::draft::Draft
+        ),
+        (status = 404, description = "The organization has no such draft."),
+        (
+            status = 409,
+            description = "A part of a file is missing, or the draft has expired."
+        )
+    )
+)]
+async fn check_draft(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::check_draft(app, proof, [draft_id], request).await
+}
+
+// proto/assay/v1/drafts.proto:116
+impl inputs::ListDraftItems {
+    /// Reads the parameters of a query.
+    pub fn read(query: &mut Query) -> Self {
+        Self {
+            cursor: query.string("cursor"),
+            limit: query.integer("limit"),
+        }
+    }
+}
+/// Preview the items
+///
+/// Returns the items of a checked draft as its readers will see them. No response contains an answer.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    get,
+    path = "/v1/drafts/{draft_id}/items",
+    operation_id = "listDraftItems",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft."),
+        (
+            "cursor" = inline(Option<String>),
+            Query,
+            description = "The `next_cursor` of the previous page."
+        ),
+        (
+            "limit" = inline(
+                Option<model::validation::PageSize<{model::suite_items::ITEMS_PAGE.0},
+                {model::suite_items::ITEMS_PAGE.1}>>
+            ),
+            Query,
+            description = "The maximum number of items on the page."
+        )
+    ),
+    responses(
+        (
+            status = 200,
+            description = "A page of items.",
+            body = model::suite_items::SuiteItems
+        ),
+        (status = 404, description = "The organization has no such draft."),
+        (
+            status = 409,
+            description = "The draft is not checked, or was not published in time."
+        )
+    )
+)]
+async fn list_draft_items(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id]): Ids<1>,
+    Extension(room): Extension<SharedReservation>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let mut query = Query::read(&uri);
+    let input = inputs::ListDraftItems::read(&mut query);
+    query.finish()?;
+    Ok(
+        Json(ops::drafts::items(&app, &proof, &draft_id, input, &room).await?)
+            .into_response(),
+    )
+}
+
+// proto/assay/v1/drafts.proto:134
+/// Publish a draft
+///
+/// Publishes a `ready` draft as a version of its suite. The draft is `publishing`; read it with `wait` until it is `published`,
+/// or `failed` with `conflict`, because the version exists with other content. Publishing a draft again changes nothing.
+/// A suite whose `visibility` is `public` needs the session of an owner.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/drafts/{draft_id}/publish",
+    operation_id = "publishDraft",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft.")
+    ),
+    responses(
+        (
+            status = 202,
+            description = "The draft, which is being published.",
+            body = model::draft::Draft
+        ),
+        (status = 403, description = "The suite is public, and the caller is no owner."),
+        (status = 404, description = "The organization has no such draft."),
+        (status = 409, description = "The draft is not ready.")
+    )
+)]
+async fn publish_draft(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id]): Ids<1>,
+) -> Result<Response, Failure> {
+    Ok(
+        (
+            StatusCode::ACCEPTED,
+            Json(ops::drafts::publish(&app, &proof, &draft_id).await?),
+        )
+            .into_response(),
+    )
+}
+
+// proto/assay/v1/drafts.proto:153
+/// Delete a draft
+///
+/// Deletes the draft, its files and its content. A draft that is published, or being published, cannot be deleted.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    delete,
+    path = "/v1/drafts/{draft_id}",
+    operation_id = "deleteDraft",
+    tag = "drafts",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("draft_id" = model::ids::DraftId, Path, description = "The id of the draft.")
+    ),
+    responses(
+        (status = 204, description = "The draft was deleted."),
+        (status = 404, description = "The organization has no such draft."),
+        (status = 409, description = "The draft is published, or being published.")
+    )
+)]
+async fn delete_draft(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([draft_id]): Ids<1>,
+) -> Result<Response, Failure> {
+    ops::drafts::delete(&app, &proof, &draft_id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 // proto/assay/v1/boards.proto:20
@@ -1609,7 +2041,7 @@ async fn get_leaderboard(
     Ids([suite_id]): Ids<1>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let proof = permissions::BoardReader::of(credential.as_deref())?;
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
     special::get_leaderboard(app, proof, [suite_id], request).await
 }
 
@@ -1749,13 +2181,13 @@ impl inputs::GetSuiteCommitment {
 /// published the version, as a signed statement in the transparency log. After the version has
 /// retired, `opening` has the salt and names the files, so that anyone can score predictions again.
 ///
-/// Requires no credential.
+/// Requires an API key or a session token, unless the suite is listed or public.
 #[utoipa::path(
     get,
     path = "/v1/suites/{suite_id}/commitment",
     operation_id = "getSuiteCommitment",
     tag = "receipts",
-    security(()),
+    security((), ("api_key" = ["suites:read"]), ("session" = [])),
     params(
         ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
         (
@@ -1775,13 +2207,18 @@ impl inputs::GetSuiteCommitment {
 )]
 async fn get_suite_commitment(
     State(app): State<App>,
+    credential: Option<Extension<permissions::Credential>>,
     Ids([suite_id]): Ids<1>,
     uri: Uri,
 ) -> Result<Response, Failure> {
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
     let mut query = Query::read(&uri);
     let input = inputs::GetSuiteCommitment::read(&mut query);
     query.finish()?;
-    Ok(Json(ops::receipts::commitment(&app, &suite_id, input).await?).into_response())
+    Ok(
+        Json(ops::receipts::commitment(&app, &proof, &suite_id, input).await?)
+            .into_response(),
+    )
 }
 
 // proto/assay/v1/receipts.proto:83
@@ -1789,13 +2226,13 @@ async fn get_suite_commitment(
 ///
 /// Returns the file to which the platform was committed, byte for byte.
 ///
-/// Requires no credential.
+/// Requires an API key or a session token, unless the suite is listed or public.
 #[utoipa::path(
     get,
     path = "/v1/suites/{suite_id}/opening/{file}",
     operation_id = "getSuiteOpening",
     tag = "receipts",
-    security(()),
+    security((), ("api_key" = ["suites:read"]), ("session" = [])),
     params(
         ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
         (
@@ -1824,10 +2261,12 @@ async fn get_suite_commitment(
 )]
 async fn stream_suite_opening(
     State(app): State<App>,
+    credential: Option<Extension<permissions::Credential>>,
     Ids([suite_id, file]): Ids<2>,
     request: Request,
 ) -> Result<Response, Failure> {
-    special::stream_suite_opening(app, [suite_id, file], request).await
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
+    special::stream_suite_opening(app, proof, [suite_id, file], request).await
 }
 
 // proto/assay/v1/queue.proto:15
@@ -2331,6 +2770,7 @@ impl inputs::UpdateOrg {
         Self {
             name: fields.optional_string("name"),
             data_use: fields.optional_string("data_use"),
+            handle: fields.optional_string("handle"),
         }
     }
 }
@@ -2363,6 +2803,10 @@ impl inputs::UpdateOrg {
         (
             status = 404,
             description = "There is no such organization, or the session does not act for it."
+        ),
+        (
+            status = 409,
+            description = "`details.reason` is `handle_taken`, or `handle_set`: the organization has another handle."
         )
     )
 )]

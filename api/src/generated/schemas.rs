@@ -165,6 +165,32 @@ pub struct UploadCreate {
     pub sha256: Option<String>,
 }
 
+// proto/assay/v1/drafts.proto:22
+/// The request body of `POST /v1/drafts`.
+#[derive(ToSchema)]
+pub struct DraftCreate {
+    /// The text of `suite.toml`. It never changes: another definition is another draft.
+    #[schema(min_length = 1, max_length = 262144)]
+    pub suite_toml: String,
+    /// Files of the suite. The request body has at most 5 MiB.
+    #[schema(max_items = 100)]
+    pub files: Option<Vec<model::draft::NewDraftFile>>,
+    /// The secret of the publication: 64 hex digits. The default is a random one.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
+    pub opening_key: Option<String>,
+    /// True to check the files at once. The default is false.
+    pub check: Option<bool>,
+}
+
+// proto/assay/v1/drafts.proto:97
+/// The request body of `POST /v1/drafts/{draft_id}/check`.
+#[derive(ToSchema)]
+pub struct DraftCheck {
+    /// The files to check. The default is all files that were received.
+    #[schema(min_items = 1, max_items = 100)]
+    pub files: Option<Vec<model::draft::FileToCheck>>,
+}
+
 // proto/assay/v1/boards.proto:20
 /// The request body of `POST /v1/jobs/{job_id}/board`.
 #[derive(ToSchema)]
@@ -231,6 +257,9 @@ pub struct OrgUpdate {
     pub name: Option<model::validation::Text>,
     /// The uses of submissions that the organization allows the operator from now on.
     pub data_use: Option<model::org::DataUse>,
+    /// The handle, with which the ids of the organization's suites begin: 2 to 24 lower-case letters, digits and single
+    /// hyphens, a letter first. It can be set once and never changes.
+    pub handle: Option<model::handle::Handle>,
 }
 
 // proto/assay/v1/keys.proto:32

@@ -409,6 +409,10 @@ mod tests {
             model(Details::NoEngine),
             model(Details::TokenizerNotFitted),
             Error::suite_retired("1.0"),
+            Error::suite_suspended(),
+            Error::suite_removed(),
+            Error::handle_taken("acme"),
+            Error::handle_set("acme"),
             Error::key_expired(at),
         ];
         errors.extend(entries.map(Error::entry_refused));

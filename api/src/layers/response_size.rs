@@ -24,7 +24,7 @@ const UPLOAD_PART: u64 = 4 * KIB;
 
 /// The operations and pages with other responses than ordinary ones. The figures are three times
 /// the longest JSON that the OpenAPI document allows.
-const LISTED: [(&str, u64); 22] = [
+const LISTED: [(&str, u64); 25] = [
     ("/v1/suites/{suite_id}/board", 4 * 1024 * KIB),
     ("/suites/{suite_id}/board", 4 * 1024 * KIB),
     ("/v1/jobs/{job_id}/items", 2 * 1024 * KIB),
@@ -42,11 +42,14 @@ const LISTED: [(&str, u64); 22] = [
     ("/v1/members", PAGE),
     ("/members", PAGE),
     ("/v1/webhooks/{webhook_id}/deliveries", PAGE),
-    ("/v1/suites", PAGE),
     ("/suites", PAGE),
     ("/v1/jobs/{job_id}", JOB_STATE),
     ("/v1/jobs/{job_id}/events", JOB_STATE),
     ("/v1/uploads/{upload_id}/parts/{number}", UPLOAD_PART),
+    ("/v1/drafts", PAGE),
+    ("/v1/drafts/{draft_id}", PAGE),
+    ("/v1/drafts/{draft_id}/check", PAGE),
+    ("/v1/drafts/{draft_id}/publish", PAGE),
 ];
 
 /// Returns a request response's peak memory, in bytes.

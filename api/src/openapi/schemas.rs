@@ -28,7 +28,7 @@ pub fn finish(document: &mut Value) {
     schemas["TraceDocument"] = trace();
     exactly_one(&mut schemas["EvalCreate"], "predictions", "input_ref");
     exactly_one(&mut schemas["ComparisonCreate"], "job_b", "baseline");
-    at_least_one(&mut schemas["OrgUpdate"], ["name", "data_use"]);
+    at_least_one(&mut schemas["OrgUpdate"], ["name", "data_use", "handle"]);
     at_least_one(
         &mut schemas["ApiKeyUpdate"],
         ["name", "scopes", "expires_at"],
@@ -294,8 +294,10 @@ const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope 
     `max_entries`. `conflict` of an entry: `entered` (the job has entered \
     the board) or `name_taken`. `invalid_state` of a receipt: \
     `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
-    submission: `suite_retired`. `key_revoked`: `expired` (the API key has \
-    expired).";
+    submission: `suite_retired`, `suite_suspended` or `suite_removed`. `conflict` of an organization: `handle_taken` (another \
+    organization has the handle, or it is reserved). `invalid_state` of an \
+    organization: `handle_set` (its handle never changes). `key_revoked`: `expired` \
+    (the API key has expired).";
 
 /// Returns the schema of the error details.
 fn details() -> Value {

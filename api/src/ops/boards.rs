@@ -2,14 +2,14 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::board::{
-    BOARD_PAGE, Board, BoardCursor, BoardMethod, BoardVisibility, ENTRIES_PAGE, Entries, Entry,
-    entry_name, entry_url,
+    BOARD_PAGE, Board, BoardCursor, BoardMethod, ENTRIES_PAGE, Entries, Entry, entry_name,
+    entry_url,
 };
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::error::Errors;
 use assay_core::model::ids::{EntryId, is_version};
-use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader, Principal};
+use assay_core::model::permissions::{EvalSubmitter, JobReader, Principal, SuiteVisitor};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::validation;
 use assay_core::store::board::{BoardHead, Entered, NewEntry};
@@ -158,7 +158,7 @@ pub async fn list_entries(
 /// Returns a page of the stored board of a version of a suite. It runs no test.
 pub async fn get(
     app: &App,
-    reader: &BoardReader,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     input: inputs::GetLeaderboard,
 ) -> Result<Board> {
@@ -167,14 +167,14 @@ pub async fn get(
         limit,
         cursor,
     } = input;
-    let not_found = || match reader.is_anonymous() {
+    let not_found = || match visitor.org_id() {
         // Without a credential, boards that are not public do not exist.
-        true => Error::new(
+        None => Error::new(
             Code::Unauthenticated,
             "There is no such public board. Send an API key or a session token to read others: \
              Authorization: Bearer <TOKEN>",
         ),
-        false => Error::not_found(Resource::Board),
+        Some(_) => Error::not_found(Resource::Board),
     };
     let limit = validation::limit(limit, BOARD_PAGE.0, BOARD_PAGE.1)?;
     let cursor = cursor
@@ -190,10 +190,9 @@ pub async fn get(
     };
     let computation = cursor.as_ref().map(|cursor| cursor.computation);
     let db = app.db.get();
-    let found = store::board::find(&db, &suite_id, version.as_deref(), computation).await?;
-    let is_readable =
-        |head: &BoardHead| !reader.is_anonymous() || head.visibility == BoardVisibility::Public;
-    let head = found.filter(is_readable).ok_or_else(not_found)?;
+    let (org_id, version) = (visitor.org_id(), version.as_deref());
+    let found = store::board::find(&db, org_id, &suite_id, version, computation).await?;
+    let head = found.ok_or_else(not_found)?;
     if cursor.is_some() && head.computation.is_none() {
         return Err(Error::field(
             "cursor",

@@ -6,11 +6,12 @@ use assay_core::model::error::Errors;
 use assay_core::model::job::charged_items;
 use assay_core::model::metadata::Metadata;
 use assay_core::model::permissions::{Caller, EvalSubmitter, TermsAccepted};
+use assay_core::model::suite::{SuiteId, SuiteStatus};
 use assay_core::model::upload::UploadKind;
 use assay_core::model::validation;
 use assay_core::store::new_job::{NewEval, NewTask, StoredAs};
 use assay_core::store::suite::SuiteRow;
-use assay_core::{Error, Result, UploadId, store};
+use assay_core::{Error, Result, UploadId};
 use assay_eval::FieldError;
 use assay_eval::prediction::{self, Checked, PredictionRules};
 use bytes::Bytes;
@@ -83,12 +84,12 @@ pub async fn submit(
         }
         return Err(Error::other_suite_version(version, suite.version.clone()));
     }
-    if suite.is_restricted() {
+    if suite.is_closed_to_caller() {
         // A repetition returns its job even if the organization may not submit any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
             return replay(app, caller, repeated, request_sha256.as_ref()).await;
         }
-        ensure_may_submit(app, caller, &suite).await?;
+        ensure_may_submit(&suite)?;
     }
     let input = match input {
         Input::Inline(predictions) => StoredAs::Row(predictions),
@@ -116,18 +117,24 @@ pub async fn submit(
 
 /// Returns an error if the suite's version has retired, or if the caller's organization may not
 /// submit to the suite.
-pub(super) async fn ensure_may_submit(app: &App, caller: &Caller, suite: &SuiteRow) -> Result<()> {
-    if suite.is_retired {
-        return Err(Error::suite_retired(&suite.version));
+pub(super) fn ensure_may_submit(suite: &SuiteRow) -> Result<()> {
+    match suite.status() {
+        SuiteStatus::Active if suite.can_submit => Ok(()),
+        SuiteStatus::Active => Err(Error::suite_access(suite.access)),
+        SuiteStatus::Retired => Err(Error::suite_retired(&suite.version)),
+        SuiteStatus::Suspended => Err(Error::suite_suspended()),
+        SuiteStatus::Removed => Err(Error::suite_removed()),
     }
-    let SuiteRow {
-        suite_id, access, ..
-    } = suite;
-    let db = app.db.get();
-    match store::suite::may_submit(&db, caller.org_id(), suite_id, *access).await? {
-        true => Ok(()),
-        false => Err(Error::suite_access(*access)),
-    }
+}
+
+/// Returns a suite that the caller's organization sees.
+pub(super) async fn find_suite(
+    app: &App,
+    caller: &Caller,
+    suite_id: SuiteId,
+) -> Result<Option<Arc<SuiteRow>>> {
+    let key = (caller.org_id().clone(), suite_id);
+    app.lookups.suites.execute(key).await
 }
 
 /// Returns the field error of an id that is not that of a suite.
@@ -180,7 +187,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     let mut errors = Errors::default();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
-        Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
+        Ok(suite_id) => find_suite(app, caller, suite_id).await?,
         Err(_) => None,
     };
     if suite.is_none() {

@@ -9,6 +9,7 @@ pub mod comparisons;
 pub mod complete_upload;
 pub mod device;
 pub mod domains;
+pub mod drafts;
 pub mod evals;
 pub mod events;
 pub mod generation_stream;

@@ -4,11 +4,13 @@ use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::auth::SignUp;
 use assay_core::model::error::Errors;
 use assay_core::model::event::EventType;
+use assay_core::model::handle;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::model::permissions::{Owner, User};
 use assay_core::model::public_name::name_without_link;
 use assay_core::model::validation;
-use assay_core::{Code, Error, OrgId, Resource, Result, store};
+use assay_core::store::{self, PgConnection};
+use assay_core::{Code, Error, OrgId, Resource, Result};
 
 use crate::app::App;
 use crate::generated::inputs;
@@ -59,7 +61,12 @@ pub async fn update(
     org_id: &str,
     input: inputs::UpdateOrg,
 ) -> Result<Org> {
-    let (name, data_use) = (input.name.as_deref(), input.data_use.as_deref());
+    let inputs::UpdateOrg {
+        name,
+        data_use,
+        handle,
+    } = &input;
+    let (name, data_use, handle) = (name.as_deref(), data_use.as_deref(), handle.as_deref());
     let mut errors = Errors::default();
     let new_name = errors.take(name.map(|name| name_without_link("name", name)).transpose());
     let new_use: Option<DataUse> = errors.take(
@@ -67,12 +74,15 @@ pub async fn update(
             .map(|text| validation::one_of("data_use", text))
             .transpose(),
     );
+    let reserved = &app.settings.reserved_handles;
+    let handle = handle.map(|text| handle::choose("handle", text, reserved));
+    let handle: Option<&str> = errors.take(handle.transpose());
     errors.finish()?;
-    if name.is_none() && data_use.is_none() {
+    if name.is_none() && data_use.is_none() && handle.is_none() {
         return Err(Error::field(
             "body",
             "required",
-            "give at least one of name and data_use",
+            "give at least one of name, data_use and handle",
         ));
     }
     let own = owner.session().org_id();
@@ -90,7 +100,12 @@ pub async fn update(
     let before = store::org::lock_settings(&mut *transaction, own)
         .await?
         .ok_or_else(not_found)?;
-    let org = store::org::update(&mut *transaction, own, new_name.as_deref(), new_use)
+    match (handle, before.handle.as_deref()) {
+        (Some(handle), None) => ensure_free(&mut transaction, own, handle).await?,
+        (Some(handle), Some(set)) if handle != set => return Err(Error::handle_set(set)),
+        (None | Some(_), _) => {}
+    }
+    let org = store::org::update(&mut *transaction, own, new_name.as_deref(), new_use, handle)
         .await?
         .ok_or_else(not_found)?;
     let updated = Change::new(
@@ -99,11 +114,27 @@ pub async fn update(
         own.as_str(),
     )
     .field("name", &before.name, &org.name)
-    .field("data_use", before.data_use, org.data_use);
+    .field("data_use", before.data_use, org.data_use)
+    .field("handle", &before.handle, &org.handle);
     if !updated.fields.is_empty() {
         let actor = owner.session().actor();
         store::audit::record(&mut transaction, own, actor, &[updated]).await?;
     }
     transaction.commit().await?;
     Ok(org)
+}
+
+/// Returns an error if the organization cannot have the handle. Until the transaction ends, nobody else
+/// takes it.
+async fn ensure_free(db: &mut PgConnection, org_id: &OrgId, handle: &str) -> Result<()> {
+    store::org::lock_handle(db, handle).await?;
+    let is_taken = store::org::is_handle(&mut *db, handle).await?
+        || store::org::is_in_operator_suite(&mut *db, handle).await?;
+    let mut holders = store::org::domains_with_label(&mut *db, handle).await?;
+    holders.retain(|(_, domain)| handle::is_reserved_by(handle, domain));
+    let is_reserved = !holders.is_empty() && holders.iter().all(|(holder, _)| holder != org_id);
+    if is_taken || is_reserved {
+        return Err(Error::handle_taken(handle));
+    }
+    Ok(())
 }

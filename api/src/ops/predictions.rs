@@ -24,7 +24,7 @@ use assay_eval::{Family, FieldError, Metric};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::evals::{ensure_may_submit, no_such_suite};
+use super::evals::{ensure_may_submit, find_suite, no_such_suite};
 use super::models;
 use super::servable_model::{Servable, ensure_servable, not_offered};
 use super::submissions::{
@@ -96,14 +96,14 @@ pub async fn submit(
         idempotency_key,
     } = valid;
     let is_usable = !matches!(input, Input::Upload(FoundUpload { usable: false, .. }));
-    let is_restricted = evaluated
+    let is_closed = evaluated
         .as_ref()
-        .is_some_and(|suite| suite.is_restricted());
+        .is_some_and(|suite| suite.is_closed_to_caller());
     let model = ensure_servable(&version, Endpoint::Predict, input.needs_items());
     let finishes = model.as_ref().map_or(Ok(()), |model| {
         ensure_finishes(model, input.n(), app.serving.engines.cores())
     });
-    if !is_usable || is_restricted || finishes.is_err() {
+    if !is_usable || is_closed || finishes.is_err() {
         // A repetition returns its job even if it could not be submitted any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
             return replay(app, caller, repeated, request_sha256.as_ref()).await;
@@ -112,8 +112,8 @@ pub async fn submit(
     if !is_usable {
         return Err(upload_not_ready().into());
     }
-    if let Some(suite) = evaluated.as_deref().filter(|_| is_restricted) {
-        ensure_may_submit(app, caller, suite).await?;
+    if let Some(suite) = evaluated.as_deref().filter(|_| is_closed) {
+        ensure_may_submit(suite)?;
     }
     let model = model?;
     if input.has_options() && !model.served.ranks_options() {
@@ -338,7 +338,7 @@ async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Resul
         }
         (None, None, Some(suite_id)) => {
             let suite = match suite_id.parse() {
-                Ok(suite_id) => app.lookups.suites.execute(suite_id).await?,
+                Ok(suite_id) => find_suite(app, caller, suite_id).await?,
                 Err(_) => None,
             };
             let suite = predictable(suite, evaluate);

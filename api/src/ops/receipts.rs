@@ -7,7 +7,7 @@ use assay_core::model::audit::{AuditType, Change, TargetType};
 use assay_core::model::error_details::ReceiptRefusal;
 use assay_core::model::ids::is_version;
 use assay_core::model::job::{JobStatus, JobType};
-use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller};
+use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller, SuiteVisitor};
 use assay_core::model::receipt::{
     Commitment, LogPlace, Receipt, ReceiptFigures, ReceiptOpening, SuiteOpening,
 };
@@ -253,13 +253,14 @@ pub async fn opening(app: &App, owner: &Owner, job_id: &str) -> Result<ReceiptOp
 /// Returns the commitment of a version of a suite, and what opens it after it has retired.
 pub async fn commitment(
     app: &App,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     input: inputs::GetSuiteCommitment,
 ) -> Result<Commitment> {
     let version = input.version.as_deref();
     let wait = SignatureWait::new();
     loop {
-        let stored = find_commitment(app, suite_id, version).await?;
+        let stored = find_commitment(app, visitor, suite_id, version).await?;
         if let Some((statement, jws, log)) = represent(app, &stored.statement).await? {
             let suite = (&stored.suite_id, stored.suite_version.as_str());
             let opening = stored
@@ -287,6 +288,7 @@ pub async fn commitment(
 
 async fn find_commitment(
     app: &App,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     version: Option<&str>,
 ) -> Result<receipts::StoredCommitment> {
@@ -295,7 +297,7 @@ async fn find_commitment(
     if version.is_some_and(|version| !is_version(version)) {
         return Err(not_found());
     }
-    receipts::commitment(&app.db.get(), &suite_id, version)
+    receipts::commitment(&app.db.get(), visitor.org_id(), &suite_id, version)
         .await?
         .ok_or_else(not_found)
 }
@@ -331,6 +333,7 @@ const FILE_BYTE_COST: u64 = 3;
 /// 404 if there is no such file, 503 if the address reads too many files at once.
 pub async fn opened_file(
     app: &App,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     version: Option<&str>,
     file: &str,
@@ -344,7 +347,7 @@ pub async fn opened_file(
         "retest.ndjson" => OpenedFile::Retest,
         _ => return Err(not_found()),
     };
-    let stored = find_commitment(app, suite_id, version).await?;
+    let stored = find_commitment(app, visitor, suite_id, version).await?;
     let opening = stored.opening.ok_or_else(not_found)?;
     if file == OpenedFile::Retest && opening.retest_sha256.is_none() {
         return Err(not_found());

@@ -1,87 +1,154 @@
 //! Suites and their items: `/v1/suites`.
 
-use assay_core::model::cursor::bad_cursor;
-use assay_core::model::permissions::SuiteReader;
-use assay_core::model::suite::{Suite, SuiteId, Suites};
-use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
+use assay_core::model::cursor::{Listing, bad_cursor};
+use assay_core::model::handle;
+use assay_core::model::permissions::{SuiteReader, SuiteVisitor};
+use assay_core::model::suite::{SUITES_PAGE, Suite, SuiteId, Suites};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItem, SuiteItems};
 use assay_core::model::validation;
-use assay_core::{Error, Resource, Result, store};
+use assay_core::{Code, Error, Resource, Result, Timestamp, store};
 
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
 
-/// Returns the current version of each suite. Every organization sees all suites.
-pub async fn list(app: &App, _: &SuiteReader) -> Result<Suites> {
+/// Maximum size of a page of suites, in bytes of JSON: many gRPC clients accept 4 MiB.
+const LIST_BYTES_MAX: u32 = 3 * 1024 * 1024;
+
+/// The value of `owner` that stands for the organization of the caller.
+const ME: &str = "me";
+
+/// Returns a page of the suites that the organization sees, by id, each in its current version.
+///
+/// Its memory is charged to `room` before it is read.
+pub async fn list(
+    app: &App,
+    reader: &SuiteReader,
+    input: inputs::ListSuites,
+    room: &Reservation,
+) -> Result<Suites> {
+    let inputs::ListSuites {
+        owner,
+        limit,
+        cursor,
+    } = input;
+    let page = Listing::Suites.page_within(SUITES_PAGE, limit, cursor.as_deref())?;
+    let owner = owner.as_deref();
+    let mut handle = owner
+        .map(|owner| handle::parse("owner", owner))
+        .transpose()?;
+    if handle == Some(ME) {
+        // No organization has the handle `me`.
+        handle = reader.org().handle.as_deref().or(handle);
+    }
+    let after = page.id.as_ref().map(|name| format!("suite:{name}"));
+    let db = app.db.get();
+    let wanted = store::suite::Listed {
+        org_id: reader.org_id(),
+        handle,
+        after: after.as_deref(),
+    };
+    let (extent, has_next) =
+        store::suite::list_extent(&db, wanted, page.rows(), LIST_BYTES_MAX).await?;
+    room.reserve_response(extent.bytes * PageForm::JSON.byte_cost)
+        .await?;
+    let rows = store::suite::list(&db, wanted, extent.items).await?;
+    let last = rows.last().filter(|_| has_next);
+    let next_cursor = last.map(|row| {
+        let name = row.suite_id.as_str().trim_start_matches("suite:");
+        page.after(Timestamp::UNIX_EPOCH, name.to_owned())
+    });
+    let suites = rows
+        .into_iter()
+        .map(|row| row.into_suite(&app.settings.common.hfm_sha));
     Ok(Suites {
-        suites: store::suite::list(&app.db.get())
-            .await?
-            .into_iter()
-            .map(|row| row.into_suite(&app.settings.common.hfm_sha))
-            .collect(),
+        suites: suites.collect(),
+        next_cursor,
     })
 }
 
+/// Returns the first page of [`list`].
+pub async fn first_page(app: &App, reader: &SuiteReader, room: &Reservation) -> Result<Vec<Suite>> {
+    let input = inputs::ListSuites {
+        owner: None,
+        limit: None,
+        cursor: None,
+    };
+    Ok(list(app, reader, input, room).await?.suites)
+}
+
 /// Returns a suite in its current version.
-pub async fn get(app: &App, _: &SuiteReader, suite_id: &str) -> Result<Suite> {
+pub async fn get(app: &App, visitor: &SuiteVisitor, suite_id: &str) -> Result<Suite> {
+    let not_found = || not_found(visitor);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
-    let row = store::suite::find(&app.db.get(), &suite_id, None)
+    let row = store::suite::find(&app.db.get(), visitor.org_id(), &suite_id, None)
         .await?
         .ok_or_else(not_found)?;
     Ok(row.into_suite(&app.settings.common.hfm_sha))
 }
 
-fn not_found() -> Error {
-    Error::not_found(Resource::Suite)
+/// Returns the error for a suite that the caller does not see, or that does not exist.
+fn not_found(visitor: &SuiteVisitor) -> Error {
+    match visitor.org_id() {
+        Some(_) => Error::not_found(Resource::Suite),
+        None => Error::new(
+            Code::Unauthenticated,
+            "There is no such public suite. Send an API key or a session token to read others: \
+             Authorization: Bearer <TOKEN>",
+        ),
+    }
 }
 
 /// The largest page over a protocol, and what it costs.
 #[derive(Clone, Copy)]
-struct PageForm {
+pub(super) struct PageForm {
     /// Maximum number of JSON bytes in a page's items. A page has at least one item.
     bytes_max: u32,
     /// Memory that each takes while the page is read and written, in bytes.
     byte_cost: u64,
 }
 
-/// A page as JSON: its rows, the items made of them, and the growing body.
-const JSON_PAGE: PageForm = PageForm {
-    bytes_max: 4 * 1024 * 1024,
-    byte_cost: 4,
-};
+impl PageForm {
+    /// A page as JSON: its rows, the items made of them, and the growing body.
+    pub(super) const JSON: Self = Self {
+        bytes_max: 4 * 1024 * 1024,
+        byte_cost: 4,
+    };
 
-/// A page as a message. A JSON byte becomes up to 6.5 message bytes, one of them in `input_json`, and
-/// clients accept 4 MiB by default.
-const MESSAGE_PAGE: PageForm = PageForm {
-    bytes_max: 600 * 1024,
-    byte_cost: 15,
-};
+    /// A page as a message. A JSON byte becomes up to 6.5 message bytes, one of them in `input_json`, and
+    /// clients accept 4 MiB by default.
+    pub(super) const MESSAGE: Self = Self {
+        bytes_max: 600 * 1024,
+        byte_cost: 15,
+    };
+}
 
 /// Returns a page of the items of a suite, of the version that the cursor names or else of the
 /// current one. Its memory is charged to `room` before it is read.
 pub async fn items(
     app: &App,
-    _: &SuiteReader,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     input: inputs::ListSuiteItems,
     room: &Reservation,
 ) -> Result<SuiteItems> {
-    page(app, suite_id, input, JSON_PAGE, room).await
+    page(app, visitor, suite_id, input, PageForm::JSON, room).await
 }
 
 /// Does the same as [`items`] for a response that is a message.
 pub async fn message_items(
     app: &App,
-    _: &SuiteReader,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     input: inputs::ListSuiteItems,
     room: &Reservation,
 ) -> Result<SuiteItems> {
-    page(app, suite_id, input, MESSAGE_PAGE, room).await
+    page(app, visitor, suite_id, input, PageForm::MESSAGE, room).await
 }
 
 async fn page(
     app: &App,
+    visitor: &SuiteVisitor,
     suite_id: &str,
     input: inputs::ListSuiteItems,
     form: PageForm,
@@ -90,10 +157,12 @@ async fn page(
     let limit = validation::limit(input.limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = input.cursor.as_deref();
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
+    let not_found = || not_found(visitor);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let found = store::suite::find(
         &app.db.get(),
+        visitor.org_id(),
         &suite_id,
         cursor.as_ref().map(|cursor| cursor.version.as_str()),
     )
@@ -102,7 +171,7 @@ async fn page(
         (Some(suite), _) => suite,
         // The suite may exist without the version that the cursor names.
         (None, Some(_))
-            if store::suite::find(&app.db.get(), &suite_id, None)
+            if store::suite::find(&app.db.get(), visitor.org_id(), &suite_id, None)
                 .await?
                 .is_some() =>
         {
@@ -114,12 +183,7 @@ async fn page(
     if from >= suite.n_items {
         return Err(bad_cursor());
     }
-    let db = app.db.get();
-    let version = &suite.version;
-    let extent =
-        store::suite::items_extent(&db, &suite_id, version, from, limit, form.bytes_max).await?;
-    room.reserve_response(extent.bytes * form.byte_cost).await?;
-    let items = store::suite::items(&db, &suite_id, &suite.version, from, extent.items).await?;
+    let items = read_items(app, suite.content_id, (from, limit), form, room).await?;
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
     let next_cursor =
         (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));
@@ -130,4 +194,18 @@ async fn page(
         n_items: i64::from(suite.n_items),
         next_cursor,
     })
+}
+
+/// Reads at most `limit` items of a content, from an ordinal on. Their memory is charged to `room` before they are read.
+pub(super) async fn read_items(
+    app: &App,
+    content_id: i64,
+    (from, limit): (i32, u32),
+    form: PageForm,
+    room: &Reservation,
+) -> Result<Vec<SuiteItem>> {
+    let db = app.db.get();
+    let extent = store::suite::items_extent(&db, content_id, from, limit, form.bytes_max).await?;
+    room.reserve_response(extent.bytes * form.byte_cost).await?;
+    store::suite::items(&db, content_id, from, extent.items).await
 }

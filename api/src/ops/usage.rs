@@ -64,7 +64,7 @@ pub async fn get(app: &App, caller: &UsageReader) -> Result<Usage> {
 async fn suites(app: &App, org_id: &OrgId, resets_at: Timestamp) -> Result<Vec<SuiteUsage>> {
     let mut db = app.db.get().acquire().await?;
     let holders = store::allowance_holders::holders(&mut db, org_id).await?;
-    let limited = store::allowance::daily_uses(&mut *db, &holders).await?;
+    let limited = store::allowance::daily_uses(&mut *db, org_id, &holders).await?;
     let mut suites: BTreeMap<String, SuiteUsage> = BTreeMap::new();
     for row in store::usage::submissions_today(&mut *db, org_id).await? {
         let SubmissionsRow {

@@ -372,6 +372,21 @@ pub enum Suite {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
+    /// Send a suite, have it checked, and publish it
+    ///
+    /// Writes the opening key to DIR/opening.key before it sends anything. The key is the only way to open the answers later. Shows the report
+    /// of the check, and asks before it publishes: a published version never changes.
+    Publish {
+        /// The folder with suite.toml and the files that it names
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Publish without asking
+        #[arg(long, conflicts_with = "draft")]
+        yes: bool,
+        /// Stop after the check
+        #[arg(long)]
+        draft: bool,
+    },
 }
 
 #[derive(Subcommand)]

@@ -191,7 +191,7 @@ def test_folder_has_metric_and_clip(tmp_path: Path) -> None:
     assert found.value == pytest.approx(((0.25 + 4 + 4) / 3) ** 0.5)
     assert assay.score(predictions, tmp_path, "mae").value == pytest.approx((0 + 8 + 8) / 3)
     (tmp_path / "suite.toml").write_text(toml.replace("rmse", "speed"))
-    with pytest.raises(assay.AssayError, match=r"suite\.toml: metric: "):
+    with pytest.raises(assay.AssayError, match=r"suite\.toml:3: metric: "):
         assay.score(predictions, tmp_path)
     (tmp_path / "suite.toml").unlink()
     assert assay.score(predictions, tmp_path, "mae").value == pytest.approx((0 + 8 + 8) / 3)

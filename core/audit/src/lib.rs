@@ -188,6 +188,11 @@ impl<'f> Audit<'f> {
 
     /// Returns the report with the outcomes of the attacks.
     pub fn report(&self) -> Value {
+        self.report_while(&|| true)
+    }
+
+    /// Does the same, but begins no attack once `may_go_on` returns `false`: `attacks` of the policy is then null.
+    pub fn report_while(&self, may_go_on: &dyn Fn() -> bool) -> Value {
         let SuiteFolder {
             suite_id,
             version,
@@ -207,11 +212,11 @@ impl<'f> Audit<'f> {
         } = self.protection();
         let trivial = trivial_submissions(&self.open, *metric);
         let recommended = self.recommended(&trivial);
-        let own = self.attacks(&self.suite, self.known_after);
+        let own = self.attacks(&self.suite, self.known_after, may_go_on);
         let others = OTHERS
             .iter()
             .filter(|other| **other != policy.to_string())
-            .map(|other| self.attacks_under(other));
+            .map(|other| self.attacks_under(other, may_go_on));
         let trivial: Vec<Value> = trivial
             .iter()
             .map(|Trivial { name, value, .. }| json!({"submission": name, "value": value}))
@@ -262,19 +267,24 @@ impl<'f> Audit<'f> {
     }
 
     /// Attacks the suite under a policy that is not its own.
-    fn attacks_under(&self, release: &str) -> Value {
+    fn attacks_under(&self, release: &str, may_go_on: &dyn Fn() -> bool) -> Value {
         match release
             .parse()
             .map_err(|_| SuiteError::NoGrid)
             .and_then(|policy| attacked(self.folder, policy))
         {
-            Ok(suite) => self.attacks(&suite, known_after(self.folder, &suite)),
+            Ok(suite) => self.attacks(&suite, known_after(self.folder, &suite), may_go_on),
             Err(error) => json!({"release": release, "not_possible": error.to_string()}),
         }
     }
 
     /// Attacks a suite under its policy, with each cap that is tried.
-    fn attacks(&self, suite: &Suite, known_after: Option<u32>) -> Value {
+    fn attacks(
+        &self,
+        suite: &Suite,
+        known_after: Option<u32>,
+        may_go_on: &dyn Fn() -> bool,
+    ) -> Value {
         let report_with_cap = |submissions: u32| {
             let caps = Caps {
                 submissions,
@@ -300,13 +310,18 @@ impl<'f> Audit<'f> {
                 "submissions": submissions, "known": rounded(known, 4), "known_sealed": known_sealed, "strategy": strategy, "bound": bound,
             })
         };
+        // All caps or none, so that the caps of a report can be compared.
+        let attacks = may_go_on().then(|| {
+            let caps = self.tried().into_iter();
+            caps.map(report_with_cap).collect::<Vec<_>>()
+        });
         let policy = suite.public().policy;
         json!({
             "release": policy.to_string(),
             "is_configured": policy == self.protection().policy,
             "ladder": suite.ladder().map(grid),
             "all_open_answers_known_after": known_after,
-            "attacks": self.tried().into_iter().map(report_with_cap).collect::<Vec<_>>(),
+            "attacks": attacks,
         })
     }
 

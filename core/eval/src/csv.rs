@@ -58,10 +58,25 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The kind of an error in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CsvErrorKind {
+    /// A quote, a line end or the number of cells is wrong.
+    Syntax,
+    /// The text is not UTF-8.
+    Encoding,
+    /// The record has too many bytes or cells.
+    TooLong,
+    /// Two columns have one name.
+    Repeated,
+}
+
 /// A record that is not CSV.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CsvError {
+    /// The kind of error.
+    pub kind: CsvErrorKind,
     /// Its first line's number, from 1; for a quote, the line with the quote.
     pub line: usize,
     /// The reason, for people.
@@ -169,7 +184,7 @@ impl CsvReader {
             Place::Quoted => {
                 let (line, column) = self.opened;
                 let message = format!("the quote in column {column} is not closed");
-                self.fail(line, message, each)
+                self.fail(CsvErrorKind::Syntax, line, message, each)
             }
             Place::AfterReturn => self.lone_return(each),
             Place::Start | Place::Plain | Place::AfterQuote => self.end_line(each),
@@ -191,10 +206,13 @@ impl CsvReader {
         each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let column = self.column;
-        let mut refuse =
-            |reader: &mut Self, message: String| reader.fail(reader.line, message, each);
+        let mut refuse = |reader: &mut Self, message: String| {
+            reader.fail(CsvErrorKind::Syntax, reader.line, message, each)
+        };
         match (self.place, byte) {
-            (_, 0) if is_utf16(&self.text) => return refuse(self, UTF16.into()),
+            (_, 0) if is_utf16(&self.text) => {
+                return self.fail(CsvErrorKind::Encoding, self.line, UTF16.into(), each);
+            }
             (_, 0) => return refuse(self, format!("there is a NUL character in column {column}")),
             (Place::Quoted, b'"') => self.place = Place::AfterQuote,
             (Place::Quoted, _) => {
@@ -279,14 +297,15 @@ impl CsvReader {
         self.end_cell();
         let flow = match self.record() {
             Ok(record) => each(Ok(record)),
-            Err(message) if self.width.is_some() => each(Err(CsvError {
+            Err((kind, message)) if self.width.is_some() => each(Err(CsvError {
+                kind,
                 line: self.first_line,
                 message,
             })),
             // Without the column names, the other records have no meaning.
-            Err(message) => {
+            Err((kind, message)) => {
                 let line = self.first_line;
-                return self.fail(line, message, each);
+                return self.fail(kind, line, message, each);
             }
         };
         self.width = self.width.or(Some(self.ends.len()));
@@ -297,16 +316,18 @@ impl CsvReader {
     }
 
     /// Returns the current record, or the reason why it is not valid.
-    fn record(&self) -> Result<Record<'_>, String> {
+    fn record(&self) -> Result<Record<'_>, (CsvErrorKind, String)> {
         if self.is_too_long {
-            return Err("is longer than 1 MiB, or has more than 10,000 cells".into());
+            let message = "is longer than 1 MiB, or has more than 10,000 cells";
+            return Err((CsvErrorKind::TooLong, message.into()));
         }
         let text = str::from_utf8(&self.text).map_err(|_| {
-            if is_utf16(&self.text) {
+            let message = if is_utf16(&self.text) {
                 UTF16
             } else {
                 "is not UTF-8"
-            }
+            };
+            (CsvErrorKind::Encoding, message.into())
         })?;
         let record = Record {
             line: self.first_line,
@@ -314,13 +335,17 @@ impl CsvReader {
             ends: &self.ends,
         };
         match self.width {
-            Some(width) if width != self.ends.len() => Err(format!(
-                "has {} cells, and the first line has {width}",
-                self.ends.len()
-            )),
+            Some(width) if width != self.ends.len() => {
+                let n = self.ends.len();
+                let message = format!("has {n} cells, and the first line has {width}");
+                Err((CsvErrorKind::Syntax, message))
+            }
             Some(_) => Ok(record),
             None => match repeated(record) {
-                Some(name) => Err(format!("names the column {} twice", quoted(name))),
+                Some(name) => {
+                    let message = format!("names the column {} twice", quoted(name));
+                    Err((CsvErrorKind::Repeated, message))
+                }
                 None => Ok(record),
             },
         }
@@ -332,18 +357,23 @@ impl CsvReader {
     ) -> ControlFlow<B> {
         let message =
             "there is a carriage return without a line feed; lines must end in LF or CRLF";
-        self.fail(self.line, message.into(), each)
+        self.fail(CsvErrorKind::Syntax, self.line, message.into(), each)
     }
 
     /// Reports an error that hides where the next record starts, and ignores the rest.
     fn fail<B>(
         &mut self,
+        kind: CsvErrorKind,
         line: usize,
         message: String,
         each: &mut impl FnMut(Result<Record<'_>, CsvError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         self.place = Place::Failed;
-        each(Err(CsvError { line, message }))
+        each(Err(CsvError {
+            kind,
+            line,
+            message,
+        }))
     }
 }
 

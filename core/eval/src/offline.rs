@@ -168,7 +168,7 @@ pub fn read_retest(
     if !rules.has_retest {
         return Ok(());
     }
-    if let Some(text) = retest::read_file(folder)? {
+    if let Some(text) = retest::read_file(&folder)? {
         let (_, scores) = retest::score_retest(&text, rules.metric, &[("", table)])?;
         scores
             .into_iter()
@@ -189,7 +189,7 @@ pub fn read_catalog(
     folder: &Path,
 ) -> Result<(), BadSuite> {
     if rules.has_catalog
-        && let Some(text) = catalog::read_file(folder)?
+        && let Some(text) = catalog::read_file(&folder)?
     {
         let (_, catalog) = FolderCatalog::parse(&text, rules.metric)?;
         table.set_catalog(catalog);

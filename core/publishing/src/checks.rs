@@ -1,25 +1,31 @@
 //! The checks of a folder that need the platform's rules: for names on boards, and for sequences.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use assay_core::model::board::{entry_name, entry_url};
 use assay_core::model::item_sequence;
 use assay_core::model::public_name::NameKeys;
-use assay_eval::suite::{BadSuite, FolderItem, SuiteFolder};
+use assay_eval::suite::{BadSuite, FolderItem, SuiteFiles, SuiteFolder};
 
-/// Reads and checks a folder.
+/// Reads and checks the files of a suite. `default_seed` chooses the sealed items of a suite without `seal_seed`.
 ///
 /// # Errors
-/// Returns the first error of the folder.
-pub fn read(folder: &Path) -> Result<SuiteFolder, BadSuite> {
-    let mut suite = SuiteFolder::read(folder)?;
-    check_baselines(&mut suite)?;
-    if let Some(paths) = &suite.sequence {
+/// The errors of the first file that has some.
+pub fn read(
+    files: &dyn SuiteFiles,
+    default_seed: Option<&str>,
+) -> Result<SuiteFolder, Vec<BadSuite>> {
+    let mut suite = assay_tables::read_suite(files, default_seed)?;
+    let check = |suite: &mut SuiteFolder| {
+        check_baselines(suite)?;
+        let Some(paths) = &suite.sequence else {
+            return Ok(());
+        };
         suite.check_items(|item: &FolderItem| {
             item_sequence::from_item(&item.item_id, item.input.get(), paths).map(drop)
-        })?;
-    }
+        })
+    };
+    check(&mut suite).map_err(|error| vec![error])?;
     Ok(suite)
 }
 

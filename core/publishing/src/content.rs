@@ -11,8 +11,8 @@ use assay_core::{Error, Result, Timestamp};
 use assay_eval::clusters::Clusters;
 use assay_eval::slices::Slice;
 use assay_eval::suite::{
-    ClusterKey, FolderItem, FolderSlices, Groups, SuiteFolder, baselines_sha256, write_answer_line,
-    write_line,
+    ClusterKey, FolderItem, FolderSlices, Groups, SuiteFolder, Visibility, baselines_sha256,
+    write_answer_line, write_line,
 };
 use assay_eval::{Ladder, QuantileLevels};
 
@@ -28,6 +28,8 @@ pub struct Prepared<'f> {
     pub n_items: i32,
     /// Sealed item count.
     pub n_sealed: i32,
+    /// Bytes of the lines of items, answers, retest and catalog, as they are published.
+    pub bytes: i64,
     /// The slices with their grids, by field.
     pub slices: Vec<StoredSlices>,
     /// The disclosed ceiling of the open items.
@@ -50,6 +52,7 @@ pub fn prepare<'f>(folder: &'f SuiteFolder, audit: &Audit<'f>) -> Result<Prepare
         closes_at: closes_at.transpose().map_err(Error::internal)?,
         n_items: count(folder.items.len())?,
         n_sealed: count(folder.items.iter().filter(|item| item.is_sealed).count())?,
+        bytes: line_bytes(folder),
         slices: stored_slices(&folder.slices, audit),
         ceiling: ceiling.transpose()?.map(Ceiling::from),
     })
@@ -118,6 +121,7 @@ async fn insert_content(
         closes_at,
         n_items,
         n_sealed,
+        bytes,
         slices,
         ceiling,
     } = prepared;
@@ -135,7 +139,7 @@ async fn insert_content(
         version: &folder.version,
         metric: &folder.metric.to_string(),
         per_item_feedback: folder.per_item_feedback,
-        description: &folder.description,
+        description: folder.metadata.description.as_deref().unwrap_or_default(),
         n_items: *n_items,
         release: &protection.policy.to_string(),
         max_submissions_per_day: protection.max_submissions_per_day,
@@ -164,8 +168,11 @@ async fn insert_content(
     };
     let content = NewContent {
         draft,
-        bytes: line_bytes(folder),
+        bytes: *bytes,
         content_sha256: &folder.content_sha256,
+        visibility: folder.visibility.map(Visibility::as_str),
+        names_access: folder.access.is_some(),
+        metadata: &folder.metadata,
         version: &version,
     };
     publish::insert_content(db, &content).await
@@ -182,7 +189,7 @@ fn batches<T>(lines: &[T]) -> Result<Vec<(i32, &[T])>> {
         .collect()
 }
 
-/// Returns the bytes of the lines of items, answers, retest and catalog, as they are published.
+/// Returns how many bytes the lines have in the published items, answers, retest and catalog.
 fn line_bytes(folder: &SuiteFolder) -> i64 {
     let mut line = Vec::new();
     let mut bytes = 0;

@@ -56,6 +56,15 @@ pub enum ProcessError {
         /// The setting with the database's address.
         setting: &'static str,
     },
+    /// The checker's database role has too many rights.
+    #[error(
+        "the role in {setting} can do more than check drafts: give the process a login role that is a member of assay_checker and \
+         of nothing else, such as: create role assay_checker_1 login password '…' in role assay_checker"
+    )]
+    RoleDoesMoreThanCheck {
+        /// The setting with the database's address.
+        setting: &'static str,
+    },
     /// The API cannot write to the artifact store.
     #[error("cannot write to {location}, which ASSAY_ARTIFACTS names: {cause}")]
     ArtifactsNotWritable {

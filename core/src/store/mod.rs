@@ -14,6 +14,7 @@
 
 mod boards;
 mod db;
+mod drafts;
 mod jobs;
 mod models;
 pub mod operator;
@@ -32,6 +33,7 @@ pub use db::{
     disconnect, doctor, is_deadlock, lock_name, notifications, now, pool, pool_with_task, presence,
     unique_violation, within_response_timeout,
 };
+pub use drafts::*;
 pub use jobs::*;
 pub use models::*;
 pub use operator::migrations;

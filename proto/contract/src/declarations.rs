@@ -511,7 +511,7 @@ fn proof(access: &Access) -> Result<Option<&'static str>, String> {
         Access::Owner => "Owner",
         Access::User => "User",
         Access::Public(scope) => match scope.as_str() {
-            "suites:read" => "BoardReader",
+            "suites:read" => "SuiteVisitor",
             "jobs:read" => "ReceiptCaller",
             _ => return Err(NO_PROOF.to_owned()),
         },
@@ -527,6 +527,7 @@ fn proof(access: &Access) -> Result<Option<&'static str>, String> {
             "jobs:cancel" => "JobCanceller",
             "evals:write" => "EvalSubmitter",
             "models:run" => "ModelRunner",
+            "suites:write" => "Publisher",
             "uploads:write" => "Uploader",
             _ => return Err(NO_PROOF.to_owned()),
         },

@@ -3,7 +3,7 @@
 use crate::operations::{Access, Operation, Rate, Retry, Traffic};
 
 /// All operations of the API.
-pub static OPERATIONS: [Operation; 79] = [
+pub static OPERATIONS: [Operation; 87] = [
     // proto/assay/v1/evals.proto:22
     Operation {
         id: "createEval",
@@ -304,7 +304,7 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:20
+    // proto/assay/v1/suites.proto:21
     Operation {
         id: "listSuites",
         method: "GET",
@@ -319,13 +319,58 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:32
+    // proto/assay/v1/suites.proto:34
     Operation {
         id: "getSuite",
         method: "GET",
         path: "/v1/suites/{suite_id}",
         rpcs: &["/assay.v1.SuiteService/GetSuite"],
-        access: Access::Reader("suites:read"),
+        access: Access::Public("suites:read"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Public,
+        retry: Retry::Repeatable,
+        audit: &[],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/suites.proto:51
+    Operation {
+        id: "listSuiteItems",
+        method: "GET",
+        path: "/v1/suites/{suite_id}/items",
+        rpcs: &["/assay.v1.SuiteService/ListSuiteItems"],
+        access: Access::Public("suites:read"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Public,
+        retry: Retry::Repeatable,
+        audit: &[],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/drafts.proto:22
+    Operation {
+        id: "createDraft",
+        method: "POST",
+        path: "/v1/drafts",
+        rpcs: &["/assay.v1.DraftService/CreateDraft"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Large,
+        rate: Rate::Org,
+        retry: Retry::Keyed,
+        audit: &["draft.created", "draft.checked"],
+        success: 201,
+        slow: false,
+    },
+    // proto/assay/v1/drafts.proto:43
+    Operation {
+        id: "listDrafts",
+        method: "GET",
+        path: "/v1/drafts",
+        rpcs: &["/assay.v1.DraftService/ListDrafts"],
+        access: Access::Submitter("suites:write"),
         terms: false,
         traffic: Traffic::Ordinary,
         rate: Rate::Org,
@@ -334,19 +379,94 @@ pub static OPERATIONS: [Operation; 79] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:48
+    // proto/assay/v1/drafts.proto:56
     Operation {
-        id: "listSuiteItems",
+        id: "getDraft",
         method: "GET",
-        path: "/v1/suites/{suite_id}/items",
-        rpcs: &["/assay.v1.SuiteService/ListSuiteItems"],
-        access: Access::Reader("suites:read"),
+        path: "/v1/drafts/{draft_id}",
+        rpcs: &["/assay.v1.DraftService/GetDraft"],
+        access: Access::Submitter("suites:write"),
         terms: false,
         traffic: Traffic::Ordinary,
         rate: Rate::Org,
         retry: Retry::Repeatable,
         audit: &[],
         success: 200,
+        slow: true,
+    },
+    // proto/assay/v1/drafts.proto:73
+    Operation {
+        id: "uploadDraftPart",
+        method: "PUT",
+        path: "/v1/drafts/{draft_id}/files/{name}/{number}",
+        rpcs: &["/assay.v1.DraftService/UploadDraftPart"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Large,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &[],
+        success: 204,
+        slow: true,
+    },
+    // proto/assay/v1/drafts.proto:97
+    Operation {
+        id: "checkDraft",
+        method: "POST",
+        path: "/v1/drafts/{draft_id}/check",
+        rpcs: &["/assay.v1.DraftService/CheckDraft"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["draft.checked"],
+        success: 202,
+        slow: false,
+    },
+    // proto/assay/v1/drafts.proto:116
+    Operation {
+        id: "listDraftItems",
+        method: "GET",
+        path: "/v1/drafts/{draft_id}/items",
+        rpcs: &["/assay.v1.DraftService/ListDraftItems"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &[],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/drafts.proto:134
+    Operation {
+        id: "publishDraft",
+        method: "POST",
+        path: "/v1/drafts/{draft_id}/publish",
+        rpcs: &["/assay.v1.DraftService/PublishDraft"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["draft.published"],
+        success: 202,
+        slow: false,
+    },
+    // proto/assay/v1/drafts.proto:153
+    Operation {
+        id: "deleteDraft",
+        method: "DELETE",
+        path: "/v1/drafts/{draft_id}",
+        rpcs: &["/assay.v1.DraftService/DeleteDraft"],
+        access: Access::Submitter("suites:write"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["draft.deleted"],
+        success: 204,
         slow: false,
     },
     // proto/assay/v1/boards.proto:20
@@ -460,7 +580,7 @@ pub static OPERATIONS: [Operation; 79] = [
         method: "GET",
         path: "/v1/suites/{suite_id}/commitment",
         rpcs: &["/assay.v1.ReceiptService/GetSuiteCommitment"],
-        access: Access::Anyone,
+        access: Access::Public("suites:read"),
         terms: false,
         traffic: Traffic::Ordinary,
         rate: Rate::Open,
@@ -475,7 +595,7 @@ pub static OPERATIONS: [Operation; 79] = [
         method: "GET",
         path: "/v1/suites/{suite_id}/opening/{file}",
         rpcs: &["/assay.v1.ReceiptService/StreamSuiteOpening"],
-        access: Access::Anyone,
+        access: Access::Public("suites:read"),
         terms: false,
         traffic: Traffic::Ordinary,
         rate: Rate::Open,

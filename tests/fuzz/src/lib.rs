@@ -8,6 +8,7 @@
 mod addresses;
 mod bodies;
 mod catalogs;
+mod definitions;
 mod headers;
 mod json;
 mod messages;
@@ -17,12 +18,14 @@ mod queries;
 mod reader_output;
 mod secrets;
 mod suites;
+mod tables;
 mod uploads;
 mod words;
 
 pub use addresses::addresses;
 pub use bodies::bodies;
 pub use catalogs::catalogs;
+pub use definitions::definitions;
 pub use headers::headers;
 pub use messages::messages;
 pub use packages::packages;
@@ -30,6 +33,7 @@ pub use predictions::{lines, predictions};
 pub use queries::queries;
 pub use secrets::secrets;
 pub use suites::suites;
+pub use tables::tables;
 pub use uploads::uploads;
 pub use words::words;
 

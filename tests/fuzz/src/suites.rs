@@ -5,7 +5,9 @@ use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
 use assay_eval::clusters::Average;
-use assay_eval::suite::{FolderItem, Groups, Protection, SequencePaths, SkillKey, SuiteFolder};
+use assay_eval::suite::{
+    FolderItem, Groups, Protection, SequencePaths, SkillKey, SuiteFolder, SuiteLink, SuiteMetadata,
+};
 use assay_eval::{Answer, Family};
 use serde_json::{Value, json};
 
@@ -43,7 +45,10 @@ fn assert_round_trip(folder: &SuiteFolder) {
         version,
         metric,
         per_item_feedback,
-        description,
+        metadata,
+        visibility,
+        // `protection` has it.
+        access: _,
         protection,
         quantiles,
         sequence,
@@ -160,7 +165,37 @@ fn assert_round_trip(folder: &SuiteFolder) {
     suite.extend(others.into_iter().flatten());
     // TOML strings are written like JSON strings, except for one character.
     let toml_text = |text: &str| json!(text).to_string().replace('\u{7f}', "\\u007f");
-    suite += &format!("description = {}\n", toml_text(description));
+    let SuiteMetadata {
+        title,
+        description,
+        license,
+        citation,
+        links,
+        tags,
+        contact,
+    } = metadata;
+    let texts = [
+        ("title", title),
+        ("description", description),
+        ("license", license),
+        ("citation", citation),
+        ("contact", contact),
+    ];
+    for (key, text) in texts {
+        let line = text
+            .iter()
+            .map(|text| format!("{key} = {}\n", toml_text(text)));
+        suite.extend(line);
+    }
+    for SuiteLink { label, url } in links.iter().flatten() {
+        assert!(!label.is_empty() && url.starts_with("https://"));
+    }
+    if let Some(tags) = tags {
+        suite += &format!("tags = {}\n", json!(tags));
+    }
+    if let Some(visibility) = visibility {
+        suite += &format!("visibility = \"{visibility}\"\n");
+    }
     suite.extend(
         cluster
             .iter()

@@ -47,6 +47,7 @@ async fn responses_conform_to_document() {
         enters(&mut conformance, &world, client).await;
         proves(&mut conformance, client).await;
         uploads(&mut conformance, client).await;
+        drafts(&mut conformance, &world, client).await;
         item_scores(&mut conformance, &world, client).await;
     }
     opens(&mut conformance, &world).await;
@@ -842,6 +843,98 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
         };
         conformance
             .call(&owner, method, template, path, body.as_ref())
+            .await
+            .expect_status(status);
+    }
+}
+
+/// Sends a draft in both ways, and publishes one.
+async fn drafts(conformance: &mut Conformance, world: &World, client: &Client) {
+    const DRAFT: &str = "/v1/drafts/{draft_id}";
+    let handle = json!({"handle": "conforming"});
+    let org = format!("/v1/orgs/{}", world.org.id);
+    // The second client finds it set.
+    world.owner().patch(&org, &handle).await.unwrap();
+    let definition = |version: &str| {
+        format!(
+            "suite_id = \"suite:conforming.votes\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n\n[data]\nfile = \"votes.csv\"\nanswer = \"vote\"\n"
+        )
+    };
+    let table = "question,vote\nq,yes\nr,no\n";
+    let create = async |conformance: &mut Conformance, body: &Value| {
+        conformance
+            .call(client, "POST", "/v1/drafts", "/v1/drafts", Some(body))
+            .await
+    };
+    let refused = json!({"suite_toml": "suite_id = 1"});
+    create(conformance, &refused).await.expect_status(422);
+    let body = json!({"suite_toml": definition("1")});
+    let open = create(conformance, &body).await.expect_status(201);
+    let open = format!("/v1/drafts/{}", string(&open.body["id"]));
+    let put = async |conformance: &mut Conformance, number: usize| {
+        let template = "/v1/drafts/{draft_id}/files/{name}/{number}";
+        let path = format!("{open}/files/votes.csv/{number}");
+        let sent = client.send(client.request("PUT", &path).body(table)).await;
+        let response = sent.unwrap();
+        conformance.check("PUT", template, &response);
+        response
+    };
+    put(conformance, 10_001).await.expect_status(422);
+    put(conformance, 1).await.expect_status(204);
+    let body = json!({
+        "suite_toml": definition("1"), "files": [{"name": "votes.csv", "content": table}], "check": true,
+    });
+    let made = create(conformance, &body).await.expect_status(201);
+    let own = format!("/v1/drafts/{}", string(&made.body["id"]));
+    let mut checked = Value::Null;
+    while checked["status"] != "ready" {
+        let path = format!("{own}?wait=30");
+        checked = conformance
+            .call(client, "GET", DRAFT, &path, None)
+            .await
+            .expect_status(200)
+            .body;
+        assert_ne!(checked["status"], "failed", "{checked}");
+    }
+    for (method, template, path, status) in [
+        ("GET", "/v1/drafts", "/v1/drafts?limit=1".to_owned(), 200),
+        ("GET", "/v1/drafts", "/v1/drafts?status=x".to_owned(), 422),
+        ("GET", DRAFT, "/v1/drafts/dft_0".to_owned(), 404),
+        (
+            "GET",
+            "/v1/drafts/{draft_id}/items",
+            format!("{own}/items?limit=1"),
+            200,
+        ),
+        (
+            "GET",
+            "/v1/drafts/{draft_id}/items",
+            format!("{open}/items"),
+            409,
+        ),
+        (
+            "POST",
+            "/v1/drafts/{draft_id}/publish",
+            format!("{open}/publish"),
+            409,
+        ),
+        (
+            "POST",
+            "/v1/drafts/{draft_id}/publish",
+            format!("{own}/publish"),
+            202,
+        ),
+        (
+            "POST",
+            "/v1/drafts/{draft_id}/check",
+            format!("{open}/check"),
+            202,
+        ),
+        ("DELETE", DRAFT, open.clone(), 204),
+        ("DELETE", DRAFT, open.clone(), 404),
+    ] {
+        conformance
+            .call(client, method, template, &path, None)
             .await
             .expect_status(status);
     }

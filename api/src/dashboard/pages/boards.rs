@@ -5,7 +5,7 @@ use assay_core::Result;
 use assay_core::model::baselines::{BoardBaseline, VsBaselineResult};
 use assay_core::model::board::{Board, BoardRow, BoardStatus, Entry as BoardEntry};
 use assay_core::model::job::Job;
-use assay_core::model::permissions::{BoardReader, EvalSubmitter, JobReader};
+use assay_core::model::permissions::{EvalSubmitter, JobReader, SuiteVisitor};
 use assay_core::model::suite::{BoardMode, Suite};
 use axum::extract::{Path, State};
 
@@ -149,7 +149,7 @@ pub async fn show(
                 limit: Some(ROWS),
                 cursor: query.given("cursor").map(str::to_owned),
             };
-            let reader: BoardReader = visitor.proof()?;
+            let reader: SuiteVisitor = visitor.proof()?;
             let found = boards::get(&app, &reader, &suite_id, page).await?;
             Some(ShownBoard::new(found))
         }

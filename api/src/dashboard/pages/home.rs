@@ -102,7 +102,7 @@ async fn first_steps(
         cursor: None,
     };
     let has_key = !keys::list(app, &session, one).await?.keys.is_empty();
-    let suites = suites::list(app, &visitor.proof()?).await?.suites;
+    let suites = suites::first_page(app, &visitor.proof()?, visitor.room()).await?;
     let suite = suites.first();
     let suite_id = suite.map_or("suite:…", |suite| suite.suite_id.as_str());
     let suite_path = suite.map_or_else(

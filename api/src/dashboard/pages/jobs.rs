@@ -174,7 +174,7 @@ fn query_of(filter: &Form, before: Option<&str>) -> String {
 pub async fn list(State(app): State<App>, visitor: Visitor, Query(filter): Query) -> PageResult {
     let reader: JobReader = visitor.proof()?;
     let found = jobs::list(&app, &reader, filter_of(&filter, JOBS), visitor.room()).await?;
-    let suites = suites::list(&app, &visitor.proof()?).await?.suites;
+    let suites = suites::first_page(&app, &visitor.proof()?, visitor.room()).await?;
     let next = found
         .next_before
         .map(|before| query_of(&filter, Some(&before.to_string())));

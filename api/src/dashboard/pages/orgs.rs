@@ -116,7 +116,8 @@ pub async fn settings(State(app): State<App>, visitor: Visitor) -> PageResult {
     let org = visitor.org()?;
     let form = Form::default()
         .with("name", org.name.as_str())
-        .with("data_use", org.data_use.as_str());
+        .with("data_use", org.data_use.as_str())
+        .with("handle", org.handle.as_deref().unwrap_or_default());
     let layout = visitor.layout(&app, "Settings", Section::Settings).await?;
     let entry = Entry::new(form);
     page(&SettingsPage { layout, org, entry })
@@ -133,6 +134,7 @@ pub async fn update(
     let change = inputs::UpdateOrg {
         name: Some(fields.get("name").to_owned()),
         data_use: Some(fields.get("data_use").to_owned()),
+        handle: fields.given("handle").map(str::to_owned),
     };
     match orgs::update(&app, &owner, org.id.as_str(), change).await {
         Ok(_) => Ok(redirect_with_notice(

@@ -88,7 +88,7 @@ impl SubmissionPage {
 
 /// Shows the suites to submit to, and the uploads that were not submitted.
 pub async fn choose(State(app): State<App>, visitor: Visitor) -> PageResult {
-    let suites = suites::list(&app, &visitor.proof()?).await?.suites;
+    let suites = suites::first_page(&app, &visitor.proof()?, visitor.room()).await?;
     let mut waiting = Vec::new();
     for status in [UploadStatus::Ready, UploadStatus::Pending] {
         let query = inputs::ListUploads {

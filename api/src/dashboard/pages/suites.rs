@@ -92,7 +92,7 @@ struct Baseline {
 
 /// Shows all suites.
 pub async fn list(State(app): State<App>, visitor: Visitor) -> PageResult {
-    let suites = suites::list(&app, &visitor.proof()?).await?.suites;
+    let suites = suites::first_page(&app, &visitor.proof()?, visitor.room()).await?;
     let mut used = usage::get(&app, &visitor.proof()?).await?.suites;
     let suites = suites.into_iter().map(|suite| {
         let at = used.iter().position(|used| used.suite_id == suite.suite_id);

@@ -1,5 +1,6 @@
 //! The rpcs that the declarations call special: they stream, or do not decode or encode their messages.
 
+mod drafts;
 mod evals;
 mod jobs;
 mod predictions;
@@ -13,6 +14,9 @@ use axum::Router;
 
 use crate::app::App;
 
+pub use drafts::{
+    DRAFT_MESSAGE_MAX, check_draft, create_draft, list_draft_items, upload_draft_part,
+};
 pub use evals::create_eval;
 pub use jobs::{get_job_trace, watch_job};
 pub use predictions::create_prediction;
@@ -27,4 +31,5 @@ pub fn routes() -> Router<App> {
     evals::routes()
         .merge(predictions::routes())
         .merge(suites::routes())
+        .merge(drafts::routes())
 }

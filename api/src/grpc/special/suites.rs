@@ -1,6 +1,6 @@
 //! `ListSuiteItems`: the page is encoded without its messages.
 
-use assay_core::model::permissions::SuiteReader;
+use assay_core::model::permissions::SuiteVisitor;
 use assay_proto::convert::encode_items_page;
 use assay_proto::v1;
 use axum::Router;
@@ -53,7 +53,9 @@ impl UnaryService<v1::ListSuiteItemsRequest> for ListSuiteItems {
     fn call(&mut self, request: Request<v1::ListSuiteItemsRequest>) -> Self::Future {
         let service = self.0.clone();
         async move {
-            let operation = |app, caller: SuiteReader, input: Input<_>| async move {
+            let visitor = SuiteVisitor::of(request.extensions().get());
+            let operation = |app, input: Input<_>| async move {
+                let visitor = visitor?;
                 let v1::ListSuiteItemsRequest {
                     suite_id,
                     cursor,
@@ -61,10 +63,10 @@ impl UnaryService<v1::ListSuiteItemsRequest> for ListSuiteItems {
                 } = input.message;
                 let fields = inputs::ListSuiteItems { cursor, limit };
                 let page =
-                    suites::message_items(&app, &caller, &suite_id, fields, &input.room).await?;
+                    suites::message_items(&app, &visitor, &suite_id, fields, &input.room).await?;
                 Ok(encode_items_page(page)?.into())
             };
-            service.respond(request, operation).await
+            service.respond_to_anyone(request, operation).await
         }
         .boxed()
     }

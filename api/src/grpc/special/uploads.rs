@@ -66,7 +66,7 @@ fn part_data(message: v1::UploadPredictionsRequest) -> assay_core::Result<Bytes>
 }
 
 /// Translates the error of a request stream.
-fn stream_error(status: Status) -> Error {
+pub(super) fn stream_error(status: Status) -> Error {
     match status.code() {
         tonic::Code::OutOfRange => Error::new(
             Code::PayloadTooLarge,

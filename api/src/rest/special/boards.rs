@@ -2,7 +2,7 @@
 
 use assay_core::Timestamp;
 use assay_core::model::board::BoardVisibility;
-use assay_core::model::permissions::BoardReader;
+use assay_core::model::permissions::SuiteVisitor;
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -18,14 +18,14 @@ use crate::rest::input::Query;
 /// Returns a page of a board, or 304 if the client has it.
 pub async fn get_leaderboard(
     app: App,
-    reader: BoardReader,
+    visitor: SuiteVisitor,
     [suite_id]: [String; 1],
     request: Request,
 ) -> Result<Response, Failure> {
     let mut query = Query::read(request.uri());
     let input = inputs::GetLeaderboard::read(&mut query);
     query.finish()?;
-    let board = boards::get(&app, &reader, &suite_id, input).await?;
+    let board = boards::get(&app, &visitor, &suite_id, input).await?;
     let computed = board.as_of.map_or(0, Timestamp::unix_micros);
     let etag = format!("\"{}-{computed}-{}\"", board.suite_version, board.status);
     let cache = match board.visibility {

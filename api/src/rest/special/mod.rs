@@ -2,6 +2,7 @@
 
 mod audit;
 mod boards;
+mod drafts;
 mod evals;
 mod jobs;
 mod predictions;
@@ -12,6 +13,7 @@ mod uploads;
 
 pub use audit::list_audit_entries;
 pub use boards::get_leaderboard;
+pub use drafts::{check_draft, create_draft, upload_draft_part};
 pub use evals::create_eval;
 pub use jobs::{get_job_trace, stream_job_output, watch_job};
 pub use predictions::create_prediction;

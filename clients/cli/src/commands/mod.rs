@@ -11,6 +11,7 @@ mod manage;
 mod score;
 mod submit;
 mod suite_folder;
+mod suite_publish;
 mod suites;
 mod trace;
 mod verify;
@@ -66,6 +67,15 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Suite {
             action: Suite::Check { folder },
         } => suite_folder::check(&context, &folder),
+        Command::Suite {
+            action: Suite::Publish { folder, yes, draft },
+        } => {
+            let options = suite_publish::Options {
+                yes,
+                stops_at_draft: draft,
+            };
+            suite_publish::publish(&context, &folder, &options)
+        }
         Command::Receipt { id, figures } => verify::receipt(&context, &id, figures),
         Command::Verify(evidence) => verify::check(&context, &evidence),
         Command::Usage { days } => manage::usage(&context, days),

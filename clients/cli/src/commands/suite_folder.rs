@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use assay_eval::suite::{BadSuite, SuiteFolder};
+use assay_eval::suite::BadSuite;
+use assay_tables::read_suite;
 use serde_json::json;
 
 use super::context::Context;
@@ -23,9 +24,12 @@ const REPORT: View = View {
 
 /// `assay suite check`: an invalid folder is an error, and warnings are notes.
 pub fn check(context: &Context, folder: &Path) -> Result<()> {
-    let bad = |bad: BadSuite| Failure::new(Exit::InvalidInput, bad.to_string());
-    let suite = SuiteFolder::read(folder).map_err(bad)?;
-    let report = suite.check().map_err(bad)?;
+    let invalid = |errors: Vec<BadSuite>| {
+        let lines: Vec<String> = errors.iter().map(BadSuite::to_string).collect();
+        Failure::new(Exit::InvalidInput, lines.join("\n"))
+    };
+    let suite = read_suite(&folder, None).map_err(invalid)?;
+    let report = suite.check().map_err(|bad| invalid(vec![bad]))?;
     context.output.object(REPORT, &json!(report))?;
     for warning in &report.warnings {
         context.messages.warn(warning);

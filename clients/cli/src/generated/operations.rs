@@ -172,6 +172,62 @@ pub const LIST_SUITE_ITEMS: Operation = Operation {
     path: "/v1/suites/{suite_id}/items",
 };
 
+/// `POST /v1/drafts`
+pub const CREATE_DRAFT: Operation = Operation {
+    id: "createDraft",
+    method: "POST",
+    path: "/v1/drafts",
+};
+
+/// `GET /v1/drafts`
+pub const LIST_DRAFTS: Operation = Operation {
+    id: "listDrafts",
+    method: "GET",
+    path: "/v1/drafts",
+};
+
+/// `GET /v1/drafts/{draft_id}`
+pub const GET_DRAFT: Operation = Operation {
+    id: "getDraft",
+    method: "GET",
+    path: "/v1/drafts/{draft_id}",
+};
+
+/// `PUT /v1/drafts/{draft_id}/files/{name}/{number}`
+pub const UPLOAD_DRAFT_PART: Operation = Operation {
+    id: "uploadDraftPart",
+    method: "PUT",
+    path: "/v1/drafts/{draft_id}/files/{name}/{number}",
+};
+
+/// `POST /v1/drafts/{draft_id}/check`
+pub const CHECK_DRAFT: Operation = Operation {
+    id: "checkDraft",
+    method: "POST",
+    path: "/v1/drafts/{draft_id}/check",
+};
+
+/// `GET /v1/drafts/{draft_id}/items`
+pub const LIST_DRAFT_ITEMS: Operation = Operation {
+    id: "listDraftItems",
+    method: "GET",
+    path: "/v1/drafts/{draft_id}/items",
+};
+
+/// `POST /v1/drafts/{draft_id}/publish`
+pub const PUBLISH_DRAFT: Operation = Operation {
+    id: "publishDraft",
+    method: "POST",
+    path: "/v1/drafts/{draft_id}/publish",
+};
+
+/// `DELETE /v1/drafts/{draft_id}`
+pub const DELETE_DRAFT: Operation = Operation {
+    id: "deleteDraft",
+    method: "DELETE",
+    path: "/v1/drafts/{draft_id}",
+};
+
 /// `POST /v1/jobs/{job_id}/board`
 pub const CREATE_ENTRY: Operation = Operation {
     id: "createEntry",
@@ -589,6 +645,14 @@ pub const ALL: &[Operation] = &[
     LIST_SUITES,
     GET_SUITE,
     LIST_SUITE_ITEMS,
+    CREATE_DRAFT,
+    LIST_DRAFTS,
+    GET_DRAFT,
+    UPLOAD_DRAFT_PART,
+    CHECK_DRAFT,
+    LIST_DRAFT_ITEMS,
+    PUBLISH_DRAFT,
+    DELETE_DRAFT,
     CREATE_ENTRY,
     DELETE_ENTRY,
     LIST_ENTRIES,

@@ -67,9 +67,12 @@ class AsyncResource:
 class AsyncSuites(AsyncResource):
     """Suites."""
 
-    def list(self) -> AsyncPages[AsyncSuite]:
-        """Lists each suite's current version."""
-        return self._pages("listSuites", "suites", self._connection.suite)
+    def list(
+        self, *, owner: str | None = None, page_size: int | None = None
+    ) -> AsyncPages[AsyncSuite]:
+        """Lists the suites that you see, or those of an `owner`: a handle, or `me`."""
+        query = without_none(owner=owner, limit=page_size)
+        return self._pages("listSuites", "suites", self._connection.suite, query=query)
 
     async def get(self, suite_id: str) -> AsyncSuite:
         """Returns a suite. Raises `NotFound` if it does not exist."""
@@ -646,13 +649,18 @@ class AsyncOrgs(AsyncResource):
         return await self._connection.call(models.Org.from_dict, "createOrg", body={"name": name})
 
     async def update(
-        self, org_id: str, *, name: str | None = None, data_use: models.DataUse | None = None
+        self,
+        org_id: str,
+        *,
+        name: str | None = None,
+        data_use: models.DataUse | None = None,
+        handle: str | None = None,
     ) -> models.Org:
-        """Changes the name, or how the operator may use submissions. Needs the role `owner`."""
+        """Changes the name or the use of submissions, or sets the handle. Needs the role `owner`."""
         return await self._connection.call(
             models.Org.from_dict,
             "updateOrg",
-            body=without_none(name=name, data_use=data_use),
+            body=without_none(name=name, data_use=data_use, handle=handle),
             org_id=org_id,
         )
 

@@ -133,6 +133,10 @@ SuiteAccess: TypeAlias = Literal["everyone", "verified_domain", "granted"]
 
 SuiteAverage: TypeAlias = Literal["item", "cluster"]
 
+SuiteStatus: TypeAlias = Literal["active", "retired", "suspended", "removed"]
+
+SuiteVisibility: TypeAlias = Literal["private", "listed", "public"]
+
 TargetType: TypeAlias = Literal[
     "key",
     "member",
@@ -866,6 +870,7 @@ class Org(Record):
     data_use: DataUse | str
     role: Role | str
     created_at: datetime
+    handle: str | None = None
 
     _decoders: ClassVar[Decoders] = {"created_at": parse_time}
 
@@ -1075,6 +1080,19 @@ class SuiteBaseline(Record):
 
 
 @record
+class SuiteLink(Record):
+    label: str
+    url: str
+
+
+@record
+class SuiteOwner(Record):
+    name: str
+    handle: str
+    domain: str | None = None
+
+
+@record
 class SuiteSequence(Record):
     events: str
     options: str | None = None
@@ -1131,6 +1149,18 @@ class Suite(Record):
     labels: tuple[str, ...]
     quantiles: tuple[float, ...]
     skill: SuiteSkill | None = None
+    title: str
+    owner: SuiteOwner | None = None
+    visibility: SuiteVisibility | str
+    status: SuiteStatus | str
+    license: str | None = None
+    citation: str | None = None
+    links: tuple[SuiteLink, ...]
+    tags: tuple[str, ...]
+    contact: str | None = None
+    published_at: datetime
+    updated_at: datetime
+    can_submit: bool
 
     _decoders: ClassVar[Decoders] = {
         "clip": each,
@@ -1143,6 +1173,11 @@ class Suite(Record):
         "labels": each,
         "quantiles": each,
         "skill": SuiteSkill.from_dict,
+        "owner": SuiteOwner.from_dict,
+        "links": all_of(SuiteLink.from_dict),
+        "tags": each,
+        "published_at": parse_time,
+        "updated_at": parse_time,
     }
 
 

@@ -70,9 +70,10 @@ class Resource:
 class Suites(Resource):
     """Suites."""
 
-    def list(self) -> Pages[Suite]:
-        """Lists each suite's current version."""
-        return self._pages("listSuites", "suites", self._connection.suite)
+    def list(self, *, owner: str | None = None, page_size: int | None = None) -> Pages[Suite]:
+        """Lists the suites that you see, or those of an `owner`: a handle, or `me`."""
+        query = without_none(owner=owner, limit=page_size)
+        return self._pages("listSuites", "suites", self._connection.suite, query=query)
 
     def get(self, suite_id: str) -> Suite:
         """Returns a suite. Raises `NotFound` if it does not exist."""
@@ -635,13 +636,18 @@ class Orgs(Resource):
         return self._connection.call(models.Org.from_dict, "createOrg", body={"name": name})
 
     def update(
-        self, org_id: str, *, name: str | None = None, data_use: models.DataUse | None = None
+        self,
+        org_id: str,
+        *,
+        name: str | None = None,
+        data_use: models.DataUse | None = None,
+        handle: str | None = None,
     ) -> models.Org:
-        """Changes the name, or how the operator may use submissions. Needs the role `owner`."""
+        """Changes the name or the use of submissions, or sets the handle. Needs the role `owner`."""
         return self._connection.call(
             models.Org.from_dict,
             "updateOrg",
-            body=without_none(name=name, data_use=data_use),
+            body=without_none(name=name, data_use=data_use, handle=handle),
             org_id=org_id,
         )
 

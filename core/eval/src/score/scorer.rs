@@ -188,6 +188,11 @@ impl<'t> ItemSet<'t> {
 }
 
 impl<'t> Scorer<'t> {
+    /// Returns the rules by which predictions are taken.
+    pub(crate) fn rules(&self) -> &PredictionRules {
+        &self.rules
+    }
+
     /// Creates a scorer without predictions for a suite's open items.
     pub fn new(open: &'t AnswerTable, metric: Metric, progress: &'t Progress) -> Self {
         Self {

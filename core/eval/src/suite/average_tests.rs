@@ -136,7 +136,10 @@ fn wrong_average_is_rejected_with_line() {
         let expected = "suite.toml:5: average: must be \"item\" or \"cluster\"";
         rejected(&folder, expected);
     }
-    rejected(&Folder::new("accuracy", "average = 1\n"), "average = 1");
+    rejected(
+        &Folder::new("accuracy", "average = 1\n"),
+        "suite.toml:5: average: must be a string in quotes",
+    );
     for metric in [
         "f1_macro",
         "f1_micro",
@@ -199,7 +202,7 @@ fn unbounded_r2_has_no_ladder() {
     }
     assert!(read("r2", "rounded(2)").is_ok());
     let error = read("r2", "ladder(0.1)").err().unwrap();
-    let expected = "suite.toml: release: a ladder needs a lower bound of the value, which r2 does not have; choose another policy";
+    let expected = "suite.toml:5: release: a ladder needs a lower bound of the value, which r2 does not have; choose another policy";
     assert!(error.starts_with(expected), "{error}");
 }
 

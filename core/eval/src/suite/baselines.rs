@@ -3,16 +3,18 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, BadSuiteCode, shown};
 use super::folder_tables::FolderTables;
-use super::suite_toml::{BaselineToml, SUITE, line_at};
+use super::names::SUITE;
+use super::suite_files::SuiteFiles;
+use super::toml_keys::Keys;
 use crate::content;
 use crate::metric::Metric;
 use crate::score::{Progress, Score, Scorer, score_trivial};
@@ -87,55 +89,114 @@ pub struct Baseline {
     pub score: Score,
 }
 
-/// Opens one of the folder's files by its path.
-pub(super) type OpenFile<'f> = &'f dyn Fn(&str) -> io::Result<Box<dyn Read>>;
+/// A baseline that `suite.toml` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaselineKey {
+    /// The name: 1 to 100 characters, which no other baseline of the suite has.
+    pub name: String,
+    /// The file of predictions: a path within the folder of the suite.
+    pub file: String,
+    /// The source of the predictions.
+    pub kind: BaselineKind,
+    /// A page about it.
+    pub url: Option<String>,
+    /// The line of the name.
+    line: usize,
+}
 
-/// Scores the baselines that `suite.toml` names, and adds the metric's trivial submissions. `text` is
-/// that file, to name the line of an error.
+impl BaselineKey {
+    /// Reads `[[baselines]]`, and adds the errors to `keys`.
+    pub(super) fn read(keys: &mut Keys<'_>) -> Vec<Self> {
+        let mut baselines: Vec<Self> = Vec::new();
+        for (at, mut table) in keys.tables("baselines").into_iter().flatten().enumerate() {
+            if at == BASELINES_MAX {
+                let message = format!("a suite has at most {BASELINES_MAX} baselines");
+                table.reject("name", BadSuiteCode::TooLong, message);
+            }
+            if let Some(key) = Self::read_keys(&mut table) {
+                if baselines.iter().any(|other| other.name == key.name) {
+                    table.reject("name", BadSuiteCode::Duplicate, is_taken(&key.name));
+                }
+                baselines.push(key);
+            }
+            keys.extend(table.finish());
+        }
+        baselines
+    }
+
+    fn read_keys(keys: &mut Keys<'_>) -> Option<Self> {
+        let name = keys.required_string("name", "\"People\"");
+        let file = keys.required_string("file", "\"people.ndjson\"");
+        let kind = keys.required_string("kind", "\"human\"");
+        let url = keys.string("url").map(|url| url.value);
+        if let Some(name) = &name {
+            let n_characters = name.value.chars().count();
+            if !(1..=NAME_MAX).contains(&n_characters) {
+                let message = format!("has {n_characters} characters; must have 1 to {NAME_MAX}");
+                keys.reject("name", BadSuiteCode::Value, message);
+            }
+        }
+        if let Some(file) = &file {
+            let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_));
+            if file.value.is_empty() || !Path::new(&file.value).components().all(is_inside) {
+                let message = "must be the path of a file within the folder of the suite";
+                keys.reject("file", BadSuiteCode::Value, message);
+            }
+        }
+        let kind = kind.and_then(|kind| match kind.value.parse() {
+            Ok(kind) => Some(kind),
+            Err(reason) => {
+                keys.reject("kind", BadSuiteCode::Value, reason);
+                None
+            }
+        });
+        let name = name?;
+        Some(Self {
+            name: name.value,
+            file: file?.value,
+            kind: kind?,
+            url,
+            line: name.line,
+        })
+    }
+}
+
+fn is_taken(name: &str) -> String {
+    format!(
+        "{} is the name of another baseline or trivial submission",
+        shown(name)
+    )
+}
+
+/// Scores the baselines that `suite.toml` names, and adds the metric's trivial submissions.
 pub(super) fn score_baselines(
-    keys: &[BaselineToml],
-    text: &str,
+    keys: &[BaselineKey],
     metric: Metric,
     tables: &FolderTables,
-    open_file: OpenFile<'_>,
+    files: &dyn SuiteFiles,
 ) -> Result<Vec<Baseline>, BadSuite> {
-    let bad = |at: usize, reason: String| {
-        let reason = format!("baselines: {reason}");
-        Err(BadSuite::new(SUITE, line_at(text, at), reason))
-    };
-    if let Some(first_above) = keys.get(BASELINES_MAX) {
-        let reason = format!("a suite has at most {BASELINES_MAX}");
-        return bad(first_above.name.span().start, reason);
-    }
     let trivial = score_trivial(&tables.open, tables.sealed.as_ref(), metric);
-    let mut names: HashSet<&str> = trivial.iter().map(|(name, _)| *name).collect();
+    let names: HashSet<&str> = trivial.iter().map(|(name, _)| *name).collect();
     let mut baselines = Vec::with_capacity(keys.len() + trivial.len());
-    for key in keys {
-        let (name, file) = (key.name.get_ref(), key.file.get_ref());
-        let n_characters = name.chars().count();
-        if !(1..=NAME_MAX).contains(&n_characters) {
-            let reason =
-                format!("name has {n_characters} characters; it must have 1 to {NAME_MAX}");
-            return bad(key.name.span().start, reason);
+    for (at, key) in keys.iter().enumerate() {
+        let BaselineKey {
+            name,
+            file,
+            kind,
+            url,
+            line,
+        } = key;
+        if names.contains(name.as_str()) {
+            let field = format!("baselines[{at}].name");
+            let message = format!("{field}: {}", is_taken(name));
+            let error = BadSuite::new(SUITE, *line, message);
+            return Err(error.with_code(BadSuiteCode::Duplicate).with_field(&field));
         }
-        if !names.insert(name) {
-            let reason = format!("{name:?} is the name of another baseline or trivial submission");
-            return bad(key.name.span().start, reason);
-        }
-        let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_));
-        if file.is_empty() || !Path::new(file).components().all(is_inside) {
-            let reason = "file: must be the path of a file within the folder of the suite";
-            return bad(key.file.span().start, reason.to_owned());
-        }
-        let kind = match key.kind.get_ref().parse() {
-            Ok(kind) => kind,
-            Err(reason) => return bad(key.kind.span().start, format!("kind: {reason}")),
-        };
-        let (score, sha256) = score_file(file, metric, tables, open_file)?;
+        let (score, sha256) = score_file(file, metric, tables, files)?;
         baselines.push(Baseline {
             name: name.clone(),
-            kind,
-            url: key.url.clone(),
+            kind: *kind,
+            url: url.clone(),
             predictions_sha256: Some(sha256),
             score,
         });
@@ -155,10 +216,10 @@ fn score_file(
     file: &str,
     metric: Metric,
     tables: &FolderTables,
-    open_file: OpenFile<'_>,
+    files: &dyn SuiteFiles,
 ) -> Result<(Score, [u8; 32]), BadSuite> {
     let unreadable = |error: io::Error| BadSuite::unreadable(file, 0, &error);
-    let bytes = open_file(file).map_err(unreadable)?;
+    let bytes = files.open(file).map_err(unreadable)?;
     let (bytes, format) = content::open(bytes, file).map_err(unreadable)?;
     let progress = Progress::default();
     let scorer = Scorer::new(&tables.open, metric, &progress)
@@ -195,7 +256,7 @@ mod tests {
 
     use super::*;
     use crate::suite::SuiteFolder;
-    use crate::suite::folder::FolderFiles;
+    use crate::suite::suite_files::in_memory;
 
     const HEAD: &str = "suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"accuracy\"\n";
     const HUMAN: &str =
@@ -209,21 +270,9 @@ mod tests {
             let answer = if at % 4 == 0 { "b" } else { "a" };
             writeln!(answers, "{{\"item_id\":\"i{at}\",\"answer\":\"{answer}\"}}").unwrap();
         }
-        let open_file = |name: &str| {
-            let found = files.iter().find(|(file, _)| *file == name);
-            let content = found.map(|(_, content)| (*content).to_owned());
-            let content = content.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-            Ok(Box::new(io::Cursor::new(content)) as Box<dyn Read>)
-        };
-        let read = SuiteFolder::parse_files(&FolderFiles {
-            suite_toml: &format!("{HEAD}{suite}"),
-            items: &items,
-            answers: &answers,
-            retest: None,
-            catalog: None,
-            open_file: &open_file,
-        });
-        read.map_err(|error| error.to_string())
+        let suite = format!("{HEAD}{suite}");
+        let files = in_memory(&suite, &items, &answers, files.iter().copied());
+        SuiteFolder::parse_files(&files).map_err(|error| error.to_string())
     }
 
     fn line(item: usize, label: &str) -> String {
@@ -310,37 +359,37 @@ mod tests {
             (
                 HUMAN.replace("human", "robot"),
                 &people,
-                "suite.toml:7: baselines: kind: expected",
+                "suite.toml:7: baselines[0].kind: expected",
             ),
             (
                 HUMAN.replace("People", ""),
                 &people,
-                "suite.toml:5: baselines: name has 0 characters",
+                "suite.toml:5: baselines[0].name: has 0 characters",
             ),
             (
                 HUMAN.repeat(2),
                 &people,
-                "suite.toml:9: baselines: \"People\" is the name of another",
+                "suite.toml:9: baselines[1].name: \"People\" is the name of another",
             ),
             (
                 trivial,
                 &people,
-                "suite.toml:5: baselines: \"most frequent answers\" is the name",
+                "suite.toml:5: baselines[0].name: \"most frequent answers\" is the name",
             ),
             (
                 eleven,
                 &people,
-                "suite.toml:45: baselines: a suite has at most 10",
+                "suite.toml:45: baselines[10].name: a suite has at most 10",
             ),
             (
                 HUMAN.replace("people.", "../people."),
                 &people,
-                "suite.toml:6: baselines: file: must be the path of a file within",
+                "suite.toml:6: baselines[0].file: must be the path of a file within",
             ),
             (
                 HUMAN.replace("people.", "/people."),
                 &people,
-                "suite.toml:6: baselines: file: must be the path of a file within",
+                "suite.toml:6: baselines[0].file: must be the path of a file within",
             ),
             (
                 HUMAN.replace("people.", "others."),
@@ -350,7 +399,7 @@ mod tests {
             (
                 HUMAN.replace("kind", "sort"),
                 &people,
-                "suite.toml: TOML parse error",
+                "suite.toml:5: baselines[0].kind: this key is required",
             ),
             (
                 HUMAN.to_owned(),

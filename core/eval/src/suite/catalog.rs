@@ -1,14 +1,14 @@
 //! `catalog.ndjson`: the ids that a ranking can show, and how popular each one is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, BadSuiteCode, shown};
 use super::lines::{numbered_lines, read_optional};
+use super::suite_files::SuiteFiles;
 use crate::metric::{Family, Metric};
 use crate::prediction::not_json;
 use crate::score::{Catalog, CatalogBuilder};
@@ -52,9 +52,9 @@ impl CatalogLine {
     }
 }
 
-/// Reads the file in a folder. `None` if there is none.
-pub(crate) fn read_file(folder: &Path) -> Result<Option<String>, BadSuite> {
-    read_optional(folder, CATALOG)
+/// Reads the file. `None` if there is none.
+pub(crate) fn read_file(files: &dyn SuiteFiles) -> Result<Option<String>, BadSuite> {
+    read_optional(files, CATALOG)
 }
 
 impl FolderCatalog {
@@ -83,9 +83,8 @@ impl FolderCatalog {
             }
             let CatalogLine { id, popularity } = &parsed;
             if let Some(first) = first_lines.insert(id.clone(), line) {
-                return Err(bad(format!(
-                    "id {id:?} is repeated; it is also in line {first}"
-                )));
+                let message = format!("id {} is repeated; it is also in line {first}", shown(id));
+                return Err(bad(message).with_code(BadSuiteCode::Duplicate));
             }
             builder.push(id, *popularity).map_err(bad)?;
             published.clear();
@@ -134,7 +133,7 @@ fn explain(json: &str, error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::folder::FolderFiles;
+    use crate::suite::suite_files::in_memory;
     use crate::suite::{FolderRules, SuiteFolder};
     use crate::{content, offline};
 
@@ -253,14 +252,9 @@ mod tests {
     }
 
     fn folder(metric: &str, catalog: Option<&str>) -> Result<SuiteFolder, BadSuite> {
-        SuiteFolder::parse_files(&FolderFiles {
-            suite_toml: &head(metric),
-            items: ITEMS,
-            answers: ANSWERS,
-            retest: None,
-            catalog,
-            open_file: &|_| Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
-        })
+        let head = head(metric);
+        let catalog = catalog.map(|catalog| (CATALOG, catalog));
+        SuiteFolder::parse_files(&in_memory(&head, ITEMS, ANSWERS, catalog))
     }
 
     #[test]

@@ -78,6 +78,21 @@ impl SealSeed {
     }
 }
 
+/// Returns the `seal_seed` of a suite that names none: the lower-case hex digits of
+/// HMAC-SHA-256(opening key, `assay seal seed v1`). So the opening key alone proves and opens a version.
+pub fn derived_seal_seed(opening_key: &[u8; 32]) -> String {
+    // A 32-byte key has a valid length for every hash function.
+    let seed: [u8; 32] = Hmac::<Sha256>::new_from_slice(opening_key)
+        .map(|mac| {
+            mac.chain_update("assay seal seed v1")
+                .finalize()
+                .into_bytes()
+                .into()
+        })
+        .unwrap_or_default();
+    seed.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The SHA-256 over the lines in `items.ndjson`, `answers.ndjson` or `retest.ndjson` as they are
 /// published.
 #[derive(Default)]
@@ -215,6 +230,16 @@ mod tests {
         let drawn = seed.draw(ids, 2);
         assert_eq!(drawn.len(), 2);
         assert_eq!([ids[drawn[0]], ids[drawn[1]]], [by_hash[0].1, by_hash[1].1]);
+    }
+
+    /// Computed by Python: `hmac.new(bytes(range(32)), b"assay seal seed v1", "sha256").hexdigest()`.
+    #[test]
+    fn seal_seed_is_derived_from_opening_key() {
+        let key: [u8; 32] = std::array::from_fn(|at| at as u8);
+        assert_eq!(
+            derived_seal_seed(&key),
+            "c3461d4c9fd36059ddcbf29f6ab690d9364105607e0d45da7874384775f94d91"
+        );
     }
 
     const HASH_OF_A: &str = "389bd5de0be7c95b19dd2b8518055447d53189af4c3718118078f5e6f8745b8c";

@@ -1,15 +1,14 @@
 //! The folder that an operator publishes as a suite's version: `suite.toml`, `items.ndjson`,
 //! `answers.ndjson`, and possibly `retest.ndjson` and `catalog.ndjson`. It is accepted or rejected as a whole.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
+use super::access::Access;
 use super::answers::{Answer, AnswersCheck};
-use super::bad_suite::BadSuite;
-use super::baselines::{Baseline, OpenFile, score_baselines};
+use super::bad_suite::{BadSuite, BadSuiteCode, first};
+use super::baselines::{Baseline, score_baselines};
 use super::catalog::{self, FolderCatalog};
 use super::commitment::{LinesDigest, Opening, SealSeed};
 use super::folder_clusters;
@@ -18,29 +17,18 @@ use super::folder_skill;
 use super::folder_slices::{self, FolderSlices};
 use super::folder_tables::FolderTables;
 use super::groups::{GroupField, GroupLabels, Groups};
-use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
-use super::names::{is_suite_id, is_version};
+use super::lines::{FolderItem, join_items, read_answers, read_required, without_item};
+use super::metadata::{SuiteMetadata, Visibility};
+use super::names::{ANSWERS, ITEMS, SUITE};
 use super::retest::{self, FolderRetest};
 use super::sequence_paths::SequencePaths;
-use super::suite_toml::{ClusterKey, Protection, SUITE, SkillKey, SuiteToml};
+use super::suite_files::{SuiteFiles, in_memory};
+use super::suite_toml::{ClusterKey, Protection, SkillKey, SuiteDefinition};
 use crate::clusters::Average;
 use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::metric::{Clip, Metric};
 use crate::quantile_levels::QuantileLevels;
 use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
-
-/// The contents of a folder's files.
-pub(super) struct FolderFiles<'f> {
-    pub(super) suite_toml: &'f str,
-    pub(super) items: &'f str,
-    pub(super) answers: &'f str,
-    /// `retest.ndjson`, if there is one.
-    pub(super) retest: Option<&'f str>,
-    /// `catalog.ndjson`, if there is one.
-    pub(super) catalog: Option<&'f str>,
-    /// Opens the baselines' files.
-    pub(super) open_file: OpenFile<'f>,
-}
 
 /// A checked suite, ready to be published.
 pub struct SuiteFolder {
@@ -52,8 +40,12 @@ pub struct SuiteFolder {
     pub metric: Metric,
     /// Set if callers may read single items' scores.
     pub per_item_feedback: bool,
-    /// A description for people.
-    pub description: String,
+    /// The texts for people, which can change after the publication.
+    pub metadata: SuiteMetadata,
+    /// The organizations that can see the suite at first; `None` if `suite.toml` does not name it.
+    pub visibility: Option<Visibility>,
+    /// The organizations that may submit at first; `None` if `suite.toml` does not name it.
+    pub access: Option<Access>,
     /// The fields that keep the answers from being computed from scores.
     pub protection: Protection,
     /// The levels of predicted quantiles, if the metric scores quantiles.
@@ -90,88 +82,105 @@ pub struct SuiteFolder {
     pub floor: Option<FolderFloor>,
     /// Warnings for the publisher. The folder is accepted nevertheless.
     pub warnings: Vec<String>,
-    /// The SHA-256 over all other fields.
+    /// The SHA-256 over all other fields but those that can change after the publication: `metadata`,
+    /// `visibility` and the access.
     pub content_sha256: [u8; 32],
 }
 
 impl SuiteFolder {
-    /// Reads and checks a folder.
+    /// Reads and checks a folder. If items are sealed, `suite.toml` must have `seal_seed`; see
+    /// [`SuiteFolder::read_files`].
+    ///
+    /// # Errors
+    /// Returns the first error.
     pub fn read(folder: &Path) -> Result<Self, BadSuite> {
-        let text = |file| {
-            fs::read_to_string(folder.join(file))
-                .map_err(|error| BadSuite::unreadable(file, 0, &error))
-        };
-        let open_file = |file: &str| -> io::Result<Box<dyn Read>> {
-            Ok(Box::new(File::open(folder.join(file))?))
-        };
-        Self::parse_files(&FolderFiles {
-            suite_toml: &text(SUITE)?,
-            items: &text(ITEMS)?,
-            answers: &text(ANSWERS)?,
-            retest: retest::read_file(folder)?.as_deref(),
-            catalog: catalog::read_file(folder)?.as_deref(),
-            open_file: &open_file,
-        })
+        Self::read_files(&folder, None).map_err(first)
     }
 
     /// Reads and checks the contents of `suite.toml`, `items.ndjson` and `answers.ndjson`, for a suite
     /// without further files.
+    ///
+    /// # Errors
+    /// Returns the first error.
     pub fn parse(suite_toml: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
-        Self::parse_files(&FolderFiles {
-            suite_toml,
-            items,
-            answers,
-            retest: None,
-            catalog: None,
-            open_file: &|_| Err(io::Error::from(io::ErrorKind::NotFound)),
-        })
+        Self::read_files(&in_memory(suite_toml, items, answers, []), None).map_err(first)
     }
 
-    /// Reads and checks all files' contents.
-    pub(super) fn parse_files(files: &FolderFiles<'_>) -> Result<Self, BadSuite> {
-        let FolderFiles {
-            suite_toml,
-            items,
-            answers,
-            retest,
-            catalog,
-            open_file,
-        } = *files;
-        let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
-        let suite = SuiteToml::parse(suite_toml)?;
-        if !is_suite_id(&suite.suite_id) {
-            return Err(bad(
-                "suite_id must be \"suite:\" and a name of lower-case letters, digits, '.', '_' or '-', at most 64 characters"
-                    .into(),
-            ));
+    /// Reads and checks all files.
+    #[cfg(test)]
+    pub(super) fn parse_files(files: &dyn SuiteFiles) -> Result<Self, BadSuite> {
+        Self::read_files(files, None).map_err(first)
+    }
+
+    /// Reads and checks all files. `default_seed` is the `seal_seed` of a suite with sealed items that
+    /// names none, see [`derived_seal_seed`](super::derived_seal_seed).
+    ///
+    /// # Errors
+    /// Returns all errors in `suite.toml`, or another file's first one.
+    pub fn read_files(
+        files: &dyn SuiteFiles,
+        default_seed: Option<&str>,
+    ) -> Result<Self, Vec<BadSuite>> {
+        let suite_toml = read_required(files, SUITE).map_err(|error| vec![error])?;
+        let definition = SuiteDefinition::parse(&suite_toml)?;
+        if let Some(data) = &definition.data {
+            let message = format!(
+                "data.file: {} is a table, which this command does not read; give {ITEMS} and {ANSWERS}",
+                data.file
+            );
+            return Err(vec![
+                BadSuite::new(SUITE, 0, message).with_field("data.file"),
+            ]);
         }
-        if !is_version(&suite.version) {
-            return Err(bad(
-                "version must be 1 to 64 letters, digits, '.', '_', '-' or '+'".into(),
-            ));
-        }
-        let metric = suite.metric()?;
-        if suite.per_item_feedback && !metric.has_item_scores() {
-            return Err(bad(format!(
-                "per_item_feedback: with {metric} an item has no score of its own"
-            )));
-        }
-        let protection = suite.protection(metric, suite_toml)?;
-        let average = suite.average(metric, suite_toml)?;
-        let quantiles = suite.quantiles(metric, suite_toml)?;
-        let sequence = suite.sequence()?;
-        let labels = suite.labels(metric, suite_toml)?;
-        let mut answers = read_answers(answers, &metric, &labels)?;
-        let mut items = join_items(items, &mut answers)?;
+        Self::read_lines(definition, files, default_seed).map_err(|error| vec![error])
+    }
+
+    /// Reads and checks the files of a definition, except for its table: `files` must have the lines of
+    /// items and answers. `default_seed` is as in [`SuiteFolder::read_files`].
+    ///
+    /// # Errors
+    /// Returns the first error.
+    pub fn read_lines(
+        definition: SuiteDefinition,
+        files: &dyn SuiteFiles,
+        default_seed: Option<&str>,
+    ) -> Result<Self, BadSuite> {
+        let seal_seed = definition.seal_seed(default_seed)?;
+        let SuiteDefinition {
+            suite_id,
+            version,
+            metric,
+            per_item_feedback,
+            metadata,
+            visibility,
+            access,
+            protection,
+            quantiles,
+            sequence,
+            labels,
+            cluster,
+            average,
+            slices: slice_keys,
+            skill,
+            baselines,
+            data: _,
+            skill_line,
+            release_line: _,
+        } = definition;
+        let protection = Protection {
+            seal_seed,
+            ..protection
+        };
+        let mut answers = read_answers(&read_required(files, ANSWERS)?, &metric, &labels)?;
+        let mut items = join_items(&read_required(files, ITEMS)?, &mut answers)?;
         if let Some((item_id, answer)) = answers.iter().min_by_key(|(_, answer)| answer.line) {
-            let reason = format!("there is no item {item_id:?} in {ITEMS}");
-            return Err(BadSuite::new(ANSWERS, answer.line, reason));
+            return Err(without_item(ANSWERS, answer.line, item_id));
         }
         if items.is_empty() {
-            return Err(BadSuite::new(ITEMS, 0, "a suite needs at least one item"));
+            let error = BadSuite::new(ITEMS, 0, "a suite needs at least one item");
+            return Err(error.with_code(BadSuiteCode::Required));
         }
         folder_clusters::check_places(&items)?;
-        let cluster = suite.cluster(suite_toml)?;
         let field = cluster.as_ref().and_then(ClusterKey::field);
         let cluster_labels = field
             .map(|field| folder_clusters::assign(&mut items, field))
@@ -182,33 +191,26 @@ impl SuiteFolder {
         {
             let n_sealed = fraction.of(items.len());
             let seed = SealSeed::from_text(seed);
-            seal_items(&mut items, n_sealed, seed, cluster_labels, metric)?;
+            seal_items(&mut items, n_sealed, seed, cluster_labels, metric)
+                .map_err(|error| error.with_code(BadSuiteCode::Seal))?;
         }
-        let slice_keys = suite.slices(suite_toml)?;
         let slices =
             folder_slices::assign(&mut items, &slice_keys, (metric, average), &protection)?;
-        let skill = suite.skill(metric, average, suite_toml)?;
-        let skill_line = suite.skill_line(suite_toml);
         let skill_values = folder_skill::assign(&mut items, skill.as_ref(), skill_line)?;
         let found = field
             .map(|field| folder_clusters::check(&items, field, metric, average))
             .transpose()?;
         let n_clusters = found.as_ref().map(|found| found.n_clusters);
         let warnings = found.map_or_else(Vec::new, |found| found.warnings);
-        let SuiteToml {
-            suite_id,
-            version,
-            per_item_feedback,
-            description,
-            baselines,
-            ..
-        } = suite;
+        let retest = retest::read_file(files)?;
         let mut folder = Self {
             suite_id,
             version,
             metric,
             per_item_feedback,
-            description,
+            metadata,
+            visibility,
+            access,
             protection,
             quantiles,
             sequence,
@@ -247,17 +249,16 @@ impl SuiteFolder {
                 folder.warnings.extend(warnings);
             }
             if let Some(text) = retest {
-                let (retest, warnings) = retest::read_folder(text, metric, &tables)?;
+                let (retest, warnings) = retest::read_folder(&text, metric, &tables)?;
                 folder.retest = Some(retest);
                 folder.warnings.extend(warnings);
             }
             if !baselines.is_empty() {
-                folder.baselines =
-                    score_baselines(&baselines, suite_toml, metric, &tables, open_file)?;
+                folder.baselines = score_baselines(&baselines, metric, &tables, files)?;
             }
         }
-        if let Some(text) = catalog {
-            let (catalog, _) = FolderCatalog::parse(text, metric)?;
+        if let Some(text) = catalog::read_file(files)? {
+            let (catalog, _) = FolderCatalog::parse(&text, metric)?;
             folder.catalog = Some(catalog);
         }
         folder.content_sha256 = folder.digest();
@@ -418,7 +419,8 @@ impl SuiteFolder {
             let reason = format!(
                 "release: no step of the ladder lies above the value{start}; choose a smaller step or another policy"
             );
-            BadSuite::new(SUITE, 0, reason)
+            let error = BadSuite::new(SUITE, 0, reason);
+            error.with_code(BadSuiteCode::Ladder).with_field("release")
         })
     }
 
@@ -430,7 +432,6 @@ impl SuiteFolder {
             &self.version,
             &self.metric.to_string(),
             &self.per_item_feedback.to_string(),
-            &self.description,
         ]
         .into_iter()
         .for_each(&mut add);
@@ -439,7 +440,7 @@ impl SuiteFolder {
             clip,
             max_submissions_per_day,
             max_submissions,
-            access,
+            access: _,
             closes_at,
             seal_seed,
             board,
@@ -454,7 +455,7 @@ impl SuiteFolder {
             sequence.map(|paths| paths.events.clone()),
             sequence.and_then(|paths| paths.options.clone()),
         ];
-        [policy.to_string(), access.to_string(), board.to_string()]
+        [policy.to_string(), board.to_string()]
             .iter()
             .for_each(|text| add(text));
         for value in &optional_fields {
@@ -595,6 +596,8 @@ fn seal_items(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn folder(suite: &str, items: &str, answers: &str) -> Result<SuiteFolder, String> {
@@ -641,6 +644,19 @@ mod tests {
         .map(digest);
         let all: std::collections::HashSet<_> = others.into_iter().chain([default]).collect();
         assert_eq!(all.len(), 6);
+        for editable in [
+            "title = \"T\"",
+            "description = \"D\"",
+            "license = \"MIT\"",
+            "citation = \"C\"",
+            "links = [{label = \"L\", url = \"https://a.example\"}]",
+            "tags = [\"votes\"]",
+            "contact = \"a@a.example\"",
+            "visibility = \"public\"",
+            "access = \"granted\"",
+        ] {
+            assert_eq!(digest(&format!("{editable}\n")), default, "{editable}");
+        }
         let read = folder(
             &format!("{GOOD}release = \"ladder(0.01)\"\nmax_submissions_per_day = 5\n"),
             ITEM,
@@ -656,6 +672,27 @@ mod tests {
             (policy.to_string().as_str(), max_submissions_per_day),
             ("ladder(0.01)", Some(5))
         );
+    }
+
+    #[test]
+    fn seed_of_opening_key_seals_items() {
+        let sealed = |seed: &str| {
+            format!("{GOOD}release = \"sealed(0.5)\"\n{seed}closes_at = 2030-01-01T00:00:00Z\n")
+        };
+        let (items, answers) = person_lines(20, false);
+        let without = in_memory(&sealed(""), &items, &answers, []);
+        let error = SuiteFolder::read_files(&without, None).err().unwrap();
+        assert!(
+            error[0]
+                .to_string()
+                .starts_with("suite.toml:4: seal_seed: selects"),
+            "{error:?}"
+        );
+        let read = SuiteFolder::read_files(&without, Some("s")).unwrap();
+        let named = in_memory(&sealed("seal_seed = \"s\"\n"), &items, &answers, []);
+        let other = SuiteFolder::read_files(&named, Some("t")).unwrap();
+        assert_eq!(read.content_sha256, other.content_sha256);
+        assert_eq!(read.protection.seal_seed.as_deref(), Some("s"));
     }
 
     #[test]
@@ -865,19 +902,19 @@ mod tests {
                 GOOD.replace("suite:s", "S"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: suite_id must be",
+                "suite.toml:1: suite_id: must be",
             ),
             (
                 GOOD.replace("accuracy", "speed"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: metric:",
+                "suite.toml:3: metric: expected one of",
             ),
             (
                 format!("{GOOD}extra = 1\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: TOML parse error",
+                "suite.toml:4: extra: is no key of this table",
             ),
             (
                 GOOD.into(),
@@ -937,37 +974,37 @@ mod tests {
                 GOOD.replace("accuracy", "auc") + "per_item_feedback = true\n",
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: per_item_feedback: with auc an item has no score of its own",
+                "suite.toml:4: per_item_feedback: with auc an item has no score of its own",
             ),
             (
                 format!("{GOOD}release = \"rounded(9)\"\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: release: expected exact; rounded(d)",
+                "suite.toml:4: release: expected exact; rounded(d)",
             ),
             (
                 format!("{GOOD}release = \"ladder(0.01)\"\nper_item_feedback = true\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items must not be disclosed",
+                "suite.toml:5: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items must not be disclosed",
             ),
             (
                 format!("{GOOD}[sequence]\nevents = \"a..b\"\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: sequence.events: must be the name of a field",
+                "suite.toml:5: sequence.events: must be the name of a field",
             ),
             (
                 format!("{GOOD}[sequence]\noptions = \"a\"\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: TOML parse error",
+                "suite.toml:5: sequence.events: this key is required",
             ),
             (
                 format!("{GOOD}max_submissions_per_day = 0\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: max_submissions_per_day: must be",
+                "suite.toml:4: max_submissions_per_day: must be",
             ),
             (
                 GOOD.into(),
@@ -991,7 +1028,7 @@ mod tests {
                 GOOD.into(),
                 ITEM.into(),
                 "{\"item_id\": \"a\", \"answers\": 1, \"answer\": 1}\n".into(),
-                "answers.ndjson:1: \"answers\" is no field of a line, which has item_id and answer",
+                "answers.ndjson:1: a line has item_id and answer, and may have n and groups; remove all other",
             ),
             (
                 GOOD.into(),

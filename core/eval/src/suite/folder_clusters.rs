@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::answers::{Answer, AnswersCheck};
 use super::bad_suite::BadSuite;
 use super::groups::{GroupField, GroupLabels, Groups};
-use super::lines::{FolderItem, ITEMS, missing_field};
-use super::suite_toml::SUITE;
+use super::lines::{FolderItem, missing_field};
+use super::names::{ITEMS, SUITE};
 use crate::clusters::{Average, CLUSTERS_MAX, CLUSTERS_MIN, ClusterSizes, Clusters};
 use crate::metric::Metric;
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, first};
 use super::groups::GroupField;
 use super::lines::FolderGroups;
-use super::suite_toml::{SUITE, SkillKey, SliceKeys, SuiteToml};
+use super::names::SUITE;
+use super::suite_toml::{SkillKey, SliceKeys, SuiteDefinition};
 use crate::clusters::Average;
 use crate::metric::{Clip, Family, Metric};
 use crate::quantile_levels::QuantileLevels;
@@ -104,19 +105,16 @@ impl FolderRules {
     fn read_file(path: &Path) -> Result<Self, BadSuite> {
         let text =
             fs::read_to_string(path).map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
-        let suite = SuiteToml::parse(&text)?;
-        let metric = suite.metric()?;
-        let cluster = suite.cluster(&text)?;
-        let average = suite.average(metric, &text)?;
+        let suite = SuiteDefinition::parse(&text).map_err(first)?;
         Ok(Self {
-            metric,
-            clip: suite.protection(metric, &text)?.clip,
-            skill: suite.skill(metric, average, &text)?,
-            quantiles: suite.quantiles(metric, &text)?,
-            average,
-            labels: suite.labels(metric, &text)?,
-            cluster: cluster.and_then(|key| key.field().cloned()),
-            slices: suite.slices(&text)?,
+            metric: suite.metric,
+            clip: suite.protection.clip,
+            skill: suite.skill,
+            quantiles: suite.quantiles,
+            average: suite.average,
+            labels: suite.labels,
+            cluster: suite.cluster.and_then(|key| key.field().cloned()),
+            slices: suite.slices,
             has_retest: true,
             has_catalog: true,
         })

@@ -3,8 +3,9 @@
 use super::bad_suite::BadSuite;
 use super::folder_tables::FolderTables;
 use super::groups::{GroupField, GroupLabels};
-use super::lines::{FolderItem, ITEMS, missing_field};
-use super::suite_toml::{SUITE, SkillKey};
+use super::lines::{FolderItem, missing_field};
+use super::names::{ITEMS, SUITE};
+use super::suite_toml::SkillKey;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::Metric;
 use crate::score::{AnswerTable, SkillGroups, score_skill_baseline};
@@ -160,19 +161,19 @@ mod tests {
                 "brier",
                 "skill = {within = \"dataset\"}",
                 LABELS,
-                "missing field `baseline`",
+                "suite.toml:4: skill.baseline: this key is required",
             ),
             (
                 "brier",
                 "skill = {baseline = \"uniform\", by = \"dataset\"}",
                 LABELS,
-                "unknown field `by`",
+                "suite.toml:4: skill.by: is no key of this table",
             ),
             (
                 "brier",
                 "\nskill = {baseline = \"uniform\", within = \"Dataset\"}",
                 LABELS,
-                "suite.toml:5: skill: within must be the name of a group field",
+                "suite.toml:5: skill.within: must be the name of a group field",
             ),
             (
                 "brier",

@@ -112,7 +112,8 @@ impl FromStr for GroupField {
     }
 }
 
-fn is_name(text: &str) -> bool {
+/// Returns `true` if a text is the name of a group field that is not a path.
+pub(super) fn is_name(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     text.len() <= NAME_BYTES_MAX
         && text.bytes().all(is_word)
@@ -205,6 +206,21 @@ impl GroupLabels {
 pub struct Groups(BTreeMap<String, String>);
 
 impl Groups {
+    /// Creates the groups of a line. Returns `None` without any.
+    ///
+    /// # Errors
+    /// Returns the name of a field whose value is not valid, and the reason.
+    pub fn new<'a>(
+        fields: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> Result<Option<Self>, (&'a str, String)> {
+        let mut groups = BTreeMap::new();
+        for (name, value) in fields {
+            check_value(name, &value).map_err(|reason| (name, reason))?;
+            groups.insert(name.to_owned(), value);
+        }
+        Ok((!groups.is_empty()).then_some(Self(groups)))
+    }
+
     /// Returns the JSON in the form of RFC 8785. The names are ASCII, and no value has a control
     /// character, so the compact form with sorted names is that form.
     pub fn to_json(&self) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,25 +10,26 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answers::{Answer, AnswersCheck};
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, BadSuiteCode, shown};
 use super::groups::{GroupField, GroupLabels, Groups};
+use super::names::{ANSWERS, ITEMS, SUITE};
 use super::options::{OptionsCheck, PEOPLE, check_people, people, people_error};
 use super::retest_answers::RETEST_ANSWERS;
-use super::suite_toml::{SUITE, SkillKey, SliceKeys};
+use super::suite_files::SuiteFiles;
+use super::suite_toml::{SkillKey, SliceKeys};
 use crate::clusters::Average;
 use crate::metric::Metric;
 use crate::prediction::{line_of, not_json};
 use crate::slices::{FieldSlices, FieldValues};
-
-/// The file names.
-pub(super) const ITEMS: &str = "items.ndjson";
-pub(super) const ANSWERS: &str = "answers.ndjson";
 
 /// Longest item id, in bytes.
 const ITEM_ID_BYTES_MAX: usize = 512;
 
 /// An item's maximum input size, in bytes: a page has at least one item.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
+
+/// An answer's maximum size, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes that [`AnswerLines`] reads at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -178,8 +179,7 @@ impl<R: BufRead> AnswerLines<R> {
         &mut self,
         mut add: impl FnMut(&str, &Answer<'_>, Option<u32>) -> Result<(), String>,
     ) -> Result<(), BadSuite> {
-        let mut check = AnswersCheck::new(self.metric);
-        let mut options = OptionsCheck::new(self.metric, &self.labels);
+        let mut check = AnswerChecks::new(self.metric, &self.labels);
         let mut text = String::new();
         let mut line = 0;
         loop {
@@ -199,13 +199,11 @@ impl<R: BufRead> AnswerLines<R> {
             let bad = |reason: String| BadSuite::new(&self.name, line, reason);
             let mut add_checked = |item_id: &str, json: &str, n: Option<u32>| {
                 check_item_id(&self.name, line, item_id)?;
-                let answer = Answer::parse(json, &self.metric)
-                    .map_err(|reason| bad(format!("answer: {reason}")))?;
-                check
-                    .add(&answer)
-                    .and_then(|()| options.add(&answer))
-                    .map_err(|reason| bad(format!("answer: {reason}")))?;
-                check_people(n, self.metric).map_err(bad)?;
+                let answer = check.add(json, n).map_err(|reason| {
+                    bad(reason)
+                        .with_code(BadSuiteCode::Metric)
+                        .with_item(item_id)
+                })?;
                 add(item_id, &answer, n).map_err(bad)
             };
             match line_of(text, "answer") {
@@ -214,28 +212,79 @@ impl<R: BufRead> AnswerLines<R> {
                     let AnswerLine {
                         item_id, answer, n, ..
                     } = serde_json::from_str(text)
-                        .map_err(|error| bad(explain(text, &error, "answer")))?;
+                        .map_err(|error| explain(&self.name, line, text, &error, "answer"))?;
                     add_checked(&item_id, answer.get(), n)?;
                 }
             }
         }
         check
             .finish()
-            .and_then(|()| options.finish())
-            .map_err(|reason| BadSuite::new(&self.name, 0, reason))
+            .map_err(|reason| BadSuite::new(&self.name, 0, reason).with_code(BadSuiteCode::Metric))
     }
 }
 
-/// Reads a file that a folder may have. `None` if there is none.
-pub(super) fn read_optional(folder: &Path, name: &'static str) -> Result<Option<String>, BadSuite> {
-    match fs::read_to_string(folder.join(name)) {
-        Ok(text) => Ok(Some(text)),
-        // A file of answers without a suite is no folder.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
+/// Checks all answers in a suite, one by one and together. Messages quote no answer.
+pub struct AnswerChecks<'l> {
+    metric: Metric,
+    together: AnswersCheck,
+    options: OptionsCheck<'l>,
+}
+
+impl<'l> AnswerChecks<'l> {
+    /// Creates the checks, before the first answer. `labels` are the options that the suite names.
+    pub fn new(metric: Metric, labels: &'l [String]) -> Self {
+        Self {
+            metric,
+            together: AnswersCheck::new(metric),
+            options: OptionsCheck::new(metric, labels),
         }
-        Err(error) => Err(BadSuite::unreadable(name, 0, &error)),
     }
+
+    /// Checks the next answer, which is JSON, and the number of people behind it, and returns the answer.
+    ///
+    /// # Errors
+    /// Returns the reason if the metric does not take it, or if it does not fit those before.
+    pub fn add<'a>(&mut self, json: &'a str, n: Option<u32>) -> Result<Answer<'a>, String> {
+        let answer = self.checked(json);
+        let answer = answer.map_err(|reason| format!("answer: {reason}"))?;
+        check_people(n, self.metric)?;
+        Ok(answer)
+    }
+
+    fn checked<'a>(&mut self, json: &'a str) -> Result<Answer<'a>, String> {
+        check_size(json, ANSWER_BYTES_MAX)?;
+        let answer = Answer::parse(json, &self.metric)?;
+        self.together.add(&answer)?;
+        self.options.add(&answer)?;
+        Ok(answer)
+    }
+
+    /// Ends the checks, after the last answer.
+    ///
+    /// # Errors
+    /// Returns the reason if the metric is not defined for the answers.
+    pub fn finish(self) -> Result<(), String> {
+        self.together.finish()?;
+        self.options.finish()
+    }
+}
+
+/// Returns the text of a file that a suite may have. `None` if there is none.
+pub(super) fn read_optional(
+    files: &dyn SuiteFiles,
+    name: &str,
+) -> Result<Option<String>, BadSuite> {
+    files
+        .text(name)
+        .map_err(|error| BadSuite::unreadable(name, 0, &error))
+}
+
+/// Returns the text of a file that a suite must have.
+pub(super) fn read_required(files: &dyn SuiteFiles, name: &str) -> Result<String, BadSuite> {
+    read_optional(files, name)?.ok_or_else(|| {
+        let message = "cannot be read: there is no such file";
+        BadSuite::new(name, 0, message).with_code(BadSuiteCode::Required)
+    })
 }
 
 /// The clusters of a folder's items.
@@ -252,7 +301,7 @@ impl ClusterLabels {
     /// Returns the reason if the folder does not have the item.
     pub fn of(&self, item_id: &str) -> Result<u32, String> {
         let label = self.by_item.get(item_id).copied();
-        label.ok_or_else(|| format!("there is no item {item_id:?} in {ITEMS}"))
+        label.ok_or_else(|| format!("there is no item {} in {ITEMS}", shown(item_id)))
     }
 
     /// Returns the values of the group field, by label.
@@ -282,7 +331,8 @@ impl SliceLabels {
     /// Returns the reason if the folder does not have the item.
     pub fn of(&self, item_id: &str) -> Result<Vec<u8>, String> {
         let place = self.by_item.get(item_id).copied();
-        let place = place.ok_or_else(|| format!("there is no item {item_id:?} in {ITEMS}"))?;
+        let place =
+            place.ok_or_else(|| format!("there is no item {} in {ITEMS}", shown(item_id)))?;
         Ok(self.fields.iter().map(|field| field.codes[place]).collect())
     }
 }
@@ -403,15 +453,13 @@ struct FoundLabels {
 
 /// Reads a folder's labels by these fields, each with the key that names it.
 fn read_labels(folder: &Path, fields: &[(&GroupField, &str)]) -> Result<FoundLabels, BadSuite> {
-    let text = |file| {
-        fs::read_to_string(folder.join(file)).map_err(|error| BadSuite::unreadable(file, 0, &error))
-    };
+    let text = |file| read_required(&folder, file);
     let mut hidden = HashMap::new();
     for (line, json) in numbered_lines(&text(ANSWERS)?) {
         let AnswerLine {
             item_id, groups, ..
         } = serde_json::from_str(json)
-            .map_err(|error| BadSuite::new(ANSWERS, line, explain(json, &error, "answer")))?;
+            .map_err(|error| explain(ANSWERS, line, json, &error, "answer"))?;
         hidden.insert(item_id, groups);
     }
     let mut found: Vec<(GroupLabels, Vec<u32>)> =
@@ -423,7 +471,8 @@ fn read_labels(folder: &Path, fields: &[(&GroupField, &str)]) -> Result<FoundLab
             item_id,
             input,
             groups,
-        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
+        } = serde_json::from_str(json)
+            .map_err(|error| explain(ITEMS, line, json, &error, "input"))?;
         let hidden = hidden.get(&item_id).and_then(Option::as_ref);
         for ((field, key), (values, labels)) in fields.iter().zip(&mut found) {
             let label = values.add(field, input.get(), groups.as_ref(), hidden);
@@ -459,17 +508,31 @@ pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> 
         .filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// Returns the reason why a line is not an object with `item_id` and the other field.
-pub(super) fn explain(json: &str, error: &serde_json::Error, other: &str) -> String {
+/// Returns the error of a line that is not an object with `item_id` and the other field. It quotes no
+/// value, and in the lines of answers no field that a line does not have.
+pub(super) fn explain(
+    file: &str,
+    line: usize,
+    json: &str,
+    error: &serde_json::Error,
+    other: &str,
+) -> BadSuite {
+    let (code, message) = reason(json, error, other);
+    BadSuite::new(file, line, message).with_code(code)
+}
+
+fn reason(json: &str, error: &serde_json::Error, other: &str) -> (BadSuiteCode, String) {
     if !error.is_data() {
-        return not_json(json, error);
+        return (BadSuiteCode::Syntax, not_json(json, error));
     }
     let Ok(fields) = serde_json::from_str::<BTreeMap<String, Value>>(json) else {
-        return format!("must be an object with item_id and {other}");
+        let message = format!("must be an object with item_id and {other}");
+        return (BadSuiteCode::Type, message);
     };
     let required = ["item_id", other];
     if let Some(missing) = required.iter().find(|field| !fields.contains_key(**field)) {
-        return format!("{missing}: this field is required");
+        let message = format!("{missing}: this field is required");
+        return (BadSuiteCode::Required, message);
     }
     let may_have_groups = other != RETEST_ANSWERS;
     let may_have_people = other == "answer";
@@ -479,37 +542,71 @@ pub(super) fn explain(json: &str, error: &serde_json::Error, other: &str) -> Str
             || (may_have_people && field == PEOPLE)
     };
     if let Some(unknown) = fields.keys().find(|field| !is_known(field)) {
-        let groups = match (may_have_groups, may_have_people) {
-            (true, true) => ", and may have n and groups",
-            (true, false) => ", and may have groups",
-            _ => "",
+        let line = match (may_have_groups, may_have_people) {
+            (true, true) => format!("a line has item_id and {other}, and may have n and groups"),
+            (true, false) => format!("a line has item_id and {other}, and may have groups"),
+            _ => format!("a line has item_id and {other}"),
         };
-        return format!("{unknown:?} is no field of a line, which has item_id and {other}{groups}");
+        let message = if other == "input" {
+            format!("{} is no field of a line: {line}", shown(unknown))
+        } else {
+            format!("{line}; remove all other fields")
+        };
+        return (BadSuiteCode::Value, message);
     }
     if !fields["item_id"].is_string() {
-        return "item_id must be a string".into();
+        return (BadSuiteCode::Type, "item_id must be a string".into());
     }
     if let Some(groups) = fields.get("groups")
         && let Err(reason) = serde_json::from_value::<Groups>(groups.clone())
     {
-        return reason.to_string();
+        let message = match groups.as_object() {
+            Some(fields) if fields.values().all(Value::is_string) => reason.to_string(),
+            _ => "groups: must be an object of strings".into(),
+        };
+        return (BadSuiteCode::Value, message);
     }
     if may_have_people && let Some(reason) = fields.get(PEOPLE).and_then(people_error) {
-        return reason;
+        return (BadSuiteCode::Type, reason);
     }
-    "a field is given twice".into()
+    (BadSuiteCode::Duplicate, "a field is given twice".into())
 }
 
 pub(super) fn check_item_id(file: &str, line: usize, item_id: &str) -> Result<(), BadSuite> {
-    let bad = |reason: String| Err(BadSuite::new(file, line, reason));
+    item_id_error(item_id).map_or(Ok(()), |(code, reason)| {
+        Err(BadSuite::new(file, line, reason).with_code(code))
+    })
+}
+
+/// Returns the reason why a text is no item id. `None` if it is one.
+pub fn item_id_error(item_id: &str) -> Option<(BadSuiteCode, String)> {
     match item_id {
-        "" => bad("item_id must not be empty".into()),
-        id if id.len() > ITEM_ID_BYTES_MAX => bad(format!(
-            "item_id must not be longer than {ITEM_ID_BYTES_MAX} bytes"
+        "" => Some((BadSuiteCode::Required, "item_id must not be empty".into())),
+        id if id.len() > ITEM_ID_BYTES_MAX => Some((
+            BadSuiteCode::TooLong,
+            format!("item_id must not be longer than {ITEM_ID_BYTES_MAX} bytes"),
         )),
-        id if id.contains('\0') => bad("item_id must not have a NUL character".into()),
-        _ => Ok(()),
+        id if id.contains('\0') => Some((
+            BadSuiteCode::Value,
+            "item_id must not have a NUL character".into(),
+        )),
+        _ => None,
     }
+}
+
+/// Returns the error of an item id that a line before has.
+pub(super) fn repeated_id(file: &str, line: usize, item_id: &str, first: usize) -> BadSuite {
+    let item = shown(item_id);
+    let message = format!("item_id {item} is repeated; it is also in line {first}");
+    let error = BadSuite::new(file, line, message).with_item(item_id);
+    error.with_code(BadSuiteCode::Duplicate)
+}
+
+/// Returns the error of a line whose item has no line in the file of items.
+pub(super) fn without_item(file: &str, line: usize, item_id: &str) -> BadSuite {
+    let message = format!("there is no item {} in {ITEMS}", shown(item_id));
+    let error = BadSuite::new(file, line, message).with_item(item_id);
+    error.with_code(BadSuiteCode::Unmatched)
 }
 
 /// Reads and checks all answers.
@@ -519,27 +616,22 @@ pub(super) fn read_answers(
     labels: &[String],
 ) -> Result<Answers, BadSuite> {
     let mut answers = Answers::new();
-    let mut check = AnswersCheck::new(*metric);
-    let mut options = OptionsCheck::new(*metric, labels);
+    let mut check = AnswerChecks::new(*metric, labels);
     for (line, json) in numbered_lines(text) {
-        let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
         let AnswerLine {
             item_id,
             answer,
             n,
             groups,
-        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "answer")))?;
+        } = serde_json::from_str(json)
+            .map_err(|error| explain(ANSWERS, line, json, &error, "answer"))?;
         check_item_id(ANSWERS, line, &item_id)?;
-        let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| {
-            check.add(&parsed)?;
-            options.add(&parsed)
-        });
-        parsed.map_err(|reason| bad(format!("answer: {reason}")))?;
-        check_people(n, *metric).map_err(bad)?;
+        check.add(answer.get(), n).map_err(|reason| {
+            let error = BadSuite::new(ANSWERS, line, reason).with_item(&item_id);
+            error.with_code(BadSuiteCode::Metric)
+        })?;
         if let Some(FolderAnswer { line: first, .. }) = answers.get(&item_id) {
-            return Err(bad(format!(
-                "item_id {item_id:?} is repeated; it is also in line {first}"
-            )));
+            return Err(repeated_id(ANSWERS, line, &item_id, *first));
         }
         let answer = FolderAnswer {
             line,
@@ -553,21 +645,40 @@ pub(super) fn read_answers(
     if !answers.is_empty() {
         check
             .finish()
-            .and_then(|()| options.finish())
-            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))?;
+            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason).with_code(BadSuiteCode::Metric))?;
     }
     Ok(answers)
 }
 
-/// Checks a field's size.
-fn check_size(field: &str, json: &str) -> Result<(), String> {
-    if json.len() > INPUT_BYTES_MAX {
+/// Checks the size of a field's JSON.
+fn check_size(json: &str, max: usize) -> Result<(), String> {
+    if json.len() > max {
         return Err(format!(
-            "{field} has {} bytes; it must not have more than {INPUT_BYTES_MAX}",
+            "has {} bytes; it must not have more than {max}",
             json.len()
         ));
     }
     Ok(())
+}
+
+/// Checks the JSON of an item's input: it is an object with at most 256 KiB.
+///
+/// # Errors
+/// Returns the reason for people.
+pub fn check_input(json: &str) -> Result<(), (BadSuiteCode, String)> {
+    check_size(json, INPUT_BYTES_MAX)
+        .map_err(|reason| (BadSuiteCode::TooLong, format!("input {reason}")))?;
+    // The raw value is not validated in full, and gRPC cannot carry every number that it may
+    // contain.
+    let parsed = serde_json::from_str::<serde_json::Map<String, Value>>(json);
+    parsed.map(drop).map_err(|error| {
+        if error.is_data() {
+            (BadSuiteCode::Type, "input must be an object".into())
+        } else {
+            let reason = format!("input {}", not_json(json, &error));
+            (BadSuiteCode::Syntax, reason)
+        }
+    })
 }
 
 /// Returns the items in file order, none sealed, and moves each one's answer out of
@@ -576,27 +687,19 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
     let mut items = Vec::with_capacity(answers.len());
     let mut seen = HashMap::new();
     for (line, json) in numbered_lines(text) {
-        let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
         let ItemLine {
             item_id,
             input,
             groups,
-        } = serde_json::from_str(json).map_err(|error| bad(explain(json, &error, "input")))?;
+        } = serde_json::from_str(json)
+            .map_err(|error| explain(ITEMS, line, json, &error, "input"))?;
         check_item_id(ITEMS, line, &item_id)?;
-        check_size("input", input.get()).map_err(bad)?;
-        // The raw value is not validated in full, and gRPC cannot carry every number that it may
-        // contain.
-        serde_json::from_str::<serde_json::Map<String, Value>>(input.get()).map_err(|error| {
-            bad(if error.is_data() {
-                "input must be an object".into()
-            } else {
-                format!("input {}", not_json(input.get(), &error))
-            })
+        check_input(input.get()).map_err(|(code, reason)| {
+            let error = BadSuite::new(ITEMS, line, reason).with_item(&item_id);
+            error.with_code(code)
         })?;
         if let Some(first) = seen.insert(item_id.clone(), line) {
-            return Err(bad(format!(
-                "item_id {item_id:?} is repeated; it is also in line {first}"
-            )));
+            return Err(repeated_id(ITEMS, line, &item_id, first));
         }
         let Some(FolderAnswer {
             answer,
@@ -605,7 +708,9 @@ pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<Folder
             ..
         }) = answers.remove(&item_id)
         else {
-            return Err(bad(format!("item {item_id:?} has no answer in {ANSWERS}")));
+            let message = format!("item {} has no answer in {ANSWERS}", shown(&item_id));
+            let error = BadSuite::new(ITEMS, line, message).with_item(&item_id);
+            return Err(error.with_code(BadSuiteCode::Required));
         };
         items.push(FolderItem {
             item_id,

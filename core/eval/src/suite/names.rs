@@ -1,4 +1,13 @@
-//! Suite id and version syntax.
+//! The names of a suite's files, and the syntax of suite ids and versions.
+
+/// The name of the file that describes a suite.
+pub const SUITE: &str = "suite.toml";
+
+/// The name of the file with a line per item.
+pub const ITEMS: &str = "items.ndjson";
+
+/// The name of the file with a line per answer.
+pub const ANSWERS: &str = "answers.ndjson";
 
 /// Longest version string, in bytes.
 pub const VERSION_MAX: usize = 64;
@@ -24,6 +33,19 @@ pub fn is_version(text: &str) -> bool {
         && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte))
+}
+
+/// Longest name of a suite's file, in bytes.
+const FILE_NAME_BYTES_MAX: usize = 100;
+
+/// Returns `true` if a string is the name of a file without folders: 1 to 100 letters, digits, `.`,
+/// `_` or `-`.
+pub fn is_file_name(text: &str) -> bool {
+    (1..=FILE_NAME_BYTES_MAX).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        && text.bytes().any(|byte| byte != b'.')
 }
 
 #[cfg(test)]
@@ -60,6 +82,16 @@ mod tests {
         let too_long = "1".repeat(65);
         for version in ["", "1 0", "é", "1/2", &too_long] {
             assert!(!is_version(version), "{version}");
+        }
+    }
+
+    #[test]
+    fn file_name_has_no_folder() {
+        for name in ["votes.csv", "A-1_b", ".x", &"a".repeat(100)] {
+            assert!(is_file_name(name), "{name}");
+        }
+        for name in ["", ".", "..", "a/b", "a\\b", "ü", &"a".repeat(101)] {
+            assert!(!is_file_name(name), "{name}");
         }
     }
 }

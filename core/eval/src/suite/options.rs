@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize as _, Deserializer};
 
 use super::answers::{Answer, OPTIONS_MAX};
+use super::bad_suite::shown;
 use crate::metric::Metric;
 
 /// The most bytes of all named options together: each response with the suite has them.
@@ -26,11 +27,24 @@ pub(super) fn people<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     }
 }
 
+/// Reads the number of people behind an answer from decimal digits.
+///
+/// # Errors
+/// Returns the reason for people.
+pub fn parse_people(text: &str) -> Result<u32, String> {
+    let n = text.parse().ok().filter(|n| (1..=PEOPLE_MAX).contains(n));
+    n.ok_or_else(out_of_range)
+}
+
+fn out_of_range() -> String {
+    format!(
+        "{PEOPLE}: must be an integer from 1 to {PEOPLE_MAX}: the number of people behind the answer"
+    )
+}
+
 /// Returns the reason why a line's number of people is invalid. `None` if it is valid.
 pub(super) fn people_error(json: &serde_json::Value) -> Option<String> {
-    people(json).err().map(|_| {
-        format!("{PEOPLE}: must be an integer from 1 to {PEOPLE_MAX}: the number of people behind the answer")
-    })
+    people(json).err().map(|_| out_of_range())
 }
 
 /// Checks that the metric's answers have people behind them.
@@ -58,7 +72,8 @@ pub(super) fn check_labels(labels: &[String], metric: Metric) -> Result<(), Stri
     }
     if let Some(label) = labels.iter().find(|label| label.contains('\0')) {
         return Err(format!(
-            "{label:?} has a NUL character, which no prediction may have"
+            "{} has a NUL character, which no prediction may have",
+            shown(label)
         ));
     }
     let n_bytes: usize = labels.iter().map(String::len).sum();
@@ -69,7 +84,9 @@ pub(super) fn check_labels(labels: &[String], metric: Metric) -> Result<(), Stri
     }
     let mut seen = HashSet::new();
     let repeated = labels.iter().find(|label| !seen.insert(label.as_str()));
-    repeated.map_or(Ok(()), |label| Err(format!("{label:?} is named twice")))
+    repeated.map_or(Ok(()), |label| {
+        Err(format!("{} is named twice", shown(label)))
+    })
 }
 
 /// Checks that all answers of a suite have options for the metric.
@@ -101,7 +118,7 @@ impl<'l> OptionsCheck<'l> {
             return Ok(());
         }
         let unknown = |label: &str| !self.named.is_empty() && !self.named.contains(label);
-        let found = match answer {
+        let is_unknown = match answer {
             Answer::Label(label) => {
                 self.has_labels = true;
                 if self.metric.compares_distributions()
@@ -110,18 +127,19 @@ impl<'l> OptionsCheck<'l> {
                 {
                     self.labels.insert(label.to_string());
                 }
-                Some(label.as_ref()).filter(|label| unknown(label))
+                unknown(label)
             }
             Answer::Shares(shares) => {
                 let mut labels = shares.iter().map(|(label, _)| label.as_ref());
-                labels.find(|label| unknown(label))
+                labels.any(unknown)
             }
-            Answer::Set(_) | Answer::Gains(_) | Answer::Number(_) => None,
+            Answer::Set(_) | Answer::Gains(_) | Answer::Number(_) => false,
         };
-        if let Some(label) = found {
-            return Err(format!(
-                "{label:?} is none of the labels in suite.toml; correct it, or add it to labels"
-            ));
+        if is_unknown {
+            return Err(
+                "a label of the answer is none of the labels in suite.toml; correct it, or add it to labels"
+                    .into(),
+            );
         }
         if self.labels.len() > OPTIONS_MAX {
             return Err(format!(
@@ -244,13 +262,13 @@ mod tests {
                 "tvd",
                 "",
                 &[SHARES, "{\"a\":0.1,\"b\":0.8}"][..],
-                "answers.ndjson:2: answer: the shares of an answer sum to 0.9, but must sum to 1",
+                "answers.ndjson:2: answer: the shares of an answer must sum to 1",
             ),
             (
                 "tvd",
                 "",
                 &["{\"a\":-0.25,\"b\":1.25}"],
-                "answers.ndjson:1: answer: the share of \"a\" is -2.5e-1, but must be from 0 to 1",
+                "answers.ndjson:1: answer: a share must be from 0 to 1",
             ),
             (
                 "tvd",
@@ -262,7 +280,7 @@ mod tests {
                 "tvd",
                 "",
                 &["{\"a\":0.5,\"a\":0.5}"],
-                "answers.ndjson:1: answer: \"a\" is given twice",
+                "answers.ndjson:1: answer: an id or label is given twice",
             ),
             ("tvd", "", &["{\"a\":1e999,\"b\":0}"], "answers.ndjson:1: "),
             (
@@ -281,13 +299,13 @@ mod tests {
                 "tvd",
                 LABELS,
                 &[SHARES, "{\"low\":0.5,\"other\":0.5}"],
-                "answers.ndjson:2: answer: \"other\" is none of the labels in suite.toml; correct it",
+                "answers.ndjson:2: answer: a label of the answer is none of the labels in suite.toml; correct it",
             ),
             (
                 "brier",
                 LABELS,
                 &[SHARES, "\"other\""],
-                "answers.ndjson:2: answer: \"other\" is none of the labels in suite.toml",
+                "answers.ndjson:2: answer: a label of the answer is none of the labels in suite.toml",
             ),
             (
                 "auc",
@@ -335,7 +353,7 @@ mod tests {
                 "kappa_quadratic",
                 LABELS,
                 &[LOW, "\"other\""],
-                "answers.ndjson:2: answer: \"other\" is none of the labels",
+                "answers.ndjson:2: answer: a label of the answer is none of the labels",
             ),
             (
                 "kappa_quadratic",
@@ -413,13 +431,13 @@ mod tests {
                 "tvd",
                 "",
                 &["{\"a\":0.5,\"b\":0.5},\"people\":7"],
-                "answers.ndjson:1: \"people\" is no field of a line, which has item_id and answer, and may have n and groups",
+                "answers.ndjson:1: a line has item_id and answer, and may have n and groups; remove all other fields",
             ),
             (
                 "kl",
                 "release = \"ladder(0.01)\"\n",
                 &[SHARES],
-                "suite.toml: clip: a ladder needs bounds of the loss of one item, which kl does not have",
+                "suite.toml:4: clip: a ladder needs bounds of the loss of one item, which kl does not have",
             ),
         ] {
             let error = folder(metric, keys, answers).err().unwrap();
@@ -447,7 +465,7 @@ mod tests {
         let ratio = shares[1].1 / shares[0].1;
         assert!((ratio - 0.666_666_4 / 0.333_333_3).abs() <= 1e-15);
         let error = crate::Answer::parse("{\"b\":0.3333,\"a\":0.6666}", &Metric::Tvd);
-        assert!(error.unwrap_err().contains("sum to 0.9999, but"));
+        assert!(error.unwrap_err().contains("must sum to 1"));
     }
 
     #[test]

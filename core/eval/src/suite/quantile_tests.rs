@@ -121,8 +121,16 @@ fn bad_quantiles_are_rejected_with_line() {
             "[0.1, 0.5]",
             "suite.toml:4: quantiles: wis needs symmetric levels: 0.1 is one, and 0.9",
         ),
-        ("pinball", "[\"0.5\"]", "suite.toml: TOML parse error"),
-        ("pinball", "0.5", "suite.toml: TOML parse error"),
+        (
+            "pinball",
+            "[\"0.5\"]",
+            "suite.toml:4: quantiles: must be an array of numbers",
+        ),
+        (
+            "pinball",
+            "0.5",
+            "suite.toml:4: quantiles: must be an array of numbers",
+        ),
     ] {
         let error = metric(name, quantiles);
         assert!(error.starts_with(reason), "{error} instead of {reason}");

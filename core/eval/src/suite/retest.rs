@@ -1,16 +1,18 @@
 //! `retest.ndjson`: a second set of human answers, which gives the noise ceiling.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, BadSuiteCode};
 use super::commitment::LinesDigest;
 use super::folder_tables::FolderTables;
-use super::lines::{ITEMS, check_item_id, explain, numbered_lines, read_optional};
+use super::lines::{
+    check_item_id, explain, numbered_lines, read_optional, repeated_id, without_item,
+};
 use super::retest_answers::RETEST_ANSWERS;
+use super::suite_files::SuiteFiles;
 use crate::metric::Metric;
 use crate::score::{AnswerTable, Ceiling, CeilingBuilder, RetestScores};
 
@@ -40,9 +42,9 @@ pub struct RetestLine {
     pub answers: Box<RawValue>,
 }
 
-/// Reads the file in a folder. `None` if there is none.
-pub(crate) fn read_file(folder: &Path) -> Result<Option<String>, BadSuite> {
-    read_optional(folder, RETEST)
+/// Reads the file. `None` if there is none.
+pub(crate) fn read_file(files: &dyn SuiteFiles) -> Result<Option<String>, BadSuite> {
+    read_optional(files, RETEST)
 }
 
 /// Reads the lines of a retest, and scores them for these tables, which have all items together. Each
@@ -67,22 +69,21 @@ pub(crate) fn score_retest(
     let mut lines = Vec::new();
     let mut seen = HashMap::new();
     for (line, json) in numbered_lines(text) {
-        let bad = |reason: String| BadSuite::new(RETEST, line, reason);
+        let bad =
+            |reason: String| BadSuite::new(RETEST, line, reason).with_code(BadSuiteCode::Metric);
         let retest: RetestLine = serde_json::from_str(json)
-            .map_err(|error| bad(explain(json, &error, RETEST_ANSWERS)))?;
+            .map_err(|error| explain(RETEST, line, json, &error, RETEST_ANSWERS))?;
         let item_id = &retest.item_id;
         check_item_id(RETEST, line, item_id)?;
         if let Some(first) = seen.insert(item_id.clone(), line) {
-            return Err(bad(format!(
-                "item_id {item_id:?} is repeated; it is also in line {first}"
-            )));
+            return Err(repeated_id(RETEST, line, item_id, first));
         }
         let mut is_known = false;
         for builder in &mut builders {
             is_known |= builder.add(item_id, retest.answers.get()).map_err(bad)?;
         }
         if !is_known {
-            return Err(bad(format!("there is no item {item_id:?} in {ITEMS}")));
+            return Err(without_item(RETEST, line, item_id));
         }
         lines.push(retest);
     }
@@ -141,8 +142,8 @@ mod tests {
     use sha2::{Digest as _, Sha256};
 
     use super::*;
-    use crate::suite::folder::FolderFiles;
-    use crate::suite::{FolderRules, SuiteFolder};
+    use crate::suite::suite_files::in_memory;
+    use crate::suite::{FolderRules, ITEMS, SuiteFolder};
     use crate::{content, offline};
 
     /// The texts of a folder with 200 items of 30 persons, and the retest of the first items.
@@ -195,14 +196,8 @@ mod tests {
         }
 
         fn parse(&self) -> Result<SuiteFolder, String> {
-            let files = FolderFiles {
-                suite_toml: &self.suite,
-                items: &self.items,
-                answers: &self.answers,
-                retest: Some(&self.retest),
-                catalog: None,
-                open_file: &|_| Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
-            };
+            let retest = [(RETEST, self.retest.as_str())];
+            let files = in_memory(&self.suite, &self.items, &self.answers, retest);
             SuiteFolder::parse_files(&files).map_err(|error| error.to_string())
         }
 
@@ -346,7 +341,7 @@ mod tests {
                 "accuracy",
                 labels,
                 "[[\"x\", \"x\"]]",
-                "answers[0]: \"x\" is given twice",
+                "answers[0]: an id or label is given twice",
             ),
             ("accuracy", labels, "[\"x\\u0000\"]", "has a NUL character"),
             (
@@ -389,7 +384,7 @@ mod tests {
                 "mae",
                 ["1", "2", "3"],
                 "[1e51]",
-                "answers[0]: must be from -1e50 to 1e50",
+                "answers[0]: is too long, or has a number out of range",
             ),
             ("mae", ["1", "2", "3"], "[1e999]", "answers[0]: "),
             (
@@ -408,19 +403,19 @@ mod tests {
                 "brier",
                 labels,
                 "[{\"x\": 0.9}]",
-                "answers[0]: the probabilities sum to 0.9, but must",
+                "answers[0]: is too long, or has a number out of range, or shares",
             ),
             (
                 "brier",
                 labels,
                 "[{\"x\": 1.5, \"y\": -0.5}]",
-                "answers[0]: the probability of \"x\" is 1.5",
+                "answers[0]: is too long, or has a number out of range",
             ),
             (
                 "brier",
                 labels,
                 "[{\"x\": 0.5, \"x\": 0.5}]",
-                "answers[0]: \"x\" is given twice",
+                "answers[0]: names an id, a label or a level twice",
             ),
         ];
         for (metric, values, answers, reason) in rejected {
@@ -472,7 +467,7 @@ mod tests {
             ),
             (
                 two("{\"item_id\":\"i1\",\"answers\":[\"x\"],\"groups\":{\"person\":\"p1\"}}\n"),
-                "retest.ndjson:2: \"groups\" is no field of a line, which has item_id and answers",
+                "retest.ndjson:2: a line has item_id and answers; remove all other fields",
             ),
             (
                 two("{\"item_id\":\"i1\",\"item_id\":\"i1\",\"answers\":[\"x\"]}\n"),

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use super::answers::Answer;
 use crate::metric::{Family, Metric, Retest};
 use crate::prediction::{PredictionRules, Value};
+use crate::score_content::without_value;
 
 /// The field of a line with retest answers.
 pub(super) const RETEST_ANSWERS: &str = "answers";
@@ -68,7 +69,11 @@ fn parse_answer(json: &str, metric: Metric) -> Result<Answer<'_>, String> {
     let rules = PredictionRules::checked(metric, None);
     rules
         .check(value(&answer))
-        .map_err(|(_, message)| message)?;
+        .map_err(|(reason, message)| match reason {
+            // This one names the accepted forms only.
+            "type" => message,
+            reason => without_value(reason).to_owned(),
+        })?;
     answer.check_content()?;
     Ok(answer)
 }

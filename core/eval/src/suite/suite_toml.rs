@@ -2,17 +2,21 @@
 
 use std::str::FromStr;
 
-use serde::Deserialize;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
-use toml::Spanned;
 
 use super::access::Access;
-use super::bad_suite::BadSuite;
+use super::bad_suite::{BadSuite, BadSuiteCode, shown};
+use super::baselines::BaselineKey;
 use super::board_mode::BoardMode;
+use super::data_table::DataTable;
 use super::groups::GroupField;
+use super::metadata::{SuiteLink, SuiteMetadata, Visibility};
+use super::names::SUITE;
+use super::names::{is_suite_id, is_version};
 use super::options::check_labels;
 use super::sequence_paths::SequencePaths;
+use super::toml_keys::Keys;
 use crate::clusters::Average;
 use crate::disclosure::DisclosurePolicy;
 use crate::metric::{Clip, Family, Metric};
@@ -20,59 +24,50 @@ use crate::quantile_levels::QuantileLevels;
 use crate::skill::SkillBaseline;
 use crate::slices::SLICED_FIELDS_MAX;
 
-/// The file's name.
-pub(super) const SUITE: &str = "suite.toml";
-
 /// The longest `seal_seed`, in bytes.
 const SEED_BYTES_MAX: usize = 200;
 
-/// The file's content.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SuiteToml {
-    pub(super) suite_id: String,
-    pub(super) version: String,
-    metric: String,
-    #[serde(default)]
-    pub(super) per_item_feedback: bool,
-    #[serde(default)]
-    pub(super) description: String,
-    release: Option<String>,
-    max_submissions_per_day: Option<i64>,
-    max_submissions: Option<i64>,
-    clip: Option<Vec<f64>>,
-    access: Option<String>,
-    seal_seed: Option<String>,
-    board: Option<Spanned<String>>,
-    closes_at: Option<Spanned<toml::Value>>,
-    sequence: Option<SequencePaths>,
-    cluster: Option<Spanned<String>>,
-    average: Option<Spanned<String>>,
-    slices: Option<Spanned<Vec<String>>>,
-    slice_min: Option<Spanned<i64>>,
-    skill: Option<Spanned<SkillToml>>,
-    labels: Option<Spanned<Vec<String>>>,
-    quantiles: Option<Spanned<Vec<Spanned<f64>>>>,
-    #[serde(default)]
-    pub(super) baselines: Vec<BaselineToml>,
-}
-
-/// `[[baselines]]` in `suite.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BaselineToml {
-    pub(super) name: Spanned<String>,
-    pub(super) file: Spanned<String>,
-    pub(super) kind: Spanned<String>,
-    pub(super) url: Option<String>,
-}
-
-/// `skill` in `suite.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SkillToml {
-    baseline: String,
-    within: Option<String>,
+/// The content of `suite.toml`. All its rules hold that need no other file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SuiteDefinition {
+    /// The suite's id: `suite:<name>`.
+    pub suite_id: String,
+    /// The version to publish.
+    pub version: String,
+    /// The metric that a score reports as its value.
+    pub metric: Metric,
+    /// Set if callers may read single items' scores.
+    pub per_item_feedback: bool,
+    /// The texts for people.
+    pub metadata: SuiteMetadata,
+    /// The organizations that can see the suite; `None` if the file does not name it.
+    pub visibility: Option<Visibility>,
+    /// The organizations that may submit; `None` if the file does not name it.
+    pub access: Option<Access>,
+    /// The fields that keep the answers from being computed from scores.
+    pub protection: Protection,
+    /// The levels of predicted quantiles, if the metric scores quantiles.
+    pub quantiles: Option<QuantileLevels>,
+    /// The sequence's places in each item's input, if the suite is about sequences.
+    pub sequence: Option<SequencePaths>,
+    /// The options of the items, in their order; empty if the publisher names none.
+    pub labels: Vec<String>,
+    /// The publisher's statement about the independence of items, if there is one.
+    pub cluster: Option<ClusterKey>,
+    /// The unit that has equal weights in a value.
+    pub average: Average,
+    /// The group fields with slices.
+    pub slices: SliceKeys,
+    /// The baseline of the skill, if the suite has one.
+    pub skill: Option<SkillKey>,
+    /// The baselines that the publisher names.
+    pub baselines: Vec<BaselineKey>,
+    /// The table with items and answers, if they are in one.
+    pub data: Option<DataTable>,
+    /// The line of the key `skill`; 0 without it.
+    pub(super) skill_line: usize,
+    /// The line of the key `release`; 0 without it.
+    pub(super) release_line: usize,
 }
 
 /// The baseline of a suite's skill.
@@ -173,372 +168,529 @@ pub struct Protection {
     /// `2026-01-31T23:59:59.000000Z`. Present if items are sealed or the board is
     /// [`BoardMode::AtClose`].
     pub closes_at: Option<String>,
-    /// The secret that selects the sealed items. Present if and only if items are sealed. It must
-    /// stay as secret as the answers.
+    /// The secret that selects the sealed items. It must stay as secret as the answers. In a folder that
+    /// was read, present if and only if items are sealed; in a definition, `None` as well if the seed
+    /// comes from the opening key.
     pub seal_seed: Option<String>,
     /// The times at which the board of the suite shows figures.
     pub board: BoardMode,
 }
 
-impl SuiteToml {
-    pub(super) fn parse(text: &str) -> Result<Self, BadSuite> {
-        toml::from_str(text).map_err(|error| BadSuite::new(SUITE, 0, error.to_string()))
-    }
-
-    pub(super) fn metric(&self) -> Result<Metric, BadSuite> {
-        self.metric
-            .parse()
-            .map_err(|error| BadSuite::new(SUITE, 0, format!("metric: {error}")))
-    }
-
-    pub(super) fn sequence(&self) -> Result<Option<SequencePaths>, BadSuite> {
-        let error = self.sequence.as_ref().and_then(SequencePaths::error);
-        error.map_or_else(
-            || Ok(self.sequence.clone()),
-            |reason| Err(BadSuite::new(SUITE, 0, reason)),
-        )
-    }
-
-    /// Returns the cluster key. `text` is the file, to name the error's line.
-    pub(super) fn cluster(&self, text: &str) -> Result<Option<ClusterKey>, BadSuite> {
-        let parse = |key: &Spanned<String>| {
-            key.get_ref().parse().map_err(|reason: String| {
-                let line = line_at(text, key.span().start);
-                BadSuite::new(SUITE, line, format!("cluster: {reason}"))
-            })
-        };
-        self.cluster.as_ref().map(parse).transpose()
-    }
-
-    /// Returns the unit that has equal weights in the value. `text` is the file, to name the error's line.
-    pub(super) fn average(&self, metric: Metric, text: &str) -> Result<Average, BadSuite> {
-        let Some(key) = &self.average else {
-            return Ok(Average::Item);
-        };
-        let bad = |reason: &str| {
-            let line = line_at(text, key.span().start);
-            BadSuite::new(SUITE, line, format!("average: {reason}"))
-        };
-        let average = key.get_ref().parse().map_err(bad)?;
-        if average == Average::Item {
-            return Ok(average);
-        }
-        if !metric.can_average_clusters() {
-            return Err(bad(&format!(
-                "{metric} cannot be averaged over clusters; write average = \"item\", or choose a mean, rmse, auc, spearman, pearson or kendall as metric"
-            )));
-        }
-        match self.cluster(text)? {
-            Some(ClusterKey::Field(_)) => Ok(average),
-            Some(ClusterKey::Independent) => Err(bad(
-                "with cluster = \"none\" there are no clusters to average; name a group field in cluster, or write average = \"item\"",
-            )),
-            None => Err(bad(
-                "there are no clusters to average; name their group field in cluster, such as cluster = \"person\"",
-            )),
+impl SuiteDefinition {
+    /// Reads the file, before any other file of the suite exists.
+    ///
+    /// # Errors
+    /// Returns all errors by line: syntax errors, or else the errors in keys.
+    pub fn parse(text: &str) -> Result<Self, Vec<BadSuite>> {
+        let mut keys = Keys::parse(text)?;
+        let found = Self::read(&mut keys);
+        let errors = keys.finish();
+        match found {
+            Some(definition) if errors.is_empty() => Ok(definition),
+            _ => Err(errors),
         }
     }
 
-    /// Returns the options of the items, in their order; empty if the suite names none. `text` is the
-    /// file, to name the error's line.
-    pub(super) fn labels(&self, metric: Metric, text: &str) -> Result<Vec<String>, BadSuite> {
-        let Some(labels) = &self.labels else {
-            return Ok(Vec::new());
-        };
-        check_labels(labels.get_ref(), metric).map_err(|reason| {
-            let line = line_at(text, labels.span().start);
-            BadSuite::new(SUITE, line, format!("labels: {reason}"))
-        })?;
-        Ok(labels.get_ref().clone())
+    /// Returns the names of the files that the definition names, in its order.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let table = self.data.iter().map(|table| table.file.as_str());
+        table.chain(self.baselines.iter().map(|baseline| baseline.file.as_str()))
     }
 
-    /// Returns the quantile levels, if the metric scores quantiles. `text` is the file, to name the error's
-    /// line.
-    pub(super) fn quantiles(
-        &self,
-        metric: Metric,
-        text: &str,
-    ) -> Result<Option<QuantileLevels>, BadSuite> {
-        let bad = |line: usize, reason: String| {
-            Err(BadSuite::new(SUITE, line, format!("quantiles: {reason}")))
-        };
-        let Some(key) = &self.quantiles else {
-            return if metric.family() == Family::Quantiles {
-                bad(
-                    0,
-                    format!("{metric} needs the levels, such as quantiles = [0.1, 0.5, 0.9]"),
-                )
-            } else {
-                Ok(None)
-            };
-        };
-        let values: Vec<f64> = key.get_ref().iter().map(|value| *value.get_ref()).collect();
-        let levels = QuantileLevels::new(&values)
-            .and_then(|levels| levels.check_metric(metric).map(|()| levels));
-        let levels = match levels {
-            Ok(levels) => levels,
-            Err(reason) => return bad(line_at(text, key.span().start), reason),
-        };
-        // Predictions write the levels as the suite does, so there must be one way.
-        for (value, name) in key.get_ref().iter().zip(levels.names()) {
-            let written = &text[value.span()];
-            if written != name {
-                let line = line_at(text, value.span().start);
-                return bad(line, format!("write {written} as {name}"));
-            }
-        }
-        Ok(Some(levels))
+    /// Returns `true` if items are sealed.
+    pub fn has_sealed(&self) -> bool {
+        matches!(self.protection.policy, DisclosurePolicy::Sealed(_))
     }
 
-    /// Returns the group fields with slices. `text` is the file, to name the error's line.
-    pub(super) fn slices(&self, text: &str) -> Result<SliceKeys, BadSuite> {
-        let bad =
-            |offset: usize, reason: String| BadSuite::new(SUITE, line_at(text, offset), reason);
-        let mut keys = SliceKeys::NONE;
-        if let Some(names) = &self.slices {
-            let bad = |reason: String| bad(names.span().start, format!("slices: {reason}"));
-            for name in names.get_ref() {
-                let field: GroupField = name
-                    .parse()
-                    .map_err(|reason: String| bad(format!("{name:?} {reason}")))?;
-                if keys.fields.contains(&field) {
-                    return Err(bad(format!("{field} is named twice")));
-                }
-                keys.fields.push(field);
-            }
-            if keys.fields.len() > SLICED_FIELDS_MAX {
-                return Err(bad(format!(
-                    "{} fields are named; at most {SLICED_FIELDS_MAX} are possible",
-                    keys.fields.len()
-                )));
-            }
-        }
-        if let Some(min) = &self.slice_min {
-            let within_range = |min: &usize| (SliceKeys::MIN..=SliceKeys::MIN_MAX).contains(min);
-            keys.min = usize::try_from(*min.get_ref())
-                .ok()
-                .filter(within_range)
-                .ok_or_else(|| {
-                    let reason = format!(
-                        "slice_min: must be an integer from {} to {}",
-                        SliceKeys::MIN,
-                        SliceKeys::MIN_MAX
-                    );
-                    bad(min.span().start, reason)
-                })?;
-        }
-        Ok(keys)
-    }
-
-    /// Returns the baseline of the skill. `text` is the file, to name the error's line.
-    pub(super) fn skill(
-        &self,
-        metric: Metric,
-        average: Average,
-        text: &str,
-    ) -> Result<Option<SkillKey>, BadSuite> {
-        let Some(key) = &self.skill else {
+    /// Returns the secret that selects the sealed items: that of the file, or else `default`. `None`
+    /// without sealed items.
+    ///
+    /// # Errors
+    /// Returns the error if items are sealed and neither is given.
+    pub(super) fn seal_seed(&self, default: Option<&str>) -> Result<Option<String>, BadSuite> {
+        if !self.has_sealed() {
             return Ok(None);
-        };
-        let bad = |reason: String| {
-            let line = line_at(text, key.span().start);
-            BadSuite::new(SUITE, line, format!("skill: {reason}"))
-        };
-        let SkillToml { baseline, within } = key.get_ref();
-        let baseline: SkillBaseline = baseline
-            .parse()
-            .map_err(|reason: &str| bad(reason.to_owned()))?;
-        baseline.check(metric, average).map_err(bad)?;
-        let within = within.as_ref().map(|field| {
-            let field = field.parse();
-            field.map_err(|reason: String| bad(format!("within {reason}")))
-        });
-        Ok(Some(SkillKey {
-            baseline,
-            within: within.transpose()?,
-        }))
-    }
-
-    /// Returns the line of the key `skill`, or 0 without it. `text` is the file.
-    pub(super) fn skill_line(&self, text: &str) -> usize {
-        let key = self.skill.as_ref();
-        key.map_or(0, |key| line_at(text, key.span().start))
-    }
-
-    /// Checks the protection fields. `text` is the file, to name errors' lines.
-    pub(super) fn protection(&self, metric: Metric, text: &str) -> Result<Protection, BadSuite> {
-        self.checked_protection(metric).map_err(|error| {
-            let line = error.offset.map_or(0, |offset| line_at(text, offset));
-            BadSuite::new(SUITE, line, error.reason)
+        }
+        let seed = self.protection.seal_seed.as_deref().or(default);
+        seed.map(|seed| Some(seed.to_owned())).ok_or_else(|| {
+            let message = format!(
+                "seal_seed: selects the sealed items; give a string of 1 to {SEED_BYTES_MAX} bytes that nobody can guess, or the \
+                 opening key from which it is derived"
+            );
+            let error = BadSuite::new(SUITE, self.release_line, message);
+            error.with_code(BadSuiteCode::Required).with_field("seal_seed")
         })
     }
 
-    fn checked_protection(&self, metric: Metric) -> Result<Protection, BadField> {
-        let policy = self
-            .release
-            .as_deref()
-            .map_or(Ok(DisclosurePolicy::Exact), str::parse)
-            .map_err(|error| format!("release: {error}"))?;
-        let is_ladder = matches!(policy, DisclosurePolicy::Ladder(_));
-        if is_ladder && !metric.takes_clip() && metric.bounds(None, 2).is_none() {
-            return Err(BadField::from(format!(
-                "release: a ladder needs a lower bound of the value, which {metric} does not have; choose another policy, such as \
-                 release = \"sealed(0.5)\", or another metric"
-            )));
-        }
-        if self.per_item_feedback && policy != DisclosurePolicy::Exact {
-            return Err(BadField::from(format!(
-                "per_item_feedback: with release = \"{policy}\" the scores of single items must not be disclosed"
-            )));
-        }
-        let max_submissions_per_day =
-            limit("max_submissions_per_day", self.max_submissions_per_day)?;
-        let max_submissions = limit("max_submissions", self.max_submissions)?;
-        let access = self
-            .access
-            .as_deref()
-            .map_or(Ok(Access::Everyone), str::parse)
-            .map_err(|error| format!("access: {error}"))?;
-        let clip = self.clip(metric, policy)?;
-        let board = self.board(policy)?;
-        let closes_at = self.closes_at(policy, board)?;
-        let seal_seed = self.seal_seed(policy)?;
-        Ok(Protection {
-            policy,
-            clip,
-            max_submissions_per_day,
-            max_submissions,
+    /// Reads all keys, and adds the errors to them. `None` only if there are errors.
+    fn read(keys: &mut Keys<'_>) -> Option<Self> {
+        let suite_id = checked(keys, "suite_id", "\"suite:votes\"", is_suite_id, SUITE_ID);
+        let version = checked(keys, "version", "\"1\"", is_version, VERSION);
+        let metric = metric(keys);
+        let release_line = keys.line("release");
+        let policy = policy(keys, metric);
+        let per_item_feedback = per_item_feedback(keys, metric, policy);
+        let access = parsed(keys, "access");
+        let visibility = parsed(keys, "visibility");
+        let metadata = metadata(keys);
+        let protection = protection(keys, metric, policy, access);
+        let quantiles = quantiles(keys, metric);
+        let sequence = sequence(keys);
+        let labels = labels(keys, metric);
+        let data = DataTable::read(keys);
+        let cluster = cluster(keys, data.as_ref());
+        let average = average(keys, metric, cluster.as_ref());
+        let slices = slices(keys);
+        let skill_line = keys.line("skill");
+        let skill = skill(keys, metric, average);
+        let baselines = BaselineKey::read(keys);
+        Some(Self {
+            suite_id: suite_id?,
+            version: version?,
+            metric: metric?,
+            per_item_feedback,
+            metadata,
+            visibility,
             access,
-            closes_at,
-            seal_seed,
-            board,
+            protection: protection?,
+            quantiles,
+            sequence,
+            labels,
+            cluster,
+            average,
+            slices,
+            skill,
+            baselines,
+            data,
+            skill_line,
+            release_line,
         })
     }
+}
 
-    fn clip(&self, metric: Metric, policy: DisclosurePolicy) -> Result<Option<Clip>, String> {
-        match self.clip.as_deref() {
-            Some([low, high]) => metric.clip(*low, *high).map(Some),
-            Some(_) => Err(format!("clip: {}", Clip::FORM)),
-            None if metric.takes_clip() && matches!(policy, DisclosurePolicy::Ladder(_)) => {
-                Err(format!(
-                    "clip: a ladder needs bounds of the loss of one item, which {metric} does not have; write for example \
-                     clip = [0.0, 10.0]"
-                ))
-            }
-            None => Ok(None),
-        }
+const SUITE_ID: &str = "must be \"suite:\" and a name of lower-case letters, digits, '.', '_' or '-', at most 64 characters";
+const VERSION: &str = "must be 1 to 64 letters, digits, '.', '_', '-' or '+'";
+
+/// Returns a required string that passes the check.
+fn checked(
+    keys: &mut Keys<'_>,
+    key: &str,
+    example: &str,
+    check: fn(&str) -> bool,
+    message: &str,
+) -> Option<String> {
+    let found = keys.required_string(key, example)?.value;
+    if check(&found) {
+        return Some(found);
     }
+    keys.reject(key, BadSuiteCode::Value, message);
+    None
+}
 
-    fn board(&self, policy: DisclosurePolicy) -> Result<BoardMode, BadField> {
-        let Some(name) = &self.board else {
-            return Ok(BoardMode::Off);
+/// Returns the parsed value of a string, if the table has one.
+fn parsed<T: FromStr<Err: std::fmt::Display>>(keys: &mut Keys<'_>, key: &str) -> Option<T> {
+    let parsed = keys.string(key)?.value.parse();
+    let rejected = parsed.map_err(|reason: T::Err| keys.reject(key, BadSuiteCode::Value, reason));
+    rejected.ok()
+}
+
+fn metric(keys: &mut Keys<'_>) -> Option<Metric> {
+    let parsed = keys
+        .required_string("metric", "\"accuracy\"")?
+        .value
+        .parse();
+    let rejected = parsed.map_err(|reason| keys.reject("metric", BadSuiteCode::Metric, reason));
+    rejected.ok()
+}
+
+/// Returns the disclosure policy: `exact` without the key, `None` if it is invalid.
+fn policy(keys: &mut Keys<'_>, metric: Option<Metric>) -> Option<DisclosurePolicy> {
+    if !keys.has("release") {
+        return Some(DisclosurePolicy::Exact);
+    }
+    let policy = parsed(keys, "release")?;
+    if let Some(metric) = metric
+        && matches!(policy, DisclosurePolicy::Ladder(_))
+        && !metric.takes_clip()
+        && metric.bounds(None, 2).is_none()
+    {
+        let message = format!(
+            "a ladder needs a lower bound of the value, which {metric} does not have; choose another policy, such as \
+             release = \"sealed(0.5)\", or another metric"
+        );
+        keys.reject("release", BadSuiteCode::Ladder, message);
+    }
+    Some(policy)
+}
+
+fn per_item_feedback(
+    keys: &mut Keys<'_>,
+    metric: Option<Metric>,
+    policy: Option<DisclosurePolicy>,
+) -> bool {
+    const KEY: &str = "per_item_feedback";
+    let is_set = keys.boolean(KEY).unwrap_or(false);
+    if !is_set {
+        return false;
+    }
+    if let Some(metric) = metric.filter(|metric| !metric.has_item_scores()) {
+        let message = format!("with {metric} an item has no score of its own");
+        keys.reject(KEY, BadSuiteCode::Value, message);
+    }
+    if let Some(policy) = policy.filter(|policy| *policy != DisclosurePolicy::Exact) {
+        let message =
+            format!("with release = \"{policy}\" the scores of single items must not be disclosed");
+        keys.reject(KEY, BadSuiteCode::Value, message);
+    }
+    true
+}
+
+fn metadata(keys: &mut Keys<'_>) -> SuiteMetadata {
+    let mut text = |key: &str| keys.string(key).map(|found| found.value);
+    let [title, description, license, citation, contact] =
+        ["title", "description", "license", "citation", "contact"].map(&mut text);
+    let metadata = SuiteMetadata {
+        title,
+        description,
+        license,
+        citation,
+        links: links(keys),
+        tags: keys.strings("tags").map(|found| found.value),
+        contact,
+    };
+    for error in metadata.check() {
+        let key = error.field.split('[').next().unwrap_or_default();
+        let code = match error.reason {
+            "required" => BadSuiteCode::Required,
+            "too_long" => BadSuiteCode::TooLong,
+            "duplicate" => BadSuiteCode::Duplicate,
+            _ => BadSuiteCode::Value,
         };
-        let bad = |reason: String| BadField::at(name, format!("board: {reason}"));
-        let mode = name.get_ref().parse();
-        let mode = mode.map_err(|error: &str| bad(error.to_owned()))?;
-        let is_live = mode == BoardMode::Live;
-        if is_live && policy.hides_figures() {
-            // Rank changes would measure the hidden answers.
-            return Err(bad(format!(
-                "a live board would disclose what release = \"{policy}\" hides; use \"at_close\""
-            )));
-        }
-        Ok(mode)
+        let line = keys.line(key);
+        keys.reject_at(line, &error.field, code, error.message);
     }
+    metadata
+}
 
-    fn closes_at(
-        &self,
-        policy: DisclosurePolicy,
-        board: BoardMode,
-    ) -> Result<Option<String>, BadField> {
-        let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
-        match &self.closes_at {
-            Some(at) if is_sealed || board != BoardMode::Off => {
-                let date_time = at.get_ref().as_datetime();
-                let closes_at = date_time.and_then(|at| canonical_utc(&at.to_string()));
-                closes_at.map(Some).ok_or_else(|| {
-                    let example = "2027-01-31T12:00:00Z";
-                    let reason =
-                        format!("closes_at: must be a time with an offset and without quotes, such as {example}");
-                    BadField::at(at, reason)
-                })
+fn links(keys: &mut Keys<'_>) -> Option<Vec<SuiteLink>> {
+    let mut links = Vec::new();
+    for mut table in keys.tables("links")? {
+        let label = table.required_string("label", "\"Paper\"");
+        let url = table.required_string("url", "\"https://acme.example/votes\"");
+        if let (Some(label), Some(url)) = (label, url) {
+            links.push(SuiteLink {
+                label: label.value,
+                url: url.value,
+            });
+        }
+        keys.extend(table.finish());
+    }
+    Some(links)
+}
+
+/// Returns the cluster key, which `[data]` sets as well.
+fn cluster(keys: &mut Keys<'_>, data: Option<&DataTable>) -> Option<ClusterKey> {
+    let column = data.and_then(|data| data.cluster.as_deref());
+    let key = parsed(keys, "cluster");
+    let Some(column) = column else {
+        return key;
+    };
+    if let Some(key) = &key
+        && key.as_str() != column
+    {
+        let message = format!(
+            "must be {}, as in [data]; remove the key, or name the same column",
+            shown(column)
+        );
+        keys.reject("cluster", BadSuiteCode::Value, message);
+    }
+    key.or_else(|| column.parse().ok())
+}
+
+fn average(keys: &mut Keys<'_>, metric: Option<Metric>, cluster: Option<&ClusterKey>) -> Average {
+    const KEY: &str = "average";
+    let average = parsed(keys, KEY).unwrap_or(Average::Item);
+    if average == Average::Item {
+        return average;
+    }
+    if let Some(metric) = metric.filter(|metric| !metric.can_average_clusters()) {
+        let message = format!(
+            "{metric} cannot be averaged over clusters; write average = \"item\", or choose a mean, rmse, auc, spearman, pearson or \
+             kendall as metric"
+        );
+        keys.reject(KEY, BadSuiteCode::Metric, message);
+    }
+    match cluster {
+        Some(ClusterKey::Field(_)) => {}
+        Some(ClusterKey::Independent) => keys.reject(
+            KEY,
+            BadSuiteCode::Value,
+            "with cluster = \"none\" there are no clusters to average; name a group field in cluster, or write average = \"item\"",
+        ),
+        // The key itself may be wrong.
+        None if keys.has("cluster") => {}
+        None => keys.reject(
+            KEY,
+            BadSuiteCode::Required,
+            "there are no clusters to average; name their group field in cluster, such as cluster = \"person\"",
+        ),
+    }
+    average
+}
+
+fn labels(keys: &mut Keys<'_>, metric: Option<Metric>) -> Vec<String> {
+    let Some(labels) = keys.strings("labels") else {
+        return Vec::new();
+    };
+    if let Some(metric) = metric
+        && let Err(reason) = check_labels(&labels.value, metric)
+    {
+        keys.reject("labels", BadSuiteCode::Value, reason);
+    }
+    labels.value
+}
+
+/// Returns the quantile levels, if the metric scores quantiles.
+fn quantiles(keys: &mut Keys<'_>, metric: Option<Metric>) -> Option<QuantileLevels> {
+    const KEY: &str = "quantiles";
+    let is_given = keys.has(KEY);
+    let written = keys.numbers(KEY);
+    let metric = metric?;
+    let Some(written) = written else {
+        if !is_given && metric.family() == Family::Quantiles {
+            let message = format!("{metric} needs the levels, such as quantiles = [0.1, 0.5, 0.9]");
+            keys.reject(KEY, BadSuiteCode::Required, message);
+        }
+        return None;
+    };
+    let values: Vec<f64> = written.iter().map(|number| number.value.0).collect();
+    let levels = QuantileLevels::new(&values)
+        .and_then(|levels| levels.check_metric(metric).map(|()| levels));
+    let levels = match levels {
+        Ok(levels) => levels,
+        Err(reason) => {
+            keys.reject(KEY, BadSuiteCode::Value, reason);
+            return None;
+        }
+    };
+    // Predictions write the levels as the suite does, so there must be one way.
+    for (number, name) in written.iter().zip(levels.names()) {
+        let text = number.value.1;
+        if text != name {
+            let message = format!("write {text} as {name}");
+            keys.reject_at(number.line, KEY, BadSuiteCode::Value, message);
+        }
+    }
+    Some(levels)
+}
+
+fn sequence(keys: &mut Keys<'_>) -> Option<SequencePaths> {
+    let mut table = keys.table("sequence")?;
+    let events = table.required_string("events", "\"history\"");
+    let options = table.string("options");
+    let paths = events.map(|events| SequencePaths {
+        events: events.value,
+        options: options.map(|options| options.value),
+    });
+    if let Some((key, message)) = paths.as_ref().and_then(SequencePaths::error) {
+        table.reject(key, BadSuiteCode::Value, message);
+    }
+    keys.extend(table.finish());
+    paths
+}
+
+fn slices(keys: &mut Keys<'_>) -> SliceKeys {
+    let mut found = SliceKeys::NONE;
+    for name in keys
+        .strings("slices")
+        .map_or_else(Vec::new, |names| names.value)
+    {
+        match name.parse::<GroupField>() {
+            Ok(field) if found.fields.contains(&field) => {
+                let message = format!("{field} is named twice");
+                keys.reject("slices", BadSuiteCode::Duplicate, message);
             }
-            Some(at) => Err(BadField::at(
-                at,
-                format!(
-                    "closes_at: is for release = \"sealed(fraction)\" or a board, not for \"{policy}\" without a board"
-                ),
-            )),
-            None if is_sealed => Err(BadField::from(String::from(
-                "closes_at: sealed items need the time at which the suite closes",
-            ))),
-            None => match &self.board {
-                Some(mode) if board == BoardMode::AtClose => Err(BadField::at(
-                    mode,
-                    "board: \"at_close\" needs closes_at, the time at which the board closes"
-                        .into(),
-                )),
-                _ => Ok(None),
-            },
+            Ok(field) => found.fields.push(field),
+            Err(reason) => {
+                let message = format!("{} {reason}", shown(&name));
+                keys.reject("slices", BadSuiteCode::Value, message);
+            }
         }
     }
+    if found.fields.len() > SLICED_FIELDS_MAX {
+        let message = format!(
+            "{} fields are named; at most {SLICED_FIELDS_MAX} are possible",
+            found.fields.len()
+        );
+        keys.reject("slices", BadSuiteCode::TooLong, message);
+    }
+    if let Some(min) = keys.integer("slice_min") {
+        let within_range = |min: &usize| (SliceKeys::MIN..=SliceKeys::MIN_MAX).contains(min);
+        let min = min.and_then(|min| usize::try_from(min).ok());
+        match min.filter(within_range) {
+            Some(min) => found.min = min,
+            None => {
+                let message = format!(
+                    "must be an integer from {} to {}",
+                    SliceKeys::MIN,
+                    SliceKeys::MIN_MAX
+                );
+                keys.reject("slice_min", BadSuiteCode::Value, message);
+            }
+        }
+    }
+    found
+}
 
-    fn seal_seed(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {
-        match (policy, &self.seal_seed) {
-            (DisclosurePolicy::Sealed(_), Some(seed))
-                if (1..=SEED_BYTES_MAX).contains(&seed.len()) =>
+fn skill(keys: &mut Keys<'_>, metric: Option<Metric>, average: Average) -> Option<SkillKey> {
+    let mut table = keys.table("skill")?;
+    let baseline = table.required_string("baseline", "\"marginal\"");
+    let within = parsed(&mut table, "within");
+    keys.extend(table.finish());
+    let checked = baseline?.value.parse().map_err(str::to_owned);
+    let checked = checked.and_then(|baseline: SkillBaseline| {
+        let fits = metric.map_or(Ok(()), |metric| baseline.check(metric, average));
+        fits.map(|()| baseline)
+    });
+    match checked {
+        Ok(baseline) => Some(SkillKey { baseline, within }),
+        Err(reason) => {
+            keys.reject("skill", BadSuiteCode::Value, reason);
+            None
+        }
+    }
+}
+
+/// Returns the protection fields. `None` if the policy is invalid.
+fn protection(
+    keys: &mut Keys<'_>,
+    metric: Option<Metric>,
+    policy: Option<DisclosurePolicy>,
+    access: Option<Access>,
+) -> Option<Protection> {
+    let max_submissions_per_day = limit(keys, "max_submissions_per_day");
+    let max_submissions = limit(keys, "max_submissions");
+    let clip = clip(keys, metric, policy);
+    let board = parsed(keys, "board");
+    let knows_board = board.is_some() || !keys.has("board");
+    let closes_at = closes_at(keys);
+    let seal_seed = keys.string("seal_seed").map(|seed| seed.value);
+    let protection = Protection {
+        policy: policy?,
+        clip,
+        max_submissions_per_day,
+        max_submissions,
+        access: access.unwrap_or(Access::Everyone),
+        closes_at,
+        seal_seed,
+        board: board.unwrap_or(BoardMode::Off),
+    };
+    check_protection(keys, &protection, knows_board);
+    Some(protection)
+}
+
+fn limit(keys: &mut Keys<'_>, key: &str) -> Option<i32> {
+    let max = keys.integer(key)?;
+    let max = max.and_then(|max| i32::try_from(max).ok().filter(|max| *max > 0));
+    if max.is_none() {
+        let message = format!("must be an integer from 1 to {}", i32::MAX);
+        keys.reject(key, BadSuiteCode::Value, message);
+    }
+    max
+}
+
+fn clip(
+    keys: &mut Keys<'_>,
+    metric: Option<Metric>,
+    policy: Option<DisclosurePolicy>,
+) -> Option<Clip> {
+    const KEY: &str = "clip";
+    let is_given = keys.has(KEY);
+    let bounds = keys.numbers(KEY);
+    let metric = metric?;
+    match bounds.as_deref() {
+        Some([low, high]) => {
+            let clip = metric.clip(low.value.0, high.value.0);
+            let rejected = clip.map_err(|reason| {
+                let reason = reason.strip_prefix("clip: ").unwrap_or(&reason);
+                keys.reject(KEY, BadSuiteCode::Value, reason);
+            });
+            rejected.ok()
+        }
+        Some(_) => {
+            keys.reject(KEY, BadSuiteCode::Value, Clip::FORM);
+            None
+        }
+        None => {
+            if !is_given
+                && metric.takes_clip()
+                && matches!(policy, Some(DisclosurePolicy::Ladder(_)))
             {
-                Ok(Some(seed.clone()))
+                let message = format!(
+                    "a ladder needs bounds of the loss of one item, which {metric} does not have; write for example \
+                     clip = [0.0, 10.0]"
+                );
+                keys.reject_at(keys.line("release"), KEY, BadSuiteCode::Ladder, message);
             }
-            (DisclosurePolicy::Sealed(_), _) => Err(format!(
-                "seal_seed: selects the sealed items; give a string of 1 to {SEED_BYTES_MAX} bytes that nobody can guess"
-            )),
-            (_, Some(_)) => Err(format!(
-                "seal_seed: is for release = \"sealed(fraction)\", not for \"{policy}\""
-            )),
-            (_, None) => Ok(None),
+            None
         }
     }
 }
 
-/// Returns the line at this place in the text, from 1.
-pub(super) fn line_at(text: &str, offset: usize) -> usize {
-    1 + text[..offset].matches('\n').count()
-}
-
-/// The reason why a field is rejected.
-struct BadField {
-    /// The field value's place in the file, in bytes; `None` if the field is missing or the
-    /// message names it.
-    offset: Option<usize>,
-    reason: String,
-}
-
-impl BadField {
-    fn at<T>(value: &Spanned<T>, reason: String) -> Self {
-        Self {
-            offset: Some(value.span().start),
-            reason,
-        }
+/// Returns the closing time in UTC.
+fn closes_at(keys: &mut Keys<'_>) -> Option<String> {
+    let written = keys.datetime("closes_at")?;
+    let closes_at = canonical_utc(&written.value);
+    if closes_at.is_none() {
+        let message =
+            "must be a time with an offset and without quotes, such as 2027-01-31T12:00:00Z";
+        keys.reject("closes_at", BadSuiteCode::Value, message);
     }
+    closes_at
 }
 
-impl From<String> for BadField {
-    fn from(reason: String) -> Self {
-        Self {
-            offset: None,
-            reason,
-        }
+/// Checks the keys that depend on the policy. A key that is given and invalid has its own error, as has
+/// the board unless `knows_board`.
+fn check_protection(keys: &mut Keys<'_>, protection: &Protection, knows_board: bool) {
+    let Protection { policy, board, .. } = protection;
+    let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
+    if *board == BoardMode::Live && policy.hides_figures() {
+        // Rank changes would measure the hidden answers.
+        let message = format!(
+            "a live board would disclose what release = \"{policy}\" hides; use \"at_close\""
+        );
+        keys.reject("board", BadSuiteCode::Value, message);
     }
-}
-
-fn limit(field: &str, max: Option<i64>) -> Result<Option<i32>, String> {
-    let within_range = |max: i64| i32::try_from(max).ok().filter(|max| *max > 0);
-    max.map(|max| {
-        within_range(max)
-            .ok_or_else(|| format!("{field}: must be an integer from 1 to {}", i32::MAX))
-    })
-    .transpose()
+    if keys.has("closes_at") {
+        if !is_sealed && *board == BoardMode::Off && knows_board {
+            let message = format!(
+                "is for release = \"sealed(fraction)\" or a board, not for \"{policy}\" without a board"
+            );
+            keys.reject("closes_at", BadSuiteCode::Value, message);
+        }
+    } else if is_sealed {
+        let message = "sealed items need the time at which the suite closes";
+        keys.reject_at(
+            keys.line("release"),
+            "closes_at",
+            BadSuiteCode::Required,
+            message,
+        );
+    } else if *board == BoardMode::AtClose {
+        let message = "\"at_close\" needs closes_at, the time at which the board closes";
+        keys.reject("board", BadSuiteCode::Required, message);
+    }
+    if !is_sealed && keys.has("seal_seed") {
+        let message = format!("is for release = \"sealed(fraction)\", not for \"{policy}\"");
+        keys.reject("seal_seed", BadSuiteCode::Seal, message);
+    }
+    let seed = protection.seal_seed.as_deref();
+    if is_sealed && seed.is_some_and(|seed| !(1..=SEED_BYTES_MAX).contains(&seed.len())) {
+        let message = format!(
+            "selects the sealed items; give a string of 1 to {SEED_BYTES_MAX} bytes that nobody can guess"
+        );
+        keys.reject("seal_seed", BadSuiteCode::Seal, message);
+    }
 }
 
 /// Converts RFC 3339 to UTC with microseconds. `None` if the text is not RFC 3339, or its year in
@@ -579,5 +731,169 @@ mod tests {
         ] {
             assert_eq!(canonical_utc(text).as_deref(), expected, "{text}");
         }
+    }
+
+    const GOOD: &str = "suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"accuracy\"\n";
+
+    fn errors(text: &str) -> Vec<String> {
+        let errors = SuiteDefinition::parse(text).err().unwrap_or_default();
+        let shown = |error: &BadSuite| {
+            let field = error.field.as_deref().unwrap_or_default();
+            format!("{field} {} {error}", error.code.as_str())
+        };
+        errors.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn all_keys_are_read() {
+        let text = format!(
+            "{GOOD}title = \"Votes\"\ndescription = \"\"\"Plain\ntext\"\"\"\nlicense = \"CC-BY-4.0\"\n\
+             citation = \"x\"\nlinks = [{{label = \"Paper\", url = \"https://acme.example/votes\"}}]\n\
+             tags = [\"votes\", \"choice\"]\ncontact = \"votes@acme.example\"\nvisibility = \"private\"\n\
+             access = \"granted\"\nrelease = \"sealed(0.5)\"\ncloses_at = 2027-01-31T12:00:00+01:00\n\
+             [[baselines]]\nname = \"People\"\nfile = \"people.ndjson\"\nkind = \"human\"\n\
+             [data]\nfile = \"votes.csv\"\nanswer = \"vote\"\nid = \"row_id\"\ninputs = [\"question\", \"age\"]\n\
+             drop = [\"email\"]\ncluster = \"person\"\nhidden_groups = [\"party\"]\nn = \"people\"\ntext = [\"age\"]\n"
+        );
+        let found = SuiteDefinition::parse(&text).unwrap();
+        let metadata = &found.metadata;
+        assert_eq!(metadata.description.as_deref(), Some("Plain\ntext"));
+        assert_eq!(metadata.tags.as_ref().map(Vec::len), Some(2));
+        assert_eq!(found.visibility, Some(Visibility::Private));
+        assert_eq!(found.access, Some(Access::Granted));
+        assert_eq!(
+            found.protection.closes_at.as_deref(),
+            Some("2027-01-31T11:00:00.000000Z")
+        );
+        assert!(found.has_sealed());
+        assert_eq!(
+            found.files().collect::<Vec<_>>(),
+            ["votes.csv", "people.ndjson"]
+        );
+        assert_eq!(found.cluster.unwrap().as_str(), "person");
+        let data = found.data.unwrap();
+        assert!(data.is_kept("row_id") && data.is_kept("party") && !data.is_kept("age"));
+        assert_eq!(data.public_groups().collect::<Vec<_>>(), ["person"]);
+    }
+
+    #[test]
+    fn all_errors_are_returned_by_line() {
+        let text = "suite_id = \"Votes\"\nversion = 1\nmetric = \"speed\"\nrelease = \"sealed(0.5)\"\n\
+                    closes_at = \"2027-01-31T12:00:00Z\"\nmax_submissions = 0\nper_item_feedback = true\n\
+                    tags = [\"A\"]\nunknown = 1\nslice_min = \"50\"\nlinks = [{label = \"x\"}]\n";
+        let found = errors(text);
+        let expected = [
+            "suite_id value suite.toml:1: suite_id: must be \"suite:\"",
+            "version type suite.toml:2: version: must be a string in quotes; write version = \"1\"",
+            "metric metric suite.toml:3: metric: expected one of",
+            "closes_at type suite.toml:5: closes_at: must be a time with an offset and without quotes; write closes_at = 2027-01-31T12:00:00Z",
+            "max_submissions value suite.toml:6: ",
+            "per_item_feedback value suite.toml:7: ",
+            "tags[0] value suite.toml:8: tags[0]: must have 2 to 30",
+            "unknown value suite.toml:9: unknown: is no key",
+            "slice_min type suite.toml:10: ",
+            "links[0].url required suite.toml:11: ",
+        ];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} instead of {expected}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        let required = ["suite_id", "version", "metric"];
+        let found = errors("");
+        assert_eq!(found.len(), required.len());
+        for (found, key) in found.iter().zip(required) {
+            let expected =
+                format!("{key} required suite.toml: {key}: this key is required, such as {key} = ");
+            assert!(found.starts_with(&expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn syntax_errors_quote_nothing() {
+        for text in [
+            "seal_seed = \"SECRET",
+            "seal_seed = SECRET\n",
+            "seal_seed = \"x\" SECRET\n",
+            "seal_seed = 12\nseal_seed = 7\n",
+            "seal_seed = [\"SECRET\"\n",
+            "[a]\n[a]\n",
+            "\u{0}",
+        ] {
+            let found = errors(text);
+            assert!(!found.is_empty(), "{text}");
+            assert!(
+                found.iter().all(|error| !error.contains("SECRET")),
+                "{found:?}"
+            );
+        }
+        let found = errors("a = \nb = 1\nb = 2\nc\n");
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(
+            found[1].starts_with(" duplicate suite.toml:3: "),
+            "{found:?}"
+        );
+        let found = errors(&format!("{GOOD}seal_seed = 77777777\n"));
+        assert!(!found.concat().contains("777"), "{found:?}");
+    }
+
+    #[test]
+    fn roles_of_columns_are_checked() {
+        let with = |data: &str| {
+            let head = format!("{GOOD}[data]\nfile = \"v.csv\"\nanswer = \"vote\"\n");
+            errors(&format!("{head}{data}\n"))
+        };
+        assert_eq!(with(""), Vec::<String>::new());
+        for (data, expected) in [
+            ("id = \"vote\"", "data.id duplicate suite.toml:7: "),
+            ("cluster = \"Person\"", "data.cluster value suite.toml:7: "),
+            ("cluster = \"none\"", "data.cluster value suite.toml:7: "),
+            (
+                "groups = [\"a\", \"a\"]",
+                "data.groups duplicate suite.toml:7: ",
+            ),
+            (
+                "groups = [\"a\"]\nhidden_groups = [\"a\"]",
+                "data.hidden_groups value suite.toml:8: ",
+            ),
+            (
+                "hidden_groups = [\"vote\"]",
+                "data.hidden_groups duplicate suite.toml:7: ",
+            ),
+            ("inputs = [\"vote\"]", "data.inputs value suite.toml:7: "),
+            (
+                "drop = [\"a\"]\ninputs = [\"a\"]",
+                "data.inputs value suite.toml:8: ",
+            ),
+            ("text = [\"vote\"]", "data.text value suite.toml:7: "),
+            ("inputs = \"a\"", "data.inputs type suite.toml:7: "),
+            ("columns = []", "data.columns value suite.toml:7: "),
+        ] {
+            let found = with(data);
+            assert_eq!(found.len(), 1, "{data}: {found:?}");
+            assert!(found[0].starts_with(expected), "{data}: {found:?}");
+        }
+        for file in [
+            "",
+            "votes.txt",
+            "a/votes.csv",
+            "../votes.csv",
+            "items.ndjson",
+            "csv",
+        ] {
+            let found = errors(&format!(
+                "{GOOD}[data]\nfile = \"{file}\"\nanswer = \"vote\"\n"
+            ));
+            assert!(
+                found[0].starts_with("data.file value suite.toml:5: "),
+                "{file}: {found:?}"
+            );
+        }
+        let found = errors(&format!(
+            "{GOOD}cluster = \"a\"\n[data]\nfile = \"v.csv\"\nanswer = \"vote\"\ncluster = \"b\"\n"
+        ));
+        assert!(
+            found[0].starts_with("cluster value suite.toml:4: "),
+            "{found:?}"
+        );
     }
 }

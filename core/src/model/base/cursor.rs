@@ -30,6 +30,8 @@ pub enum Listing {
     Members,
     /// Verified domains, by name.
     Domains,
+    /// Suites, by id. The cursor has the id without `suite:`.
+    Suites,
 }
 
 impl Listing {
@@ -39,6 +41,7 @@ impl Listing {
             Self::Invites => "invites",
             Self::Members => "members",
             Self::Domains => "domains",
+            Self::Suites => "suites",
         }
     }
 
@@ -48,7 +51,17 @@ impl Listing {
     /// # Errors
     /// `validation_failed` if the limit is out of range or the cursor is not this listing's.
     pub fn page(self, limit: Option<i64>, cursor: Option<&str>) -> Result<Page> {
-        let limit = validation::limit(limit, PAGE.0, PAGE.1)?;
+        self.page_within(PAGE, limit, cursor)
+    }
+
+    /// Does the same as [`Self::page`] with another default and maximum size.
+    pub fn page_within(
+        self,
+        (default, max): (u32, u32),
+        limit: Option<i64>,
+        cursor: Option<&str>,
+    ) -> Result<Page> {
+        let limit = validation::limit(limit, default, max)?;
         let after = cursor
             .map(|text| Cursor::parse(self, text).ok_or_else(bad_cursor))
             .transpose()?;
@@ -157,11 +170,16 @@ impl Page {
         let has_next = rows.len() > self.limit as usize;
         rows.truncate(self.limit as usize);
         let (at, id) = position(rows.last().filter(|_| has_next)?);
-        Some(Cursor {
+        Some(self.after(at, id))
+    }
+
+    /// Returns the cursor of the page that begins after the row with this time and id.
+    pub const fn after(&self, at: Timestamp, id: String) -> Cursor {
+        Cursor {
             listing: self.listing,
             at,
             id,
-        })
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub enum Resource {
     Entry,
     /// An invite to an organization.
     Invite,
+    /// A suite before it is published.
+    Draft,
     /// An organization's job.
     Job,
     /// An API key of an organization.
@@ -66,6 +68,7 @@ impl Resource {
             Self::Delivery => "delivery",
             Self::DeviceLogin => "device login",
             Self::Domain => "claimed domain",
+            Self::Draft => "draft",
             Self::Entry => "entry",
             Self::Invite => "invite",
             Self::Job => "job",
@@ -123,6 +126,33 @@ pub enum Details {
     },
     /// The version of the suite has retired.
     SuiteRetired,
+    /// The operator has suspended the suite.
+    SuiteSuspended,
+    /// The items and answers of the suite are deleted.
+    SuiteRemoved,
+    /// Another organization has the handle, or it is reserved for others.
+    HandleTaken,
+    /// The organization has a handle, which never changes.
+    HandleSet,
+    /// The organization has no handle, which the id of its suites begins with.
+    HandleRequired,
+    /// The draft takes no more files.
+    NotOpen {
+        /// The draft's status.
+        status: &'static str,
+    },
+    /// The draft cannot be published, or has no items yet.
+    NotReady {
+        /// The draft's status.
+        status: &'static str,
+    },
+    /// A part of a file to check was not received.
+    PartMissing {
+        /// The name of the file.
+        name: String,
+        /// The number of the part.
+        number: usize,
+    },
     /// The submissions that a suite's version allows are used up permanently.
     ///
     /// The error is `forbidden`, because the codes of limits imply that a retry can succeed later.

@@ -134,6 +134,8 @@ ids! {
     /// The id for an event's delivery to a webhook. It begins with the time, which orders the
     /// delivery list.
     DeliveryId = "dlv_", precisely_ordered_characters;
+    /// The id of a draft.
+    DraftId = "dft_", ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", ordered_characters;
     /// The id of a score receipt.

@@ -27,6 +27,8 @@ text_enum! {
     pub enum Scope {
         /// Suites and their items.
         SuitesRead = "suites:read",
+        /// Publishing suites, and reading the drafts of the organization.
+        SuitesWrite = "suites:write",
         /// Submitting predictions, and choosing final jobs.
         EvalsWrite = "evals:write",
         /// Creating, reading and deleting uploads.

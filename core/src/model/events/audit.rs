@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::model::ids::{AuditId, EntryId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId};
+use crate::model::ids::{
+    AuditId, DraftId, EntryId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId,
+};
 use crate::model::scope::Role;
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
@@ -64,6 +66,14 @@ text_enum! {
         BoardEntered = "board.entered",
         /// An entry of a board was withdrawn.
         BoardWithdrawn = "board.withdrawn",
+        /// A draft of a suite was created.
+        DraftCreated = "draft.created",
+        /// The check of a draft was requested.
+        DraftChecked = "draft.checked",
+        /// The publication of a draft was requested.
+        DraftPublished = "draft.published",
+        /// A draft was deleted.
+        DraftDeleted = "draft.deleted",
         /// The operator removed an entry from a board.
         BoardRemoved = "board.removed",
         /// An owner read the salt that names the organization in receipts.
@@ -110,6 +120,8 @@ text_enum! {
         Entry = "entry",
         /// A job.
         Job = "job",
+        /// A draft of a suite.
+        Draft = "draft",
     }
 }
 
@@ -203,6 +215,11 @@ impl Change {
     /// Creates a session change.
     pub fn session(r#type: AuditType, session_id: &SessionId) -> Self {
         Self::new(r#type, TargetType::Session, session_id.as_str())
+    }
+
+    /// Creates a draft change.
+    pub fn draft(r#type: AuditType, draft_id: &DraftId) -> Self {
+        Self::new(r#type, TargetType::Draft, draft_id.as_str())
     }
 
     /// Creates a domain change.

@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod device;
 pub mod email_domain;
+pub mod handle;
 pub mod identity;
 pub mod invite;
 pub mod key;

@@ -48,6 +48,9 @@ pub struct Org {
     pub role: Role,
     /// The time at which the organization was created.
     pub created_at: Timestamp,
+    /// The handle, with which the ids of the organization's suites begin. Null until an owner has set it.
+    #[schema(min_length = 2, max_length = 24)]
+    pub handle: Option<String>,
 }
 
 /// The caller of a request.
@@ -199,6 +202,15 @@ plan_limits! {
         /// The number of sequences that can be embedded in a calendar month.
         embeddings_per_month = DefaultLimit::Times(1, "eval_items_per_month"), 0..=i64::MAX,
             "Maximum number of sequences embedded in a calendar month", minimum 0;
+        /// The number of suites that the organization can publish.
+        suites = DefaultLimit::Fixed(3), 0..=i32::MAX as i64,
+            "Maximum number of published suites", minimum 0;
+        /// The number of items that a version of a suite can have.
+        suite_items = DefaultLimit::Fixed(20_000), 0..=10_000_000,
+            "Maximum number of items in a version of a suite", minimum 0;
+        /// The number of uncompressed bytes that published suites and checked drafts can have.
+        suite_bytes = DefaultLimit::Fixed(100 * 1024 * 1024), 0..=i64::MAX,
+            "Maximum number of bytes in suites and drafts", minimum 0;
     }
 }
 

@@ -175,6 +175,20 @@ impl Caller {
         Ok(Submitter(self.clone()))
     }
 
+    /// Returns an error unless the caller is an owner's session, for operations that require one only sometimes.
+    ///
+    /// # Errors
+    /// 403 if the caller is a key, or another member.
+    pub fn require_owner_session(&self) -> Result<()> {
+        match self.principal {
+            Principal::Session { .. } => require_role(Role::Owner, &self.membership),
+            Principal::ApiKey { .. } => Err(Error::new(
+                Code::Forbidden,
+                "To publish a suite that is public takes the session of an owner; an API key cannot do it.",
+            )),
+        }
+    }
+
     /// Returns an error unless the caller has this scope, for operations that require it only
     /// sometimes.
     ///
@@ -375,37 +389,41 @@ macro_rules! scope_types {
     };
 }
 
-scope_types! { SuitesRead EvalsWrite UploadsWrite JobsRead JobsCancel UsageRead ModelsRead ModelsRun }
+scope_types! { SuitesRead SuitesWrite EvalsWrite UploadsWrite JobsRead JobsCancel UsageRead ModelsRead ModelsRun }
 
 /// Proof for a credential that can read suites.
 pub type SuiteReader = InScope<Caller, scopes::SuitesRead>;
 
-/// Proof that a caller can read public boards, and with a credential also the others.
+/// Proof for a credential that can publish the organization's suites.
+pub type Publisher = InScope<Submitter, scopes::SuitesWrite>;
+
+/// Proof that a caller can read public suites and boards, and with a credential also the others that its
+/// organization sees.
 #[derive(Debug, Clone)]
-pub struct BoardReader {
-    is_anonymous: bool,
+pub struct SuiteVisitor {
+    org_id: Option<OrgId>,
 }
 
-impl BoardReader {
+impl SuiteVisitor {
     /// Returns the proof for a request with this credential, if it has one.
     ///
     /// # Errors
     /// The reason why the credential cannot read suites.
     pub fn of(credential: Option<&Credential>) -> Result<Self> {
-        credential.map_or(Ok(Self { is_anonymous: true }), Self::from_credential)
+        credential.map_or(Ok(Self { org_id: None }), Self::from_credential)
     }
 
-    /// Returns `true` if the request has no credential.
-    pub fn is_anonymous(&self) -> bool {
-        self.is_anonymous
+    /// Returns the organization, if the request has a credential.
+    pub fn org_id(&self) -> Option<&OrgId> {
+        self.org_id.as_ref()
     }
 }
 
-impl Proof for BoardReader {
+impl Proof for SuiteVisitor {
     fn from_credential(credential: &Credential) -> Result<Self> {
-        SuiteReader::from_credential(credential)?;
+        let reader = SuiteReader::from_credential(credential)?;
         Ok(Self {
-            is_anonymous: false,
+            org_id: Some(reader.org_id().clone()),
         })
     }
 }
@@ -514,6 +532,7 @@ mod tests {
                 data_use: DataUse::ScoringOnly,
                 role,
                 created_at: Timestamp::now(),
+                handle: None,
             },
             plan: Plan::with_equal_limits(60),
             unaccepted_terms: None,

@@ -94,12 +94,41 @@ impl Error {
         }
     }
 
+    /// Returns the 409 for a handle that the organization cannot have.
+    pub fn handle_taken(handle: &str) -> Self {
+        let message = format!(
+            "The handle {handle} is taken, or reserved for an organization with a verified domain of this name. \
+             Choose another one."
+        );
+        Self::new(Code::Conflict, message).with_details(Details::HandleTaken)
+    }
+
+    /// Returns the 409 for another handle than the one that the organization has.
+    pub fn handle_set(handle: &str) -> Self {
+        let message = format!(
+            "The handle of the organization is {handle}. It never changes, because the ids of suites contain it."
+        );
+        Self::invalid_state(Resource::Organization, message).with_details(Details::HandleSet)
+    }
+
     /// Returns the 409 for a submission to a version whose answers are public.
     pub fn suite_retired(version: &str) -> Self {
         let message = format!(
             "Version {version} of the suite has retired: its answers are public, and it accepts no submissions."
         );
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired)
+    }
+
+    /// Returns the 409 for a submission to a suite that the operator has suspended.
+    pub fn suite_suspended() -> Self {
+        let message = "The operator has suspended the suite. Ask the operator why.";
+        Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteSuspended)
+    }
+
+    /// Returns the 409 for a submission to a suite without items and answers.
+    pub fn suite_removed() -> Self {
+        let message = "The items and answers of the suite were deleted. It accepts no submissions.";
+        Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRemoved)
     }
 
     /// Returns the 409 for a job without such a receipt.

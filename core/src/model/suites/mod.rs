@@ -2,6 +2,7 @@
 
 pub mod baselines;
 pub mod ceiling;
+pub mod draft;
 pub mod item_sequence;
 pub mod skill;
 pub mod slices;

@@ -1,10 +1,11 @@
 //! Suites as callers see them. The hidden answers are not in the model.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::model::baselines::SuiteBaseline;
 use crate::model::ceiling::Ceiling;
+use crate::model::cursor::Cursor;
 use crate::model::error_details::SuiteAccess;
 use crate::model::skill::SuiteSkill;
 use crate::model::slices::SuiteSlices;
@@ -107,6 +108,96 @@ pub struct Suite {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub skill: Option<SuiteSkill>,
+    /// A short title for people: that of the publisher, or else the id.
+    #[schema(max_length = 100)]
+    pub title: String,
+    /// The organization that published the suite. Null if the operator did.
+    pub owner: Option<SuiteOwner>,
+    /// The callers who can see the suite.
+    pub visibility: SuiteVisibility,
+    /// The state of the current version.
+    pub status: SuiteStatus,
+    /// The license of the items: an SPDX expression, or an `https` URL. Null if the publisher gives none.
+    pub license: Option<String>,
+    /// A BibTeX entry to cite. Null if the publisher gives none.
+    pub citation: Option<String>,
+    /// Pages about the suite. Nobody has checked them.
+    #[schema(max_items = 10)]
+    pub links: Vec<SuiteLink>,
+    /// Words by which people find the suite.
+    #[schema(max_items = 10)]
+    pub tags: Vec<String>,
+    /// The publisher's address for questions. Null if the publisher gives none, and for callers without a
+    /// credential.
+    pub contact: Option<String>,
+    /// The time at which the current version was published.
+    pub published_at: Timestamp,
+    /// The time at which a version was last published, or the suite's text, visibility or access changed.
+    pub updated_at: Timestamp,
+    /// True if the organization of the caller can submit to the current version. Its allowance may be used
+    /// up nevertheless.
+    pub can_submit: bool,
+}
+
+/// The organization that published a suite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SuiteOwner {
+    /// The name of the organization.
+    pub name: String,
+    /// The handle of the organization, with which the ids of its suites begin.
+    #[schema(min_length = 2, max_length = 24)]
+    pub handle: String,
+    /// A domain that the organization has verified. Null if it has verified none.
+    pub domain: Option<String>,
+}
+
+/// A page about a suite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SuiteLink {
+    /// The text of the link.
+    pub label: String,
+    /// The address, which begins with `https://`.
+    pub url: String,
+}
+
+/// The texts that hold for all versions of a suite, as they are stored: the keys that are set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are those of Suite")]
+pub struct SuiteText {
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub license: Option<String>,
+    pub citation: Option<String>,
+    pub links: Vec<SuiteLink>,
+    pub tags: Vec<String>,
+    pub contact: Option<String>,
+}
+
+text_enum! {
+    /// The callers who can see a suite.
+    pub enum SuiteVisibility {
+        /// The owner and the organizations to which it gave a grant.
+        Private = "private",
+        /// Every organization.
+        Listed = "listed",
+        /// Every organization, and callers without a credential.
+        Public = "public",
+    }
+}
+
+text_enum! {
+    /// The state of a suite's current version.
+    pub enum SuiteStatus {
+        /// The current version accepts submissions.
+        Active = "active",
+        /// The current version has retired: its answers are public.
+        Retired = "retired",
+        /// The operator has suspended the suite. Only its owner sees it.
+        Suspended = "suspended",
+        /// The operator has deleted the items and answers.
+        Removed = "removed",
+    }
 }
 
 /// The places of a sequence in the input of an item. A path is the name of a field, or names
@@ -220,9 +311,15 @@ pub struct Allowance<'a> {
     pub max_submissions_per_day: Option<i32>,
 }
 
-/// The published suites, by id.
+/// Default and maximum number of suites on a page.
+pub const SUITES_PAGE: (u32, u32) = (1000, 1000);
+
+/// A page of the suites that the caller can see, by id.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Suites {
-    /// All suites, each in its current version.
+    /// The suites, each in its current version.
+    #[schema(max_items = 1000)]
     pub suites: Vec<Suite>,
+    /// The `cursor` of the next page. Null on the last page.
+    pub next_cursor: Option<Cursor>,
 }

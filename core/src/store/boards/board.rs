@@ -408,9 +408,11 @@ pub struct BoardHead {
 }
 
 /// Returns a suite version's board, or its current version's, with the given computation
-/// or the shown one. `None` if the version has no board.
+/// or the shown one. `None` if the version has no board, or if neither its suite nor its board is visible to the
+/// organization, or to a caller without a credential.
 pub async fn find(
     db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
     suite_id: &SuiteId,
     version: Option<&str>,
     computation: Option<i32>,
@@ -440,8 +442,8 @@ pub async fn find(
                 release,
                 n_clusters
             from suites
-            where suite_id = $1
-              and ($2::text is null or version = $2)
+            where suite_id = $2
+              and ($3::text is null or version = $3)
             order by published_at desc
             limit 1
         ) s
@@ -449,8 +451,11 @@ pub async fn find(
         left join board_computations c
             on c.suite_id = b.suite_id
             and c.suite_version = b.suite_version
-            and c.computation = coalesce($3, b.computation)
+            and c.computation = coalesce($4, b.computation)
+        where b.is_public
+           or exists (select from visible_suites($1) v where v.suite_id = b.suite_id)
         "#,
+        org_id.map(OrgId::as_str),
         suite_id.as_str(),
         version,
         computation

@@ -125,7 +125,7 @@ pub async fn has_signed(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId)
 }
 
 /// Returns a receipt that a caller can see: the own organization's, or one that a board shows
-/// to the caller. A caller without an organization sees public boards.
+/// to the caller. A caller without an organization sees public boards, and those of public suites.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: Option<&OrgId>,
@@ -149,7 +149,10 @@ pub async fn find(
               or exists (
                   select from shown_receipts s
                   where s.receipt_id = r.id
-                    and (s.is_public or $2 is not null)
+                    and (
+                        s.is_public
+                        or exists (select from visible_suites($2) v where v.suite_id = r.suite_id)
+                    )
               )
           )
         "#,
@@ -243,9 +246,11 @@ pub struct StoredOpening {
     pub retest_sha256: Option<Vec<u8>>,
 }
 
-/// Returns the commitment for a suite's version, or its current one.
+/// Returns the commitment for a suite's version, or its current one. That of a private suite is for
+/// organizations that see it, and for those with a job on the version: they keep their receipts.
 pub async fn commitment(
     db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
     suite_id: &SuiteId,
     version: Option<&str>,
 ) -> Result<Option<StoredCommitment>> {
@@ -269,11 +274,26 @@ pub async fn commitment(
             c.retest_sha256
         from suites s
         join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
-        where s.suite_id = $1
-          and ($2::text is null or s.version = $2)
+        where s.suite_id = $2
+          and ($3::text is null or s.version = $3)
+          and (
+              exists (
+                  select from suite_owners o
+                  where o.suite_id = s.suite_id
+                    and o.visibility <> 'private'
+              )
+              or exists (select from visible_suites($1) v where v.suite_id = s.suite_id)
+              or exists (
+                  select from jobs j
+                  where j.org_id = $1
+                    and j.suite_id = s.suite_id
+                    and j.suite_version = s.version
+              )
+          )
         order by s.published_at desc
         limit 1
         "#,
+        org_id.map(OrgId::as_str),
         suite_id.as_str(),
         version
     )

@@ -155,9 +155,13 @@ pub struct DailyUse {
     pub today: i64,
 }
 
-/// Returns how far the holders use the daily limits for all suites that have one, by id. It counts
-/// as [`permit`] does.
-pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<Vec<DailyUse>> {
+/// Returns how far the holders use the daily limits for the suites that have one and that the organization
+/// sees, by id. It counts as [`permit`] does.
+pub async fn daily_uses(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    holders: &[String],
+) -> Result<Vec<DailyUse>> {
     let uses = sqlx::query_as!(
         DailyUse,
         r#"
@@ -167,17 +171,18 @@ pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<V
             c.max_submissions_per_day as "max_submissions_per_day!",
             coalesce(u.today, 0) as "today!"
         from (
-            select distinct on (suite_id)
-                suite_id,
-                max_submissions_per_day
-            from suites
-            order by suite_id, published_at desc
+            select distinct on (s.suite_id)
+                s.suite_id,
+                s.max_submissions_per_day
+            from visible_suites($1) v
+            join suites s on s.suite_id = v.suite_id
+            order by s.suite_id, s.published_at desc
         ) c
         left join lateral (
             select count(*) as today
             from suite_disclosures d
             join jobs j on j.id = d.job_id
-            where d.holder = any($1)
+            where d.holder = any($2)
               and d.suite_id = c.suite_id
               and d.kind <> 'final'
               and j.status not in ('failed', 'cancelled')
@@ -189,6 +194,7 @@ pub async fn daily_uses(db: impl PgExecutor<'_>, holders: &[String]) -> Result<V
         where c.max_submissions_per_day is not null
         order by c.suite_id
         "#,
+        org_id.as_str(),
         holders
     )
     .fetch_all(db)

@@ -147,21 +147,41 @@ pub async fn pending(pool: &PgPool) -> Result<usize> {
         .count())
 }
 
+/// The tables with answers, with what is computed from them before it is disclosed, and with files that have answers. The role of the API
+/// must have no right to read them, nor to learn about their rows by a foreign key or a trigger.
+const SECRET_TABLES: [&str; 10] = [
+    "escrow_chunks",
+    "sealed_results",
+    "suite_answers",
+    "suite_baseline_scores",
+    "suite_catalog",
+    "suite_floors",
+    "suite_hidden_groups",
+    "suite_openings",
+    "suite_retest",
+    "board_pairs",
+];
+
 /// Returns `true` if this process's role could read gold answers. The API refuses to start
 /// with such a role.
 pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     let may = sqlx::query_scalar!(
         r#"
         select
-            has_any_column_privilege('suite_answers', 'select')
-            or has_any_column_privilege('sealed_results', 'select')
+            exists(
+                select from unnest($1::text[]) t(name)
+                where has_any_column_privilege(t.name, 'select, references')
+                   or has_table_privilege(t.name, 'trigger')
+            )
             -- Rights that the role could acquire by "set role".
             or pg_has_role('assay_worker', 'member')
+            or pg_has_role('assay_checker', 'member')
             or pg_has_role(
                 (select relowner from pg_class where oid = 'suite_answers'::regclass),
                 'member'
             ) as "may!"
-        "#
+        "#,
+        &SECRET_TABLES.map(String::from)
     )
     .fetch_one(pool)
     .await?;
@@ -191,6 +211,37 @@ pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
         "log_checkpoints",
     ];
     can_use_more_than(pool, "assay_log", &tables).await
+}
+
+/// Returns `true` if this process's role could read or change a table other than those of drafts and of what they become. The checker refuses
+/// to start with such a role.
+pub async fn can_do_more_than_check(pool: &PgPool) -> Result<bool> {
+    let tables = [
+        "boards",
+        "draft_parts",
+        "drafts",
+        "escrow_chunks",
+        "events",
+        "orgs",
+        "plan_limits",
+        "shared_events",
+        "suite_answers",
+        "suite_baseline_scores",
+        "suite_baselines",
+        "suite_catalog",
+        "suite_clusters",
+        "suite_commitments",
+        "suite_contents",
+        "suite_floors",
+        "suite_grants",
+        "suite_hidden_groups",
+        "suite_items",
+        "suite_openings",
+        "suite_owners",
+        "suite_retest",
+        "suites",
+    ];
+    can_use_more_than(pool, "assay_checker", &tables).await
 }
 
 /// Returns `true` if this process's role has more rights than a role, or any right on a table

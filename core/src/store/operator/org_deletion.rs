@@ -105,6 +105,31 @@ const CLEAR_BOARD_ENTRIES: &str = "
       and name <> id
 ";
 
+/// Clears the drafts. The checker deletes the content of those that are not published.
+const CLEAR_DRAFTS: &str = "
+    update drafts
+    set
+        status = case when status = 'published' then status else 'deleted' end,
+        report = null,
+        error_message = null,
+        created_by = '',
+        idempotency_key = null,
+        request_hmac = null
+    where org_id = $1
+      and created_by <> ''
+";
+
+/// Marks the organization's suites as removed, and removes their texts. Others keep the scores on them.
+const CLEAR_SUITES: &str = "
+    update suite_owners
+    set
+        removed_at = clock_timestamp(),
+        updated_at = clock_timestamp(),
+        metadata = '{}'
+    where org_id = $1
+      and removed_at is null
+";
+
 /// The tables with rows of organizations, in the order of deletion. The parameter of a statement is the
 /// organization.
 pub const ORG_TABLES: &[(&str, Erasure)] = &[
@@ -154,10 +179,15 @@ pub const ORG_TABLES: &[(&str, Erasure)] = &[
             "what other organizations of the same holder may still submit depends on them",
         ),
     ),
+    ("suite_owners", Erasure::Update(CLEAR_SUITES)),
+    // Published content stays, because the scores of other organizations depend on it. The checker deletes the other content.
     (
         "suite_contents",
-        Erasure::Keep("published content, which the scores of other organizations depend on"),
+        Erasure::Update("update suite_contents set metadata = '{}' where org_id = $1"),
     ),
+    ("escrow_chunks", Erasure::Delete),
+    ("draft_parts", Erasure::Delete),
+    ("drafts", Erasure::Update(CLEAR_DRAFTS)),
     (
         "terms_acceptances",
         Erasure::Keep("evidence of the acceptance"),

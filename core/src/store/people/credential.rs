@@ -72,6 +72,7 @@ pub async fn keys(
             o.plan,
             o.data_use as "data_use: DataUse",
             o.created_at as "created_at: Timestamp",
+            o.handle,
             o.suspended_at is not null as "is_suspended!",
             row_to_json(p) as "limits!: Json<Plan>",
             exists(
@@ -108,6 +109,7 @@ pub async fn keys(
             data_use: row.data_use,
             role: Role::Member,
             created_at: row.created_at,
+            handle: row.handle,
         };
         let credential = Credential {
             principal: Principal::ApiKey {
@@ -173,6 +175,7 @@ pub async fn session(
             m.plan as "plan?",
             m.data_use as "data_use?: DataUse",
             m.created_at as "created_at?: Timestamp",
+            m.handle as "handle?",
             m.limits as "limits?: Json<Plan>",
             coalesce(m.is_suspended, false) as "is_suspended!",
             exists(
@@ -204,6 +207,7 @@ pub async fn session(
                 o.plan,
                 o.data_use,
                 o.created_at,
+                o.handle,
                 o.suspended_at is not null as is_suspended,
                 row_to_json(p) as limits
             from memberships ms
@@ -244,6 +248,7 @@ pub async fn session(
             data_use: row.data_use?,
             role: row.role?,
             created_at: row.created_at?,
+            handle: row.handle,
         })
     })();
     let unaccepted_terms = terms.clone().filter(|_| !row.terms_accepted);

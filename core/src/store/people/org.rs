@@ -26,7 +26,8 @@ pub async fn for_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<O
             o.plan,
             o.data_use as "data_use: DataUse",
             m.role as "role: Role",
-            o.created_at as "created_at: Timestamp"
+            o.created_at as "created_at: Timestamp",
+            o.handle
         from memberships m
         join orgs o on o.id = m.org_id
         where m.user_id = $1
@@ -87,7 +88,8 @@ pub async fn insert(
             plan,
             data_use as "data_use: DataUse",
             'owner' as "role!: Role",
-            created_at as "created_at: Timestamp"
+            created_at as "created_at: Timestamp",
+            handle
         "#,
         org_id.as_str(),
         name,
@@ -105,6 +107,8 @@ pub struct OrgSettings {
     pub name: String,
     /// The permitted use for the organization's data.
     pub data_use: DataUse,
+    /// The handle, once it is set.
+    pub handle: Option<String>,
 }
 
 /// Returns an organization's settings, and locks them until the transaction ends.
@@ -114,7 +118,8 @@ pub async fn lock_settings(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Op
         r#"
         select
             name,
-            data_use as "data_use: DataUse"
+            data_use as "data_use: DataUse",
+            handle
         from orgs
         where id = $1
         for no key update
@@ -133,6 +138,7 @@ pub async fn update(
     org_id: &OrgId,
     name: Option<&str>,
     data_use: Option<DataUse>,
+    handle: Option<&str>,
 ) -> Result<Option<Org>> {
     let org = sqlx::query_as!(
         Org,
@@ -140,7 +146,8 @@ pub async fn update(
         update orgs
         set
             name = coalesce($2, name),
-            data_use = coalesce($3, data_use)
+            data_use = coalesce($3, data_use),
+            handle = coalesce($4, handle)
         where id = $1
         returning
             id as "id: OrgId",
@@ -148,15 +155,78 @@ pub async fn update(
             plan,
             data_use as "data_use: DataUse",
             'owner' as "role!: Role",
-            created_at as "created_at: Timestamp"
+            created_at as "created_at: Timestamp",
+            handle
         "#,
         org_id.as_str(),
         name,
-        data_use.map(DataUse::as_str)
+        data_use.map(DataUse::as_str),
+        handle
     )
     .fetch_optional(db)
     .await?;
     Ok(org)
+}
+
+/// Locks a handle until the transaction ends, so that neither an organization nor a suite of the operator
+/// takes it at the same time.
+pub async fn lock_handle(db: &mut PgConnection, handle: &str) -> Result<()> {
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('handle ' || $1, 0))",
+        handle
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns `true` if an organization has this handle, or had it when it was deleted.
+pub async fn is_handle(db: impl PgExecutor<'_>, handle: &str) -> Result<bool> {
+    let is = sqlx::query_scalar!(
+        r#"select exists(select from orgs where handle = $1) as "is!""#,
+        handle
+    );
+    Ok(is.fetch_one(db).await?)
+}
+
+/// Returns `true` if a suite of the operator has an id that begins with this handle.
+pub async fn is_in_operator_suite(db: impl PgExecutor<'_>, handle: &str) -> Result<bool> {
+    let is = sqlx::query_scalar!(
+        r#"
+        select exists(
+            select from suite_owners
+            where org_id is null
+              and starts_with(suite_id, 'suite:' || $1 || '.')
+        ) as "is!"
+        "#,
+        handle
+    );
+    Ok(is.fetch_one(db).await?)
+}
+
+/// Returns the verified domains with this label, each with its organization.
+pub async fn domains_with_label(
+    db: impl PgExecutor<'_>,
+    label: &str,
+) -> Result<Vec<(OrgId, String)>> {
+    let rows = sqlx::query!(
+        r#"
+        /* all tenants: a verified domain reserves the handle of its name */
+        select
+            org_id as "org_id: OrgId",
+            domain
+        from domain_claims
+        where verified_at is not null
+          and $1 = any(string_to_array(domain, '.'))
+        "#,
+        label
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.org_id, row.domain))
+        .collect())
 }
 
 /// Returns an organization's name, or `None` if there is no such organization or it was

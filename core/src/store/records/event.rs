@@ -81,7 +81,8 @@ pub async fn insert_member(
     }
 }
 
-/// Inserts the event for a suite's published version, which every organization has.
+/// Inserts the event for a suite's published version: for every organization, or for those that see a
+/// private suite.
 pub async fn insert_suite_published(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -90,8 +91,30 @@ pub async fn insert_suite_published(
     let id = EventId::random()?;
     sqlx::query!(
         "
-        insert into shared_events (id, type, suite_id, suite_version)
-        values ($1, $2, $3, $4)
+        /* all tenants: every organization that sees the suite has the event */
+        with suite as (
+            select suite_id, org_id, visibility
+            from suite_owners
+            where suite_id = $3
+        ), shared as (
+            insert into shared_events (id, type, suite_id, suite_version)
+            select $1, $2, suite_id, $4
+            from suite
+            where visibility <> 'private'
+        )
+        insert into events (org_id, id, type, suite_id, suite_version)
+        select seeing.org_id, $1, $2, s.suite_id, $4
+        from suite s
+        cross join lateral (
+            select s.org_id
+            union
+            select g.org_id
+            from suite_grants g
+            where g.suite_id = s.suite_id
+        ) seeing
+        join orgs o on o.id = seeing.org_id
+        where s.visibility = 'private'
+          and o.deleted_at is null
         ",
         id.as_str(),
         EventType::SuitePublished.as_str(),

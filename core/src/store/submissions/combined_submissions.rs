@@ -201,15 +201,18 @@ mod tests {
     use crate::model::org::Plan;
     use crate::model::queue::FirstEstimate;
     use crate::model::span_context::SpanContext;
-    use crate::model::suite::{BoardMode, SuiteAverage};
+    use crate::model::suite::{BoardMode, SuiteAverage, SuiteText, SuiteVisibility};
+    use crate::model::timestamp::Timestamp;
     use crate::store::db::combined_requests::combined_requests;
     use crate::store::new_job::{NewEval, NewTask, StoredAs};
     use crate::store::suite::SuiteRow;
 
     fn job(org_id: &OrgId, label: &str) -> NewJob {
         let suite = SuiteRow {
+            seen_by: Some(org_id.clone()),
             suite_id: "suite:test".parse().unwrap(),
             version: "1".into(),
+            content_id: 1,
             metric: "accuracy".into(),
             n_items: 1,
             per_item_feedback: false,
@@ -239,6 +242,14 @@ mod tests {
             skill: None,
             suite_commitment: String::new(),
             is_retired: false,
+            owner: None,
+            visibility: SuiteVisibility::Listed,
+            metadata: sqlx::types::Json(SuiteText::default()),
+            is_suspended: false,
+            is_removed: false,
+            published_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+            can_submit: true,
         };
         let plan = Plan::with_equal_limits(1);
         NewJob {

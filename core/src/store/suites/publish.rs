@@ -1,6 +1,7 @@
 //! Publishing suites. Only the operator's role has the privileges.
 
 use serde::Serialize;
+use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 
 use super::commitment;
@@ -13,6 +14,7 @@ use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, event};
+use assay_eval::suite::SuiteMetadata;
 
 /// The row of `suites` that publication inserts, by column, without `content_id` and `published_at`.
 #[derive(Serialize)]
@@ -84,10 +86,16 @@ pub struct NewSuite<'a> {
 pub struct NewContent<'a> {
     /// The draft's id with its organization. `None` for the operator's content.
     pub draft: Option<(&'a str, &'a OrgId)>,
-    /// Bytes of the lines of items, answers, retest and catalog.
+    /// Bytes in the lines of items, answers, retest and catalog.
     pub bytes: i64,
     /// The SHA-256 over everything that is published.
     pub content_sha256: &'a [u8],
+    /// The visibility that the file names.
+    pub visibility: Option<&'a str>,
+    /// `true` if the file names `access`.
+    pub names_access: bool,
+    /// The texts for people.
+    pub metadata: &'a SuiteMetadata,
     /// The row that publication inserts.
     pub version: &'a NewSuite<'a>,
 }
@@ -99,12 +107,25 @@ pub async fn insert_content(db: &mut PgConnection, new: &NewContent<'_>) -> Resu
         draft,
         bytes,
         content_sha256,
+        visibility,
+        names_access,
+        metadata,
         version,
     } = new;
     let content_id = sqlx::query_scalar!(
         "
-        insert into suite_contents (draft_id, org_id, n_items, bytes, content_sha256, version)
-        values ($1, $2, $3, $4, $5, $6)
+        insert into suite_contents (
+            draft_id,
+            org_id,
+            n_items,
+            bytes,
+            content_sha256,
+            version,
+            visibility,
+            names_access,
+            metadata
+        )
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         returning id
         ",
         draft.map(|(draft_id, _)| draft_id),
@@ -112,7 +133,10 @@ pub async fn insert_content(db: &mut PgConnection, new: &NewContent<'_>) -> Resu
         version.n_items,
         bytes,
         content_sha256,
-        Json(version) as _
+        Json(version) as _,
+        *visibility,
+        names_access,
+        Json(metadata) as _
     )
     .fetch_one(db)
     .await?;
@@ -124,19 +148,44 @@ pub async fn insert_content(db: &mut PgConnection, new: &NewContent<'_>) -> Resu
 pub async fn insert_version(db: &mut PgConnection, content_id: i64) -> Result<bool> {
     let inserted = sqlx::query!(
         r#"
-        insert into suites
-        select v.*
-        from suite_contents c
-        cross join lateral jsonb_populate_record(
-            null::suites,
-            c.version || jsonb_build_object('content_id', c.id, 'published_at', clock_timestamp())
-        ) v
-        where c.id = $1
-          and (v.closes_at is null or v.closes_at > clock_timestamp())
-        on conflict do nothing
-        returning
-            suite_id as "suite_id: SuiteId",
-            version
+        with published as (
+            insert into suites
+            select v.*
+            from suite_contents c
+            cross join lateral jsonb_populate_record(
+                null::suites,
+                c.version || jsonb_build_object('content_id', c.id, 'published_at', clock_timestamp())
+            ) v
+            where c.id = $1
+              and (v.closes_at is null or v.closes_at > clock_timestamp())
+            on conflict do nothing
+            returning suite_id, version, access
+        ), owner as (
+            -- The lock on an existing row lets the publications of a suite wait for each other.
+            insert into suite_owners as o (suite_id, org_id, visibility, access, metadata)
+            select
+                p.suite_id,
+                c.org_id,
+                coalesce(c.visibility, case when c.org_id is null then 'listed' else 'private' end),
+                p.access,
+                c.metadata
+            from published p
+            join suite_contents c on c.id = $1
+            -- A later version changes only what its file names.
+            on conflict (suite_id) do update
+                set
+                    visibility = coalesce((select c.visibility from suite_contents c where c.id = $1), o.visibility),
+                    access = case
+                        when o.org_id is null or (select c.names_access from suite_contents c where c.id = $1) then excluded.access
+                        else o.access
+                    end,
+                    metadata = o.metadata || excluded.metadata,
+                    updated_at = clock_timestamp()
+        )
+        select
+            suite_id as "suite_id!: SuiteId",
+            version as "version!"
+        from published
         "#,
         content_id
     )
@@ -533,4 +582,49 @@ pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Deletes at most `limit` rows of a content that is not published. Returns `false` once all of them, and the content, are deleted.
+pub async fn delete_rows(db: &mut PgConnection, content_id: i64, limit: i64) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        with answers as (
+            delete from suite_answers
+            where content_id = $1
+              and ordinal in (select ordinal from suite_answers where content_id = $1 order by ordinal limit $2)
+        )
+        delete from suite_items
+        where content_id = $1
+          and ordinal in (select ordinal from suite_items where content_id = $1 order by ordinal limit $2)
+        ",
+        content_id,
+        limit
+    )
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() > 0 {
+        return Ok(true);
+    }
+    // The order of the foreign keys.
+    for table in [
+        "suite_clusters",
+        "suite_hidden_groups",
+        "suite_retest",
+        "suite_floors",
+        "suite_catalog",
+        "suite_baseline_scores",
+        "suite_baselines",
+        "suite_openings",
+    ] {
+        // Only constants are part of the statement.
+        let statement = AssertSqlSafe(format!("delete from {table} where content_id = $1"));
+        sqlx::query(statement)
+            .bind(content_id)
+            .execute(&mut *db)
+            .await?;
+    }
+    sqlx::query!("delete from suite_contents where id = $1", content_id)
+        .execute(db)
+        .await?;
+    Ok(false)
 }

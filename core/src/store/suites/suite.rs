@@ -17,7 +17,8 @@ use crate::model::ids::OrgId;
 use crate::model::skill::SuiteSkill;
 use crate::model::slices::{StoredSlices, SuiteSlices};
 use crate::model::suite::{
-    Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteId, SuiteSequence,
+    Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteId, SuiteOwner,
+    SuiteSequence, SuiteStatus, SuiteText, SuiteVisibility,
 };
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
@@ -25,13 +26,17 @@ use assay_eval::prediction::PredictionRules;
 use assay_eval::suite::SequencePaths;
 use assay_eval::{DisclosurePolicy, Ladder, QuantileLevels};
 
-/// One suite version.
+/// One suite version, as an organization sees it, or a caller without a credential.
 #[derive(Debug, Clone)]
 pub struct SuiteRow {
+    /// The organization that sees it.
+    pub seen_by: Option<OrgId>,
     /// The suite's id.
     pub suite_id: SuiteId,
     /// The row's version.
     pub version: String,
+    /// The content of the version.
+    pub content_id: i64,
     /// The metric's name.
     pub metric: String,
     /// Number of items, open and sealed.
@@ -90,6 +95,22 @@ pub struct SuiteRow {
     pub suite_commitment: String,
     /// `true` if the version has retired: its answers are public.
     pub is_retired: bool,
+    /// The organization that published the suite. `None` if the operator did.
+    pub owner: Option<Json<SuiteOwner>>,
+    /// The callers who can see the suite.
+    pub visibility: SuiteVisibility,
+    /// The texts that hold for all versions.
+    pub metadata: Json<SuiteText>,
+    /// `true` while the operator has suspended the suite.
+    pub is_suspended: bool,
+    /// `true` if the operator has deleted the items and answers.
+    pub is_removed: bool,
+    /// The time of the version's publication.
+    pub published_at: Timestamp,
+    /// The time of the suite's last change.
+    pub updated_at: Timestamp,
+    /// `true` if `access` lets the organization submit.
+    pub can_submit: bool,
 }
 
 /// Converts the columns with a sequence's places.
@@ -126,9 +147,12 @@ impl SuiteRow {
     /// Returns the suite as its callers see it. `hfm_sha` is the build that scores it.
     pub fn into_suite(self, hfm_sha: &str) -> Suite {
         let ladder = self.ladder().map(LadderGrid::from);
+        let status = self.status();
         let SuiteRow {
+            seen_by,
             suite_id,
             version,
+            content_id: _,
             metric,
             n_items,
             per_item_feedback,
@@ -158,15 +182,33 @@ impl SuiteRow {
             skill,
             suite_commitment,
             is_retired: _,
+            owner,
+            visibility,
+            metadata: Json(metadata),
+            is_suspended: _,
+            is_removed: _,
+            published_at,
+            updated_at,
+            can_submit,
         } = self;
+        let SuiteText {
+            title,
+            description: changed_description,
+            license,
+            citation,
+            links,
+            tags,
+            contact,
+        } = metadata;
         Suite {
+            title: title.unwrap_or_else(|| suite_id.to_string()),
             suite_id,
             version,
             lower_is_better: metric.parse::<Metric>().is_ok_and(Metric::lower_is_better),
             metric,
             n_items: i64::from(n_items),
             per_item_feedback,
-            description,
+            description: changed_description.unwrap_or(description),
             hfm_sha: hfm_sha.to_owned(),
             release,
             max_submissions_per_day: max_submissions_per_day.map(i64::from),
@@ -192,6 +234,30 @@ impl SuiteRow {
             labels,
             quantiles,
             skill: skill.map(|Json(skill)| skill),
+            owner: owner.map(|Json(owner)| owner),
+            visibility,
+            status,
+            license,
+            citation,
+            links,
+            tags,
+            contact: contact.filter(|_| seen_by.is_some()),
+            published_at,
+            updated_at,
+            can_submit: can_submit && status == SuiteStatus::Active,
+        }
+    }
+
+    /// Returns the version's state.
+    pub const fn status(&self) -> SuiteStatus {
+        if self.is_removed {
+            SuiteStatus::Removed
+        } else if self.is_suspended {
+            SuiteStatus::Suspended
+        } else if self.is_retired {
+            SuiteStatus::Retired
+        } else {
+            SuiteStatus::Active
         }
     }
 
@@ -200,9 +266,9 @@ impl SuiteRow {
         Ok(PredictionRules::published(&self.metric, &self.quantiles)?)
     }
 
-    /// Returns `true` if not every organization may submit to the version.
-    pub fn is_restricted(&self) -> bool {
-        self.is_retired || self.access != SuiteAccess::Everyone
+    /// Returns `true` if the organization may not submit to the version.
+    pub fn is_closed_to_caller(&self) -> bool {
+        self.status() != SuiteStatus::Active || !self.can_submit
     }
 
     /// Returns the version's ladder grid.
@@ -245,42 +311,17 @@ impl SuiteRow {
     }
 }
 
-/// Returns `true` if the organization may submit to a suite with this access.
-pub async fn may_submit(
-    db: impl PgExecutor<'_>,
-    org_id: &OrgId,
-    suite_id: &SuiteId,
-    access: SuiteAccess,
-) -> Result<bool> {
-    let may = sqlx::query_scalar!(
-        r#"
-        select case $3::text
-            when 'everyone' then true
-            when 'verified_domain' then exists(
-                select from domain_claims
-                where org_id = $1
-                  and verified_at is not null
-            )
-            else exists(select from suite_grants where org_id = $1 and suite_id = $2)
-        end as "may!"
-        "#,
-        org_id.as_str(),
-        suite_id.as_str(),
-        access.as_str()
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(may)
-}
-
-/// Selects [`SuiteRow`]s. The first argument is `select`, with `distinct` if needed, the second one follows the joined tables.
+/// Selects [`SuiteRow`]s. The first argument is `select`, with `distinct` if needed, the second one the relation `w`, whose column
+/// `seen_by` is an organization or null, and the third one follows the joined tables.
 macro_rules! select_suites {
-    ($select:literal, $rest:literal $(, $argument:expr)* $(,)?) => {
+    ($select:literal, $seen_by:literal, $rest:literal $(, $argument:expr)* $(,)?) => {
         sqlx::query_as!(
             SuiteRow,
             $select + r#"
+                w.seen_by as "seen_by?: OrgId",
                 s.suite_id as "suite_id: SuiteId",
                 version,
+                content_id,
                 metric,
                 n_items,
                 per_item_feedback,
@@ -288,7 +329,7 @@ macro_rules! select_suites {
                 release,
                 max_submissions_per_day,
                 max_submissions,
-                access as "access: SuiteAccess",
+                o.access as "access!: SuiteAccess",
                 clip,
                 ladder_start,
                 ladder_step,
@@ -333,8 +374,18 @@ macro_rules! select_suites {
                 quantiles,
                 skill as "skill: Json<SuiteSkill>",
                 encode(c.commitment, 'hex') as "suite_commitment!",
-                c.retired_at is not null as "is_retired!"
-            from suites s
+                c.retired_at is not null as "is_retired!",
+                o.owner as "owner?: Json<SuiteOwner>",
+                o.visibility as "visibility!: SuiteVisibility",
+                o.metadata as "metadata!: Json<SuiteText>",
+                o.suspended_at is not null as "is_suspended!",
+                o.removed_at is not null as "is_removed!",
+                s.published_at as "published_at: Timestamp",
+                o.updated_at as "updated_at!: Timestamp",
+                o.can_submit as "can_submit!"
+            from "# + $seen_by + r#"
+            cross join lateral visible_suites(w.seen_by) o
+            join suites s on s.suite_id = o.suite_id
             join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
             "# + $rest
             $(, $argument)*
@@ -342,53 +393,159 @@ macro_rules! select_suites {
     };
 }
 
-/// Returns the current version of each suite, by id.
-pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
+/// The suites that a page lists: those that the organization sees, by id, after an id, and perhaps those of
+/// one publisher.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// The organization.
+    pub org_id: &'a OrgId,
+    /// The publisher's handle. `None`: all publishers.
+    pub handle: Option<&'a str>,
+    /// The id after which the page begins.
+    pub after: Option<&'a str>,
+}
+
+/// Measures the page with less than `rows` suites and at most `bytes_max` bytes of JSON, approximately. It has
+/// at least one suite, unless none follows. Returns also whether further suites follow.
+pub async fn list_extent(
+    db: impl PgExecutor<'_>,
+    wanted: Listed<'_>,
+    rows: i64,
+    bytes_max: u32,
+) -> Result<(PageExtent, bool)> {
+    let Listed {
+        org_id,
+        handle,
+        after,
+    } = wanted;
+    let extent = sqlx::query!(
+        r#"
+        with listed as (
+            select distinct on (s.suite_id)
+                s.suite_id,
+                1536
+                    + octet_length(s.description)
+                    + octet_length(s.slices::text)
+                    + octet_length(array_to_json(s.labels)::text)
+                    + octet_length(array_to_json(s.quantiles)::text)
+                    + octet_length(o.metadata::text)
+                    + 768 * (select count(*) from suite_baselines b where b.content_id = s.content_id) as bytes
+            from visible_suites($1) o
+            join suites s on s.suite_id = o.suite_id
+            where ($2::text is null or o.owner ->> 'handle' = $2)
+              and ($3::text is null or s.suite_id > $3)
+            order by s.suite_id, s.published_at desc
+            limit $4
+        ), fitting as (
+            select
+                bytes,
+                n = 1 or (n < $4 and total <= $5::bigint) as fits
+            from (
+                select
+                    bytes,
+                    row_number() over by_id as n,
+                    sum(bytes) over by_id as total
+                from listed
+                window by_id as (order by suite_id)
+            ) summed
+        )
+        select
+            count(*) filter (where fits) as "items!",
+            coalesce(sum(bytes) filter (where fits), 0)::bigint as "bytes!",
+            coalesce(bool_or(not fits), false) as "has_next!"
+        from fitting
+        "#,
+        org_id.as_str(),
+        handle,
+        after,
+        rows,
+        i64::from(bytes_max)
+    )
+    .fetch_one(db)
+    .await?;
+    let page = PageExtent {
+        items: u32::try_from(extent.items).unwrap_or(u32::MAX),
+        bytes: extent.bytes.unsigned_abs(),
+    };
+    Ok((page, extent.has_next))
+}
+
+/// Returns the first `limit` suites of a page, each in its current version.
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    wanted: Listed<'_>,
+    limit: u32,
+) -> Result<Vec<SuiteRow>> {
+    let Listed {
+        org_id,
+        handle,
+        after,
+    } = wanted;
     let rows = select_suites!(
         "select distinct on (s.suite_id)",
+        "(select $1::text as seen_by) w",
         "
+        where ($2::text is null or o.owner ->> 'handle' = $2)
+          and ($3::text is null or s.suite_id > $3)
         order by s.suite_id, s.published_at desc
-        "
+        limit $4
+        ",
+        org_id.as_str(),
+        handle,
+        after,
+        i64::from(limit)
     )
     .fetch_all(db)
     .await?;
     Ok(rows)
 }
 
-/// Returns suites in their current versions, by id.
+/// Returns suites in their current versions, each for the organization that looks it up and sees it.
 pub async fn find_all(
     db: impl PgExecutor<'_>,
-    suite_ids: &[SuiteId],
-) -> Result<HashMap<SuiteId, Arc<SuiteRow>>> {
-    let suite_ids: Vec<&str> = suite_ids.iter().map(SuiteId::as_str).collect();
+    wanted: &[(OrgId, SuiteId)],
+) -> Result<HashMap<(OrgId, SuiteId), Arc<SuiteRow>>> {
+    let (org_ids, suite_ids): (Vec<&str>, Vec<&str>) = wanted
+        .iter()
+        .map(|(org_id, suite_id)| (org_id.as_str(), suite_id.as_str()))
+        .unzip();
     let rows = select_suites!(
-        "select distinct on (s.suite_id)",
+        "select distinct on (w.seen_by, s.suite_id)",
+        "unnest($1::text[], $2::text[]) as w (seen_by, wanted_id)",
         "
-        where s.suite_id = any($1)
-        order by s.suite_id, s.published_at desc
+        where s.suite_id = w.wanted_id
+        order by w.seen_by, s.suite_id, s.published_at desc
         ",
+        &org_ids as &[&str],
         &suite_ids as &[&str]
     )
     .fetch_all(db)
     .await?;
-    let by_id = |row: SuiteRow| (row.suite_id.clone(), Arc::new(row));
-    Ok(rows.into_iter().map(by_id).collect())
+    let by_caller = |row: SuiteRow| {
+        let key = (row.seen_by.clone()?, row.suite_id.clone());
+        Some((key, Arc::new(row)))
+    };
+    Ok(rows.into_iter().filter_map(by_caller).collect())
 }
 
-/// Returns a suite in the given version, or in its current one.
+/// Returns a suite that the organization, or a caller without a credential, sees: in the given version, or in
+/// its current one.
 pub async fn find(
     db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
     suite_id: &SuiteId,
     version: Option<&str>,
 ) -> Result<Option<SuiteRow>> {
     let row = select_suites!(
         "select",
+        "(select $1::text as seen_by) w",
         "
-        where s.suite_id = $1
-          and ($2::text is null or s.version = $2)
+        where s.suite_id = $2
+          and ($3::text is null or s.version = $3)
         order by s.published_at desc
         limit 1
         ",
+        org_id.map(OrgId::as_str),
         suite_id.as_str(),
         version
     )
@@ -397,21 +554,20 @@ pub async fn find(
     Ok(row)
 }
 
-/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at a version's given
-/// ordinal. It has at least one item, unless the version ends there.
+/// Measures the page with at most `limit` items and `bytes_max` bytes that begins at a content's given
+/// ordinal. It has at least one item, unless the content ends there.
 pub async fn items_extent(
     db: impl PgExecutor<'_>,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     from: i32,
     limit: u32,
     bytes_max: u32,
 ) -> Result<PageExtent> {
-    page_extent(
+    extent(
         db,
         OpenedFile::Items,
-        suite_id,
-        version,
+        None,
+        Some(content_id),
         from,
         (limit, bytes_max),
     )
@@ -427,17 +583,30 @@ pub(in crate::store) async fn page_extent(
     from: i32,
     max: (u32, u32),
 ) -> Result<PageExtent> {
+    extent(db, file, Some((suite_id, version)), None, from, max).await
+}
+
+async fn extent(
+    db: impl PgExecutor<'_>,
+    file: OpenedFile,
+    suite: Option<(&SuiteId, &str)>,
+    content_id: Option<i64>,
+    from: i32,
+    max: (u32, u32),
+) -> Result<PageExtent> {
     let (items_max, bytes_max) = max;
+    let (suite_id, version) = suite.unzip();
     let row = sqlx::query!(
         r#"
         select
             items as "items!",
             bytes as "bytes!"
-        from page_extent($1, $2, $3, $4, $5, $6)
+        from page_extent($1, $2, $3, $4, $5, $6, $7)
         "#,
         file.as_str(),
-        suite_id.as_str(),
+        suite_id.map(SuiteId::as_str),
         version,
+        content_id,
         from,
         i32::try_from(items_max).unwrap_or(i32::MAX),
         i64::from(bytes_max)
@@ -450,11 +619,10 @@ pub(in crate::store) async fn page_extent(
     })
 }
 
-/// Returns at most `limit` of a version's items, from the given ordinal on.
+/// Returns at most `limit` of a content's items, from the given ordinal on.
 pub async fn items(
     db: impl PgExecutor<'_>,
-    suite_id: &SuiteId,
-    version: &str,
+    content_id: i64,
     from: i32,
     limit: u32,
 ) -> Result<Vec<SuiteItem>> {
@@ -465,13 +633,12 @@ pub async fn items(
             input as "input: Json<Box<RawValue>>",
             groups as "groups: Json<BTreeMap<String, String>>"
         from suite_items
-        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
-          and ordinal >= $3
+        where content_id = $1
+          and ordinal >= $2
         order by ordinal
-        limit $4
+        limit $3
         "#,
-        suite_id.as_str(),
-        version,
+        content_id,
         from,
         i64::from(limit)
     )
@@ -485,6 +652,16 @@ pub async fn items(
             groups: row.groups.map(|groups| groups.0).unwrap_or_default(),
         })
         .collect())
+}
+
+/// Returns the content of a published version.
+pub async fn content_id(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<i64> {
+    let content_id = sqlx::query_scalar!(
+        "select content_id from suites where suite_id = $1 and version = $2",
+        suite_id.as_str(),
+        version
+    );
+    Ok(content_id.fetch_one(db).await?)
 }
 
 /// Returns at most `limit` of a version's item ids, from the given ordinal on.

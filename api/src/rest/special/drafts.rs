@@ -1,0 +1,99 @@
+//! Drafts: a body has a list of files, and a part is a stream of bytes.
+
+use assay_core::model::draft::{Draft, FileToCheck};
+use assay_core::model::permissions::Publisher;
+use assay_core::{Code, Error};
+use assay_eval::FieldError;
+use axum::Json;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
+use http::header::EXPECT;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+
+use super::evals::mark_replayed;
+use crate::app::App;
+use crate::http::error_response::Failure;
+use crate::layers::memory;
+use crate::ops::drafts::{self, BODY_MAX, Created, Submission};
+use crate::rest::extract::{
+    IdempotencyKey, SMALL_BODY_MAX, content_length, drain, read_json_body, read_optional_json_body,
+};
+use crate::rest::input::Fields;
+
+/// Creates a draft.
+pub async fn create_draft(
+    app: App,
+    publisher: Publisher,
+    request: Request,
+) -> Result<Response, Failure> {
+    let key = IdempotencyKey::from_headers(request.headers())?;
+    let body = read_json_body(&app, request, BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let submission = Submission {
+        suite_toml: fields.string("suite_toml"),
+        files: list(fields.raw("files"))?.unwrap_or_default(),
+        opening_key: fields.optional_string("opening_key"),
+        check: fields.optional_boolean("check").unwrap_or(false),
+        idempotency_key: key.map(|IdempotencyKey(key)| key),
+    };
+    fields.finish()?;
+    let Created { draft, replayed } = drafts::create(&app, &publisher, submission).await?;
+    let mut headers = HeaderMap::new();
+    mark_replayed(&mut headers, replayed);
+    Ok((StatusCode::CREATED, headers, Json::<Draft>(draft)).into_response())
+}
+
+/// Reads the field `files`, a list of objects. A JSON `null` is like an absent field.
+fn list<'a, T: Deserialize<'a>>(files: Option<&'a str>) -> assay_core::Result<Option<Vec<T>>> {
+    let read = files.map(|files| {
+        serde_json::from_str(files).map_err(|error| {
+            let message = format!("must be a list of objects with the documented fields: {error}");
+            FieldError::new("files", "type", message).into()
+        })
+    });
+    read.transpose().map(Option::flatten)
+}
+
+/// Requests the check of a draft.
+pub async fn check_draft(
+    app: App,
+    publisher: Publisher,
+    [draft_id]: [String; 1],
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_optional_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let files: Option<Vec<FileToCheck>> = list(fields.raw("files"))?;
+    fields.finish()?;
+    let draft = drafts::check(&app, &publisher, &draft_id, files).await?;
+    Ok((StatusCode::ACCEPTED, Json::<Draft>(draft)).into_response())
+}
+
+/// Receives a part of a file.
+pub async fn upload_draft_part(
+    app: App,
+    publisher: Publisher,
+    [draft_id, name, number]: [String; 3],
+    request: Request,
+) -> Result<Response, Failure> {
+    // 0 is out of range, so the operation rejects a number that cannot be parsed. `parse` alone would accept a sign.
+    let is_unsigned = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| is_unsigned).unwrap_or(0);
+    let (head, body) = request.into_parts();
+    let incomplete =
+        |error| Error::new(Code::InvalidRequest, "The body is incomplete.").with_cause(error);
+    let mut body = body
+        .into_data_stream()
+        .map(move |chunk| chunk.map_err(incomplete));
+    let reservation = memory::reservation(&head.extensions)?;
+    let place = (draft_id.as_str(), name.as_str(), number);
+    let length = content_length(&head.headers);
+    let received = drafts::put_part(&app, &publisher, place, length, &reservation, &mut body).await;
+    if received.is_err() && !head.headers.contains_key(EXPECT) {
+        app.request_tasks.spawn(drain(body, reservation));
+    }
+    received?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
