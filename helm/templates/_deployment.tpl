@@ -1,7 +1,7 @@
 {{/*
-The Deployment of a command of assay-api that serves the private port only. Takes (dict "root" $ "component" "deliverer" "command"
-"deliver" "secrets" (list …)), with the secrets as assay.secretFile takes them. With "artifacts" true, the pods also mount the artifact
-store if it is a folder.
+The Deployment of a process that serves the private port only. Takes (dict "root" $ "component" "deliverer" "binary" "assay-api"
+"command" "deliver" "secrets" (list …)), with the secrets as assay.secretFile takes them. With "artifacts" true, the pods also mount the
+artifact store if it is a folder.
 */}}
 {{- define "assay.deployment" -}}
 {{- $values := .root.Values }}
@@ -48,7 +48,7 @@ spec:
           image: {{ include "assay.image" (dict "image" $values.image "tag" .root.Chart.AppVersion) }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
           command:
-            - assay-api
+            - {{ .binary }}
           args:
             - {{ .command }}
           ports:

@@ -139,6 +139,10 @@ because SSL_CERT_DIR alone would replace them. */}}
   value: {{ .authFailuresPerMinute | quote }}
 - name: ASSAY_SIGN_UP
   value: {{ .signUp | quote }}
+{{- with .reservedHandles }}
+- name: ASSAY_RESERVED_HANDLES
+  value: {{ . | quote }}
+{{- end }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
   value: {{ .signInMailsPerMinute | quote }}
 - name: ASSAY_DEVICE_LOGINS_PER_MINUTE
@@ -251,6 +255,16 @@ because SSL_CERT_DIR alone would replace them. */}}
   value: {{ .Values.receiptLog.origin | quote }}
 {{ include "assay.env.process" (dict "root" $ "own" .Values.receiptLog) }}
 {{ include "assay.env.artifacts" (dict "root" $ "secret" .Values.artifacts.s3.existingSecret) }}
+{{- with include "assay.env.trust" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The checker refuses to start with any other secret. It does not use the artifact store. */}}
+{{- define "assay.env.checker" -}}
+- name: ASSAY_CHECKER_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+{{ include "assay.env.process" (dict "root" $ "own" .Values.checker) }}
 {{- with include "assay.env.trust" . | trim }}
 {{ . }}
 {{- end }}

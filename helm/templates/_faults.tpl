@@ -10,6 +10,7 @@ errors at once. values.schema.json checks single values.
 {{- include "assay.faults.engines" . }}
 {{- include "assay.faults.deliverer" . }}
 {{- include "assay.faults.receiptLog" . }}
+{{- include "assay.faults.checker" . }}
 {{- $components := include "assay.components" . | fromYamlArray }}
 {{- range $component := $components }}
 {{- include "assay.faults.scale" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
@@ -210,10 +211,27 @@ receiptLog.logKey: is the same as receiptLog.receiptKeys; give each its own Secr
 {{- include "assay.faults.credentials" (dict "root" $ "component" "receiptLog" "title" "the receipt log" "role" "assay_log" "why" $why "refused" $refused) }}
 {{- end }}
 {{- end }}
-{{- range $component := append (without (include "assay.components" . | fromYamlArray) "receiptLog") "migration" }}
-{{- range (index $.Values $component).extraEnv }}
-{{- if has (trimSuffix "_FILE" .name) (list "ASSAY_RECEIPT_KEYS" "ASSAY_LOG_KEY") }}
-{{ $component }}.extraEnv: {{ .name }} must not be set, because only the receipt log has this key; remove it, and set receiptLog.enabled to true
+{{- $own := list "ASSAY_RECEIPT_KEYS" "ASSAY_LOG_KEY" }}
+{{- include "assay.faults.exclusive" (dict "root" $ "component" "receiptLog" "title" "the receipt log" "own" $own) }}
+{{- end }}
+
+{{/* The process that checks and publishes the drafts of organizations. */}}
+{{- define "assay.faults.checker" -}}
+{{- if .Values.checker.enabled }}
+{{- $why := "the checker does not start with a role that can do more than check drafts" }}
+{{- $refused := list "ASSAY_DATABASE_URL" "ASSAY_LOG_DATABASE_URL" "ASSAY_REDIS_URL" "ASSAY_SMTP_URL" "ASSAY_OIDC_ISSUERS" "ASSAY_WEBHOOK_KEY" }}
+{{- include "assay.faults.credentials" (dict "root" $ "component" "checker" "title" "the checker" "role" "assay_checker" "why" $why "refused" $refused) }}
+{{- end }}
+{{- include "assay.faults.exclusive" (dict "root" $ "component" "checker" "title" "the checker" "own" (list "ASSAY_CHECKER_DATABASE_URL")) }}
+{{- end }}
+
+{{/* Credentials that only one component has. Takes (dict "root" $ "component" "receiptLog" "title" "the receipt log" "own" (list
+"ASSAY_LOG_KEY")). */}}
+{{- define "assay.faults.exclusive" -}}
+{{- range $other := append (without (include "assay.components" .root | fromYamlArray) .component) "migration" }}
+{{- range (index $.root.Values $other).extraEnv }}
+{{- if has (trimSuffix "_FILE" .name) $.own }}
+{{ $other }}.extraEnv: {{ .name }} must not be set, because only {{ $.title }} has this credential; remove it, and set {{ $.component }}.enabled to true
 {{- end }}
 {{- end }}
 {{- end }}
@@ -228,7 +246,7 @@ deliverer" "role" "assay_delivery" "why" "reason for a role of its own" "refused
 {{- if not $own.existingSecret }}
 database.{{ $component }}.existingSecret: is required with {{ $component }}.enabled: a Secret with the address of PostgreSQL for a login role in {{ .role }}
 {{- else }}
-{{- range $other := without (list "api" "worker" "deliverer" "owner") $component }}
+{{- range $other := without (list "api" "worker" "deliverer" "receiptLog" "owner") $component }}
 {{- with index $database $other }}
 {{- if eq (printf "%s/%s" $own.existingSecret $own.key) (printf "%s/%s" .existingSecret .key) }}
 database.{{ $component }}: must not share the address of database.{{ $other }}: {{ $.why }}; give it its own Secret or key

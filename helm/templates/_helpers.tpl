@@ -96,7 +96,7 @@ annotations:
 lower case with hyphens. */}}
 {{- define "assay.components" -}}
 {{- $components := list "api" "worker" }}
-{{- range $optional := list "engine" "deliverer" "receiptLog" }}
+{{- range $optional := list "engine" "deliverer" "receiptLog" "checker" }}
 {{- if (index $.Values $optional).enabled }}
 {{- $components = append $components $optional }}
 {{- end }}

@@ -27,7 +27,7 @@ LOGS = TOOLS / "logs"
 BINARIES = pathlib.Path(os.environ.get("CLUSTER_BINARIES", ROOT / "target/debug"))
 # The archive with the platform's image that .ci/image has built, instead of an image with these binaries.
 IMAGE = os.environ.get("CLUSTER_IMAGE")
-COMPONENTS = ["api", "worker", "engine", "deliverer", "receipt-log"]
+COMPONENTS = ["api", "worker", "engine", "deliverer", "receipt-log", "checker"]
 RECEIVER = "receiver.test"
 # The transparency log's name in the operator's guide.
 ORIGIN = "assay.example.org/log"
@@ -155,6 +155,8 @@ class Cluster:
             "engine": {"resources": small, "preStopSleepSeconds": 5},
             "deliverer": {"enabled": True, "resources": small},
             "receiptLog": {"enabled": True, "origin": ORIGIN, "resources": small},
+            # A pod on each node, as of the others.
+            "checker": {"enabled": True, "replicas": 2, "resources": small},
         }
         values |= {name: {**values.get(name, {}), **value} for name, value in more.items()}
         (self.desk / "my.yaml").write_text(json.dumps(values))

@@ -39,18 +39,19 @@ def everything_runs(cluster):
 
 
 def test_operator_creates_database_and_secrets(cluster):
-    passwords = [secrets.token_hex(12) for _ in range(5)]
+    passwords = [secrets.token_hex(12) for _ in range(6)]
     # Managed databases give their customers no superuser.
     cluster.stores.psql("create role installer login createrole createdb")
     cluster.stores.psql(guide.fill(guide.block("Install", "sql"), *passwords), user="installer")
-    roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_delivery_1", "assay_log_1"]
-    owner, api, worker, deliverer, receipt_log = [
+    roles = ["assay_owner", "assay_api_1", "assay_worker_1", "assay_checker_1", "assay_delivery_1", "assay_log_1"]
+    owner, api, worker, checker, deliverer, receipt_log = [
         f"postgres://{role}:{password}@{DATABASE}/assay" for role, password in zip(roles, passwords)
     ]
     files = {
         "database-owner.url": owner,
         "database-api.url": api,
         "database-worker.url": worker,
+        "database-checker.url": checker,
         "database-deliverer.url": deliverer,
         "database-receipt-log.url": receipt_log,
         "redis.url": f"redis://:{cluster.redis_password}@{REDIS}",
@@ -65,6 +66,7 @@ def test_operator_creates_database_and_secrets(cluster):
         cluster.shell(guide.block("Deliver webhooks", "sh", contained))
     for contained in ["receipt-key generate", "secret generic assay-database-receipt-log"]:
         cluster.shell(guide.block("The receipt log", "sh", contained))
+    cluster.shell(guide.block("Suites of organizations", "sh", "secret generic assay-database-checker"))
     cluster.shell("kubectl --namespace assay create configmap assay-ca --from-file ca.crt")
     # The guide says that the pods meet this standard.
     cluster.shell(
@@ -283,7 +285,7 @@ def test_every_job_under_load_had_one_attempt(cluster):
     assert len(jobs) >= 100, len(jobs)
 
 
-ROLES = ["owner", "api", "worker", "deliverer", "receipt-log"]
+ROLES = ["owner", "api", "worker", "checker", "deliverer", "receipt-log"]
 SECRETS = [*(f"database-{role}" for role in ROLES), "redis", "smtp", "s3", "webhooks", "receipt-keys", "log-key"]
 
 

@@ -255,7 +255,7 @@ LIMITS = {
     "metadata": {"name": "limits"},
     "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]},
 }
-COMPONENTS = ["api", "deliverer", "engine", "migration", "receiptLog", "tests", "worker"]
+COMPONENTS = ["api", "checker", "deliverer", "engine", "migration", "receiptLog", "tests", "worker"]
 
 
 def limited(cpu):
@@ -266,7 +266,7 @@ def limited(cpu):
 @functools.cache
 def with_limits(cpu=None):
     """Returns the objects in a chart with all components."""
-    sets = [f"--values={chart.SETS[name]}" for name in ("deliverer", "receipt-log")]
+    sets = [f"--values={chart.SETS[name]}" for name in ("checker", "deliverer", "receipt-log")]
     made = chart.template(*sets, values=limited(cpu) if cpu else {})
     assert made.returncode == 0, made.stderr
     return chart.read(made.stdout)
@@ -298,7 +298,7 @@ def namespace_with_quota(plane):
 def test_quota_refuses_pods_without_limit(plane, quota):
     """The server accepts these pods' controllers, so an installation waits until its timeout."""
     controllers = [document for document in with_limits() if document["kind"] in ("Deployment", "Job")]
-    assert len(controllers) == 6
+    assert len(controllers) == 7
     found = complaints(plane, controllers + created_pods(with_limits()), quota)
     assert len(found) == len(COMPONENTS)
     for line in found:

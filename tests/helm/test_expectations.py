@@ -97,7 +97,9 @@ def test_notes_contain_first_commands_and_warnings():
     assert "deployment/assay-worker deployment/assay-engine\n" in notes({})
     text = notes({"engine": {"enabled": False}})
     assert "No model is served" in text and "deployment/assay-engine" not in text
-    assert "No score receipt is signed" in notes({})
+    assert "No score receipt is signed" in notes({}) and "Organizations cannot publish suites" in notes({})
+    text = notes({"checker": {"enabled": True}})
+    assert "Organizations cannot publish" not in text and "deployment/assay-engine deployment/assay-checker\n" in text
     text = notes({"receiptLog": {"enabled": True, "origin": "a.example/log"}})
     assert "No score receipt is signed" not in text and "deployment/assay-engine deployment/assay-receipt-log\n" in text
     text = notes({"webhooks": {"existingSecret": "w"}})

@@ -315,6 +315,32 @@ def test_receipt_log_connects_only_to_database_and_artifact_store(name):
 
 
 @every
+def test_checker_has_only_its_own_role_and_connects_only_to_database(name):
+    """The process refuses to start with another secret. Nobody who breaks its parsers finds a way out."""
+    documents = chart.objects(name)
+    _, secrets = chart.settings()
+    policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}
+    for pod, spec in chart.ours(documents):
+        container = spec["containers"][0]
+        names = {variable["name"] for variable in container["env"]}
+        assert ("ASSAY_CHECKER_DATABASE_URL_FILE" in names) == pod.endswith("-checker"), pod
+        if not pod.endswith("-checker"):
+            continue
+        assert names & {f"{secret}_FILE" for secret in secrets} == {"ASSAY_CHECKER_DATABASE_URL_FILE"}
+        assert "ASSAY_ARTIFACTS" not in names and not [v for v in container["env"] if "secretKeyRef" in v.get("valueFrom", {})]
+        sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
+        assert [source["secret"]["items"][0]["path"] for source in sources] == ["database-url"]
+        assert not [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+        assert [port["name"] for port in container["ports"]] == ["admin"]
+        assert spec["automountServiceAccountToken"] is False
+    if "checker" in policies:
+        # The name server and PostgreSQL, where the API finds them.
+        egress = policies["checker"]["egress"]
+        assert len(egress) == 2 and all(rule in policies["api"]["egress"] for rule in egress)
+        assert [rule["ports"] for rule in policies["checker"]["ingress"]] in ([], [[{"port": "admin", "protocol": "TCP"}]])
+
+
+@every
 def test_only_the_deliverer_reaches_receivers(name):
     documents = chart.objects(name)
     policies = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in documents if d["kind"] == "NetworkPolicy"}

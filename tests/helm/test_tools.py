@@ -103,4 +103,6 @@ def test_compose_sets_only_known_settings():
     assert services["engine"]["volumes"] == ["artifacts:/var/lib/assay/artifacts:ro"] and services["engine"]["networks"] == ["engine"]
     # The API's role can neither migrate nor read answers.
     urls = [services[name]["environment"]["ASSAY_DATABASE_URL"] for name in ("api", "worker", "migrate")]
-    assert len(set(urls)) == 3
+    # The role that reads drafts reads no jobs.
+    urls.append(services["worker"]["environment"]["ASSAY_CHECKER_DATABASE_URL"])
+    assert len(set(urls)) == 4
