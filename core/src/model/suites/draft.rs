@@ -11,22 +11,22 @@ use crate::model::ids::{DraftId, OrgId, SuiteId};
 use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 
-/// Maximum size of `suite.toml`, in bytes.
+/// The largest `suite.toml`, in bytes.
 pub const DEFINITION_MAX: usize = 256 * 1024;
 
-/// Maximum number of files of a draft.
+/// The most files in a draft.
 pub const FILES_MAX: usize = 100;
 
-/// Maximum number of an organization's drafts that are not published.
+/// The most unpublished drafts for an organization.
 pub const OPEN_MAX: i64 = 20;
 
-/// Maximum number of checks that an organization starts in an hour.
+/// The most checks that an organization starts in an hour.
 pub const CHECKS_PER_HOUR: i64 = 20;
 
-/// Maximum number of errors in a report.
+/// The most errors in a report.
 pub const ERRORS_MAX: usize = 100;
 
-/// Name of the definition among a draft's files.
+/// The definition's name among a draft's files.
 pub const DEFINITION: &str = "suite.toml";
 
 /// Name of the opening key in the escrow, which no file can have.

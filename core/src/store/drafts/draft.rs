@@ -138,15 +138,15 @@ pub struct NewDraft<'a> {
     pub suite_id: &'a SuiteId,
     /// The version.
     pub version: &'a str,
-    /// The keyed hash of `suite.toml`, in lower-case hex.
+    /// The keyed `suite.toml` hash, in lower-case hex.
     pub definition_hmac: &'a str,
     /// The visibility in `suite.toml`.
     pub visibility: Option<&'a str>,
     /// The user or key that creates it.
     pub created_by: &'a str,
-    /// The bytes of its files so far.
+    /// Its files' bytes so far.
     pub received_bytes: i64,
-    /// The caller's idempotency key, and the keyed hash of the request.
+    /// The caller's idempotency key, and the keyed request hash.
     pub idempotency: Option<(&'a str, &'a [u8])>,
 }
 
@@ -164,13 +164,13 @@ pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
 /// The figures that limit an organization's drafts.
 #[derive(Debug, Clone, Copy)]
 pub struct DraftCounts {
-    /// Number of drafts that are not published.
+    /// Count: drafts that are not published.
     pub open: i64,
     /// The first of these drafts' expiry, if there is one.
     pub first_expires_at: Option<Timestamp>,
-    /// Number of drafts that are being checked.
+    /// Count: drafts that are being checked.
     pub checking: i64,
-    /// Number of checks that began in the last hour.
+    /// Count: checks that began in the last hour.
     pub checks: i64,
     /// The time at which the first of these checks is an hour old, if there is one.
     pub check_at: Option<Timestamp>,
@@ -256,7 +256,7 @@ pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewDraft<'_>) -
     Ok(())
 }
 
-/// Returns the draft that an idempotency key created, and the keyed hash of its request.
+/// Returns the draft that an idempotency key created, and the keyed request hash.
 pub async fn find_repeated(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -322,7 +322,7 @@ pub async fn lock(
     Ok(row)
 }
 
-/// Returns the state of the organization's draft.
+/// Returns the organization's draft's state.
 pub async fn status(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -378,7 +378,7 @@ pub async fn list(
     Ok(rows)
 }
 
-/// Returns the files of a draft, by name. `parts` is the number of received parts.
+/// Returns a draft's files, by name. `parts` counts received parts.
 pub async fn files(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -405,7 +405,7 @@ pub async fn files(
     Ok(files)
 }
 
-/// Returns the number of items of a content.
+/// Returns a content's item count.
 pub async fn n_items(db: impl PgExecutor<'_>, content_id: i64) -> Result<i32> {
     let n_items = sqlx::query_scalar!(
         "select n_items from suite_contents where id = $1",
@@ -417,15 +417,15 @@ pub async fn n_items(db: impl PgExecutor<'_>, content_id: i64) -> Result<i32> {
 /// A received part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartRow {
-    /// The name of the file.
+    /// The file's name.
     pub name: String,
-    /// The number of the part, from 1.
+    /// The part's number, from 1.
     pub number: i32,
     /// The random id under which its chunks are stored.
     pub part_id: String,
 }
 
-/// Returns the parts of a draft, by file and number.
+/// Returns a draft's parts, by file and number.
 pub async fn parts(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -501,7 +501,7 @@ pub async fn charge(
     Ok(done.rows_affected() == 1)
 }
 
-/// Requests the check of an open draft, whose files the row of the escrow with this id lists.
+/// Requests an open draft's check. The escrow row with this id lists its files.
 pub async fn request_check(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -527,7 +527,7 @@ pub async fn request_check(
     changed(done.rows_affected())
 }
 
-/// Requests the publication of a ready draft.
+/// Requests a ready draft's publication.
 pub async fn request_publication(
     db: &mut PgConnection,
     org_id: &OrgId,

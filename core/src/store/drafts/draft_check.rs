@@ -12,7 +12,7 @@ use crate::store::PgConnection;
 /// The time for which a claim holds. The checker renews it meanwhile.
 pub const CLAIM_DURATION: Duration = Duration::from_secs(60);
 
-/// Number of attempts after which a check or publication has failed: it ended its process each time.
+/// Attempts after which a check or publication has failed: it ended its process each time.
 pub const ATTEMPTS_MAX: i32 = 3;
 
 /// The time in which a checked draft must be published.
@@ -29,13 +29,13 @@ pub struct ClaimedDraft {
     pub status: DraftStatus,
     /// The suite that it can become a version of.
     pub suite_id: SuiteId,
-    /// The keyed hash of its definition, in lower-case hex.
+    /// The definition's keyed hash, in lower-case hex.
     pub definition_hmac: String,
-    /// The row of the escrow that lists its files.
+    /// The escrow row that lists its files.
     pub manifest_id: Option<String>,
     /// The content that its check has stored.
     pub content_id: Option<i64>,
-    /// Number of attempts, with this one.
+    /// Attempts, with this one.
     pub attempts: i32,
     /// The fencing token: a later claim has another one.
     pub claim: String,
@@ -84,18 +84,18 @@ pub async fn claim(db: &mut PgConnection, claim: &str) -> Result<Option<ClaimedD
 /// The limits of an organization's plan for suites.
 #[derive(Debug, Clone, Copy)]
 pub struct DraftPlan {
-    /// Maximum number of suites.
+    /// The most suites.
     pub suites: i64,
-    /// Maximum number of items in a version.
+    /// The most items in a version.
     pub suite_items: i64,
-    /// Maximum number of bytes in published suites and checked drafts.
+    /// The most bytes in published suites and checked drafts.
     pub suite_bytes: i64,
     /// The bytes that these have.
     pub used_bytes: i64,
 }
 
 impl DraftPlan {
-    /// Returns the number of bytes that are free.
+    /// Returns the free bytes.
     pub fn free_bytes(&self) -> i64 {
         self.suite_bytes.saturating_sub(self.used_bytes).max(0)
     }

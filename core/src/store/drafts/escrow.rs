@@ -1,4 +1,4 @@
-//! The files of drafts. The role of the API can insert them, and the role of the checker can read and delete them.
+//! Draft files. The API's role can insert them, and the checker's role can read and delete them.
 
 use bytes::{BufMut as _, BytesMut};
 
@@ -6,31 +6,31 @@ use crate::model::error::{Error, Result};
 use crate::model::ids::{DraftId, OrgId};
 use crate::store::PgConnection;
 
-/// Maximum size of a chunk, in bytes.
+/// A chunk's maximum size, in bytes.
 pub const CHUNK_MAX: usize = 1024 * 1024;
 
-/// The place of a part, which all its chunks have.
+/// A part's place, which all its chunks have.
 #[derive(Debug, Clone, Copy)]
 pub struct ChunkPlace<'a> {
     /// The draft.
     pub draft_id: &'a DraftId,
-    /// The name of the file.
+    /// The file's name.
     pub name: &'a str,
-    /// The random id of the part.
+    /// The part's random id.
     pub part_id: &'a str,
-    /// The keyed hash of the draft's definition, in lower-case hex.
+    /// The definition's keyed hash, in lower-case hex.
     pub definition_hmac: &'a str,
 }
 
-/// The bytes before the rows of a binary copy: the signature, no flags, no extension.
+/// The bytes before a binary copy's rows: the signature, no flags, no extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// Number of columns of a chunk.
+/// A chunk's column count.
 const COLUMNS: i16 = 7;
 
 /// Stores a part from the chunk with number `first` on, in chunks of at most [`CHUNK_MAX`] bytes, and returns the next number.
 ///
-/// PostgreSQL can log the parameters of statements, so the data are none: they are copied.
+/// PostgreSQL can log statement parameters, so the data are none: they are copied.
 pub async fn insert(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -71,13 +71,13 @@ pub async fn insert(
         seq += 1;
         next = chunks.next();
     }
-    // The end of the rows.
+    // The rows end.
     copy.send((-1_i16).to_be_bytes().as_slice()).await?;
     copy.finish().await?;
     Ok(seq)
 }
 
-/// Writes a field of a row: its length, then its bytes.
+/// Writes a row's field: its length, then its bytes.
 fn put_field(row: &mut BytesMut, bytes: &[u8]) -> Result<()> {
     row.put_i32(i32::try_from(bytes.len()).map_err(Error::internal)?);
     row.put_slice(bytes);

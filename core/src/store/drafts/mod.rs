@@ -1,4 +1,4 @@
-//! Drafts of organizations: their rows, their files, and what the checker does with them.
+//! Organizations' drafts: their rows, their files, and what the checker does with them.
 
 pub mod draft;
 pub mod draft_check;
