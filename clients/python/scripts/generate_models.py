@@ -77,12 +77,11 @@ def models_source(document: Schema) -> str:
         ),
         "from __future__ import annotations\n\n",
         "from datetime import date, datetime\n",
-        "from typing import Any, ClassVar, Literal, TypeAlias\n\n",
-        "from ._record import (\n"
-        "    Decoders, Record, all_of, each, one_of, parse_date, parse_time, record\n)\n\n",
+        "from typing import Any, Literal, TypeAlias\n\n",
+        "from ._record import Record, record\n\n",
     ]
     lines += [alias_source(name, schemas) for name in order_aliases(aliases, schemas)]
-    for name in order_records(records, schemas):
+    for name in records:
         lines.append(record_source(name, schemas[name], schemas))
     return format_source("".join(lines))
 
@@ -132,40 +131,9 @@ def schemas_of(operation: Schema) -> list[Schema]:
 
 
 def order_aliases(names: list[str], schemas: dict[str, Schema]) -> list[str]:
-    """Orders type aliases such that each follows those it uses. Model unions come last."""
+    """Orders type aliases such that each follows those it uses."""
     enumerations = [name for name in names if "enum" in schemas[name]]
     return enumerations + [name for name in names if name not in enumerations]
-
-
-def order_records(names: list[str], schemas: dict[str, Schema]) -> list[str]:
-    """Orders models such that each follows the models that its decoders name."""
-    ordered: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in ordered:
-            return
-        for used in sorted(used_records(schemas[name], schemas)):
-            visit(used)
-        ordered.append(name)
-
-    for name in names:
-        if name not in PASS_THROUGH:
-            visit(name)
-    return ordered
-
-
-def used_records(schema: Any, schemas: dict[str, Schema]) -> set[str]:
-    """Returns the model names that a schema refers to, directly or through aliases."""
-    used: set[str] = set()
-    queue: list[Any] = [schema]
-    while queue:
-        name = reference_of(node := queue.pop())
-        if name and "properties" in schemas[name]:
-            used.add(name)
-        elif name:
-            queue.append(schemas[name])
-        queue += children(node)
-    return used
 
 
 def reference_of(node: Any) -> str | None:
@@ -200,9 +168,8 @@ def alias_source(name: str, schemas: dict[str, Schema]) -> str:
         values = ", ".join(json.dumps(value) for value in schema["enum"])
         hint = f"Literal[{values}]"
     else:
-        hint = type_hint(schema, schemas, is_alias=True)
-        if used_records(schema, schemas):
-            hint = json.dumps(hint)
+        # A string, as `_record.py` reads it.
+        hint = json.dumps(type_hint(schema, schemas, is_alias=True))
     return f"{name}: TypeAlias = {hint}\n\n"
 
 
@@ -210,7 +177,6 @@ def record_source(name: str, schema: Schema, schemas: dict[str, Schema]) -> str:
     """Returns one model's source."""
     required = set(schema.get("required", []))
     lines = ["\n@record\n", f"class {name}(Record):\n"]
-    decoders: list[str] = []
     for field, value in schema["properties"].items():
         hint = type_hint(value, schemas)
         default = ""
@@ -219,11 +185,6 @@ def record_source(name: str, schema: Schema, schemas: dict[str, Schema]) -> str:
         if hint.endswith("| None"):
             default = " = None"
         lines.append(f"    {field}: {hint}{default}\n")
-        if found := decoder(value, schemas):
-            decoders.append(f"{json.dumps(field)}: {found}")
-    body = ", ".join(decoders)
-    if decoders:
-        lines.append(f"\n    _decoders: ClassVar[Decoders] = {{{body}}}\n")
     lines.append("\n")
     return "".join(lines)
 
@@ -260,33 +221,6 @@ def scalar_hint(kind: str, schema: Schema, schemas: dict[str, Schema]) -> str:
         if kind == "string"
         else (SCALARS[kind])
     )
-
-
-def decoder(schema: Schema, schemas: dict[str, Schema]) -> str | None:
-    """Returns the expression that converts a JSON value, or None if JSON's value is used as is."""
-    if "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[1]
-        if name in PASS_THROUGH:
-            return None
-        if "properties" in schemas[name]:
-            return f"{name}.from_dict"
-        return decoder(schemas[name], schemas)
-    if "oneOf" in schema:
-        options = [option for option in schema["oneOf"] if option.get("type") != "null"]
-        found = [decoder(option, schemas) for option in options]
-        if len(options) == 1:
-            return found[0]
-        if all(option.get("$ref") for option in options):
-            names = ", ".join(option["$ref"].rsplit("/", 1)[1] for option in options)
-            return f"one_of({names})"
-        return "each" if any(option.get("type") == "array" for option in options) else None
-    kinds = kinds_of(schema)
-    if "array" in kinds:
-        item = decoder(schema["items"], schemas)
-        return f"all_of({item})" if item else "each"
-    if "string" in kinds:
-        return {"date-time": "parse_time", "date": "parse_date"}.get(schema.get("format", ""))
-    return None
 
 
 def tables_source(document: Schema, retries: Schema, metrics: Schema) -> str:

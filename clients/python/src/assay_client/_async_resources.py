@@ -656,7 +656,7 @@ class AsyncOrgs(AsyncResource):
         data_use: models.DataUse | None = None,
         handle: str | None = None,
     ) -> models.Org:
-        """Changes the name or the use of submissions, or sets the handle. Needs the role `owner`."""
+        """Changes the name, handle or use of submissions. Needs the role `owner`."""
         return await self._connection.call(
             models.Org.from_dict,
             "updateOrg",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from datetime import date, datetime, timezone
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._errors import AssayError
 
@@ -20,7 +20,6 @@ else:
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
-Decoders = dict[str, Decoder]
 
 _FIELDS: dict[type, tuple[Field[Any], ...]] = {}
 _SECRETS = ("key", "token", "secret", "device_code")
@@ -31,7 +30,6 @@ class Record:
     """The models' base class: immutable, without unknown response fields."""
 
     __slots__ = ()
-    _decoders: ClassVar[Decoders] = {}
 
     if not TYPE_CHECKING:
 
@@ -88,10 +86,11 @@ class Record:
 
     @classmethod
     def _decode(cls, field: Field[Any], value: Any) -> Any:
-        decode = cls._decoders.get(field.name)
+        hint = str(field.type)
+        decode = _decoder_of(hint)
         try:
             made = decode(value) if decode else value
-            is_valid = _check_of(str(field.type))(made)
+            is_valid = _check_of(hint)(made)
         except AssayError:
             raise
         except Exception:
@@ -114,6 +113,24 @@ def record(cls: type[T]) -> type[T]:
     would take most of the `import assay_client` time.
     """
     return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+
+
+@cache
+def _decoder_of(hint: str) -> Decoder | None:
+    """Returns the converter of JSON values to a type, or None if JSON's value is used as is."""
+    from . import _models
+
+    hint = hint.removesuffix(" | None").replace("models.", "")
+    if hint.startswith("tuple["):
+        decode = _decoder_of(hint[6:].split(", ")[0])
+        return all_of(decode) if decode else each
+    if hint in _DECODERS:
+        return _DECODERS[hint]
+    found = [getattr(_models, name, None) for name in hint.split(" | ")]
+    if isinstance(found[0], str):
+        return _decoder_of(found[0])
+    models = [model for model in found if isinstance(model, type) and issubclass(model, Record)]
+    return one_of(*models) if len(models) > 1 else models[0].from_dict if models else None
 
 
 @cache
@@ -223,3 +240,6 @@ def one_of(*models: type[Record]) -> Decoder:
         return best.from_dict(data)
 
     return decode
+
+
+_DECODERS: dict[str, Decoder] = {"datetime": parse_time, "date": parse_date}

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from . import _models as models
 from ._arguments import list_of, number_of, path_of, text_of
@@ -25,7 +25,7 @@ from ._frames import (
     open_predictions,
     read_lines,
 )
-from ._record import Decoders, Record, all_of, each, record
+from ._record import Record, record
 from ._results import describe_figures, score_html
 
 # The scorer counts NDJSON lines, and rows are one line each.
@@ -67,14 +67,6 @@ class Score(Record):
     """The share of the ceiling that the value reaches."""
     skill: models.Skill | None = None
     """The skill, if any."""
-
-    _decoders: ClassVar[Decoders] = {
-        "ci95": each,
-        "slices": all_of(models.FieldSlices.from_dict),
-        "ceiling": models.Ceiling.from_dict,
-        "share_of_ceiling": models.ShareOfCeiling.from_dict,
-        "skill": models.Skill.from_dict,
-    }
 
     def __str__(self) -> str:
         return describe_figures(self)
