@@ -13,7 +13,7 @@ use crate::harness::shared_world;
 /// One line for each role, object and right, with the columns unless they are all.
 const PRIVILEGES: &str = "
     with roles as (
-        select oid, rolname from pg_roles where rolname in ('assay_api', 'assay_worker', 'assay_log', 'assay_delivery')
+        select oid, rolname from pg_roles where rolname in ('assay_api', 'assay_worker', 'assay_log', 'assay_delivery', 'assay_checker')
     ), tables as (
         select c.oid, c.relname
         from pg_class c
