@@ -14,19 +14,20 @@ use assay_core::model::error::Errors;
 use assay_core::model::permissions::{Caller, Publisher};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
-use assay_core::model::upload::{PART_MAX, PARTS_MAX};
+use assay_core::model::upload::PART_MAX;
 use assay_core::model::{random, validation};
 use assay_core::store::draft::{DraftCounts, DraftRow, NewDraft, PartRow};
 use assay_core::store::escrow::{self, ChunkPlace};
 use assay_core::store::{self, PgConnection, draft};
-use assay_core::{Code, Details, DraftId, Error, KeyId, Resource, Result, Timestamp, UserId};
+use assay_core::{Details, DraftId, Error, KeyId, Resource, Result, Timestamp, UserId};
 use assay_eval::FieldError;
 use assay_eval::suite::{SuiteDefinition, Visibility};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
 use super::submissions::idempotency_key_error;
-use super::suites::PageForm;
+use super::suites::{PageForm, Paged, read_page};
+use super::uploads::{hex_digest, part_number, part_too_large};
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
@@ -345,11 +346,12 @@ fn ensure_may_open(counts: &DraftCounts) -> Result<()> {
         "{} drafts are not published; an organization may have {OPEN_MAX}. Publish or delete some.",
         counts.open
     );
-    let limit = quota("open_drafts", OPEN_MAX, Some(counts.open), resets_at);
-    Err(Error::quota(
+    let active = Some(counts.open);
+    Err(quota(
         message,
-        limit,
-        counts.now.seconds_until(resets_at),
+        ("open_drafts", OPEN_MAX),
+        active,
+        (counts, resets_at),
     ))
 }
 
@@ -364,21 +366,28 @@ fn ensure_has_room(caller: &Caller, counts: &DraftCounts, bytes: i64) -> Result<
         "The files of drafts that were not checked have {} bytes; the plan allows {max}. Check or delete some.",
         counts.received_bytes
     );
-    let limit = quota("suite_bytes", max, Some(counts.received_bytes), resets_at);
-    Err(Error::quota(
+    let active = Some(counts.received_bytes);
+    Err(quota(
         message,
-        limit,
-        counts.now.seconds_until(resets_at),
+        ("suite_bytes", max),
+        active,
+        (counts, resets_at),
     ))
 }
 
 fn ensure_may_check(counts: &DraftCounts) -> Result<()> {
     if counts.checking > 0 {
-        // A check takes seconds, although its time limit is an hour.
-        let limit = quota("concurrent_checks", 1, Some(counts.checking), counts.now);
         let message =
             "A draft of the organization is being checked. Wait until it is ready or failed.";
-        return Err(Error::quota(message.into(), limit, 1));
+        let active = Some(counts.checking);
+        // A check takes seconds, although its time limit is an hour.
+        let soon = (counts, counts.now);
+        return Err(quota(
+            message.into(),
+            ("concurrent_checks", 1),
+            active,
+            soon,
+        ));
     }
     if counts.checks < CHECKS_PER_HOUR {
         return Ok(());
@@ -388,21 +397,25 @@ fn ensure_may_check(counts: &DraftCounts) -> Result<()> {
         "The organization has begun {} checks in an hour; {CHECKS_PER_HOUR} are possible.",
         counts.checks
     );
-    let limit = quota("checks_per_hour", CHECKS_PER_HOUR, None, resets_at);
-    Err(Error::quota(
-        message,
-        limit,
-        counts.now.seconds_until(resets_at),
-    ))
+    let limit = ("checks_per_hour", CHECKS_PER_HOUR);
+    Err(quota(message, limit, None, (counts, resets_at)))
 }
 
-fn quota(limit: &'static str, max: i64, active: Option<i64>, resets_at: Timestamp) -> Details {
-    Details::Quota {
+/// Returns the error of a limit. `max` has its name and its value, and `reset` the time from which there is room again.
+fn quota(
+    message: String,
+    (limit, max): (&'static str, i64),
+    active: Option<i64>,
+    (counts, resets_at): (&DraftCounts, Timestamp),
+) -> Error {
+    let details = Details::Quota {
         limit,
         max,
         active,
         resets_at,
-    }
+    };
+    let seconds = counts.now.seconds_until(resets_at);
+    Error::quota(message, details, seconds)
 }
 
 /// Stores a part whose bytes are in memory, and returns its random id.
@@ -533,12 +546,7 @@ pub async fn put_part(
     let org_id = caller.org_id();
     let mut errors = Errors::default();
     errors.take(file_name("name", name).map(Some));
-    let within = |number: &i32| (1..=PARTS_MAX).contains(number);
-    let number = i32::try_from(number).ok().filter(within);
-    if number.is_none() {
-        let message = format!("must be an integer from 1 to {PARTS_MAX}");
-        errors.push(FieldError::new("number", "range", message));
-    }
+    let number = errors.take(part_number("number", number).map(Some));
     errors.finish()?;
     if content_length.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
@@ -616,13 +624,6 @@ async fn charge(
     ensure_has_room(caller, &counts, 0)
 }
 
-fn part_too_large() -> Error {
-    Error::new(
-        Code::PayloadTooLarge,
-        format!("The part is larger than {PART_MAX} bytes. Send it as several parts."),
-    )
-}
-
 fn ensure_open(status: DraftStatus) -> Result<()> {
     if status == DraftStatus::Open {
         Ok(())
@@ -689,20 +690,11 @@ fn check_files(files: &[FileToCheck]) -> Result<()> {
     }
     check_names(files.iter().map(|file| file.name.as_str()), &mut errors);
     for (at, file) in files.iter().enumerate().take(FILES_MAX) {
-        if !(1..=PARTS_MAX).contains(&file.parts) {
-            let message = format!("must be an integer from 1 to {PARTS_MAX}");
-            errors.push(FieldError::new(
-                format!("files[{at}].parts"),
-                "range",
-                message,
-            ));
-        }
-        let is_digest =
-            |text: &String| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !file.sha256.as_ref().is_none_or(is_digest) {
-            let field = format!("files[{at}].sha256");
-            errors.push(FieldError::new(field, "format", "must be 64 hex digits"));
-        }
+        let parts = part_number(&format!("files[{at}].parts"), file.parts.into());
+        errors.take(parts.map(Some));
+        let digest = file.sha256.as_ref();
+        let digest = digest.map(|text| hex_digest(&format!("files[{at}].sha256"), text));
+        errors.take(digest.transpose());
     }
     errors.finish()
 }
@@ -811,22 +803,15 @@ async fn page(
     {
         return Err(bad_cursor());
     }
-    let from = cursor.map_or(0, |cursor| cursor.ordinal);
     let n_items = draft::n_items(&db, content_id).await?;
-    if from >= n_items {
-        return Err(bad_cursor());
-    }
-    let items = super::suites::read_items(app, content_id, (from, limit), form, room).await?;
-    let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
-    let next_cursor =
-        (next < n_items).then(|| ItemCursor::new(&row.suite_id, row.version.clone(), next));
-    Ok(SuiteItems {
+    let from = cursor.map_or(0, |cursor| cursor.ordinal);
+    let paged = Paged {
         suite_id: row.suite_id,
-        suite_version: row.version,
-        items,
-        n_items: n_items.into(),
-        next_cursor,
-    })
+        version: row.version,
+        content_id,
+        n_items,
+    };
+    read_page(app, paged, (from, limit), form, room).await
 }
 
 fn not_ready(status: DraftStatus) -> Error {

@@ -4,7 +4,7 @@ use assay_core::model::cursor::{Listing, bad_cursor};
 use assay_core::model::handle;
 use assay_core::model::permissions::{SuiteReader, SuiteVisitor};
 use assay_core::model::suite::{SUITES_PAGE, Suite, SuiteId, Suites};
-use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItem, SuiteItems};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
 use assay_core::{Code, Error, Resource, Result, Timestamp, store};
 
@@ -180,32 +180,58 @@ async fn page(
         (None, _) => return Err(not_found()),
     };
     let from = cursor.map_or(0, |cursor| cursor.ordinal);
-    if from >= suite.n_items {
-        return Err(bad_cursor());
-    }
-    let items = read_items(app, suite.content_id, (from, limit), form, room).await?;
-    let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
-    let next_cursor =
-        (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));
-    Ok(SuiteItems {
+    let paged = Paged {
         suite_id,
-        suite_version: suite.version,
-        items,
-        n_items: i64::from(suite.n_items),
-        next_cursor,
-    })
+        version: suite.version,
+        content_id: suite.content_id,
+        n_items: suite.n_items,
+    };
+    read_page(app, paged, (from, limit), form, room).await
 }
 
-/// Reads at most `limit` items of a content, from an ordinal on. Their memory is charged to `room` before they are read.
-pub(super) async fn read_items(
+/// A version whose items are listed.
+pub(super) struct Paged {
+    /// The id of the suite.
+    pub suite_id: SuiteId,
+    /// The version.
+    pub version: String,
+    /// The content of the version.
+    pub content_id: i64,
+    /// The number of all items.
+    pub n_items: i32,
+}
+
+/// Returns a page of at most `limit` items, from an ordinal on. Their memory is charged to `room` before they are read.
+///
+/// # Errors
+/// If there is no item with the ordinal.
+pub(super) async fn read_page(
     app: &App,
-    content_id: i64,
+    paged: Paged,
     (from, limit): (i32, u32),
     form: PageForm,
     room: &Reservation,
-) -> Result<Vec<SuiteItem>> {
+) -> Result<SuiteItems> {
+    let Paged {
+        suite_id,
+        version,
+        content_id,
+        n_items,
+    } = paged;
+    if from >= n_items {
+        return Err(bad_cursor());
+    }
     let db = app.db.get();
     let extent = store::suite::items_extent(&db, content_id, from, limit, form.bytes_max).await?;
     room.reserve_response(extent.bytes * form.byte_cost).await?;
-    store::suite::items(&db, content_id, from, extent.items).await
+    let items = store::suite::items(&db, content_id, from, extent.items).await?;
+    let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
+    let next_cursor = (next < n_items).then(|| ItemCursor::new(&suite_id, version.clone(), next));
+    Ok(SuiteItems {
+        suite_id,
+        suite_version: version,
+        items,
+        n_items: n_items.into(),
+        next_cursor,
+    })
 }

@@ -71,7 +71,7 @@ pub async fn create(
             format!("must be an integer from 1 to {BYTES_MAX}"),
         ));
     }
-    let sha256 = errors.take(sha256.map(|text| hex_digest(&text)).transpose());
+    let sha256 = errors.take(sha256.map(|text| hex_digest("sha256", &text)).transpose());
     let Some(kind) = kind else {
         return Err(errors.into());
     };
@@ -110,12 +110,13 @@ pub async fn create(
     Ok(row.into_upload(Vec::new(), &app.settings.public_url))
 }
 
-fn hex_digest(text: &str) -> Result<String, FieldError> {
+/// Returns a SHA-256 in lower-case hex.
+pub(super) fn hex_digest(field: &str, text: &str) -> Result<String, FieldError> {
     let well_formed = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if well_formed {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err(FieldError::new("sha256", "format", "must be 64 hex digits"))
+        Err(FieldError::new(field, "format", "must be 64 hex digits"))
     }
 }
 
@@ -189,16 +190,7 @@ pub async fn put_part(
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<Part> {
     let caller = submitter.caller();
-    let number = i32::try_from(number)
-        .ok()
-        .filter(|number| (1..=PARTS_MAX).contains(number));
-    let number = number.ok_or_else(|| {
-        Error::field(
-            "number",
-            "range",
-            format!("must be an integer from 1 to {PARTS_MAX}"),
-        )
-    })?;
+    let number = part_number("number", number)?;
     if content_length.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
     }
@@ -404,7 +396,17 @@ fn ensure_within_plan(bytes: i64, caller: &Caller) -> Result<()> {
     ))
 }
 
-fn part_too_large() -> Error {
+/// Returns the number of a part, or of all parts.
+pub(super) fn part_number(field: &str, number: i64) -> Result<i32, FieldError> {
+    let within = |number: &i32| (1..=PARTS_MAX).contains(number);
+    let number = i32::try_from(number).ok().filter(within);
+    number.ok_or_else(|| {
+        let message = format!("must be an integer from 1 to {PARTS_MAX}");
+        FieldError::new(field, "range", message)
+    })
+}
+
+pub(super) fn part_too_large() -> Error {
     Error::new(
         Code::PayloadTooLarge,
         format!("The part is larger than {PART_MAX} bytes. Send it as several parts."),

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use tokio::task::block_in_place;
 
 use super::escrowed::{self, Escrowed};
+use super::fail;
 
 /// The largest decompressed draft that a check reads, in bytes. It is in memory while it is checked.
 const BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -195,21 +196,4 @@ fn check_error(error: BadSuite) -> CheckError {
         reason: BadSuiteCode::as_str(code).to_owned(),
         message,
     }
-}
-
-/// Ends a check that has failed, and deletes the files.
-async fn fail(
-    db: &PrimaryPool,
-    draft: &ClaimedDraft,
-    code: DraftFailure,
-    message: &str,
-    report: Option<&DraftReport>,
-) -> Result<()> {
-    let mut transaction = db.get().begin().await?;
-    if draft_check::finish_failed(&mut transaction, draft, code, message, report).await? {
-        escrow::delete(&mut transaction, &draft.org_id, &draft.id).await?;
-        transaction.commit().await?;
-        tracing::info!(draft_id = %draft.id, code = %code, "draft rejected");
-    }
-    Ok(())
 }

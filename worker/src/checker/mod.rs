@@ -7,7 +7,7 @@ mod escrowed;
 use std::future::Future;
 use std::time::Duration;
 
-use assay_core::model::draft::{DraftFailure, DraftStatus};
+use assay_core::model::draft::{DraftFailure, DraftReport, DraftStatus};
 use assay_core::model::random;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
@@ -150,7 +150,7 @@ async fn execute_next(db: &PrimaryPool) -> Result<bool> {
         tracing::warn!(%draft_id, attempts, "draft given up");
         let message =
             "The check ended its process three times. Make the files smaller, or ask the operator.";
-        fail(db, &draft, DraftFailure::Internal, message).await?;
+        fail(db, &draft, DraftFailure::Internal, message, None).await?;
         return Ok(true);
     }
     tracing::info!(%draft_id, attempts, status = %draft.status, "draft claimed");
@@ -166,34 +166,42 @@ async fn execute_next(db: &PrimaryPool) -> Result<bool> {
     executed.map(|()| true)
 }
 
-/// Ends a draft without a report.
+/// Ends a draft that has failed, and deletes its files.
 async fn fail(
     db: &PrimaryPool,
     draft: &ClaimedDraft,
     code: DraftFailure,
     message: &str,
+    report: Option<&DraftReport>,
 ) -> Result<()> {
     let mut transaction = db.get().begin().await?;
-    if draft_check::finish_failed(&mut transaction, draft, code, message, None).await? {
+    if draft_check::finish_failed(&mut transaction, draft, code, message, report).await? {
         escrow::delete(&mut transaction, &draft.org_id, &draft.id).await?;
         transaction.commit().await?;
+        tracing::info!(draft_id = %draft.id, code = %code, "draft failed");
     }
     Ok(())
 }
 
 /// Checks a draft while its claim is renewed, within the time limit.
 async fn check_in_time(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
-    let checked = tokio::select! {
-        checked = tokio::time::timeout(CHECK_TIMEOUT, check::check(db, draft)) => checked,
-        lost = renew_claim(db, draft) => return lost,
-    };
-    match checked {
-        Ok(checked) => checked,
-        Err(_) => {
+    // The check blocks its task, which must not be the one that renews the claim.
+    let mut check = tokio::spawn({
+        let (db, draft) = (db.clone(), draft.clone());
+        async move { check::check(&db, &draft).await }
+    });
+    let ended = tokio::select! {
+        checked = &mut check => return checked.map_err(Error::internal)?,
+        () = tokio::time::sleep(CHECK_TIMEOUT) => {
             let message = "The check took longer than 60 minutes. Make the suite smaller.";
-            fail(db, draft, DraftFailure::Internal, message).await
+            fail(db, draft, DraftFailure::Internal, message, None).await
         }
-    }
+        lost = renew_claim(db, draft) => lost,
+    };
+    // The next check begins when the memory of this one is free. Its result no longer counts.
+    check.abort();
+    let _ = check.await;
+    ended
 }
 
 /// Renews a claim until it is lost: the draft was deleted.
@@ -223,7 +231,7 @@ async fn publish_draft(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
             "The organization has {others} suites; its plan allows {} (limit suites).",
             plan.suites
         );
-        return fail(db, draft, DraftFailure::QuotaExceeded, &message).await;
+        return fail(db, draft, DraftFailure::QuotaExceeded, &message, None).await;
     }
     let published = publish::publish(&mut transaction, content_id).await?;
     let draft_id = &draft.id;
@@ -247,8 +255,7 @@ async fn publish_draft(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
     };
     drop(transaction);
     let (code, message) = failure;
-    tracing::info!(%draft_id, code = %code, "draft not published");
-    fail(db, draft, code, message).await
+    fail(db, draft, code, message, None).await
 }
 
 /// Deletes the files and the unpublished content of drafts that have ended.

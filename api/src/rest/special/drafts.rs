@@ -2,23 +2,20 @@
 
 use assay_core::model::draft::{Draft, FileToCheck};
 use assay_core::model::permissions::Publisher;
-use assay_core::{Code, Error};
 use assay_eval::FieldError;
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
-use futures_util::StreamExt as _;
-use http::header::EXPECT;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use super::evals::mark_replayed;
+use super::uploads::{PartBody, part_number};
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::layers::memory;
 use crate::ops::drafts::{self, BODY_MAX, Created, Submission};
 use crate::rest::extract::{
-    IdempotencyKey, SMALL_BODY_MAX, content_length, drain, read_json_body, read_optional_json_body,
+    IdempotencyKey, SMALL_BODY_MAX, read_json_body, read_optional_json_body,
 };
 use crate::rest::input::Fields;
 
@@ -78,22 +75,15 @@ pub async fn upload_draft_part(
     [draft_id, name, number]: [String; 3],
     request: Request,
 ) -> Result<Response, Failure> {
-    // 0 is out of range, so the operation rejects a number that cannot be parsed. `parse` alone would accept a sign.
-    let is_unsigned = number.bytes().all(|byte| byte.is_ascii_digit());
-    let number = number.parse().ok().filter(|_| is_unsigned).unwrap_or(0);
-    let (head, body) = request.into_parts();
-    let incomplete =
-        |error| Error::new(Code::InvalidRequest, "The body is incomplete.").with_cause(error);
-    let mut body = body
-        .into_data_stream()
-        .map(move |chunk| chunk.map_err(incomplete));
-    let reservation = memory::reservation(&head.extensions)?;
-    let place = (draft_id.as_str(), name.as_str(), number);
-    let length = content_length(&head.headers);
-    let received = drafts::put_part(&app, &publisher, place, length, &reservation, &mut body).await;
-    if received.is_err() && !head.headers.contains_key(EXPECT) {
-        app.request_tasks.spawn(drain(body, reservation));
-    }
-    received?;
+    let place = (draft_id.as_str(), name.as_str(), part_number(&number));
+    let mut part = PartBody::from_request(request)?;
+    let PartBody {
+        length,
+        reservation,
+        bytes,
+        ..
+    } = &mut part;
+    let received = drafts::put_part(&app, &publisher, place, *length, reservation, bytes).await;
+    part.drain_after(&app, received)?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -1,5 +1,6 @@
 //! Drafts: the files that an organization sends, checks and publishes as a version of its suite.
 
+use assay_eval::suite;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -27,7 +28,7 @@ pub const CHECKS_PER_HOUR: i64 = 20;
 pub const ERRORS_MAX: usize = 100;
 
 /// The definition's name among a draft's files.
-pub const DEFINITION: &str = "suite.toml";
+pub const DEFINITION: &str = suite::SUITE;
 
 /// Name of the opening key in the escrow, which no file can have.
 pub const OPENING_KEY: &str = "opening.key";
@@ -275,9 +276,7 @@ pub fn definition_hmac(opening_key: &[u8; 32], definition: &[u8]) -> String {
 
 /// Returns `true` if a file of a draft can have this name. It is no path, and not that of a row that the platform stores itself.
 pub fn is_file_name(name: &str) -> bool {
-    let is_name_character = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=100).contains(&name.len())
-        && name.bytes().all(is_name_character)
+    suite::is_file_name(name)
         && !name.starts_with('.')
         && ![DEFINITION, OPENING_KEY, MANIFEST].contains(&name)
 }
