@@ -237,7 +237,7 @@ pub async fn finish_failed(
         set status = 'failed',
             error_code = $4,
             error_message = $5,
-            report = coalesce($6, report),
+            report = coalesce($6::jsonb::json, report),
             checked_at = coalesce(checked_at, clock_timestamp()),
             claim = null,
             claimed_until = null
