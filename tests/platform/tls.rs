@@ -156,7 +156,13 @@ async fn tls_rejects_untrusted_server_certificates() {
     used.retain(|name| name != "assay-cleanup");
     assert_eq!(
         used,
-        ["assay-api", "assay-log", "assay-readiness", "assay-worker"]
+        [
+            "assay-api",
+            "assay-checker",
+            "assay-log",
+            "assay-readiness",
+            "assay-worker"
+        ]
     );
     let up = crate::telemetry::sum(&world.stack.apis[0], "assay_redis_up", &[]).await;
     assert_eq!(

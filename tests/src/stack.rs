@@ -182,9 +182,12 @@ pub struct Stack {
     is_borrowed: bool,
 }
 
+const CHECKER_DATABASE_URL: &str = "ASSAY_CHECKER_DATABASE_URL";
+
 /// The settings that can be passed as files, because they contain passwords.
-const SECRETS: [&str; 7] = [
+const SECRETS: [&str; 8] = [
     "ASSAY_DATABASE_URL",
+    CHECKER_DATABASE_URL,
     "ASSAY_REDIS_URL",
     "ASSAY_SMTP_URL",
     WEBHOOK_KEY.0,
@@ -396,10 +399,7 @@ impl Stack {
     /// # Errors
     /// If the process cannot be spawned.
     pub fn launch_worker(&self) -> Result<Process, Trouble> {
-        let checker = (
-            "ASSAY_CHECKER_DATABASE_URL",
-            self.database.checker_url.clone(),
-        );
+        let checker = (CHECKER_DATABASE_URL, self.database.checker_url.clone());
         self.launch_as_worker(&self.ground.binaries.worker, &[checker])
     }
 

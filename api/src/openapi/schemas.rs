@@ -296,7 +296,8 @@ const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope 
     `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
     submission: `suite_retired`, `suite_suspended` or `suite_removed`. `conflict` of an organization: `handle_taken` (another \
     organization has the handle, or it is reserved). `invalid_state` of an \
-    organization: `handle_set` (its handle never changes). `key_revoked`: `expired` \
+    organization: `handle_set` (its handle never changes) or `handle_required` (its suites need \
+    one). `invalid_state` of a draft: `not_open`, `not_ready` or `part_missing`. `key_revoked`: `expired` \
     (the API key has expired).";
 
 /// Returns the schema of the error details.
@@ -385,8 +386,22 @@ fn details() -> Value {
                 "description": "`forbidden` with `terms_not_accepted`: the URL of the terms.",
             },
             "status": {
-                "$ref": "#/components/schemas/JobStatus",
-                "description": "`invalid_state` with `not_succeeded`: the status of the job.",
+                "anyOf": [
+                    {"$ref": "#/components/schemas/JobStatus"},
+                    {"$ref": "#/components/schemas/DraftStatus"},
+                ],
+                "description": "`invalid_state` with `not_succeeded`: the status of the job; with \
+                                `not_open` or `not_ready`: the status of the draft.",
+            },
+            "name": {
+                "type": "string",
+                "description": "`invalid_state` with `part_missing`: the name of the file.",
+            },
+            "number": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 1,
+                "description": "`invalid_state` with `part_missing`: the number of the part.",
             },
             "closes_at": {
                 "$ref": "#/components/schemas/Timestamp",
