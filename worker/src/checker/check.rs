@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::task::block_in_place;
 
 use super::escrowed::{self, Escrowed};
-use super::fail;
+use super::failure::fail;
 
 /// The largest decompressed draft that a check reads, in bytes. It is in memory while it is checked.
 const BYTES_MAX: u64 = 256 * 1024 * 1024;

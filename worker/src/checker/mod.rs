@@ -3,11 +3,12 @@
 
 mod check;
 mod escrowed;
+mod failure;
 
 use std::future::Future;
 use std::time::Duration;
 
-use assay_core::model::draft::{DraftFailure, DraftReport, DraftStatus};
+use assay_core::model::draft::{DraftFailure, DraftStatus};
 use assay_core::model::random;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
@@ -23,6 +24,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::settings::CheckerSettings;
+
+use failure::fail;
 
 /// Interval at which the checker looks for drafts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -164,23 +167,6 @@ async fn execute_next(db: &PrimaryPool) -> Result<bool> {
         draft_check::release(&mut connection, &draft).await?;
     }
     executed.map(|()| true)
-}
-
-/// Ends a draft that has failed, and deletes its files.
-async fn fail(
-    db: &PrimaryPool,
-    draft: &ClaimedDraft,
-    code: DraftFailure,
-    message: &str,
-    report: Option<&DraftReport>,
-) -> Result<()> {
-    let mut transaction = db.get().begin().await?;
-    if draft_check::finish_failed(&mut transaction, draft, code, message, report).await? {
-        escrow::delete(&mut transaction, &draft.org_id, &draft.id).await?;
-        transaction.commit().await?;
-        tracing::info!(draft_id = %draft.id, code = %code, "draft failed");
-    }
-    Ok(())
 }
 
 /// Checks a draft while its claim is renewed, within the time limit.
