@@ -390,18 +390,18 @@ fn details() -> Value {
                     {"$ref": "#/components/schemas/JobStatus"},
                     {"$ref": "#/components/schemas/DraftStatus"},
                 ],
-                "description": "`invalid_state` with `not_succeeded`: the status of the job; with \
-                                `not_open` or `not_ready`: the status of the draft.",
+                "description": "`invalid_state` with `not_succeeded`: the job status; with `not_open` or \
+                                `not_ready`: the draft status.",
             },
             "name": {
                 "type": "string",
-                "description": "`invalid_state` with `part_missing`: the name of the file.",
+                "description": "`invalid_state` with `part_missing`: the file name.",
             },
             "number": {
                 "type": "integer",
                 "format": "int64",
                 "minimum": 1,
-                "description": "`invalid_state` with `part_missing`: the number of the part.",
+                "description": "`invalid_state` with `part_missing`: the part number.",
             },
             "closes_at": {
                 "$ref": "#/components/schemas/Timestamp",

@@ -401,7 +401,7 @@ fn ensure_may_check(counts: &DraftCounts) -> Result<()> {
     Err(quota(message, limit, None, (counts, resets_at)))
 }
 
-/// Returns the error of a limit. `max` has its name and its value, and `reset` the time from which there is room again.
+/// Returns a limit's error. `limit` comes with its value, and `resets_at` is the time from which there is room again.
 fn quota(
     message: String,
     (limit, max): (&'static str, i64),

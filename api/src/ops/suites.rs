@@ -191,13 +191,13 @@ async fn page(
 
 /// A version whose items are listed.
 pub(super) struct Paged {
-    /// The id of the suite.
+    /// The suite id.
     pub suite_id: SuiteId,
     /// The version.
     pub version: String,
-    /// The content of the version.
+    /// The version's content.
     pub content_id: i64,
-    /// The number of all items.
+    /// The item count.
     pub n_items: i32,
 }
 

@@ -396,7 +396,7 @@ fn ensure_within_plan(bytes: i64, caller: &Caller) -> Result<()> {
     ))
 }
 
-/// Returns the number of a part, or of all parts.
+/// Returns a part number, or a part count.
 pub(super) fn part_number(field: &str, number: i64) -> Result<i32, FieldError> {
     let within = |number: &i32| (1..=PARTS_MAX).contains(number);
     let number = i32::try_from(number).ok().filter(within);

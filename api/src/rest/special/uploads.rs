@@ -52,11 +52,11 @@ pub(super) fn part_number(text: &str) -> i64 {
     text.parse().ok().filter(|_| is_unsigned).unwrap_or(0)
 }
 
-/// A body with the bytes of a part.
+/// A part body.
 pub(super) struct PartBody {
     /// The announced size, if any.
     pub length: Option<u64>,
-    /// The memory of the request.
+    /// The request memory.
     pub reservation: SharedReservation,
     /// The bytes as they arrive.
     pub bytes: BoxStream<'static, assay_core::Result<Bytes>>,
@@ -64,7 +64,7 @@ pub(super) struct PartBody {
 }
 
 impl PartBody {
-    /// Takes the body of a request.
+    /// Takes a request body.
     pub fn from_request(request: Request) -> assay_core::Result<Self> {
         let (head, body) = request.into_parts();
         let incomplete =
@@ -80,7 +80,7 @@ impl PartBody {
         })
     }
 
-    /// Returns the result. After an error, reads the rest of the body, so that the client can read the response.
+    /// Returns the result. After an error, reads the rest, so that the client can read the response.
     pub fn drain_after<T>(
         self,
         app: &App,

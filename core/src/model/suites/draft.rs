@@ -84,7 +84,7 @@ impl From<DraftFailure> for Code {
 /// The error of a failed draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DraftError {
-    /// The code of the error.
+    /// The error code.
     pub code: DraftFailure,
     /// A description for people. It can change.
     pub message: String,
@@ -93,12 +93,12 @@ pub struct DraftError {
 /// A file of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DraftFile {
-    /// The name of the file.
+    /// The file name.
     pub name: String,
-    /// The number of bytes that were received.
+    /// The received bytes.
     #[schema(minimum = 0)]
     pub bytes: i64,
-    /// The number of parts that were received.
+    /// The received parts.
     #[schema(minimum = 1)]
     pub parts: i64,
 }
@@ -106,7 +106,7 @@ pub struct DraftFile {
 /// An error of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckError {
-    /// The name of the file.
+    /// The file name.
     pub file: String,
     /// The line, from 1. Absent if the error is about the file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,10 +142,10 @@ pub struct CheckWarning {
 /// The report of a check.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DraftReport {
-    /// The number of items. Null if the files have errors.
+    /// The item count. Null if the files have errors.
     #[schema(minimum = 1)]
     pub n_items: Option<i64>,
-    /// The number of sealed items. Null if the files have errors.
+    /// The sealed item count. Null if the files have errors.
     #[schema(minimum = 0)]
     pub n_sealed: Option<i64>,
     /// The uncompressed bytes of the items and answers. Null if the files have errors.
@@ -156,7 +156,7 @@ pub struct DraftReport {
     /// The first errors. No message has a value of an answer.
     #[schema(max_items = 100)]
     pub errors: Vec<CheckError>,
-    /// The number of all errors.
+    /// The error count.
     #[schema(minimum = 0)]
     pub n_errors: i64,
     /// Warnings for the publisher before the publication, which cannot be changed.
@@ -169,11 +169,11 @@ pub struct DraftReport {
 /// A draft of the caller's organization in a listing, without its files and its report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DraftSummary {
-    /// The id of the draft.
+    /// The draft id.
     pub id: DraftId,
-    /// The id of the organization that owns the draft.
+    /// The id of the organization.
     pub org_id: OrgId,
-    /// The state of the draft.
+    /// The draft state.
     pub status: DraftStatus,
     /// The id of the suite.
     pub suite_id: SuiteId,
@@ -234,7 +234,7 @@ pub struct NewDraftFile {
     /// The name of the file, such as `votes.csv`.
     #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
     pub name: String,
-    /// The text of the file.
+    /// The file text.
     pub content: String,
 }
 
@@ -242,10 +242,10 @@ pub struct NewDraftFile {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileToCheck {
-    /// The name of the file.
+    /// The file name.
     #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
     pub name: String,
-    /// The number of its parts.
+    /// The part count.
     #[schema(minimum = 1, maximum = 10000)]
     pub parts: i32,
     /// The SHA-256 of its bytes as they were sent: 64 hex digits. The check compares it.
@@ -256,7 +256,7 @@ pub struct FileToCheck {
 /// A file in the list that the checker reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
-    /// The name of the file.
+    /// The file name.
     pub name: String,
     /// The ids of its parts, in their order.
     pub parts: Vec<String>,
