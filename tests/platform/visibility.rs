@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use crate::disclosure::publish;
-use crate::harness::{Expect, Org, World, org, string, with_token, world};
+use crate::harness::{Expect, Org, World, org, string, wait_until, with_token, world};
 use crate::parity::Protocols;
 use crate::routes::{ROUTES, Resource, Route};
 
@@ -34,6 +34,12 @@ async fn set_handle(client: &Client, org: &Org, handle: &str) -> Response {
 async fn publish_own(world: &World, name: &str) -> String {
     set_handle(&world.owner(), &world.org, HANDLE).await;
     let suite_id = publish(world, name, 1, "board = \"live\"").await.unwrap();
+    // The log signs the commitment by the id that it has.
+    let commitment = format!("/v1/suites/{suite_id}/commitment");
+    wait_until("the commitment is signed", async || {
+        world.anonymous().get(&commitment).await.unwrap().status == 200
+    })
+    .await;
     let own = format!("suite:{HANDLE}.{name}");
     execute(
         world,
