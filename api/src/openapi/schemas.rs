@@ -1,6 +1,10 @@
 //! The schemas that no struct describes, and the rules for all schemas.
 
+use std::collections::BTreeSet;
+
 use assay_core::Code;
+use assay_core::model::draft::DraftStatus;
+use assay_core::model::job::JobStatus;
 use assay_core::model::suite::VERSION_MAX;
 use serde_json::{Map, Value, json};
 
@@ -386,10 +390,8 @@ fn details() -> Value {
                 "description": "`forbidden` with `terms_not_accepted`: the URL of the terms.",
             },
             "status": {
-                "anyOf": [
-                    {"$ref": "#/components/schemas/JobStatus"},
-                    {"$ref": "#/components/schemas/DraftStatus"},
-                ],
+                "type": "string",
+                "enum": statuses(),
                 "description": "`invalid_state` with `not_succeeded`: the job status; with `not_open` or \
                                 `not_ready`: the draft status.",
             },
@@ -418,6 +420,13 @@ fn details() -> Value {
             },
         },
     })
+}
+
+/// Returns the states that an error can name: those of jobs and drafts.
+fn statuses() -> BTreeSet<&'static str> {
+    let jobs = JobStatus::ALL.iter().map(|status| status.as_str());
+    let drafts = DraftStatus::ALL.iter().map(|status| status.as_str());
+    jobs.chain(drafts).collect()
 }
 
 /// Returns the schema of the field errors.
