@@ -201,7 +201,10 @@ mod tests {
                 ("scopes[2]".into(), "duplicate")
             ])
         );
-        assert_eq!(parse(&["jobs"; 1000]).unwrap_err().len(), Scope::ALL.len() + 1);
+        assert_eq!(
+            parse(&["jobs"; 1000]).unwrap_err().len(),
+            Scope::ALL.len() + 1
+        );
     }
 
     #[test]
