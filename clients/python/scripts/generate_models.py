@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import pprint
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -71,7 +72,7 @@ def models_source(document: Schema) -> str:
     records = [name for name in names if name not in aliases]
     lines = [
         HEADER.format(
-            summary="The models of the API: one type for each schema of a response.\n\n"
+            summary="The models of the API: one type for each schema that a method returns.\n\n"
             "The OpenAPI document, at `/docs` of an installation, describes each type and field.\n"
             "Their descriptions would make the wheel too large."
         ),
@@ -87,11 +88,14 @@ def models_source(document: Schema) -> str:
 
 
 def reachable(document: Schema, schemas: dict[str, Schema]) -> set[str]:
-    """Returns the schema names that successful responses and `REQUEST_PARTS` use."""
+    """Returns the schema names that methods and `REQUEST_PARTS` use."""
     found: set[str] = set()
     queue: list[Any] = [{"$ref": f"#/components/schemas/{name}"} for name in REQUEST_PARTS]
+    named = words_in_sources()
     for path in document["paths"].values():
         for operation in path.values():
+            if operation["operationId"] not in named:
+                continue
             responses = schemas_of(operation)
             if is_paged(operation):
                 pages = [reference_of(schema) for schema in responses]
@@ -112,6 +116,19 @@ def reachable(document: Schema, schemas: dict[str, Schema]) -> set[str]:
                 queue.append(schemas[name])
         queue += children(node)
     return found
+
+
+def words_in_sources() -> set[str]:
+    """Returns the words in quotes in the written modules, among them the operations they call."""
+    folder = PACKAGE_FOLDER / "src" / "assay_client"
+    written = [
+        path for path in folder.glob("*.py") if path.name not in ("_models.py", "_tables.py")
+    ]
+    return {
+        word
+        for path in written
+        for word in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8"))
+    }
 
 
 def is_paged(operation: Schema) -> bool:

@@ -21,8 +21,15 @@ SOURCES = Path(assay.__file__).parent
 
 # Properties and parameters whose argument has another name, or that the client sets itself.
 RENAMED = {"limit": "page_size", "suite_id": "suite", "from": "first", "to": "last"}
+# Publishers use the program `assay`, which sends them. The wheel has no room for their methods.
+PUBLISHING = {
+    *("createDraft", "listDrafts", "getDraft", "uploadDraftPart", "checkDraft", "listDraftItems"),
+    *("publishDraft", "deleteDraft", "updateSuite", "listSuiteVersions", "createErratum"),
+    *("listGrants", "createGrant", "deleteGrant", "acceptGrant"),
+}
 # The client pages through these listings itself.
 INTERNAL = {
+    ("listSuites", "cursor"),
     ("listSuiteItems", "limit"),
     *((f"list{name}", "cursor") for name in ("SuiteItems", "JobItems", "Keys", "Members")),
     *((f"list{name}", "cursor") for name in ("Invites", "Domains")),
@@ -60,7 +67,7 @@ def test_every_operation_has_method(openapi: dict[str, Any], shell: str) -> None
         for methods in openapi["paths"].values()
         for operation in methods.values()
     } - set(found)
-    assert not missing
+    assert missing == PUBLISHING
 
 
 def test_every_parameter_has_argument(openapi: dict[str, Any]) -> None:
@@ -70,7 +77,8 @@ def test_every_parameter_has_argument(openapi: dict[str, Any]) -> None:
     for methods in openapi["paths"].values():
         for operation in methods.values():
             identifier = operation["operationId"]
-            if identifier == "watchJob":  # Its only parameter is the id of the job.
+            # The only parameter of `watchJob` is the id of the job.
+            if identifier == "watchJob" or identifier in PUBLISHING:
                 continue
             names = [
                 parameter["name"]
@@ -125,6 +133,8 @@ def test_every_response_schema_has_model(openapi: dict[str, Any]) -> None:
                 content = response.get("content", {}).get("application/json", {})
                 reference = content.get("schema", {}).get("$ref")
                 is_page = re.match("list(?!UsageDays)", operation["operationId"])
+                if operation["operationId"] in PUBLISHING:
+                    continue
                 if status.startswith("2") and reference and not is_page:
                     assert hasattr(models, reference.rsplit("/", 1)[1])
 
@@ -162,7 +172,7 @@ def test_every_page_field_is_read(openapi: dict[str, Any]) -> None:
     for methods in openapi["paths"].values():
         for operation in methods.values():
             identifier = operation["operationId"]
-            if not re.match("list(?!UsageDays|SuiteItems)", identifier):
+            if not re.match("list(?!UsageDays|SuiteItems)", identifier) or identifier in PUBLISHING:
                 continue
             reference = operation["responses"]["200"]["content"]["application/json"]["schema"]
             page = openapi["components"]["schemas"][reference["$ref"].rsplit("/", 1)[1]]

@@ -72,7 +72,8 @@ class AsyncSuites(AsyncResource):
     ) -> AsyncPages[AsyncSuite]:
         """Lists the suites that you see, or those of an `owner`: a handle, or `me`."""
         query = without_none(owner=owner, limit=page_size)
-        return self._pages("listSuites", "suites", self._connection.suite, query=query)
+        suite = self._connection.suite
+        return self._pages("listSuites", "suites", suite, token="cursor", query=query)
 
     async def get(self, suite_id: str) -> AsyncSuite:
         """Returns a suite. Raises `NotFound` if it does not exist."""

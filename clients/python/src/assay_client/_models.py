@@ -1,4 +1,4 @@
-"""The models of the API: one type for each schema of a response.
+"""The models of the API: one type for each schema that a method returns.
 
 The OpenAPI document, at `/docs` of an installation, describes each type and field.
 Their descriptions would make the wheel too large.
@@ -45,6 +45,11 @@ AuditType: TypeAlias = Literal[
     "draft.checked",
     "draft.published",
     "draft.deleted",
+    "suite.updated",
+    "suite.erratum_added",
+    "grant.created",
+    "grant.accepted",
+    "grant.revoked",
     "board.removed",
     "receipt.opened",
 ]
@@ -103,6 +108,8 @@ FailureCode: TypeAlias = Literal["internal", "timeout", "invalid_predictions", "
 
 GenerateMode: TypeAlias = Literal["beam", "sample"]
 
+GrantKind: TypeAlias = Literal["org", "domain", "link"]
+
 JobStatus: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 JobType: TypeAlias = Literal["eval", "predict"]
@@ -137,6 +144,10 @@ SuiteAverage: TypeAlias = Literal["item", "cluster"]
 
 SuiteStatus: TypeAlias = Literal["active", "retired", "suspended", "removed"]
 
+SuiteTextKey: TypeAlias = Literal[
+    "title", "description", "license", "citation", "links", "tags", "contact"
+]
+
 SuiteVisibility: TypeAlias = Literal["private", "listed", "public"]
 
 TargetType: TypeAlias = Literal[
@@ -152,6 +163,8 @@ TargetType: TypeAlias = Literal[
     "entry",
     "job",
     "draft",
+    "suite",
+    "grant",
 ]
 
 UploadFailure: TypeAlias = Literal["invalid_predictions", "invalid_sequences", "payload_too_large"]
@@ -306,23 +319,6 @@ class Ceiling(Record):
 
 
 @record
-class CheckError(Record):
-    file: str
-    line: int | None = None
-    column: int | None = None
-    field: str | None = None
-    item_id: str | None = None
-    reason: str
-    message: str
-
-
-@record
-class CheckWarning(Record):
-    code: str
-    message: str
-
-
-@record
 class ClaimedDomain(Record):
     org_id: str
     domain: str
@@ -435,68 +431,6 @@ class DomainRecord(Record):
 class DomainVerification(Record):
     verified: bool
     domain: ClaimedDomain | None = None
-
-
-@record
-class Draft(Record):
-    id: str
-    org_id: str
-    status: DraftStatus | str
-    suite_id: str
-    version: str
-    definition_hmac: str
-    created_by: str
-    created_at: datetime
-    expires_at: datetime
-    checked_at: datetime | None = None
-    published_at: datetime | None = None
-    was_published: bool | None = None
-    error: DraftError | None = None
-    files: tuple[DraftFile, ...]
-    report: DraftReport | None = None
-    opening_key: str | None = None
-
-
-@record
-class DraftError(Record):
-    code: DraftFailure | str
-    message: str
-
-
-@record
-class DraftFile(Record):
-    name: str
-    bytes: int
-    parts: int
-
-
-@record
-class DraftReport(Record):
-    n_items: int | None = None
-    n_sealed: int | None = None
-    bytes: int | None = None
-    items_preview: str | None = None
-    errors: tuple[CheckError, ...]
-    n_errors: int
-    warnings: tuple[CheckWarning, ...]
-    audit: dict[str, Any] | None = None
-
-
-@record
-class DraftSummary(Record):
-    id: str
-    org_id: str
-    status: DraftStatus | str
-    suite_id: str
-    version: str
-    definition_hmac: str
-    created_by: str
-    created_at: datetime
-    expires_at: datetime
-    checked_at: datetime | None = None
-    published_at: datetime | None = None
-    was_published: bool | None = None
-    error: DraftError | None = None
 
 
 @record
@@ -965,6 +899,7 @@ class Suite(Record):
     published_at: datetime
     updated_at: datetime
     can_submit: bool
+    errata: tuple[SuiteErratum, ...]
 
 
 @record
@@ -977,6 +912,13 @@ class SuiteBaseline(Record):
     ci95: tuple[float, float] | None = None
     n_missing: int
     sealed: SealedBaseline | None = None
+
+
+@record
+class SuiteErratum(Record):
+    version: str
+    note: str
+    created_at: datetime
 
 
 @record

@@ -73,7 +73,8 @@ class Suites(Resource):
     def list(self, *, owner: str | None = None, page_size: int | None = None) -> Pages[Suite]:
         """Lists the suites that you see, or those of an `owner`: a handle, or `me`."""
         query = without_none(owner=owner, limit=page_size)
-        return self._pages("listSuites", "suites", self._connection.suite, query=query)
+        suite = self._connection.suite
+        return self._pages("listSuites", "suites", suite, token="cursor", query=query)
 
     def get(self, suite_id: str) -> Suite:
         """Returns a suite. Raises `NotFound` if it does not exist."""
