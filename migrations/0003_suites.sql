@@ -79,12 +79,13 @@ create table suite_owners (
     access text not null constraint suite_owners_access_known check (access in ('everyone', 'verified_domain', 'granted')),
     -- The keys title, description, license, citation, links, tags and contact that are set. The description of a version is its first value.
     metadata jsonb not null default '{}',
+    errata jsonb not null default '[]', -- [{version, note, created_at}], the oldest first.
     suspended_at timestamptz, -- While it is set, only the owner sees the suite.
     removed_at timestamptz, -- The time of a takedown: the items and answers are deleted.
     updated_at timestamptz not null default clock_timestamp()
 );
 create index suite_owners_org_id_idx on suite_owners (org_id);
-grant select on suite_owners to assay_api;
+grant select, update (visibility, access, metadata, errata, updated_at) on suite_owners to assay_api;
 
 create table suite_items (
     content_id bigint not null,
@@ -224,22 +225,38 @@ where not b.is_sealed
   and s.ladder_step is null;
 grant select on compared_baseline_scores to assay_api;
 
--- Organizations that see a private suite, and may submit to a suite with access = 'granted'.
+-- Organizations that see a private suite, and may submit to a suite with access = 'granted': by their id, by a domain that they have
+-- verified, or after they accepted a link.
 create table suite_grants (
-    suite_id text collate "C" not null,
-    org_id text collate "C" not null references orgs (id),
-    granted_at timestamptz not null default now(),
-    primary key (suite_id, org_id)
+    id text collate "C" primary key,
+    suite_id text collate "C" not null references suite_owners (suite_id),
+    -- No reference: a grant does not reveal whether the organization exists.
+    org_id text collate "C",
+    domain text collate "C",
+    token_hash bytea constraint suite_grants_token_hash_key unique, -- The SHA-256 of the token of a link.
+    max_uses integer,
+    uses integer not null default 0, -- Of a link: the organizations that accepted it.
+    expires_at timestamptz,
+    is_accepted boolean not null default false, -- The organization accepted a link, and its name is shown.
+    created_by text collate "C", -- A user or a key of the publisher. Null: the operator.
+    created_at timestamptz not null default clock_timestamp(),
+    constraint suite_grants_one_target check (num_nonnulls(org_id, domain, token_hash) = 1),
+    constraint suite_grants_uses_in_range check (
+        (token_hash is null) = (max_uses is null) and (token_hash is null) = (expires_at is null) and uses <= coalesce(max_uses, 0)
+    ),
+    constraint suite_grants_org_key unique (suite_id, org_id),
+    constraint suite_grants_domain_key unique (suite_id, domain)
 );
-grant select on suite_grants to assay_api;
+create index suite_grants_org_id_idx on suite_grants (org_id);
+grant select, insert, update (uses), delete on suite_grants to assay_api;
 
 -- The suites that an organization sees, each with its owner as others see it and with the organization's right to submit. A null
 -- organization is a caller without a credential. Only this function decides who sees and who submits. The planner expands it, so a
 -- condition on suite_id uses the index.
 create function visible_suites(caller text)
 returns table (
-    suite_id text, owner jsonb, visibility text, access text, metadata jsonb, suspended_at timestamptz, removed_at timestamptz,
-    updated_at timestamptz, can_submit boolean
+    suite_id text, owner jsonb, visibility text, access text, metadata jsonb, errata jsonb, suspended_at timestamptz,
+    removed_at timestamptz, updated_at timestamptz, can_submit boolean
 ) language sql stable as $$
     select
         s.suite_id,
@@ -252,7 +269,7 @@ returns table (
             from orgs o
             where o.id = s.org_id
         ),
-        s.visibility, s.access, s.metadata, s.suspended_at, s.removed_at, s.updated_at,
+        s.visibility, s.access, s.metadata, s.errata, s.suspended_at, s.removed_at, s.updated_at,
         caller is not null and (
             coalesce(s.org_id = caller, false)
             or case s.access
@@ -260,17 +277,29 @@ returns table (
                 when 'verified_domain' then exists (
                     select from domain_claims d where d.org_id = caller and d.verified_at is not null
                 )
-                else exists (select from suite_grants g where g.suite_id = s.suite_id and g.org_id = caller)
+                else granted.has_grant
             end
         )
     from suite_owners s
+    cross join lateral (
+        select exists (
+            select from suite_grants g
+            where g.suite_id = s.suite_id
+              and (
+                  g.org_id = caller
+                  or exists (
+                      select from domain_claims d where d.org_id = caller and d.verified_at is not null and d.domain = g.domain
+                  )
+              )
+        ) as has_grant
+    ) granted
     where s.org_id = caller
        or (
            s.suspended_at is null
            and (
                s.visibility = 'public'
                or (s.visibility = 'listed' and caller is not null)
-               or exists (select from suite_grants g where g.suite_id = s.suite_id and g.org_id = caller)
+               or granted.has_grant
            )
        )
 $$;

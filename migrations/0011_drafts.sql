@@ -99,3 +99,4 @@ grant update (visibility, access, metadata, updated_at) on suite_owners to assay
 grant insert on shared_events, events to assay_checker;
 grant usage on sequence events_position_seq to assay_checker;
 grant select on orgs, plan_limits, suite_grants to assay_checker;
+grant select (org_id, domain, verified_at) on domain_claims to assay_checker; -- Whose grant of a private suite is for a domain.

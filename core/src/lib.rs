@@ -9,7 +9,7 @@ pub mod store;
 pub use model::error::{BestEffort, Code, Error, Result};
 pub use model::error_details::{Details, Resource};
 pub use model::ids::{
-    DeliveryId, DeviceLoginId, DraftId, EventId, InviteId, JobId, KeyId, MalformedId, OrgId,
-    ReceiptId, RequestId, SessionId, UploadId, UserId, WebhookId, WorkerId,
+    DeliveryId, DeviceLoginId, DraftId, EventId, GrantId, InviteId, JobId, KeyId, MalformedId,
+    OrgId, ReceiptId, RequestId, SessionId, UploadId, UserId, WebhookId, WorkerId,
 };
 pub use model::timestamp::Timestamp;

@@ -805,7 +805,13 @@ pub fn field_error(field: &str, reason: &str) -> (String, String) {
 /// prefix. No test's log may contain one.
 pub fn secrets_in(log: &str) -> Vec<&str> {
     let candidates = log.match_indices("svc_").map(|(at, _)| &log[at..]);
-    let kinds = ["svc_live_", "svc_sess_", "svc_link_", "svc_devc_"];
+    let kinds = [
+        "svc_live_",
+        "svc_sess_",
+        "svc_link_",
+        "svc_devc_",
+        "svc_grnt_",
+    ];
     let is_secret = |text: &&str| {
         let suffix = kinds
             .iter()

@@ -75,6 +75,7 @@ mod prediction_chains;
 mod predictions;
 mod privileges;
 mod promises;
+mod publishers;
 mod python_client;
 mod queue;
 mod races;

@@ -147,6 +147,10 @@ pub enum Resource {
     Draft,
     /// A draft that can be published, with the content of `suite:lunch`.
     CheckedDraft,
+    /// A private suite of the organization, without items.
+    OwnSuite,
+    /// A grant of that suite.
+    Grant,
     /// A webhook whose receiver cannot be reached.
     Webhook,
     /// A delivery of such a webhook. Its id is `whk_…/deliveries/dlv_…`.
@@ -180,7 +184,8 @@ impl Resource {
             Self::Draft | Self::CheckedDraft => ["dft_0", "nonsense"],
             Self::Webhook => ["whk_0", "nonsense"],
             Self::Delivery => ["whk_0/deliveries/dlv_0", "nonsense/deliveries/nonsense"],
-            Self::Suite | Self::Board => ["suite:none", "nonsense"],
+            Self::Suite | Self::OwnSuite | Self::Board => ["suite:none", "nonsense"],
+            Self::Grant => ["grt_0", "nonsense"],
             Self::Entry => ["ent_0", "nonsense"],
             Self::Receipt => ["rcp_0", "nonsense"],
             Self::OpenedFile => [
@@ -451,6 +456,35 @@ fn with_request() -> Vec<Route> {
             no_body,
         ),
         call("DELETE", "/v1/drafts/{draft_id}", Resource::Draft, no_body),
+        call(
+            "PATCH",
+            "/v1/suites/{suite_id}",
+            Resource::OwnSuite,
+            || json!({"title": "Votes"}),
+        ),
+        read("/v1/suites/{suite_id}/versions", Resource::Suite),
+        call(
+            "POST",
+            "/v1/suites/{suite_id}/errata",
+            Resource::OwnSuite,
+            || json!({"version": "1", "note": "Item 7 is ambiguous."}),
+        ),
+        read("/v1/suites/{suite_id}/grants", Resource::OwnSuite),
+        call(
+            "POST",
+            "/v1/suites/{suite_id}/grants",
+            Resource::OwnSuite,
+            || json!({"domain": "lab.example"}),
+        ),
+        call("DELETE", "/v1/grants/{grant_id}", Resource::Grant, no_body),
+        // A valid link works for few organizations, so this one is invalid.
+        refused(
+            "POST",
+            "/v1/grants/accept",
+            Resource::None,
+            || json!({"token": "svc_grnt_none"}),
+            404,
+        ),
         call("POST", "/v1/evals", Resource::None, eval),
         call("POST", "/v1/comparisons", Resource::Scored, comparison),
         read("/v1/jobs/{job_id}", Resource::Job),
@@ -517,6 +551,46 @@ fn with_request() -> Vec<Route> {
 
 /// Version and URL of the terms that an installation needs for the table.
 pub const TERMS: (&str, &str) = ("2026-01", "https://terms.example");
+
+/// A function that returns an organization's private suite, a copy of `suite:lunch` without items, errata and grants, and creates it if needed.
+const OWN_SUITE: &str = "
+    create function own_suite(owner text) returns text language plpgsql as $$
+    declare
+        own text := 'suite:own.' || md5(owner);
+    begin
+        perform pg_advisory_xact_lock(hashtext(own));
+        if not exists (select from suites where suite_id = own) then
+            with content as (
+                insert into suite_contents (n_items, bytes, content_sha256, version)
+                select c.n_items, c.bytes, c.content_sha256, c.version
+                from suite_contents c
+                join suites s on s.content_id = c.id
+                where s.suite_id = 'suite:lunch'
+                limit 1
+                returning id
+            )
+            insert into suites
+            select v.*
+            from suites s
+            cross join content c
+            cross join lateral jsonb_populate_record(s, jsonb_build_object('suite_id', own, 'version', '1', 'content_id', c.id)) v
+            where s.suite_id = 'suite:lunch'
+            limit 1;
+            insert into suite_commitments
+            select v.*
+            from suite_commitments c
+            cross join lateral jsonb_populate_record(c, jsonb_build_object(
+                'suite_id', own, 'suite_version', '1', 'kid', null, 'signature', null, 'log_index', null
+            )) v
+            where c.suite_id = 'suite:lunch'
+            limit 1;
+            insert into suite_owners (suite_id, org_id, visibility, access) values (own, owner, 'private', 'everyone');
+        end if;
+        update suite_owners set errata = '[]' where suite_id = own;
+        delete from suite_grants where suite_id = own and created_at < now() - interval '1 minute';
+        return own;
+    end $$
+";
 
 /// A placeholder in a body for the resource's id, if the path does not contain it.
 const RESOURCE_ID_PLACEHOLDER: &str = "the resource";
@@ -722,6 +796,10 @@ pub async fn world_for_routes_from(
         .execute(&mut world.database().await)
         .await
         .unwrap();
+    sqlx::raw_sql(OWN_SUITE)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     crate::models::publish(&world, &crate::models::file())
         .await
         .unwrap();
@@ -830,6 +908,23 @@ impl World {
                 let sql = "insert into draft_parts (org_id, draft_id, name, number, part_id, bytes) values ($2, $1, 'a.csv', 1, $1, 1)";
                 let insert = sqlx::query(sql).bind(&id).bind(&org.id);
                 insert.execute(&mut database).await.unwrap();
+                id
+            }
+            Resource::OwnSuite => {
+                let mut database = self.database().await;
+                let id: String = sqlx::query_scalar("select own_suite($1)")
+                    .bind(&org.id)
+                    .fetch_one(&mut database)
+                    .await
+                    .unwrap();
+                id
+            }
+            Resource::Grant => {
+                let suite_id = Box::pin(self.create_resource(org, Resource::OwnSuite)).await;
+                let id = assay_core::GrantId::random().unwrap().to_string();
+                let sql = "insert into suite_grants (id, suite_id, domain) values ($1, $2, $1 || '.example')";
+                let insert = sqlx::query(sql).bind(&id).bind(&suite_id);
+                insert.execute(&mut self.database().await).await.unwrap();
                 id
             }
             Resource::Webhook => {

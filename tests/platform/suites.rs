@@ -42,6 +42,7 @@ async fn suites_are_listed_with_all_their_fields() {
             "cluster_is_hidden",
             "contact",
             "description",
+            "errata",
             "hfm_sha",
             "labels",
             "license",

@@ -31,7 +31,7 @@ async fn set_handle(client: &Client, org: &Org, handle: &str) -> Response {
 
 /// Publishes a suite of the organization of this world, with a board. Organizations publish by drafts; the
 /// test publishes as the operator, and then changes the owner.
-async fn publish_own(world: &World, name: &str) -> String {
+pub async fn publish_own(world: &World, name: &str) -> String {
     set_handle(&world.owner(), &world.org, HANDLE).await;
     let suite_id = publish(world, name, 1, "board = \"live\"").await.unwrap();
     // The log signs the commitment by the id that it has.
@@ -76,7 +76,7 @@ async fn visibility_decides_who_sees_and_access_who_submits() {
         let org = org(&world.stack, "team").await;
         let sql = match kind {
             Kind::Granted => format!(
-                "insert into suite_grants (suite_id, org_id) values ('{suite_id}', '{}')",
+                "insert into suite_grants (id, suite_id, org_id) values ('grt_{suite_id}', '{suite_id}', '{}')",
                 org.id
             ),
             Kind::Verified => format!(
@@ -373,7 +373,7 @@ async fn private_suite_is_an_event_of_those_that_see_it() {
     execute(
         &world,
         &format!(
-            "insert into suite_grants (suite_id, org_id) values ('{suite_id}', '{}')",
+            "insert into suite_grants (id, suite_id, org_id) values ('grt_{suite_id}', '{suite_id}', '{}')",
             granted.id
         ),
     )

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use assay_core::model::job::{EvalResult, FailureCode, stores_item_scores};
 use assay_core::model::receipt::NewReceipt;
-use assay_core::model::suite::SuiteVersion;
+use assay_core::model::suite::NamedVersion;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::{ContentReader, ReadUpload, read_upload};
@@ -109,7 +109,7 @@ pub async fn score_input(
 pub async fn evaluate(
     context: &AttemptContext,
     claim: &Claim,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     phases: &mut Phases,
     progress: &Arc<Progress>,
 ) -> Outcome {
@@ -175,7 +175,7 @@ pub async fn evaluate(
 /// policy allows comparisons and [`stores_item_scores`] finds enough predictions.
 fn split_score(
     context: &AttemptContext,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     scoring: Scoring,
     score: Score,
     receipt: NewReceipt,

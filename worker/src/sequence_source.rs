@@ -7,7 +7,7 @@ use assay_core::model::item_sequence;
 use assay_core::model::sequence::Sequence;
 use assay_core::model::sequence_list::read_checked;
 use assay_core::model::serving::SEQUENCES_MAX;
-use assay_core::model::suite::SuiteVersion;
+use assay_core::model::suite::NamedVersion;
 use assay_core::model::suite_items::SuiteItem;
 use assay_core::runtime::lines::Line;
 use assay_core::runtime::upload_reader::{ContentReader, ReadUpload, read_upload};
@@ -32,7 +32,7 @@ pub enum SequenceSource {
     /// A JSON array, or an upload with a sequence a line.
     Input(Input),
     /// A suite's items.
-    Suite(SuiteVersion, SequencePaths),
+    Suite(NamedVersion, SequencePaths),
 }
 
 /// One sequence's JSON.
@@ -184,10 +184,10 @@ fn send_lines(content: ContentReader<'_>, chunks: &mpsc::Sender<Chunk>) -> Resul
 
 async fn send_items(
     context: &AttemptContext,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     chunks: &mpsc::Sender<Chunk>,
 ) -> Result<()> {
-    let SuiteVersion { suite_id, version } = suite;
+    let NamedVersion { suite_id, version } = suite;
     let limit = u32::try_from(SEQUENCES_MAX).map_err(Error::internal)?;
     let db = context.db.get();
     let content_id = store::suite::content_id(&db, suite_id, version);

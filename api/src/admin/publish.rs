@@ -8,7 +8,7 @@ use assay_core::model::catalog::ModelFile;
 use assay_core::model::handle;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
-use assay_core::model::suite::{SuiteId, SuiteVersion};
+use assay_core::model::suite::{NamedVersion, SuiteId};
 use assay_core::store::commitment::{self, NotRetired};
 use assay_core::store::{self, publish};
 use assay_eval::suite::{BadSuite, FolderReport, SuiteFolder};
@@ -171,7 +171,7 @@ pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool
     let mut retired = Vec::new();
     let mut n_answers = 0;
     for version in versions {
-        let suite = SuiteVersion {
+        let suite = NamedVersion {
             suite_id: suite_id.clone(),
             version: version.clone(),
         };
@@ -205,8 +205,8 @@ pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool
     Ok(json!({"suite_id": suite_id, "retired": retired}))
 }
 
-fn not_retired(suite: &SuiteVersion, reason: NotRetired) -> CommandError {
-    let SuiteVersion { suite_id, version } = suite;
+fn not_retired(suite: &NamedVersion, reason: NotRetired) -> CommandError {
+    let NamedVersion { suite_id, version } = suite;
     refused(match reason {
         NotRetired::Missing => format!("there is no version {version} of {suite_id}"),
         NotRetired::Before => format!("version {version} of {suite_id} has retired before"),

@@ -487,6 +487,115 @@ impl v1::suite_service_server::SuiteService for Service {
     ) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
         special::list_suite_items(self, request).await
     }
+    async fn update_suite(
+        &self,
+        request: Request<v1::UpdateSuiteRequest>,
+    ) -> Result<Response<v1::UpdateSuiteResponse>, Status> {
+        special::update_suite(self, request).await
+    }
+    async fn list_suite_versions(
+        &self,
+        request: Request<v1::ListSuiteVersionsRequest>,
+    ) -> Result<Response<v1::ListSuiteVersionsResponse>, Status> {
+        let proof = permissions::SuiteVisitor::of(request.extensions().get());
+        self.respond_to_anyone(
+                request,
+                |app, input| async move {
+                    let proof = proof?;
+                    let v1::ListSuiteVersionsRequest { suite_id } = input.message;
+                    Ok(
+                        ops::suites::versions(&app, &proof, &suite_id, &input.room)
+                            .await?
+                            .into(),
+                    )
+                },
+            )
+            .await
+    }
+    async fn create_erratum(
+        &self,
+        request: Request<v1::CreateErratumRequest>,
+    ) -> Result<Response<v1::CreateErratumResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::CreateErratumRequest { suite_id, version, note } = input
+                        .message;
+                    let fields = inputs::CreateErratum {
+                        version,
+                        note,
+                    };
+                    Ok(v1::CreateErratumResponse {
+                        erratum: Some(
+                            ops::suite_edits::add_erratum(
+                                    &app,
+                                    &proof,
+                                    &suite_id,
+                                    fields,
+                                )
+                                .await?
+                                .into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn list_grants(
+        &self,
+        request: Request<v1::ListGrantsRequest>,
+    ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::ListGrantsRequest { suite_id } = input.message;
+                    Ok(
+                        ops::grants::list(&app, &proof, &suite_id, &input.room)
+                            .await?
+                            .into(),
+                    )
+                },
+            )
+            .await
+    }
+    async fn create_grant(
+        &self,
+        request: Request<v1::CreateGrantRequest>,
+    ) -> Result<Response<v1::CreateGrantResponse>, Status> {
+        special::create_grant(self, request).await
+    }
+    async fn delete_grant(
+        &self,
+        request: Request<v1::DeleteGrantRequest>,
+    ) -> Result<Response<v1::DeleteGrantResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Publisher, input| async move {
+                    let v1::DeleteGrantRequest { grant_id } = input.message;
+                    ops::grants::delete(&app, &proof, &grant_id).await?;
+                    Ok(v1::DeleteGrantResponse {})
+                },
+            )
+            .await
+    }
+    async fn accept_grant(
+        &self,
+        request: Request<v1::AcceptGrantRequest>,
+    ) -> Result<Response<v1::AcceptGrantResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Member, input| async move {
+                    let v1::AcceptGrantRequest { token } = input.message;
+                    let fields = inputs::AcceptGrant { token };
+                    Ok(v1::AcceptGrantResponse {
+                        suite: Some(
+                            ops::grants::accept(&app, &proof, fields).await?.into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
 }
 
 // proto/assay/v1/drafts.proto:12

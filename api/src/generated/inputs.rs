@@ -102,6 +102,24 @@ pub struct ListSuiteItems {
     pub limit: Option<i64>,
 }
 
+// proto/assay/v1/suites.proto:104
+/// The input of `createErratum`.
+#[derive(Debug, Default)]
+pub struct CreateErratum {
+    /// The version with the error.
+    pub version: String,
+    /// The note: 1 to 2,000 characters of plain text.
+    pub note: String,
+}
+
+// proto/assay/v1/suites.proto:169
+/// The input of `acceptGrant`.
+#[derive(Debug, Default)]
+pub struct AcceptGrant {
+    /// The token of the link.
+    pub token: String,
+}
+
 // proto/assay/v1/drafts.proto:43
 /// The input of `listDrafts`.
 #[derive(Debug, Default)]

@@ -43,6 +43,8 @@ pub fn routes() -> Router<App> {
         .route("/v1/entries/{entry_id}", delete(delete_entry))
         .route("/v1/evals", post(create_eval))
         .route("/v1/events", get(list_events))
+        .route("/v1/grants/accept", post(accept_grant))
+        .route("/v1/grants/{grant_id}", delete(delete_grant))
         .route("/v1/invites", get(list_invites).post(create_invite))
         .route("/v1/invites/{invite_id}", delete(revoke_invite))
         .route("/v1/jobs", get(list_jobs))
@@ -76,11 +78,14 @@ pub fn routes() -> Router<App> {
         .route("/v1/sessions", get(list_sessions).delete(delete_other_sessions))
         .route("/v1/sessions/{session_id}", delete(delete_session))
         .route("/v1/suites", get(list_suites))
-        .route("/v1/suites/{suite_id}", get(get_suite))
+        .route("/v1/suites/{suite_id}", get(get_suite).patch(update_suite))
         .route("/v1/suites/{suite_id}/board", get(get_leaderboard))
         .route("/v1/suites/{suite_id}/commitment", get(get_suite_commitment))
+        .route("/v1/suites/{suite_id}/errata", post(create_erratum))
+        .route("/v1/suites/{suite_id}/grants", get(list_grants).post(create_grant))
         .route("/v1/suites/{suite_id}/items", get(list_suite_items))
         .route("/v1/suites/{suite_id}/opening/{file}", get(stream_suite_opening))
+        .route("/v1/suites/{suite_id}/versions", get(list_suite_versions))
         .route("/v1/terms", get(get_terms))
         .route("/v1/terms/accept", post(accept_terms))
         .route("/v1/uploads", post(create_upload).get(list_uploads))
@@ -131,6 +136,13 @@ pub fn routes() -> Router<App> {
         list_suites,
         get_suite,
         list_suite_items,
+        update_suite,
+        list_suite_versions,
+        create_erratum,
+        list_grants,
+        create_grant,
+        delete_grant,
+        accept_grant,
         create_draft,
         list_drafts,
         get_draft,
@@ -1448,6 +1460,280 @@ async fn list_suite_items(
         Json(ops::suites::items(&app, &proof, &suite_id, input, &room).await?)
             .into_response(),
     )
+}
+
+// proto/assay/v1/suites.proto:72
+/// Update a suite
+///
+/// Changes the organization's suite for all its versions: the texts, the visibility or the access. Absent fields remain
+/// unchanged; `clear` removes values. Everything else belongs to a version, which never changes: publish a new version. With
+/// `If-Match`, the suite is changed only if its `updated_at` is still the one that was read.
+///
+/// More organizations have more submissions together. Where the current version limits what submissions disclose, a wider
+/// `access` or `visibility` therefore needs `confirm`. To make a suite public takes the session of an owner.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    patch,
+    path = "/v1/suites/{suite_id}",
+    operation_id = "updateSuite",
+    tag = "suites",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
+        (
+            "If-Match" = inline(Option<String>),
+            Header,
+            description = "The `updated_at` of the suite as it was read, in double quotes."
+        )
+    ),
+    request_body = SuiteUpdate,
+    responses(
+        (
+            status = 200,
+            description = "The suite after the update.",
+            body = model::suite::Suite
+        ),
+        (status = 404, description = "There is no such suite."),
+        (
+            status = 409,
+            description = "The suite has changed since its `updated_at` in `If-Match`."
+        )
+    )
+)]
+async fn update_suite(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([suite_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::update_suite(app, proof, [suite_id], request).await
+}
+
+// proto/assay/v1/suites.proto:88
+/// List the versions of a suite
+///
+/// Returns all versions, the newest first, with the notes that the publisher has added to them.
+///
+/// Requires an API key or a session token, unless the suite is public.
+#[utoipa::path(
+    get,
+    path = "/v1/suites/{suite_id}/versions",
+    operation_id = "listSuiteVersions",
+    tag = "suites",
+    security((), ("api_key" = ["suites:read"]), ("session" = [])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The versions.",
+            body = model::suite::SuiteVersions
+        ),
+        (status = 404, description = "There is no such suite.")
+    )
+)]
+async fn list_suite_versions(
+    State(app): State<App>,
+    credential: Option<Extension<permissions::Credential>>,
+    Ids([suite_id]): Ids<1>,
+    Extension(room): Extension<SharedReservation>,
+) -> Result<Response, Failure> {
+    let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
+    Ok(
+        Json(ops::suites::versions(&app, &proof, &suite_id, &room).await?)
+            .into_response(),
+    )
+}
+
+// proto/assay/v1/suites.proto:104
+impl inputs::CreateErratum {
+    /// Reads the fields of a body.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            version: fields.string("version"),
+            note: fields.string("note"),
+        }
+    }
+}
+/// Add an erratum
+///
+/// Adds a note about an error to a version. A note is never removed, and no job is scored again:
+/// corrected answers are a new version.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/suites/{suite_id}/errata",
+    operation_id = "createErratum",
+    tag = "suites",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
+    ),
+    request_body = ErratumCreate,
+    responses(
+        (
+            status = 201,
+            description = "The new erratum.",
+            body = model::suite::SuiteErratum
+        ),
+        (status = 404, description = "There is no such suite or version.")
+    )
+)]
+async fn create_erratum(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([suite_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let input = inputs::CreateErratum::read(&mut fields);
+    fields.finish()?;
+    Ok(
+        (
+            StatusCode::CREATED,
+            Json(ops::suite_edits::add_erratum(&app, &proof, &suite_id, input).await?),
+        )
+            .into_response(),
+    )
+}
+
+// proto/assay/v1/suites.proto:119
+/// List grants
+///
+/// Returns the grants to the organization's suite, the newest first.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    get,
+    path = "/v1/suites/{suite_id}/grants",
+    operation_id = "listGrants",
+    tag = "suites",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
+    ),
+    responses(
+        (status = 200, description = "The grants.", body = model::grant::Grants),
+        (status = 404, description = "There is no such suite.")
+    )
+)]
+async fn list_grants(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([suite_id]): Ids<1>,
+    Extension(room): Extension<SharedReservation>,
+) -> Result<Response, Failure> {
+    Ok(Json(ops::grants::list(&app, &proof, &suite_id, &room).await?).into_response())
+}
+
+// proto/assay/v1/suites.proto:136
+/// Create a grant
+///
+/// Lets other organizations see the organization's suite, and submit to it. Name exactly one of `org_id`, `domain` and `link`.
+/// A grant for a domain holds for organizations with a verified claim of that domain. An `org_id` that does not exist has no
+/// effect. The response to this request is the only one that has the `token` of a link: a member of another organization sends it
+/// to `POST /v1/grants/accept`.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/suites/{suite_id}/grants",
+    operation_id = "createGrant",
+    tag = "suites",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
+    ),
+    request_body = GrantCreate,
+    responses(
+        (
+            status = 201,
+            description = "The grant. If the organization or the domain has one already, that one.",
+            body = model::grant::GrantCreated
+        ),
+        (status = 404, description = "There is no such suite.")
+    )
+)]
+async fn create_grant(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([suite_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::create_grant(app, proof, [suite_id], request).await
+}
+
+// proto/assay/v1/suites.proto:153
+/// Revoke a grant
+///
+/// Deletes a grant. The next request from the other organization no longer finds a private suite. Jobs
+/// that were accepted are scored. Organizations that accepted a link keep their own grants.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    delete,
+    path = "/v1/grants/{grant_id}",
+    operation_id = "deleteGrant",
+    tag = "suites",
+    security(("api_key" = ["suites:write"]), ("session" = ["member"])),
+    params(
+        ("grant_id" = model::ids::GrantId, Path, description = "The id of the grant.")
+    ),
+    responses(
+        (status = 204, description = "The grant was revoked."),
+        (status = 404, description = "The organization has no such grant.")
+    )
+)]
+async fn delete_grant(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Publisher>,
+    Ids([grant_id]): Ids<1>,
+) -> Result<Response, Failure> {
+    ops::grants::delete(&app, &proof, &grant_id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+// proto/assay/v1/suites.proto:169
+impl inputs::AcceptGrant {
+    /// Reads the fields of a body.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            token: fields.string("token"),
+        }
+    }
+}
+/// Accept an invitation
+///
+/// Gives the organization a grant with the `token` of a link. The publisher sees the organization's name.
+/// Accepting the same link again changes nothing.
+///
+/// Requires the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/grants/accept",
+    operation_id = "acceptGrant",
+    tag = "suites",
+    security(("session" = ["member"])),
+    request_body = GrantAccept,
+    responses(
+        (status = 200, description = "The suite.", body = model::suite::Suite),
+        (status = 404, description = "The link was used or revoked, or has expired.")
+    )
+)]
+async fn accept_grant(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Member>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let input = inputs::AcceptGrant::read(&mut fields);
+    fields.finish()?;
+    Ok(Json(ops::grants::accept(&app, &proof, input).await?).into_response())
 }
 
 // proto/assay/v1/drafts.proto:22

@@ -165,6 +165,68 @@ pub struct UploadCreate {
     pub sha256: Option<String>,
 }
 
+// proto/assay/v1/suites.proto:72
+/// The request body of `PATCH /v1/suites/{suite_id}`.
+#[derive(ToSchema)]
+pub struct SuiteUpdate {
+    /// A title of 1 to 100 characters.
+    pub title: Option<String>,
+    /// A description for people: up to 4,000 characters of plain text.
+    pub description: Option<String>,
+    /// An SPDX expression, or an `https` URL.
+    pub license: Option<String>,
+    /// A BibTeX entry of up to 4 KiB.
+    pub citation: Option<String>,
+    /// Pages about the suite, which replace the earlier ones.
+    #[schema(max_items = 10)]
+    pub links: Option<Vec<model::suite::SuiteLink>>,
+    /// Words of 2 to 30 lower-case letters, digits or `-`, which replace the earlier ones.
+    #[schema(max_items = 10)]
+    pub tags: Option<Vec<String>>,
+    /// An address for questions.
+    pub contact: Option<String>,
+    /// The callers who can see the suite.
+    pub visibility: Option<model::suite::SuiteVisibility>,
+    /// The organizations that can submit, among those that can see the suite.
+    pub access: Option<model::error_details::SuiteAccess>,
+    /// Names of texts to remove: `title`, `description`, `license`, `citation`, `links`, `tags` or `contact`.
+    #[schema(max_items = 7)]
+    pub clear: Option<Vec<model::suite::SuiteTextKey>>,
+    /// True to confirm that more organizations may submit. The default is false.
+    pub confirm: Option<bool>,
+}
+
+// proto/assay/v1/suites.proto:104
+/// The request body of `POST /v1/suites/{suite_id}/errata`.
+#[derive(ToSchema)]
+pub struct ErratumCreate {
+    /// The version with the error.
+    pub version: String,
+    /// The note: 1 to 2,000 characters of plain text.
+    #[schema(min_length = 1, max_length = 2000)]
+    pub note: String,
+}
+
+// proto/assay/v1/suites.proto:136
+/// The request body of `POST /v1/suites/{suite_id}/grants`.
+#[derive(ToSchema)]
+pub struct GrantCreate {
+    /// The organization that gets the grant.
+    pub org_id: Option<model::ids::OrgId>,
+    /// The domain whose organizations get the grant.
+    pub domain: Option<model::validation::Domain>,
+    /// The link that members of other organizations accept.
+    pub link: Option<model::grant::GrantLink>,
+}
+
+// proto/assay/v1/suites.proto:169
+/// The request body of `POST /v1/grants/accept`.
+#[derive(ToSchema)]
+pub struct GrantAccept {
+    /// The token of the link.
+    pub token: String,
+}
+
 // proto/assay/v1/drafts.proto:22
 /// The request body of `POST /v1/drafts`.
 #[derive(ToSchema)]

@@ -195,8 +195,8 @@ async fn look_up_credential(
     context: Option<&RequestContext>,
 ) -> Result<Credential> {
     match kind {
-        // A sign-in link creates a session, and a device login a key. They are not credentials.
-        SecretKind::Link | SecretKind::Device => Err(invalid_token()),
+        // A sign-in link creates a session, a device login a key, and the link of a suite a grant. They are no credentials.
+        SecretKind::Link | SecretKind::Device | SecretKind::Grant => Err(invalid_token()),
         SecretKind::ApiKey => look_up_key(app, headers, hash, context).await,
         SecretKind::Session => look_up_session(app, traffic_class, headers, hash, context).await,
     }

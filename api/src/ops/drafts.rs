@@ -19,7 +19,7 @@ use assay_core::model::{random, validation};
 use assay_core::store::draft::{DraftCounts, DraftRow, NewDraft, PartRow};
 use assay_core::store::escrow::{self, ChunkPlace};
 use assay_core::store::{self, PgConnection, draft};
-use assay_core::{Details, DraftId, Error, KeyId, Resource, Result, Timestamp, UserId};
+use assay_core::{Details, DraftId, Error, Resource, Result, Timestamp};
 use assay_eval::FieldError;
 use assay_eval::suite::{SuiteDefinition, Visibility};
 use bytes::{Bytes, BytesMut};
@@ -96,8 +96,6 @@ pub async fn create(app: &App, publisher: &Publisher, submission: Submission) ->
     let id = DraftId::random()?;
     let org_id = caller.org_id();
     let actor = caller.actor();
-    let user_id = actor.user_id.as_ref().map(UserId::as_str);
-    let key_id = actor.key_id.as_ref().map(KeyId::as_str);
     let mut transaction = app.db.get().begin().await?;
     draft::lock_opening(&mut transaction, org_id).await?;
     if let Some(key) = &valid.idempotency_key
@@ -118,7 +116,7 @@ pub async fn create(app: &App, publisher: &Publisher, submission: Submission) ->
         version: &valid.version,
         definition_hmac: &hmac,
         visibility: valid.visibility,
-        created_by: user_id.or(key_id).unwrap_or_default(),
+        created_by: caller.actor_id(),
         received_bytes: bytes,
         idempotency: valid
             .idempotency_key

@@ -11,7 +11,7 @@ use assay_core::model::permissions::{JobReader, Owner, ReceiptCaller, SuiteVisit
 use assay_core::model::receipt::{
     Commitment, LogPlace, Receipt, ReceiptFigures, ReceiptOpening, SuiteOpening,
 };
-use assay_core::model::suite::{OpenedFile, SuiteId, SuiteVersion};
+use assay_core::model::suite::{NamedVersion, OpenedFile, SuiteId};
 use assay_core::store::receipt::{self as receipts, StoredOpening, StoredReceipt, StoredStatement};
 use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result, Timestamp};
 use assay_receipts::jws::{compact, log_entry};
@@ -352,7 +352,7 @@ pub async fn opened_file(
     if file == OpenedFile::Retest && opening.retest_sha256.is_none() {
         return Err(not_found());
     }
-    let suite = SuiteVersion {
+    let suite = NamedVersion {
         suite_id: stored.suite_id,
         version: stored.suite_version,
     };

@@ -3,7 +3,7 @@
 use assay_core::model::cursor::{Listing, bad_cursor};
 use assay_core::model::handle;
 use assay_core::model::permissions::{SuiteReader, SuiteVisitor};
-use assay_core::model::suite::{SUITES_PAGE, Suite, SuiteId, Suites};
+use assay_core::model::suite::{SUITES_PAGE, Suite, SuiteId, SuiteVersions, Suites, VERSIONS_MAX};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
 use assay_core::{Code, Error, Resource, Result, Timestamp, store};
@@ -86,6 +86,28 @@ pub async fn get(app: &App, visitor: &SuiteVisitor, suite_id: &str) -> Result<Su
         .ok_or_else(not_found)?;
     Ok(row.into_suite(&app.settings.common.hfm_sha))
 }
+
+/// Returns a suite's versions, the newest first. Their memory is charged to `room` before they are read.
+pub async fn versions(
+    app: &App,
+    visitor: &SuiteVisitor,
+    suite_id: &str,
+    room: &Reservation,
+) -> Result<SuiteVersions> {
+    let not_found = || not_found(visitor);
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
+    let (db, org_id) = (app.db.get(), visitor.org_id());
+    let extent = store::suite::versions_extent(&db, org_id, &suite_id).await?;
+    let (versions, errata_bytes) = extent.ok_or_else(not_found)?;
+    let bytes = versions * VERSION_BYTES + errata_bytes;
+    // The rows, the versions made of them, and the growing body.
+    room.reserve_response(3 * bytes).await?;
+    let versions = store::suite::versions(&db, org_id, &suite_id, VERSIONS_MAX).await?;
+    Ok(SuiteVersions { versions })
+}
+
+/// Longest version as JSON without errata, in bytes.
+const VERSION_BYTES: u64 = 640;
 
 /// Returns the error for a suite that the caller does not see, or that does not exist.
 fn not_found(visitor: &SuiteVisitor) -> Error {

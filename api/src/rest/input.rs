@@ -9,6 +9,7 @@ use assay_eval::FieldError;
 use assay_eval::json::{DEPTH_MAX, depth, skip_string, skip_value};
 use http::Uri;
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -186,6 +187,36 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns an array of objects with known fields, or `None` if the field is absent or not such an array.
+    pub fn optional_objects<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<Vec<T>> {
+        let raw = self.raw(name)?;
+        let read = serde_json::from_str(raw);
+        read.map_or_else(
+            |error| self.fail(misread(name, "a list of objects", &error)),
+            Some,
+        )
+    }
+
+    /// Returns an object with known fields, or `None` if the field is absent or not such an object.
+    pub fn optional_typed<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<T> {
+        let raw = self.raw(name)?;
+        let read = serde_json::from_str(raw);
+        read.map_or_else(|error| self.fail(misread(name, "an object", &error)), Some)
+    }
+
+    /// Adds an error for each of these fields, so that it is not reported as unknown.
+    pub fn reject(&mut self, names: &[&str], reason: &'static str, message: &str) {
+        let (rejected, rest) = std::mem::take(&mut self.fields)
+            .into_iter()
+            .partition(|(name, _)| names.contains(&name.as_ref()));
+        self.fields = rest;
+        let rejected: Vec<(Cow<'_, str>, &str)> = rejected;
+        let errors = rejected
+            .into_iter()
+            .map(|(name, _)| FieldError::new(name, reason, message));
+        self.errors.extend(errors);
+    }
+
     /// Returns a boolean, or `None` if the field is absent or not a boolean.
     pub fn optional_boolean(&mut self, name: &'static str) -> Option<bool> {
         let raw = self.raw(name)?;
@@ -310,6 +341,12 @@ impl<'a> Fields<'a> {
         }
         Err(Error::fields(self.errors))
     }
+}
+
+/// Returns the error for an object with other fields than the documented ones.
+fn misread(field: &str, expected: &str, error: &serde_json::Error) -> FieldError {
+    let message = format!("must be {expected} with the documented fields: {error}");
+    FieldError::new(field, "type", message)
 }
 
 /// Returns the error of a field that no operation reads.

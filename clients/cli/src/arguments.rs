@@ -363,12 +363,73 @@ pub struct Wait {
 
 #[derive(Subcommand)]
 pub enum Suite {
+    /// List the suites that the organization sees
+    List {
+        /// Only those that the organization has published
+        #[arg(long)]
+        own: bool,
+    },
+    /// Show a suite
+    Show {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+    },
+    /// List the versions of a suite, the newest first
+    Versions {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+    },
+    /// Change the texts, the visibility or the access of a suite, for all its versions
+    Edit(Box<SuiteEdit>),
+    /// Add a note about an error to a version; it is never removed
+    Erratum {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+        /// The version with the error
+        version: String,
+        /// The note: at most 500 characters
+        note: String,
+    },
+    /// List the grants of a suite
+    Grants {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+    },
+    /// Let other organizations see a suite and submit to it
+    Grant {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+        #[command(flatten)]
+        target: GrantTarget,
+        /// The number of organizations that can accept the link
+        #[arg(long, value_name = "N", requires = "link")]
+        max_uses: Option<i64>,
+        /// The number of days until the link expires
+        #[arg(long, value_name = "DAYS", requires = "link")]
+        expires_in_days: Option<i64>,
+    },
+    /// Revoke a grant
+    Revoke {
+        /// The id of the grant
+        grant: String,
+    },
+    /// Accept the link of a publisher, whose token is read from standard input (with a session token)
+    Accept,
     /// Check the folder of a suite; needs no key and sends nothing
     ///
     /// Warns if items seem to come from persons or other groups that suite.toml does not name. The
     /// platform also checks the events of sequences when the suite is published.
     Check {
         /// The folder with suite.toml, items.ndjson and answers.ndjson
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Measure how many answers attackers learn from the scores of a suite; needs no key and sends nothing
+    ///
+    /// Attacks the suite under its own disclosure policy and under others. The JSON also has what a model that knows nothing reaches, and a
+    /// recommended policy.
+    Audit {
+        /// The folder with suite.toml and the files that it names
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -387,6 +448,59 @@ pub enum Suite {
         #[arg(long)]
         draft: bool,
     },
+}
+
+/// The changes of a suite.
+#[derive(Args)]
+pub struct SuiteEdit {
+    /// The id of the suite, such as suite:acme.votes
+    pub suite: String,
+    #[arg(long)]
+    pub title: Option<String>,
+    #[arg(long)]
+    pub description: Option<String>,
+    /// An SPDX expression, or an https URL
+    #[arg(long)]
+    pub license: Option<String>,
+    /// A BibTeX entry
+    #[arg(long)]
+    pub citation: Option<String>,
+    /// A page about the suite; all links together replace the earlier ones
+    #[arg(long = "link", value_name = "LABEL=URL", value_parser = parse_link)]
+    pub links: Vec<(String, String)>,
+    /// A word by which people find the suite; all tags together replace the earlier ones
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// An address for questions
+    #[arg(long)]
+    pub contact: Option<String>,
+    /// The callers who can see the suite: private, listed or public (an owner only)
+    #[arg(long)]
+    pub visibility: Option<String>,
+    /// The organizations that can submit: everyone, verified_domain or granted
+    #[arg(long)]
+    pub access: Option<String>,
+    /// A text to remove, such as license
+    #[arg(long = "clear", value_name = "TEXT")]
+    pub clear: Vec<String>,
+    /// Confirm that more organizations may submit to a suite with a ladder or a cap
+    #[arg(long)]
+    pub confirm: bool,
+}
+
+/// The organizations that get a grant.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct GrantTarget {
+    /// An organization
+    #[arg(long, value_name = "ORG_ID")]
+    pub to: Option<String>,
+    /// All organizations that have verified this domain
+    #[arg(long)]
+    pub domain: Option<String>,
+    /// The first organizations that accept a link; its token is shown once
+    #[arg(long)]
+    pub link: bool,
 }
 
 #[derive(Subcommand)]
@@ -519,6 +633,14 @@ pub enum Webhooks {
         #[arg(long, value_name = "TIME")]
         since: String,
     },
+}
+
+/// Parses a link, as in `Paper=https://acme.example/votes`.
+fn parse_link(text: &str) -> Result<(String, String), String> {
+    let (label, url) = text
+        .split_once('=')
+        .ok_or("must be LABEL=URL, such as Paper=https://acme.example/votes")?;
+    Ok((label.to_owned(), url.to_owned()))
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

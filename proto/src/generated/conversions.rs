@@ -2,7 +2,7 @@
 
 use assay_core::model::{
     audit, auth, baselines, board, catalog, ceiling, comparison, device, draft,
-    email_domain, event, health, invite, job, key, member, org, prediction, queue,
+    email_domain, event, grant, health, invite, job, key, member, org, prediction, queue,
     receipt, serving, session, skill, slices, suite, terms, upload, usage, webhook,
 };
 use crate::convert::IntoProto;
@@ -1518,7 +1518,135 @@ impl From<slices::SliceGap> for v1::SliceGap {
     }
 }
 
-// proto/assay/v1/suites.proto:80
+// proto/assay/v1/suites.proto:229
+impl From<suite::SuiteVersions> for v1::ListSuiteVersionsResponse {
+    fn from(resource: suite::SuiteVersions) -> Self {
+        let suite::SuiteVersions { versions } = resource;
+        Self {
+            versions: versions.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:236
+impl From<suite::SuiteVersion> for v1::SuiteVersion {
+    fn from(resource: suite::SuiteVersion) -> Self {
+        let suite::SuiteVersion {
+            suite_id,
+            version,
+            status,
+            n_items,
+            release,
+            closes_at,
+            suite_commitment,
+            published_at,
+            errata,
+        } = resource;
+        Self {
+            suite_id: suite_id.into_proto(),
+            version: version.into_proto(),
+            status: status.into_proto(),
+            n_items: n_items.into_proto(),
+            release: release.into_proto(),
+            closes_at: closes_at.into_proto(),
+            suite_commitment: suite_commitment.into_proto(),
+            published_at: Some(published_at.into_proto()),
+            errata: errata.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:259
+impl From<suite::SuiteErratum> for v1::SuiteErratum {
+    fn from(resource: suite::SuiteErratum) -> Self {
+        let suite::SuiteErratum { version, note, created_at } = resource;
+        Self {
+            version: version.into_proto(),
+            note: note.into_proto(),
+            created_at: Some(created_at.into_proto()),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:293
+impl From<grant::Grants> for v1::ListGrantsResponse {
+    fn from(resource: grant::Grants) -> Self {
+        let grant::Grants { grants } = resource;
+        Self {
+            grants: grants.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:300
+impl From<grant::Grant> for v1::Grant {
+    fn from(resource: grant::Grant) -> Self {
+        let grant::Grant {
+            id,
+            suite_id,
+            kind,
+            org_id,
+            org_name,
+            domain,
+            max_uses,
+            uses,
+            expires_at,
+            created_by,
+            created_at,
+        } = resource;
+        Self {
+            id: id.into_proto(),
+            suite_id: suite_id.into_proto(),
+            kind: kind.into_proto(),
+            org_id: org_id.into_proto(),
+            org_name: org_name.into_proto(),
+            domain: domain.into_proto(),
+            max_uses: max_uses.into_proto(),
+            uses: uses.into_proto(),
+            expires_at: expires_at.into_proto(),
+            created_by: created_by.into_proto(),
+            created_at: Some(created_at.into_proto()),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:327
+impl From<grant::GrantCreated> for v1::GrantCreated {
+    fn from(resource: grant::GrantCreated) -> Self {
+        let grant::GrantCreated {
+            grant: grant::Grant {
+                id,
+                suite_id,
+                kind,
+                org_id,
+                org_name,
+                domain,
+                max_uses,
+                uses,
+                expires_at,
+                created_by,
+                created_at,
+            },
+            token,
+        } = resource;
+        Self {
+            id: id.into_proto(),
+            suite_id: suite_id.into_proto(),
+            kind: kind.into_proto(),
+            org_id: org_id.into_proto(),
+            org_name: org_name.into_proto(),
+            domain: domain.into_proto(),
+            max_uses: max_uses.into_proto(),
+            uses: uses.into_proto(),
+            expires_at: expires_at.into_proto(),
+            created_by: created_by.into_proto(),
+            created_at: Some(created_at.into_proto()),
+            token: token.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:419
 impl From<suite::Suites> for v1::ListSuitesResponse {
     fn from(resource: suite::Suites) -> Self {
         let suite::Suites { suites, next_cursor } = resource;
@@ -1529,7 +1657,7 @@ impl From<suite::Suites> for v1::ListSuitesResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:101
+// proto/assay/v1/suites.proto:440
 impl From<suite::Suite> for v1::Suite {
     fn from(resource: suite::Suite) -> Self {
         let suite::Suite {
@@ -1574,6 +1702,7 @@ impl From<suite::Suite> for v1::Suite {
             published_at,
             updated_at,
             can_submit,
+            errata,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -1617,11 +1746,12 @@ impl From<suite::Suite> for v1::Suite {
             published_at: Some(published_at.into_proto()),
             updated_at: Some(updated_at.into_proto()),
             can_submit: can_submit.into_proto(),
+            errata: errata.into_iter().map(Into::into).collect(),
         }
     }
 }
 
-// proto/assay/v1/suites.proto:199
+// proto/assay/v1/suites.proto:540
 impl From<suite::SuiteOwner> for v1::SuiteOwner {
     fn from(resource: suite::SuiteOwner) -> Self {
         let suite::SuiteOwner { name, handle, domain } = resource;
@@ -1633,7 +1763,7 @@ impl From<suite::SuiteOwner> for v1::SuiteOwner {
     }
 }
 
-// proto/assay/v1/suites.proto:210
+// proto/assay/v1/suites.proto:551
 impl From<suite::SuiteLink> for v1::SuiteLink {
     fn from(resource: suite::SuiteLink) -> Self {
         let suite::SuiteLink { label, url } = resource;
@@ -1644,7 +1774,7 @@ impl From<suite::SuiteLink> for v1::SuiteLink {
     }
 }
 
-// proto/assay/v1/suites.proto:220
+// proto/assay/v1/suites.proto:561
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1655,7 +1785,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:229
+// proto/assay/v1/suites.proto:570
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

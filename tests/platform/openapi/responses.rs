@@ -848,6 +848,89 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
     }
 }
 
+/// Changes a suite of the organization, and lets others see it.
+async fn suite_edits(conformance: &mut Conformance, client: &Client, owner: &Client) {
+    const SUITE: &str = "/v1/suites/{suite_id}";
+    const GRANTS: &str = "/v1/suites/{suite_id}/grants";
+    let suite = "/v1/suites/suite:conforming.votes";
+    for (method, template, path, body, status) in [
+        (
+            "PATCH",
+            SUITE,
+            suite.to_owned(),
+            json!({"title": "Votes", "links": [{"label": "Paper", "url": "https://acme.example"}]}),
+            200,
+        ),
+        (
+            "PATCH",
+            SUITE,
+            suite.to_owned(),
+            json!({"metric": "f1"}),
+            422,
+        ),
+        (
+            "POST",
+            "/v1/suites/{suite_id}/errata",
+            format!("{suite}/errata"),
+            json!({"version": "1", "note": "Item 7 is ambiguous."}),
+            201,
+        ),
+        (
+            "POST",
+            GRANTS,
+            format!("{suite}/grants"),
+            json!({"org_id": "org_0VcT0000000000000000000000", "domain": "lab.example"}),
+            422,
+        ),
+    ] {
+        conformance
+            .call(client, method, template, &path, Some(&body))
+            .await
+            .expect_status(status);
+    }
+    for body in [
+        json!({"domain": "lab.example"}),
+        json!({"link": {"max_uses": 2}}),
+    ] {
+        let path = format!("{suite}/grants");
+        let made = conformance
+            .call(client, "POST", GRANTS, &path, Some(&body))
+            .await;
+        let made = made.expect_status(201).body;
+        if let Some(token) = made.get("token") {
+            let path = "/v1/grants/accept";
+            for (token, status) in [(token, 200), (&json!("svc_grnt_none"), 404)] {
+                let body = json!({"token": token});
+                conformance
+                    .call(owner, "POST", path, path, Some(&body))
+                    .await
+                    .expect_status(status);
+            }
+        } else {
+            let template = "/v1/grants/{grant_id}";
+            let path = format!("/v1/grants/{}", string(&made["id"]));
+            for status in [204, 404] {
+                conformance
+                    .call(client, "DELETE", template, &path, None)
+                    .await
+                    .expect_status(status);
+            }
+        }
+    }
+    for (template, path) in [
+        (
+            "/v1/suites/{suite_id}/versions",
+            format!("{suite}/versions"),
+        ),
+        (GRANTS, format!("{suite}/grants")),
+    ] {
+        conformance
+            .call(client, "GET", template, &path, None)
+            .await
+            .expect_status(200);
+    }
+}
+
 /// Sends a draft in both ways, and publishes one.
 async fn drafts(conformance: &mut Conformance, world: &World, client: &Client) {
     const DRAFT: &str = "/v1/drafts/{draft_id}";
@@ -938,6 +1021,13 @@ async fn drafts(conformance: &mut Conformance, world: &World, client: &Client) {
             .await
             .expect_status(status);
     }
+    let mut published = checked;
+    while published["status"] != "published" {
+        let path = format!("{own}?wait=30");
+        published = client.get(&path).await.expect_status(200).body;
+        assert_ne!(published["status"], "failed", "{published}");
+    }
+    suite_edits(conformance, client, &world.owner()).await;
 }
 
 const UPLOADS: &str = "/v1/uploads";

@@ -7,6 +7,7 @@ mod predictions;
 mod raw;
 mod receipts;
 mod serving;
+mod suite_edits;
 mod suites;
 mod uploads;
 
@@ -22,6 +23,7 @@ pub use jobs::{get_job_trace, watch_job};
 pub use predictions::create_prediction;
 pub use receipts::stream_suite_opening;
 pub use serving::{embed, generate, predict, stream_generate, stream_job_output};
+pub use suite_edits::{create_grant, update_suite};
 pub use suites::list_suite_items;
 pub use uploads::{PART_MESSAGE_MAX, upload_predictions};
 

@@ -2,12 +2,10 @@
 
 use assay_core::model::draft::{Draft, FileToCheck};
 use assay_core::model::permissions::Publisher;
-use assay_eval::FieldError;
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 
 use super::evals::mark_replayed;
 use super::uploads::{PartBody, part_number};
@@ -30,7 +28,7 @@ pub async fn create_draft(
     let mut fields = Fields::read(&body)?;
     let submission = Submission {
         suite_toml: fields.string("suite_toml"),
-        files: list(fields.raw("files"))?.unwrap_or_default(),
+        files: fields.optional_objects("files").unwrap_or_default(),
         opening_key: fields.optional_string("opening_key"),
         check: fields.optional_boolean("check").unwrap_or(false),
         idempotency_key: key.map(|IdempotencyKey(key)| key),
@@ -42,17 +40,6 @@ pub async fn create_draft(
     Ok((StatusCode::CREATED, headers, Json::<Draft>(draft)).into_response())
 }
 
-/// Reads the field `files`, a list of objects. A JSON `null` is like an absent field.
-fn list<'a, T: Deserialize<'a>>(files: Option<&'a str>) -> assay_core::Result<Option<Vec<T>>> {
-    let read = files.map(|files| {
-        serde_json::from_str(files).map_err(|error| {
-            let message = format!("must be a list of objects with the documented fields: {error}");
-            FieldError::new("files", "type", message).into()
-        })
-    });
-    read.transpose().map(Option::flatten)
-}
-
 /// Requests the check of a draft.
 pub async fn check_draft(
     app: App,
@@ -62,7 +49,7 @@ pub async fn check_draft(
 ) -> Result<Response, Failure> {
     let body = read_optional_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let files: Option<Vec<FileToCheck>> = list(fields.raw("files"))?;
+    let files: Option<Vec<FileToCheck>> = fields.optional_objects("files");
     fields.finish()?;
     let draft = drafts::check(&app, &publisher, &draft_id, files).await?;
     Ok((StatusCode::ACCEPTED, Json::<Draft>(draft)).into_response())

@@ -118,7 +118,7 @@ const NEW_WEBHOOK: View = View {
 };
 
 /// One operation's request, and its response's view.
-struct Action {
+pub struct Action {
     operation: Operation,
     path: Vec<(&'static str, String)>,
     body: Option<Value>,
@@ -128,7 +128,7 @@ struct Action {
 }
 
 /// The fields for secrets that are shown once.
-const SECRETS: [&str; 2] = ["key", "secret"];
+const SECRETS: [&str; 3] = ["key", "secret", "token"];
 
 /// Asks a question on a terminal, unless the user wants no questions. Fails unless the response is
 /// yes.
@@ -149,7 +149,7 @@ fn confirm(context: &Context, question: &str) -> Result<()> {
 }
 
 impl Action {
-    fn new(operation: Operation, view: View) -> Self {
+    pub fn new(operation: Operation, view: View) -> Self {
         Self {
             operation,
             path: Vec::new(),
@@ -159,23 +159,23 @@ impl Action {
         }
     }
 
-    fn confirm(mut self, question: String) -> Self {
+    pub fn confirm(mut self, question: String) -> Self {
         self.question = Some(question);
         self
     }
 
-    fn of(mut self, name: &'static str, value: String) -> Self {
+    pub fn of(mut self, name: &'static str, value: String) -> Self {
         self.path.push((name, value));
         self
     }
 
-    fn body(mut self, body: Value) -> Self {
+    pub fn body(mut self, body: Value) -> Self {
         self.body = Some(body);
         self
     }
 
     /// Sends the request, and shows the response's resource if it has one.
-    fn run(self, context: &Context) -> Result<()> {
+    pub fn run(self, context: &Context) -> Result<()> {
         let has_secret = self
             .view
             .columns
@@ -224,7 +224,7 @@ impl Action {
 }
 
 /// Shows all entries in a listing.
-fn list(
+pub fn list(
     context: &Context,
     operation: Operation,
     field: &'static str,
@@ -247,7 +247,7 @@ fn list(
 }
 
 /// Returns an object with the fields that have a value.
-fn present(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
+pub fn present(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
     let present = fields
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)));

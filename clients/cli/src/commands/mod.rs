@@ -11,6 +11,7 @@ mod manage;
 mod score;
 mod submit;
 mod suite_folder;
+mod suite_manage;
 mod suite_publish;
 mod suites;
 mod trace;
@@ -18,7 +19,7 @@ mod verify;
 
 use context::Context;
 
-use crate::arguments::{Arguments, Command, Suite};
+use crate::arguments::{Arguments, Command};
 use crate::failure::Result;
 use crate::messages::Messages;
 use crate::output::Output;
@@ -64,18 +65,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             metric,
             file,
         } => score::score(&context, &answers, metric.as_deref(), &file),
-        Command::Suite {
-            action: Suite::Check { folder },
-        } => suite_folder::check(&context, &folder),
-        Command::Suite {
-            action: Suite::Publish { folder, yes, draft },
-        } => {
-            let options = suite_publish::Options {
-                yes,
-                stops_at_draft: draft,
-            };
-            suite_publish::publish(&context, &folder, &options)
-        }
+        Command::Suite { action } => suite_manage::run(&context, action),
         Command::Receipt { id, figures } => verify::receipt(&context, &id, figures),
         Command::Verify(evidence) => verify::check(&context, &evidence),
         Command::Usage { days } => manage::usage(&context, days),

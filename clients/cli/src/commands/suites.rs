@@ -23,7 +23,7 @@ use crate::predictions::{self, STDIN};
 /// A page's item count.
 const PAGE_ITEMS: u32 = 1000;
 
-const SUITES: View = View {
+pub const SUITES: View = View {
     columns: &[
         "suite_id",
         "version",

@@ -172,6 +172,55 @@ pub const LIST_SUITE_ITEMS: Operation = Operation {
     path: "/v1/suites/{suite_id}/items",
 };
 
+/// `PATCH /v1/suites/{suite_id}`
+pub const UPDATE_SUITE: Operation = Operation {
+    id: "updateSuite",
+    method: "PATCH",
+    path: "/v1/suites/{suite_id}",
+};
+
+/// `GET /v1/suites/{suite_id}/versions`
+pub const LIST_SUITE_VERSIONS: Operation = Operation {
+    id: "listSuiteVersions",
+    method: "GET",
+    path: "/v1/suites/{suite_id}/versions",
+};
+
+/// `POST /v1/suites/{suite_id}/errata`
+pub const CREATE_ERRATUM: Operation = Operation {
+    id: "createErratum",
+    method: "POST",
+    path: "/v1/suites/{suite_id}/errata",
+};
+
+/// `GET /v1/suites/{suite_id}/grants`
+pub const LIST_GRANTS: Operation = Operation {
+    id: "listGrants",
+    method: "GET",
+    path: "/v1/suites/{suite_id}/grants",
+};
+
+/// `POST /v1/suites/{suite_id}/grants`
+pub const CREATE_GRANT: Operation = Operation {
+    id: "createGrant",
+    method: "POST",
+    path: "/v1/suites/{suite_id}/grants",
+};
+
+/// `DELETE /v1/grants/{grant_id}`
+pub const DELETE_GRANT: Operation = Operation {
+    id: "deleteGrant",
+    method: "DELETE",
+    path: "/v1/grants/{grant_id}",
+};
+
+/// `POST /v1/grants/accept`
+pub const ACCEPT_GRANT: Operation = Operation {
+    id: "acceptGrant",
+    method: "POST",
+    path: "/v1/grants/accept",
+};
+
 /// `POST /v1/drafts`
 pub const CREATE_DRAFT: Operation = Operation {
     id: "createDraft",
@@ -645,6 +694,13 @@ pub const ALL: &[Operation] = &[
     LIST_SUITES,
     GET_SUITE,
     LIST_SUITE_ITEMS,
+    UPDATE_SUITE,
+    LIST_SUITE_VERSIONS,
+    CREATE_ERRATUM,
+    LIST_GRANTS,
+    CREATE_GRANT,
+    DELETE_GRANT,
+    ACCEPT_GRANT,
     CREATE_DRAFT,
     LIST_DRAFTS,
     GET_DRAFT,

@@ -25,6 +25,8 @@ pub enum Resource {
     Domain,
     /// An entry of a board.
     Entry,
+    /// Another organization's right to a suite.
+    Grant,
     /// An invite to an organization.
     Invite,
     /// A suite before it is published.
@@ -70,6 +72,7 @@ impl Resource {
             Self::Domain => "claimed domain",
             Self::Draft => "draft",
             Self::Entry => "entry",
+            Self::Grant => "grant",
             Self::Invite => "invite",
             Self::Job => "job",
             Self::Key => "key",

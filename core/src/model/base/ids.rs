@@ -136,6 +136,8 @@ ids! {
     DeliveryId = "dlv_", precisely_ordered_characters;
     /// The id of a draft.
     DraftId = "dft_", ordered_characters;
+    /// The id of a grant.
+    GrantId = "grt_", ordered_characters;
     /// The id of an upload.
     UploadId = "upl_", ordered_characters;
     /// The id of a score receipt.

@@ -15,6 +15,7 @@ const KEY_PREFIX: &str = "svc_live_";
 const SESSION_PREFIX: &str = "svc_sess_";
 const LINK_PREFIX: &str = "svc_link_";
 const DEVICE_PREFIX: &str = "svc_devc_";
+const GRANT_PREFIX: &str = "svc_grnt_";
 const RANDOM_LENGTH: usize = 32;
 const CHECKSUM_LENGTH: usize = 6;
 
@@ -29,6 +30,8 @@ pub enum SecretKind {
     Link,
     /// The code with which a program polls its device login, `svc_devc_…`. It is not a credential.
     Device,
+    /// The token of a link that gives a grant, `svc_grnt_…`. It is not a credential.
+    Grant,
 }
 
 impl SecretKind {
@@ -38,6 +41,7 @@ impl SecretKind {
             Self::Session => SESSION_PREFIX,
             Self::Link => LINK_PREFIX,
             Self::Device => DEVICE_PREFIX,
+            Self::Grant => GRANT_PREFIX,
         }
     }
 }
@@ -120,6 +124,8 @@ pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
         SecretKind::Link
     } else if token.starts_with(DEVICE_PREFIX) {
         SecretKind::Device
+    } else if token.starts_with(GRANT_PREFIX) {
+        SecretKind::Grant
     } else {
         return None;
     };

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::model::ids::{
-    AuditId, DraftId, EntryId, KeyId, OrgId, RequestId, SessionId, UserId, WebhookId,
+    AuditId, DraftId, EntryId, GrantId, KeyId, OrgId, RequestId, SessionId, SuiteId, UserId,
+    WebhookId,
 };
 use crate::model::scope::Role;
 use crate::model::text_enum::text_enum;
@@ -74,6 +75,16 @@ text_enum! {
         DraftPublished = "draft.published",
         /// A draft was deleted.
         DraftDeleted = "draft.deleted",
+        /// The text, visibility or access of a suite was changed.
+        SuiteUpdated = "suite.updated",
+        /// An erratum was added to a version of a suite.
+        SuiteErratumAdded = "suite.erratum_added",
+        /// Other organizations were given a right to a suite.
+        GrantCreated = "grant.created",
+        /// The organization accepted a right to a suite.
+        GrantAccepted = "grant.accepted",
+        /// A right of other organizations to a suite was revoked.
+        GrantRevoked = "grant.revoked",
         /// The operator removed an entry from a board.
         BoardRemoved = "board.removed",
         /// An owner read the salt that names the organization in receipts.
@@ -122,6 +133,10 @@ text_enum! {
         Job = "job",
         /// A draft of a suite.
         Draft = "draft",
+        /// A suite.
+        Suite = "suite",
+        /// A right of other organizations to a suite.
+        Grant = "grant",
     }
 }
 
@@ -220,6 +235,16 @@ impl Change {
     /// Creates a draft change.
     pub fn draft(r#type: AuditType, draft_id: &DraftId) -> Self {
         Self::new(r#type, TargetType::Draft, draft_id.as_str())
+    }
+
+    /// Creates a suite change.
+    pub fn suite(r#type: AuditType, suite_id: &SuiteId) -> Self {
+        Self::new(r#type, TargetType::Suite, suite_id.as_str())
+    }
+
+    /// Creates a grant change.
+    pub fn grant(r#type: AuditType, grant_id: &GrantId, suite_id: &SuiteId) -> Self {
+        Self::new(r#type, TargetType::Grant, grant_id.as_str()).field("suite_id", (), suite_id)
     }
 
     /// Creates a domain change.

@@ -155,6 +155,14 @@ impl Caller {
         }
     }
 
+    /// Returns the id of the user or key.
+    pub fn actor_id(&self) -> &str {
+        match &self.principal {
+            Principal::ApiKey { key_id, .. } => key_id.as_str(),
+            Principal::Session { user_id, .. } => user_id.as_str(),
+        }
+    }
+
     /// Returns the organization as the caller sees it.
     pub fn org(&self) -> &Org {
         &self.membership.org
@@ -184,7 +192,7 @@ impl Caller {
             Principal::Session { .. } => require_role(Role::Owner, &self.membership),
             Principal::ApiKey { .. } => Err(Error::new(
                 Code::Forbidden,
-                "To publish a suite that is public takes the session of an owner; an API key cannot do it.",
+                "To make a suite public takes the session of an owner; an API key cannot do it.",
             )),
         }
     }

@@ -3,6 +3,7 @@
 pub mod baselines;
 pub mod ceiling;
 pub mod draft;
+pub mod grant;
 pub mod item_sequence;
 pub mod skill;
 pub mod slices;

@@ -137,7 +137,65 @@ pub struct Suite {
     /// True if the organization of the caller can submit to the current version. Its allowance may be used
     /// up nevertheless.
     pub can_submit: bool,
+    /// The notes about errors that the publisher has added to versions, the oldest first.
+    #[schema(max_items = 20)]
+    pub errata: Vec<SuiteErratum>,
 }
+
+/// A note about an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SuiteErratum {
+    /// The version.
+    pub version: String,
+    /// The note.
+    #[schema(min_length = 1, max_length = 500)]
+    pub note: String,
+    /// The time at which the note was added.
+    pub created_at: Timestamp,
+}
+
+/// A suite's versions, the newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SuiteVersions {
+    /// The versions, the newest first.
+    #[schema(max_items = 1000)]
+    pub versions: Vec<SuiteVersion>,
+}
+
+/// A version of a suite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SuiteVersion {
+    /// The id of the suite.
+    pub suite_id: SuiteId,
+    /// The version.
+    pub version: String,
+    /// The state of the version.
+    pub status: SuiteStatus,
+    /// The number of items.
+    #[schema(minimum = 1)]
+    pub n_items: i64,
+    /// The disclosure policy.
+    pub release: String,
+    /// The time at which the version closes. Null if it never closes.
+    pub closes_at: Option<Timestamp>,
+    /// The commitment to the items and answers: a salted SHA-256 in lower-case hex.
+    #[schema(min_length = 64, max_length = 64)]
+    pub suite_commitment: String,
+    /// The time at which the version was published.
+    pub published_at: Timestamp,
+    /// The notes about errors of the version, the oldest first.
+    #[schema(max_items = 20)]
+    pub errata: Vec<SuiteErratum>,
+}
+
+/// The most errata that a suite has.
+pub const ERRATA_MAX: usize = 20;
+
+/// The longest erratum, in characters.
+pub const ERRATUM_MAX: usize = 500;
+
+/// The most versions in a list.
+pub const VERSIONS_MAX: i64 = 1000;
 
 /// The organization that published a suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -172,6 +230,26 @@ pub struct SuiteText {
     pub links: Vec<SuiteLink>,
     pub tags: Vec<String>,
     pub contact: Option<String>,
+}
+
+text_enum! {
+    /// A text that can be removed.
+    pub enum SuiteTextKey {
+        /// The title. The suite then shows its id.
+        Title = "title",
+        /// The description. The suite then shows that of its version.
+        Description = "description",
+        /// The license.
+        License = "license",
+        /// The citation.
+        Citation = "citation",
+        /// The links.
+        Links = "links",
+        /// The tags.
+        Tags = "tags",
+        /// The contact.
+        Contact = "contact",
+    }
 }
 
 text_enum! {
@@ -214,9 +292,9 @@ pub struct SuiteSequence {
     pub options: Option<String>,
 }
 
-/// A version of a suite.
+/// A suite's id and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SuiteVersion {
+pub struct NamedVersion {
     /// The id of the suite.
     pub suite_id: SuiteId,
     /// The version.

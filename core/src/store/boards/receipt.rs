@@ -6,7 +6,7 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, ReceiptId};
 use crate::model::job::{JobStatus, JobType};
 use crate::model::receipt::{ReceiptFigures, ReceiptOpening};
-use crate::model::suite::{OpenedFile, SuiteId, SuiteVersion};
+use crate::model::suite::{NamedVersion, OpenedFile, SuiteId};
 use crate::model::suite_items::PageExtent;
 use crate::model::timestamp::Timestamp;
 use crate::store::suite::page_extent;
@@ -346,11 +346,11 @@ const OPENED_BLOCK_LINES: u32 = 5_000;
 /// No lines are the end.
 pub async fn opened_extent(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     file: OpenedFile,
     from: i32,
 ) -> Result<PageExtent> {
-    let SuiteVersion { suite_id, version } = suite;
+    let NamedVersion { suite_id, version } = suite;
     let max = (OPENED_BLOCK_LINES, OPENED_BLOCK_BYTES);
     page_extent(db, file, suite_id, version, from, max).await
 }
@@ -359,7 +359,7 @@ pub async fn opened_extent(
 /// the ordinal after the last one.
 pub async fn opened_lines(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     file: OpenedFile,
     from: i32,
     count: u32,
@@ -398,7 +398,7 @@ struct OpenedLine {
 
 async fn items_from(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     from: i32,
     count: i64,
 ) -> Result<Vec<OpenedLine>> {
@@ -427,7 +427,7 @@ async fn items_from(
 
 async fn answers_from(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     from: i32,
     count: i64,
 ) -> Result<Vec<OpenedLine>> {
@@ -457,7 +457,7 @@ async fn answers_from(
 
 async fn retest_from(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
     from: i32,
     count: i64,
 ) -> Result<Vec<OpenedLine>> {

@@ -24,7 +24,7 @@ use crate::model::serving::PredictOptions;
 use crate::model::skill::{Skill, SuiteSkill};
 use crate::model::slices::{FieldSlices, StoredSlices};
 use crate::model::span_context::SpanContext;
-use crate::model::suite::{SuiteId, SuiteVersion};
+use crate::model::suite::{NamedVersion, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType, UploadKind};
@@ -86,7 +86,7 @@ pub struct Claim {
 #[derive(Debug, Clone)]
 pub enum ClaimedTask {
     /// To score predictions for this suite version.
-    Eval(SuiteVersion),
+    Eval(NamedVersion),
     /// To rank items for sequences.
     Predict(Box<ClaimedPrediction>),
 }
@@ -99,7 +99,7 @@ pub struct ClaimedPrediction {
     /// The options of the operation.
     pub options: PredictOptions,
     /// The suite version whose items are the input, if there is one.
-    pub suite: Option<SuiteVersion>,
+    pub suite: Option<NamedVersion>,
     /// The upload id that the output becomes.
     pub output_upload_id: UploadId,
     /// The eval that waits for the output.
@@ -119,7 +119,7 @@ impl Claim {
     ///
     /// # Errors
     /// If the job is not an eval.
-    pub fn suite(&self) -> Result<&SuiteVersion> {
+    pub fn suite(&self) -> Result<&NamedVersion> {
         match &self.task {
             ClaimedTask::Eval(suite) => Ok(suite),
             ClaimedTask::Predict(_) => Err(Error::internal("a prediction job is not scored")),
@@ -320,7 +320,7 @@ async fn claim_jobs(
             let suite = row
                 .suite_id
                 .zip(row.suite_version)
-                .map(|(suite_id, version)| SuiteVersion { suite_id, version });
+                .map(|(suite_id, version)| NamedVersion { suite_id, version });
             let task = match row.r#type {
                 JobType::Eval => ClaimedTask::Eval(suite.ok_or_else(incomplete)?),
                 JobType::Predict => ClaimedTask::Predict(Box::new(ClaimedPrediction {
@@ -1080,7 +1080,7 @@ pub async fn requeue(
 /// If the suite is not about sequences.
 pub async fn sequence_paths(
     db: impl PgExecutor<'_>,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
 ) -> Result<SequencePaths> {
     let row = sqlx::query!(
         "

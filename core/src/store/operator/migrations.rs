@@ -218,6 +218,7 @@ pub async fn can_do_more_than_log(pool: &PgPool) -> Result<bool> {
 pub async fn can_do_more_than_check(pool: &PgPool) -> Result<bool> {
     let tables = [
         "boards",
+        "domain_claims",
         "draft_parts",
         "drafts",
         "escrow_chunks",

@@ -111,6 +111,11 @@ pub async fn insert_suite_published(
             select g.org_id
             from suite_grants g
             where g.suite_id = s.suite_id
+            union
+            select d.org_id
+            from suite_grants g
+            join domain_claims d on d.domain = g.domain and d.verified_at is not null
+            where g.suite_id = s.suite_id
         ) seeing
         join orgs o on o.id = seeing.org_id
         where s.visibility = 'private'

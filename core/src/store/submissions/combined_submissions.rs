@@ -245,6 +245,7 @@ mod tests {
             owner: None,
             visibility: SuiteVisibility::Listed,
             metadata: sqlx::types::Json(SuiteText::default()),
+            errata: sqlx::types::Json(Vec::new()),
             is_suspended: false,
             is_removed: false,
             published_at: Timestamp::UNIX_EPOCH,

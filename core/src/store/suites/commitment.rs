@@ -6,7 +6,7 @@ use sqlx::types::Json;
 use crate::model::error::{Error, Result};
 use crate::model::skill::SuiteSkill;
 use crate::model::slices::StoredSlices;
-use crate::model::suite::{SuiteId, SuiteVersion};
+use crate::model::suite::{NamedVersion, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::store::PgConnection;
 use assay_eval::suite::{ClusterKey, Opening, SealSeed};
@@ -195,7 +195,7 @@ pub struct Retired {
 /// accepts no submissions afterwards, and a live board closes.
 pub async fn retire(
     db: &mut PgConnection,
-    suite: &SuiteVersion,
+    suite: &NamedVersion,
 ) -> Result<std::result::Result<Retired, NotRetired>> {
     let (suite_id, version) = (suite.suite_id.as_str(), suite.version.as_str());
     let found = sqlx::query!(

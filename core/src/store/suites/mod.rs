@@ -2,5 +2,7 @@
 
 pub mod baselines;
 pub mod commitment;
+pub mod grant;
+pub mod owned_suite;
 pub mod publish;
 pub mod suite;

@@ -8,7 +8,7 @@ use super::commitment;
 use crate::model::ceiling::Ceiling;
 use crate::model::error::{Error, Result};
 use crate::model::error_details::SuiteAccess;
-use crate::model::ids::OrgId;
+use crate::model::ids::{GrantId, OrgId};
 use crate::model::skill::SuiteSkill;
 use crate::model::slices::StoredSlices;
 use crate::model::suite::{BoardMode, SuiteId};
@@ -558,14 +558,16 @@ pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<b
 /// Grants an organization submissions to a suite with `access = "granted"`. Returns `false` if it
 /// had the grant before.
 pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
+    let id = GrantId::random()?;
     let done = sqlx::query!(
         "
-        insert into suite_grants (org_id, suite_id)
-        values ($1, $2)
+        insert into suite_grants (id, org_id, suite_id)
+        values ($3, $1, $2)
         on conflict do nothing
         ",
         org_id.as_str(),
-        suite_id.as_str()
+        suite_id.as_str(),
+        id.as_str()
     )
     .execute(db)
     .await?;

@@ -17,8 +17,8 @@ use crate::model::ids::OrgId;
 use crate::model::skill::SuiteSkill;
 use crate::model::slices::{StoredSlices, SuiteSlices};
 use crate::model::suite::{
-    Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteId, SuiteOwner,
-    SuiteSequence, SuiteStatus, SuiteText, SuiteVisibility,
+    Allowance, BoardMode, LadderGrid, OpenedFile, Suite, SuiteAverage, SuiteErratum, SuiteId,
+    SuiteOwner, SuiteSequence, SuiteStatus, SuiteText, SuiteVersion, SuiteVisibility,
 };
 use crate::model::suite_items::{PageExtent, SuiteItem};
 use crate::model::timestamp::Timestamp;
@@ -101,6 +101,8 @@ pub struct SuiteRow {
     pub visibility: SuiteVisibility,
     /// The texts that hold for all versions.
     pub metadata: Json<SuiteText>,
+    /// The notes about errors.
+    pub errata: Json<Vec<SuiteErratum>>,
     /// `true` while the operator has suspended the suite.
     pub is_suspended: bool,
     /// `true` if the operator has deleted the items and answers.
@@ -185,6 +187,7 @@ impl SuiteRow {
             owner,
             visibility,
             metadata: Json(metadata),
+            errata: Json(errata),
             is_suspended: _,
             is_removed: _,
             published_at,
@@ -245,6 +248,7 @@ impl SuiteRow {
             published_at,
             updated_at,
             can_submit: can_submit && status == SuiteStatus::Active,
+            errata,
         }
     }
 
@@ -378,6 +382,7 @@ macro_rules! select_suites {
                 o.owner as "owner?: Json<SuiteOwner>",
                 o.visibility as "visibility!: SuiteVisibility",
                 o.metadata as "metadata!: Json<SuiteText>",
+                o.errata as "errata!: Json<Vec<SuiteErratum>>",
                 o.suspended_at is not null as "is_suspended!",
                 o.removed_at is not null as "is_removed!",
                 s.published_at as "published_at: Timestamp",
@@ -429,6 +434,7 @@ pub async fn list_extent(
                     + octet_length(array_to_json(s.labels)::text)
                     + octet_length(array_to_json(s.quantiles)::text)
                     + octet_length(o.metadata::text)
+                    + octet_length(o.errata::text)
                     + 768 * (select count(*) from suite_baselines b where b.content_id = s.content_id) as bytes
             from visible_suites($1) o
             join suites s on s.suite_id = o.suite_id
@@ -552,6 +558,89 @@ pub async fn find(
     .fetch_optional(db)
     .await?;
     Ok(row)
+}
+
+/// Counts a suite's versions and its errata's bytes. `None` if the organization, or a caller without a credential, does not see the
+/// suite.
+pub async fn versions_extent(
+    db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
+    suite_id: &SuiteId,
+) -> Result<Option<(u64, u64)>> {
+    let row = sqlx::query!(
+        r#"
+        select
+            (select count(*) from suites s where s.suite_id = o.suite_id) as "versions!",
+            octet_length(o.errata::text) as "errata!"
+        from visible_suites($1) o
+        where o.suite_id = $2
+        "#,
+        org_id.map(OrgId::as_str),
+        suite_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| {
+        (
+            row.versions.unsigned_abs(),
+            row.errata.unsigned_abs().into(),
+        )
+    }))
+}
+
+/// Returns a suite's newest versions, if the organization, or a caller without a credential, sees it.
+pub async fn versions(
+    db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
+    suite_id: &SuiteId,
+    limit: i64,
+) -> Result<Vec<SuiteVersion>> {
+    let rows = sqlx::query!(
+        r#"
+        select
+            s.suite_id as "suite_id: SuiteId",
+            s.version,
+            s.n_items,
+            s.release,
+            s.closes_at as "closes_at: Timestamp",
+            s.published_at as "published_at: Timestamp",
+            encode(c.commitment, 'hex') as "suite_commitment!",
+            case
+                when o.removed_at is not null then 'removed'
+                when o.suspended_at is not null then 'suspended'
+                when c.retired_at is not null then 'retired'
+                else 'active'
+            end as "status!: SuiteStatus",
+            (
+                select coalesce(jsonb_agg(e.erratum order by e.place), '[]')
+                from jsonb_array_elements(o.errata) with ordinality e (erratum, place)
+                where e.erratum ->> 'version' = s.version
+            ) as "errata!: Json<Vec<SuiteErratum>>"
+        from visible_suites($1) o
+        join suites s on s.suite_id = o.suite_id
+        join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
+        where o.suite_id = $2
+        order by s.published_at desc
+        limit $3
+        "#,
+        org_id.map(OrgId::as_str),
+        suite_id.as_str(),
+        limit
+    )
+    .fetch_all(db)
+    .await?;
+    let versions = rows.into_iter().map(|row| SuiteVersion {
+        suite_id: row.suite_id,
+        status: row.status,
+        n_items: row.n_items.into(),
+        release: row.release,
+        closes_at: row.closes_at,
+        suite_commitment: row.suite_commitment,
+        published_at: row.published_at,
+        errata: row.errata.0,
+        version: row.version,
+    });
+    Ok(versions.collect())
 }
 
 /// Measures the page with at most `limit` items and `bytes_max` bytes that begins at a content's given

@@ -1,0 +1,266 @@
+//! Suites as their publishers change them: `PATCH /v1/suites/{suite_id}` and errata.
+
+use assay_core::model::audit::{AuditType, Change};
+use assay_core::model::error::Errors;
+use assay_core::model::error_details::SuiteAccess;
+use assay_core::model::permissions::{Caller, Publisher};
+use assay_core::model::suite::{
+    ERRATA_MAX, ERRATUM_MAX, Suite, SuiteErratum, SuiteId, SuiteTextKey, SuiteVisibility,
+};
+use assay_core::model::validation;
+use assay_core::store::owned_suite::{self, OwnedSuite};
+use assay_core::store::{self, PgConnection};
+use assay_core::{Code, Error, Resource, Result};
+use assay_eval::FieldError;
+use assay_eval::suite::SuiteMetadata;
+
+use crate::app::App;
+use crate::generated::inputs;
+
+/// Fields that belong to a version, by their names in `suite.toml` and in responses.
+pub const IMMUTABLE: [&str; 22] = [
+    "suite_id",
+    "version",
+    "metric",
+    "average",
+    "per_item_feedback",
+    "release",
+    "max_submissions",
+    "max_submissions_per_day",
+    "clip",
+    "ladder",
+    "n_items",
+    "n_sealed",
+    "seal_seed",
+    "closes_at",
+    "board",
+    "cluster",
+    "slices",
+    "baselines",
+    "labels",
+    "quantiles",
+    "sequence",
+    "skill",
+];
+
+/// Changes that are not validated yet. `None` changes nothing.
+#[derive(Default)]
+pub struct Edits {
+    /// The new texts.
+    pub metadata: SuiteMetadata,
+    /// The callers who can see the suite.
+    pub visibility: Option<String>,
+    /// The organizations that can submit.
+    pub access: Option<String>,
+    /// Names whose texts are removed.
+    pub clear: Vec<String>,
+    /// `true` to confirm that more organizations may submit.
+    pub confirm: bool,
+    /// The `updated_at` that the caller has read.
+    pub if_match: Option<String>,
+}
+
+/// Changes the texts, the visibility or the access of the organization's suite.
+///
+/// # Errors
+/// All field errors at once; 409 if the suite has changed since `if_match`.
+pub async fn update(
+    app: &App,
+    publisher: &Publisher,
+    suite_id: &str,
+    edits: Edits,
+) -> Result<Suite> {
+    let caller = publisher.caller();
+    let mut errors = Errors::default();
+    errors.extend(edits.metadata.check());
+    let visibility = edits.visibility.as_deref();
+    let visibility = visibility
+        .map(|text| validation::one_of::<SuiteVisibility>("visibility", text))
+        .transpose();
+    let visibility = errors.take(visibility);
+    let access = edits.access.as_deref();
+    let access = access
+        .map(|text| validation::one_of::<SuiteAccess>("access", text))
+        .transpose();
+    let access = errors.take(access);
+    let mut clear = Vec::new();
+    for (at, name) in edits.clear.iter().enumerate() {
+        let key = validation::one_of::<SuiteTextKey>(&format!("clear[{at}]"), name);
+        clear.extend(errors.take(key.map(Some)));
+    }
+    let changes_text = edits.metadata != SuiteMetadata::default() || !edits.clear.is_empty();
+    if !changes_text && edits.visibility.is_none() && edits.access.is_none() {
+        let message = "give at least one of title, description, license, citation, links, tags, contact, visibility, access and clear";
+        errors.push(FieldError::new("body", "required", message));
+    }
+    errors.finish()?;
+    let mut transaction = app.db.get().begin().await?;
+    let (suite_id, before) = lock(&mut transaction, app, caller, suite_id).await?;
+    if let Some(read) = &edits.if_match
+        && !matches(read, &before)
+    {
+        let message = format!(
+            "The suite has changed at {}. Read it, and send its updated_at in If-Match.",
+            before.updated_at
+        );
+        return Err(Error::new(Code::Conflict, message));
+    }
+    let mut after = before.clone();
+    after.visibility = visibility.unwrap_or(before.visibility);
+    after.access = access.unwrap_or(before.access);
+    after.metadata.0 = edited(before.metadata.0.clone(), edits.metadata, &clear);
+    if after.visibility == SuiteVisibility::Public && before.visibility != SuiteVisibility::Public {
+        caller.require_owner_session()?;
+    }
+    if before.limits_disclosure && is_wider(&before, &after) && !edits.confirm {
+        let message = "must be true: each further organization has its own submissions, so that together they can learn more answers";
+        return Err(Error::field("confirm", "confirm", message));
+    }
+    owned_suite::update(&mut transaction, caller.org_id(), &suite_id, &after).await?;
+    let change = Change::suite(AuditType::SuiteUpdated, &suite_id)
+        .field("visibility", before.visibility, after.visibility)
+        .field("access", before.access, after.access)
+        .field("texts", &before.metadata.0, &after.metadata.0);
+    store::audit::record(
+        &mut transaction,
+        caller.org_id(),
+        &caller.actor(),
+        &[change],
+    )
+    .await?;
+    transaction.commit().await?;
+    seen(app, caller, &suite_id).await
+}
+
+/// Returns `true` if the header `If-Match`, or a message's field, names this state.
+fn matches(read: &str, suite: &OwnedSuite) -> bool {
+    let read = read.trim();
+    read == "*" || read.trim_matches('"') == suite.updated_at.to_string()
+}
+
+/// Returns the texts after a change.
+fn edited(before: SuiteMetadata, new: SuiteMetadata, clear: &[SuiteTextKey]) -> SuiteMetadata {
+    let mut after = SuiteMetadata {
+        title: new.title.or(before.title),
+        description: new.description.or(before.description),
+        license: new.license.or(before.license),
+        citation: new.citation.or(before.citation),
+        links: new.links.or(before.links),
+        tags: new.tags.or(before.tags),
+        contact: new.contact.or(before.contact),
+    };
+    for key in clear {
+        match key {
+            SuiteTextKey::Title => after.title = None,
+            SuiteTextKey::Description => after.description = None,
+            SuiteTextKey::License => after.license = None,
+            SuiteTextKey::Citation => after.citation = None,
+            SuiteTextKey::Links => after.links = None,
+            SuiteTextKey::Tags => after.tags = None,
+            SuiteTextKey::Contact => after.contact = None,
+        }
+    }
+    after
+}
+
+/// Returns `true` if more organizations may submit, or see the suite.
+fn is_wider(before: &OwnedSuite, after: &OwnedSuite) -> bool {
+    let visibility = |suite: &OwnedSuite| match suite.visibility {
+        SuiteVisibility::Private => 0,
+        SuiteVisibility::Listed => 1,
+        SuiteVisibility::Public => 2,
+    };
+    let access = |suite: &OwnedSuite| match suite.access {
+        SuiteAccess::Granted => 0,
+        SuiteAccess::VerifiedDomain => 1,
+        SuiteAccess::Everyone => 2,
+    };
+    visibility(after) > visibility(before) || access(after) > access(before)
+}
+
+/// Returns the organization's suite, and locks it until the transaction ends.
+///
+/// # Errors
+/// 403 if the caller sees another publisher's suite, 404 if it sees none.
+pub(super) async fn lock(
+    db: &mut PgConnection,
+    app: &App,
+    caller: &Caller,
+    suite_id: &str,
+) -> Result<(SuiteId, OwnedSuite)> {
+    let not_found = || Error::not_found(Resource::Suite);
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
+    match owned_suite::lock(db, caller.org_id(), &suite_id).await? {
+        Some(suite) => Ok((suite_id, suite)),
+        None => Err(not_owned(app, caller, &suite_id).await?),
+    }
+}
+
+/// Returns the error for a suite that the organization does not own.
+pub(super) async fn not_owned(app: &App, caller: &Caller, suite_id: &SuiteId) -> Result<Error> {
+    let org_id = Some(caller.org_id());
+    let seen = store::suite::find(&app.db.get(), org_id, suite_id, None).await?;
+    Ok(match seen {
+        Some(_) => Error::new(
+            Code::Forbidden,
+            "The suite belongs to another publisher, who alone can change it.",
+        ),
+        None => Error::not_found(Resource::Suite),
+    })
+}
+
+/// Returns a suite as the caller sees it.
+pub(super) async fn seen(app: &App, caller: &Caller, suite_id: &SuiteId) -> Result<Suite> {
+    let org_id = Some(caller.org_id());
+    let row = store::suite::find(&app.db.get(), org_id, suite_id, None).await?;
+    let row = row.ok_or_else(|| Error::not_found(Resource::Suite))?;
+    Ok(row.into_suite(&app.settings.common.hfm_sha))
+}
+
+/// Adds a note about an error to a version of the organization's suite.
+pub async fn add_erratum(
+    app: &App,
+    publisher: &Publisher,
+    suite_id: &str,
+    input: inputs::CreateErratum,
+) -> Result<SuiteErratum> {
+    let inputs::CreateErratum { version, note } = input;
+    let note = validation::text_up_to("note", &note, ERRATUM_MAX)?;
+    let caller = publisher.caller();
+    let mut transaction = app.db.get().begin().await?;
+    let (suite_id, mut suite) = lock(&mut transaction, app, caller, suite_id).await?;
+    if !owned_suite::has_version(&mut transaction, &suite_id, &version).await? {
+        return Err(Error::field(
+            "version",
+            "not_found",
+            "is not a version of the suite",
+        ));
+    }
+    if suite.errata.0.len() >= ERRATA_MAX {
+        let message = format!(
+            "The suite has {ERRATA_MAX} errata, and cannot have more. Publish a new version with corrected answers."
+        );
+        return Err(Error::invalid_state(Resource::Suite, message));
+    }
+    let erratum = SuiteErratum {
+        version,
+        note,
+        created_at: suite.now,
+    };
+    suite.errata.0.push(erratum.clone());
+    owned_suite::update(&mut transaction, caller.org_id(), &suite_id, &suite).await?;
+    let change = Change::suite(AuditType::SuiteErratumAdded, &suite_id).field(
+        "version",
+        (),
+        &erratum.version,
+    );
+    store::audit::record(
+        &mut transaction,
+        caller.org_id(),
+        &caller.actor(),
+        &[change],
+    )
+    .await?;
+    transaction.commit().await?;
+    Ok(erratum)
+}
