@@ -22,6 +22,7 @@ fn operations_without_credential() {
         "pollDeviceLogin",
         "getSuite",
         "listSuiteItems",
+        "listSuiteVersions",
         "getSuiteCommitment",
         "getSuiteOpening",
         "getBoard",

@@ -716,7 +716,7 @@ const KEPT: [(&str, &str); 1] = [(
 )];
 
 /// Tables without the organization's rows in the test below, and why.
-const WITHOUT_ROWS: [(&str, &str); 10] = [
+const WITHOUT_ROWS: [(&str, &str); 11] = [
     ("draft_parts", "parts of files; deleted"),
     ("drafts", "suites before their publication; cleared"),
     ("escrow_chunks", "files of drafts; deleted"),
@@ -730,6 +730,7 @@ const WITHOUT_ROWS: [(&str, &str); 10] = [
         "suite_contents",
         "content of published versions; kept for the scores of others",
     ),
+    ("suite_grants", "rights to suites of others; deleted"),
     ("suite_owners", "texts of suites; removed"),
     (
         "terms_acceptances",

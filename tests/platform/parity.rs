@@ -421,11 +421,8 @@ fn grpc_error(status: &Status) -> ErrorParts {
         .unwrap_or_default();
     // A header in REST is a field in gRPC.
     let field = |field: String| {
-        if field == "idempotency_key" {
-            "Idempotency-Key".into()
-        } else {
-            field
-        }
+        let header = HEADERS.iter().find(|(_, name)| *name == field);
+        header.map_or(field, |(header, _)| (*header).to_owned())
     };
     let field_errors = violations
         .into_iter()
@@ -447,6 +444,12 @@ fn codes_correspond(http: u16, grpc: Code) -> bool {
     };
     expected.contains(&grpc)
 }
+
+/// The headers in REST that are fields in gRPC.
+const HEADERS: [(&str, &str); 2] = [
+    ("Idempotency-Key", "idempotency_key"),
+    ("If-Match", "if_match"),
+];
 
 /// Makes the same call over both protocols. Asserts equal errors, or returns both responses if the
 /// calls succeed.
@@ -729,7 +732,8 @@ async fn invalid_fields_match_on_both_protocols() {
         }
         let client = caller(&world, route).await;
         for field in rpc.input().fields().filter(|field| {
-            !parameters(route.path).contains(&field.name()) && field.name() != "idempotency_key"
+            !parameters(route.path).contains(&field.name())
+                && HEADERS.iter().all(|(_, name)| *name != field.name())
         }) {
             for value in invalid_values(rpc, field.name()) {
                 // 0 hours are a valid overlap, and the second call would find the key rotated.
@@ -1086,8 +1090,10 @@ fn message_fields_match_json_names() {
             .map(|parameter| string(&parameter["name"]))
             .filter(|name| name != "X-Org-Id")
             .collect();
-        if ours.remove("Idempotency-Key") {
-            ours.insert("idempotency_key".into());
+        for (header, field) in HEADERS {
+            if ours.remove(header) {
+                ours.insert(field.into());
+            }
         }
         match operation["requestBody"]["content"].as_object() {
             Some(content) if content.contains_key("application/json") => {

@@ -585,6 +585,8 @@ const OWN_SUITE: &str = "
             where c.suite_id = 'suite:lunch'
             limit 1;
             insert into suite_owners (suite_id, org_id, visibility, access) values (own, owner, 'private', 'everyone');
+            -- A publisher has a handle.
+            update orgs set handle = 'o' || left(md5(owner), 20) where id = owner and handle is null;
         end if;
         update suite_owners set errata = '[]' where suite_id = own;
         delete from suite_grants where suite_id = own and created_at < now() - interval '1 minute';

@@ -145,7 +145,7 @@ const TENANTS: [&str; 40] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 98] = [
+const ALL_TENANTS: [&str; 99] = [
     "access::org_of_key",
     "allowance::daily_uses",
     "allowance::used",
@@ -191,6 +191,7 @@ const ALL_TENANTS: [&str; 98] = [
     "event::insert_suite_published",
     "event::insert_usage_thresholds (2)",
     "finalization::final_job_count",
+    "grant::accept (2)",
     "job_notifications::record",
     "job_notifications::reset_notifications",
     "job_rows::insert_rows",

@@ -249,7 +249,7 @@ pub struct FileToCheck {
     #[schema(minimum = 1, maximum = 10000)]
     pub parts: i32,
     /// The SHA-256 of its bytes as they were sent: 64 hex digits. The check compares it.
-    #[schema(pattern = "^[0-9a-fA-F]{64}$", nullable = false)]
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
     pub sha256: Option<String>,
 }
 

@@ -82,9 +82,9 @@ pub struct Grants {
 #[serde(deny_unknown_fields)]
 pub struct GrantLink {
     /// The number of organizations that can accept it. The default is 1.
-    #[schema(minimum = 1, maximum = 100, nullable = false)]
+    #[schema(minimum = 1, maximum = 100)]
     pub max_uses: Option<i64>,
     /// The number of days until it expires. The default is 14.
-    #[schema(minimum = 1, maximum = 30, nullable = false)]
+    #[schema(minimum = 1, maximum = 30)]
     pub expires_in_days: Option<i64>,
 }

@@ -215,6 +215,7 @@ pub async fn accept(
 ) -> Result<Option<(SuiteId, bool)>> {
     let link = sqlx::query!(
         r#"
+        /* all tenants: the token proves the right, and the next statement inserts the organization's grant */
         select
             id as "id: GrantId",
             suite_id as "suite_id: SuiteId",
@@ -268,7 +269,7 @@ pub async fn accept(
     let is_new = inserted.rows_affected() == 1;
     if is_new {
         sqlx::query!(
-            "update suite_grants set uses = uses + 1 where id = $1",
+            "/* all tenants: the token of the link proves the right */ update suite_grants set uses = uses + 1 where id = $1",
             link.id.as_str()
         )
         .execute(db)
