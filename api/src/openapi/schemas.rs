@@ -41,7 +41,7 @@ pub fn finish(document: &mut Value) {
     let scalars = take_scalars(schemas);
     for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
         inline(schema, &scalars);
-        if bodies.contains(name) {
+        if bodies.contains(name) || IN_BODIES.contains(&name.as_str()) {
             // Requests reject unknown fields. Responses may gain fields.
             schema["additionalProperties"] = false.into();
         } else {
@@ -280,6 +280,9 @@ fn error() -> Value {
         }},
     })
 }
+
+/// Objects within request bodies.
+const IN_BODIES: [&str; 3] = ["FileToCheck", "GrantLink", "NewDraftFile"];
 
 /// The description of the field `reason`.
 const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope that \
