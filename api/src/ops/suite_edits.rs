@@ -6,6 +6,7 @@ use assay_core::model::error_details::SuiteAccess;
 use assay_core::model::permissions::{Caller, Publisher};
 use assay_core::model::suite::{
     ERRATA_MAX, ERRATUM_MAX, Suite, SuiteErratum, SuiteId, SuiteTextKey, SuiteVisibility,
+    VERSION_MAX,
 };
 use assay_core::model::validation;
 use assay_core::store::owned_suite::{self, OwnedSuite};
@@ -225,7 +226,10 @@ pub async fn add_erratum(
     input: inputs::CreateErratum,
 ) -> Result<SuiteErratum> {
     let inputs::CreateErratum { version, note } = input;
-    let note = validation::text_up_to("note", &note, ERRATUM_MAX)?;
+    let mut errors = Errors::default();
+    let version = errors.take(validation::text_up_to("version", &version, VERSION_MAX));
+    let note = errors.take(validation::text_up_to("note", &note, ERRATUM_MAX));
+    errors.finish()?;
     let caller = publisher.caller();
     let mut transaction = app.db.get().begin().await?;
     let (suite_id, mut suite) = lock(&mut transaction, app, caller, suite_id).await?;
