@@ -204,6 +204,9 @@ pub async fn delete(app: &App, publisher: &Publisher, grant_id: &str) -> Result<
 
 /// Gives the organization a grant with a link's token.
 pub async fn accept(app: &App, member: &Member, input: inputs::AcceptGrant) -> Result<Suite> {
+    if input.token.is_empty() {
+        return Err(FieldError::required("token").into());
+    }
     let session = member.session();
     let org_id = session.org_id();
     let hash = match secret::read(input.token.trim()) {
