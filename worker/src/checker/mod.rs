@@ -221,7 +221,7 @@ async fn publish_draft(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
     }
     let published = publish::publish(&mut transaction, content_id).await?;
     let draft_id = &draft.id;
-    let failure = match published {
+    let (code, message) = match published {
         Publication::Published | Publication::WasPublished => {
             let was_published = published == Publication::WasPublished;
             if draft_check::finish_published(&mut transaction, draft, was_published).await? {
@@ -240,7 +240,6 @@ async fn publish_draft(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
         ),
     };
     drop(transaction);
-    let (code, message) = failure;
     fail(db, draft, code, message, None).await
 }
 
