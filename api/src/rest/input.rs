@@ -189,19 +189,23 @@ impl<'a> Fields<'a> {
 
     /// Returns an array of objects with known fields, or `None` if the field is absent or not such an array.
     pub fn optional_objects<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<Vec<T>> {
-        let raw = self.raw(name)?;
-        let read = serde_json::from_str(raw);
-        read.map_or_else(
-            |error| self.fail(misread(name, "a list of objects", &error)),
-            Some,
-        )
+        self.optional_typed(name, "a list of objects")
     }
 
-    /// Returns an object with known fields, or `None` if the field is absent or not such an object.
-    pub fn optional_typed<T: Deserialize<'a>>(&mut self, name: &'static str) -> Option<T> {
+    /// Returns a value whose objects have known fields, or `None` if the field is absent or not what is expected.
+    pub fn optional_typed<T: Deserialize<'a>>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+    ) -> Option<T> {
         let raw = self.raw(name)?;
-        let read = serde_json::from_str(raw);
-        read.map_or_else(|error| self.fail(misread(name, "an object", &error)), Some)
+        match serde_json::from_str(raw) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let message = format!("must be {expected} with the documented fields: {error}");
+                self.fail(FieldError::new(name, "type", message))
+            }
+        }
     }
 
     /// Adds an error for each of these fields, so that it is not reported as unknown.
@@ -341,12 +345,6 @@ impl<'a> Fields<'a> {
         }
         Err(Error::fields(self.errors))
     }
-}
-
-/// Returns the error for an object with other fields than the documented ones.
-fn misread(field: &str, expected: &str, error: &serde_json::Error) -> FieldError {
-    let message = format!("must be {expected} with the documented fields: {error}");
-    FieldError::new(field, "type", message)
 }
 
 /// Returns the error of a field that no operation reads.

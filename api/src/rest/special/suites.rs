@@ -65,7 +65,7 @@ pub async fn create_grant(
     let new = NewGrant {
         org_id: fields.optional_string("org_id"),
         domain: fields.optional_string("domain"),
-        link: fields.optional_typed("link"),
+        link: fields.optional_typed("link", "an object"),
     };
     fields.finish()?;
     let grant = grants::create(&app, &publisher, &suite_id, new).await?;
