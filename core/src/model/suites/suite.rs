@@ -278,6 +278,21 @@ text_enum! {
     }
 }
 
+impl SuiteStatus {
+    /// Returns a version's state. What hides more counts first.
+    pub const fn new(is_removed: bool, is_suspended: bool, is_retired: bool) -> Self {
+        if is_removed {
+            Self::Removed
+        } else if is_suspended {
+            Self::Suspended
+        } else if is_retired {
+            Self::Retired
+        } else {
+            Self::Active
+        }
+    }
+}
+
 /// The places of a sequence in the input of an item. A path is the name of a field, or names
 /// separated by dots for a field within others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]

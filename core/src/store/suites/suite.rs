@@ -254,15 +254,7 @@ impl SuiteRow {
 
     /// Returns the version's state.
     pub const fn status(&self) -> SuiteStatus {
-        if self.is_removed {
-            SuiteStatus::Removed
-        } else if self.is_suspended {
-            SuiteStatus::Suspended
-        } else if self.is_retired {
-            SuiteStatus::Retired
-        } else {
-            SuiteStatus::Active
-        }
+        SuiteStatus::new(self.is_removed, self.is_suspended, self.is_retired)
     }
 
     /// Returns the rules for predictions.
@@ -605,12 +597,9 @@ pub async fn versions(
             s.closes_at as "closes_at: Timestamp",
             s.published_at as "published_at: Timestamp",
             encode(c.commitment, 'hex') as "suite_commitment!",
-            case
-                when o.removed_at is not null then 'removed'
-                when o.suspended_at is not null then 'suspended'
-                when c.retired_at is not null then 'retired'
-                else 'active'
-            end as "status!: SuiteStatus",
+            o.removed_at is not null as "is_removed!",
+            o.suspended_at is not null as "is_suspended!",
+            c.retired_at is not null as "is_retired!",
             (
                 select coalesce(jsonb_agg(e.erratum order by e.place), '[]')
                 from jsonb_array_elements(o.errata) with ordinality e (erratum, place)
@@ -631,7 +620,7 @@ pub async fn versions(
     .await?;
     let versions = rows.into_iter().map(|row| SuiteVersion {
         suite_id: row.suite_id,
-        status: row.status,
+        status: SuiteStatus::new(row.is_removed, row.is_suspended, row.is_retired),
         n_items: row.n_items.into(),
         release: row.release,
         closes_at: row.closes_at,
