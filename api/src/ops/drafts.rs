@@ -14,7 +14,7 @@ use assay_core::model::error::Errors;
 use assay_core::model::permissions::{Caller, Publisher};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
-use assay_core::model::upload::PART_MAX;
+use assay_core::model::upload::{PART_MAX, PARTS_MAX};
 use assay_core::model::{random, validation};
 use assay_core::store::draft::{DraftCounts, DraftRow, NewDraft, PartRow};
 use assay_core::store::escrow::{self, ChunkPlace};
@@ -27,7 +27,7 @@ use futures_util::{Stream, StreamExt as _};
 
 use super::submissions::idempotency_key_error;
 use super::suites::{PageForm, Paged, read_page};
-use super::uploads::{hex_digest, part_number, part_too_large};
+use super::uploads::{hex_digest, part_too_large};
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
@@ -544,7 +544,7 @@ pub async fn put_part(
     let org_id = caller.org_id();
     let mut errors = Errors::default();
     errors.take(file_name("name", name).map(Some));
-    let number = errors.take(part_number("number", number).map(Some));
+    let number = errors.take(validation::count("number", number, PARTS_MAX).map(Some));
     errors.finish()?;
     if content_length.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
@@ -688,7 +688,7 @@ fn check_files(files: &[FileToCheck]) -> Result<()> {
     }
     check_names(files.iter().map(|file| file.name.as_str()), &mut errors);
     for (at, file) in files.iter().enumerate().take(FILES_MAX) {
-        let parts = part_number(&format!("files[{at}].parts"), file.parts.into());
+        let parts = validation::count(&format!("files[{at}].parts"), file.parts.into(), PARTS_MAX);
         errors.take(parts.map(Some));
         let digest = file.sha256.as_ref();
         let digest = digest.map(|text| hex_digest(&format!("files[{at}].sha256"), text));

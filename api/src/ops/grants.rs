@@ -9,10 +9,11 @@ use assay_core::model::suite::{Suite, SuiteId};
 use assay_core::model::validation;
 use assay_core::store;
 use assay_core::store::grant::{self, Target};
-use assay_core::{Error, GrantId, OrgId, Resource, Result};
+use assay_core::{Error, GrantId, Resource, Result};
 use assay_eval::FieldError;
 
 use super::suite_edits::{lock, not_owned};
+use super::suites::seen_by;
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
@@ -35,22 +36,15 @@ pub struct NewGrant {
     pub link: Option<GrantLink>,
 }
 
-/// A validated target.
-enum Valid {
-    Org(OrgId),
-    Domain(String),
-    Link { max_uses: i32, days: i32 },
-}
-
 impl NewGrant {
-    fn validate(self) -> Result<Valid> {
+    fn validate(self) -> Result<Target> {
         match self {
             Self {
                 org_id: Some(id),
                 domain: None,
                 link: None,
             } => match id.parse() {
-                Ok(id) => Ok(Valid::Org(id)),
+                Ok(id) => Ok(Target::Org(id)),
                 Err(_) => Err(Error::field(
                     "org_id",
                     "format",
@@ -61,22 +55,21 @@ impl NewGrant {
                 org_id: None,
                 domain: Some(domain),
                 link: None,
-            } => Ok(Valid::Domain(validation::domain("domain", &domain)?)),
+            } => Ok(Target::Domain(validation::domain("domain", &domain)?)),
             Self {
                 org_id: None,
                 domain: None,
                 link: Some(link),
             } => {
                 let mut errors = Errors::default();
-                let max_uses = in_range("link.max_uses", link.max_uses, USES);
-                let max_uses = errors.take(max_uses.map(Some));
-                let days = in_range("link.expires_in_days", link.expires_in_days, LINK_DAYS);
-                let days = errors.take(days.map(Some));
+                let max_uses = link.max_uses.unwrap_or(USES.0);
+                let max_uses = validation::count("link.max_uses", max_uses, USES.1);
+                let max_uses = errors.take(max_uses);
+                let days = link.expires_in_days.unwrap_or(LINK_DAYS.0);
+                let days = validation::count("link.expires_in_days", days, LINK_DAYS.1);
+                let days = errors.take(days);
                 errors.finish()?;
-                Ok(Valid::Link {
-                    max_uses: max_uses.unwrap_or_default(),
-                    days: days.unwrap_or_default(),
-                })
+                Ok(Target::Link { max_uses, days })
             }
             _ => Err(Error::field(
                 "body",
@@ -85,26 +78,6 @@ impl NewGrant {
             )),
         }
     }
-}
-
-/// Returns a number from 1 to a maximum, or its default.
-fn in_range(
-    field: &str,
-    number: Option<i64>,
-    (default, max): (i64, i64),
-) -> std::result::Result<i32, FieldError> {
-    let number = number.unwrap_or(default);
-    let within = (1..=max).contains(&number);
-    i32::try_from(number)
-        .ok()
-        .filter(|_| within)
-        .ok_or_else(|| {
-            FieldError::new(
-                field,
-                "range",
-                format!("must be an integer from 1 to {max}"),
-            )
-        })
 }
 
 /// Returns the grants to the organization's suite, the newest first. Their memory is charged to `room` before they are read.
@@ -120,7 +93,8 @@ pub async fn list(
         .map_err(|_| Error::not_found(Resource::Suite))?;
     let (db, org_id) = (app.db.get(), caller.org_id());
     let Some(count) = grant::count(&db, org_id, &suite_id).await? else {
-        return Err(not_owned(app, caller, &suite_id).await?);
+        let mut connection = db.acquire().await?;
+        return Err(not_owned(&mut connection, caller, &suite_id).await?);
     };
     room.reserve_response(count.unsigned_abs() * GRANT_BYTES * 3)
         .await?;
@@ -135,20 +109,12 @@ pub async fn create(
     suite_id: &str,
     new: NewGrant,
 ) -> Result<GrantCreated> {
-    let valid = new.validate()?;
-    let target = match &valid {
-        Valid::Org(id) => Target::Org(id),
-        Valid::Domain(domain) => Target::Domain(domain),
-        Valid::Link { max_uses, days } => Target::Link {
-            max_uses: *max_uses,
-            days: *days,
-        },
-    };
+    let target = new.validate()?;
     let caller = publisher.caller();
     let (org_id, actor) = (caller.org_id(), caller.actor());
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, _) = lock(&mut transaction, app, caller, suite_id).await?;
-    let found = grant::find(&mut *transaction, org_id, &suite_id, target).await?;
+    let (suite_id, _) = lock(&mut transaction, caller, suite_id).await?;
+    let found = grant::find(&mut *transaction, org_id, &suite_id, &target).await?;
     let (id, token) = match found {
         Some(id) => (id, None),
         None => {
@@ -170,7 +136,7 @@ pub async fn create(
                 org_id,
                 &suite_id,
                 (&id, caller.actor_id()),
-                target,
+                &target,
                 hash.as_ref(),
             )
             .await?;
@@ -222,7 +188,6 @@ pub async fn accept(app: &App, member: &Member, input: inputs::AcceptGrant) -> R
         store::audit::record(&mut transaction, org_id, session.actor(), &[change]).await?;
     }
     transaction.commit().await?;
-    let row = store::suite::find(&app.db.get(), Some(org_id), &suite_id, None).await?;
-    let row = row.ok_or_else(not_found)?;
-    Ok(row.into_suite(&app.settings.common.hfm_sha))
+    let seen = seen_by(app, Some(org_id), &suite_id).await?;
+    seen.ok_or_else(not_found)
 }

@@ -15,6 +15,7 @@ use assay_core::{Code, Error, Resource, Result};
 use assay_eval::FieldError;
 use assay_eval::suite::SuiteMetadata;
 
+use super::suites::seen_by;
 use crate::app::App;
 use crate::generated::inputs;
 
@@ -96,7 +97,7 @@ pub async fn update(
     }
     errors.finish()?;
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, before) = lock(&mut transaction, app, caller, suite_id).await?;
+    let (suite_id, before) = lock(&mut transaction, caller, suite_id).await?;
     if let Some(read) = &edits.if_match
         && !matches(read, &before)
     {
@@ -130,7 +131,8 @@ pub async fn update(
     )
     .await?;
     transaction.commit().await?;
-    seen(app, caller, &suite_id).await
+    let seen = seen_by(app, Some(caller.org_id()), &suite_id).await?;
+    seen.ok_or_else(|| Error::not_found(Resource::Suite))
 }
 
 /// Returns `true` if the header `If-Match`, or a message's field, names this state.
@@ -185,22 +187,24 @@ fn is_wider(before: &OwnedSuite, after: &OwnedSuite) -> bool {
 /// 403 if the caller sees another publisher's suite, 404 if it sees none.
 pub(super) async fn lock(
     db: &mut PgConnection,
-    app: &App,
     caller: &Caller,
     suite_id: &str,
 ) -> Result<(SuiteId, OwnedSuite)> {
     let not_found = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
-    match owned_suite::lock(db, caller.org_id(), &suite_id).await? {
+    match owned_suite::lock(&mut *db, caller.org_id(), &suite_id).await? {
         Some(suite) => Ok((suite_id, suite)),
-        None => Err(not_owned(app, caller, &suite_id).await?),
+        None => Err(not_owned(db, caller, &suite_id).await?),
     }
 }
 
 /// Returns the error for a suite that the organization does not own.
-pub(super) async fn not_owned(app: &App, caller: &Caller, suite_id: &SuiteId) -> Result<Error> {
-    let org_id = Some(caller.org_id());
-    let seen = store::suite::find(&app.db.get(), org_id, suite_id, None).await?;
+pub(super) async fn not_owned(
+    db: &mut PgConnection,
+    caller: &Caller,
+    suite_id: &SuiteId,
+) -> Result<Error> {
+    let seen = store::suite::find(db, Some(caller.org_id()), suite_id, None).await?;
     Ok(match seen {
         Some(_) => Error::new(
             Code::Forbidden,
@@ -208,14 +212,6 @@ pub(super) async fn not_owned(app: &App, caller: &Caller, suite_id: &SuiteId) ->
         ),
         None => Error::not_found(Resource::Suite),
     })
-}
-
-/// Returns a suite as the caller sees it.
-pub(super) async fn seen(app: &App, caller: &Caller, suite_id: &SuiteId) -> Result<Suite> {
-    let org_id = Some(caller.org_id());
-    let row = store::suite::find(&app.db.get(), org_id, suite_id, None).await?;
-    let row = row.ok_or_else(|| Error::not_found(Resource::Suite))?;
-    Ok(row.into_suite(&app.settings.common.hfm_sha))
 }
 
 /// Adds a note about an error to a version of the organization's suite.
@@ -232,7 +228,7 @@ pub async fn add_erratum(
     errors.finish()?;
     let caller = publisher.caller();
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, mut suite) = lock(&mut transaction, app, caller, suite_id).await?;
+    let (suite_id, mut suite) = lock(&mut transaction, caller, suite_id).await?;
     if !owned_suite::has_version(&mut transaction, &suite_id, &version).await? {
         return Err(Error::field(
             "version",

@@ -6,7 +6,7 @@ use assay_core::model::permissions::{SuiteReader, SuiteVisitor};
 use assay_core::model::suite::{SUITES_PAGE, Suite, SuiteId, SuiteVersions, Suites, VERSIONS_MAX};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
-use assay_core::{Code, Error, Resource, Result, Timestamp, store};
+use assay_core::{Code, Error, OrgId, Resource, Result, Timestamp, store};
 
 use crate::app::App;
 use crate::generated::inputs;
@@ -81,10 +81,18 @@ pub async fn first_page(app: &App, reader: &SuiteReader, room: &Reservation) -> 
 pub async fn get(app: &App, visitor: &SuiteVisitor, suite_id: &str) -> Result<Suite> {
     let not_found = || not_found(visitor);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
-    let row = store::suite::find(&app.db.get(), visitor.org_id(), &suite_id, None)
-        .await?
-        .ok_or_else(not_found)?;
-    Ok(row.into_suite(&app.settings.common.hfm_sha))
+    let seen = seen_by(app, visitor.org_id(), &suite_id).await?;
+    seen.ok_or_else(not_found)
+}
+
+/// Returns a suite in its current version, if the organization, or a caller without a credential, sees it.
+pub(super) async fn seen_by(
+    app: &App,
+    org_id: Option<&OrgId>,
+    suite_id: &SuiteId,
+) -> Result<Option<Suite>> {
+    let row = store::suite::find(&app.db.get(), org_id, suite_id, None).await?;
+    Ok(row.map(|row| row.into_suite(&app.settings.common.hfm_sha)))
 }
 
 /// Returns a suite's versions, the newest first. Their memory is charged to `room` before they are read.

@@ -190,7 +190,7 @@ pub async fn put_part(
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<Part> {
     let caller = submitter.caller();
-    let number = part_number("number", number)?;
+    let number = validation::count("number", number, PARTS_MAX)?;
     if content_length.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
     }
@@ -394,16 +394,6 @@ fn ensure_within_plan(bytes: i64, caller: &Caller) -> Result<()> {
         Code::PayloadTooLarge,
         format!("The upload is larger than the {max} bytes that the plan allows."),
     ))
-}
-
-/// Returns a part number, or a part count.
-pub(super) fn part_number(field: &str, number: i64) -> Result<i32, FieldError> {
-    let within = |number: &i32| (1..=PARTS_MAX).contains(number);
-    let number = i32::try_from(number).ok().filter(within);
-    number.ok_or_else(|| {
-        let message = format!("must be an integer from 1 to {PARTS_MAX}");
-        FieldError::new(field, "range", message)
-    })
 }
 
 pub(super) fn part_too_large() -> Error {

@@ -1,5 +1,6 @@
 //! Validates single request fields, shared by REST and gRPC.
 
+use std::fmt;
 use std::str::FromStr;
 
 use idna::AsciiDenyList;
@@ -235,19 +236,20 @@ fn ascii_domain(value: &str) -> Option<String> {
 
 /// Validates the size of a page, from 1 to `max`. Returns `default` if it is absent.
 pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
-    let Some(value) = value else {
-        return Ok(default);
-    };
-    u32::try_from(value)
-        .ok()
-        .filter(|limit| (1..=max).contains(limit))
-        .ok_or_else(|| {
-            FieldError::new(
-                "limit",
-                "range",
-                format!("must be an integer from 1 to {max}"),
-            )
-        })
+    value.map_or(Ok(default), |value| count("limit", value, max))
+}
+
+/// Validates a count, or a number in a series: from 1 to `max`.
+pub fn count<T>(field: &str, value: i64, max: T) -> Result<T, FieldError>
+where
+    T: Copy + PartialOrd + From<u8> + TryFrom<i64> + fmt::Display,
+{
+    let within = |count: &T| (T::from(1)..=max).contains(count);
+    let valid = T::try_from(value).ok().filter(within);
+    valid.ok_or_else(|| {
+        let message = format!("must be an integer from 1 to {max}");
+        FieldError::new(field, "range", message)
+    })
 }
 
 /// Parses a value in a closed set. The error lists the allowed values.

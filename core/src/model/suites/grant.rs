@@ -11,10 +11,10 @@ use crate::model::timestamp::Timestamp;
 pub const GRANTS_MAX: i64 = 1000;
 
 /// Organizations that can accept a link: default and maximum.
-pub const USES: (i64, i64) = (1, 100);
+pub const USES: (i64, i32) = (1, 100);
 
 /// Days until a link expires: default and maximum.
-pub const LINK_DAYS: (i64, i64) = (14, 30);
+pub const LINK_DAYS: (i64, i32) = (14, 30);
 
 text_enum! {
     /// A grant's kind.

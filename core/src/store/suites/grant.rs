@@ -9,12 +9,12 @@ use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
 
 /// A new grant's target.
-#[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
+#[derive(Debug, Clone)]
+pub enum Target {
     /// An organization, which need not exist.
-    Org(&'a OrgId),
+    Org(OrgId),
     /// All organizations that have verified a domain.
-    Domain(&'a str),
+    Domain(String),
     /// The organizations that accept a link.
     Link {
         /// Organizations that can accept it.
@@ -22,6 +22,17 @@ pub enum Target<'a> {
         /// Days until it expires.
         days: i32,
     },
+}
+
+impl Target {
+    /// Returns the columns `org_id` and `domain`.
+    fn columns(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Org(org_id) => (Some(org_id.as_str()), None),
+            Self::Domain(domain) => (None, Some(domain)),
+            Self::Link { .. } => (None, None),
+        }
+    }
 }
 
 /// Counts the grants to an organization's suite. `None` if it does not own the suite.
@@ -123,13 +134,12 @@ pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     suite_id: &SuiteId,
-    target: Target<'_>,
+    target: &Target,
 ) -> Result<Option<GrantId>> {
-    let (granted, domain) = match target {
-        Target::Org(granted) => (Some(granted.as_str()), None),
-        Target::Domain(domain) => (None, Some(domain)),
-        Target::Link { .. } => return Ok(None),
-    };
+    if matches!(target, Target::Link { .. }) {
+        return Ok(None);
+    }
+    let (granted, domain) = target.columns();
     let id = sqlx::query_scalar!(
         r#"
         select g.id as "id: GrantId"
@@ -153,13 +163,13 @@ pub async fn insert(
     org_id: &OrgId,
     suite_id: &SuiteId,
     (id, created_by): (&GrantId, &str),
-    target: Target<'_>,
+    target: &Target,
     token: Option<&SecretHash>,
 ) -> Result<()> {
-    let (granted, domain, link) = match target {
-        Target::Org(granted) => (Some(granted.as_str()), None, None),
-        Target::Domain(domain) => (None, Some(domain), None),
-        Target::Link { max_uses, days } => (None, None, Some((max_uses, days))),
+    let (granted, domain) = target.columns();
+    let (max_uses, days) = match target {
+        Target::Link { max_uses, days } => (Some(*max_uses), Some(*days)),
+        Target::Org(_) | Target::Domain(_) => (None, None),
     };
     sqlx::query!(
         "
@@ -175,8 +185,8 @@ pub async fn insert(
         granted,
         domain,
         token.map(SecretHash::as_bytes),
-        link.map(|(max_uses, _)| max_uses),
-        link.map(|(_, days)| days),
+        max_uses,
+        days,
         created_by
     )
     .execute(db)
