@@ -319,7 +319,7 @@ create table audit_entries (
     id text collate "C" not null, -- Begins with the time: its byte order is the order of the log.
     type text not null,
     created_at timestamptz not null default clock_timestamp(),
-    actor_type text not null constraint audit_entries_actor_type_known check (actor_type in ('session', 'api_key', 'operator', 'platform')),
+    actor_type text not null constraint audit_entries_actor_type_known check (actor_type in ('session', 'api_key', 'publisher', 'operator', 'platform')),
     user_id text collate "C",
     email text, -- The user's address at that time.
     key_id text collate "C",

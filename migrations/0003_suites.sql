@@ -82,10 +82,13 @@ create table suite_owners (
     errata jsonb not null default '[]', -- [{version, note, created_at}], the oldest first.
     suspended_at timestamptz, -- While it is set, only the owner sees the suite.
     removed_at timestamptz, -- The time of a takedown: the items and answers are deleted.
-    updated_at timestamptz not null default clock_timestamp()
+    updated_at timestamptz not null default clock_timestamp(),
+    -- The key of the names under which the publisher sees the organizations that submit: 244 random bits.
+    submitter_key bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
 );
 create index suite_owners_org_id_idx on suite_owners (org_id);
 grant select, update (visibility, access, metadata, errata, updated_at) on suite_owners to assay_api;
+grant select (suite_id, org_id) on suite_owners to assay_worker; -- Whether a job is by the publisher.
 
 create table suite_items (
     content_id bigint not null,
@@ -323,12 +326,11 @@ grant select, insert, update (level, n_scored) on suite_allowances to assay_work
 create view org_allowance_holders with (security_barrier) as
 select
     o.id as org_id,
-    case
-        when o.plan = 'free' then coalesce(
-            o.created_by,
-            (select m.user_id from memberships m where m.org_id = o.id and m.role = 'owner' order by m.created_at, m.user_id limit 1)
-        )
-    end as creator,
+    o.plan = 'free' as shares_creator,
+    coalesce(
+        o.created_by,
+        (select m.user_id from memberships m where m.org_id = o.id and m.role = 'owner' order by m.created_at, m.user_id limit 1)
+    ) as creator,
     array(select c.domain from domain_claims c where c.org_id = o.id and c.verified_at is not null) as domains
 from orgs o;
 grant select on org_allowance_holders to assay_api, assay_worker;

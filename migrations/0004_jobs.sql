@@ -78,6 +78,7 @@ create index jobs_waiting_idx on jobs (org_id, created_at) where status = 'queue
 create index jobs_status_idx on jobs (org_id, status, created_at);
 create index jobs_predict_idx on jobs (org_id, created_at) where type = 'predict';
 create index jobs_suite_idx on jobs (org_id, suite_id, status, created_at) where status in ('succeeded', 'failed', 'cancelled');
+create index jobs_submitter_idx on jobs (suite_id, org_id, created_at) include (status, suite_version) where type = 'eval';
 create index jobs_label_idx on jobs (org_id, label, created_at) where label is not null;
 create trigger jobs_refuse_suspended before insert on jobs for each row execute function refuse_suspended_org();
 grant select, insert, delete on jobs to assay_api;

@@ -32,19 +32,23 @@ create table board_entries (
     entered_at timestamptz not null,
     holders text[] not null, -- The holders of the organization's allowances at that time, see suite_allowances.
     withdrawn_at timestamptz,
+    by_publisher boolean, -- As in the job's result. Null: the suite is the operator's.
     removed_at timestamptz,
     removed_reason text,
+    removed_by text constraint board_entries_removed_by_known check (removed_by in ('publisher', 'operator')),
     -- Increased by each change, and the revision in the shown computation.
     revision integer not null default 1,
     computed_revision integer not null default 0,
     name_shown text, -- See name_key.
+    constraint board_entries_removed_completely check (num_nonnulls(removed_at, removed_reason, removed_by) in (0, 3)),
     constraint board_entries_board_fkey foreign key (suite_id, suite_version) references boards (suite_id, suite_version),
     constraint board_entries_name_key unique (suite_id, suite_version, name_key),
     constraint board_entries_position_key unique (suite_id, suite_version, position)
 );
 create index board_entries_org_id_idx on board_entries (org_id, entered_at);
+create index board_entries_removed_idx on board_entries (suite_id, suite_version, removed_at) where removed_at is not null;
 create index board_entries_changed_idx on board_entries (suite_id, suite_version) where revision > computed_revision;
-grant select, insert, update (name_key, withdrawn_at, revision, name_shown) on board_entries to assay_api;
+grant select, insert, update (name_key, withdrawn_at, revision, name_shown, removed_at, removed_reason, removed_by) on board_entries to assay_api;
 grant select, update (position, computed_revision) on board_entries to assay_worker;
 
 -- The figures of an entry over the tested items, and the tests of its pairs. The API's role can read neither.

@@ -13,7 +13,8 @@ begin
 end
 $$;
 
--- The public commitment of a suite's version to its items and answers, which retired_at and the next five columns open.
+-- The public commitment of a suite's version to its items and answers. A version can retire with hidden answers; the five columns after
+-- retired_at open it.
 create table suite_commitments (
     suite_id text collate "C" not null,
     suite_version text not null,
@@ -35,7 +36,9 @@ create table suite_commitments (
     constraint suite_commitments_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version),
     constraint suite_commitments_signed check (num_nonnulls(kid, signature, log_index) in (0, 3)),
     constraint suite_commitments_opened check (
-        num_nonnulls(retired_at, salt, items_sha256, answers_sha256) in (0, 4) and (num_nonnulls(seed, retest_sha256) = 0 or retired_at is not null)
+        num_nonnulls(salt, items_sha256, answers_sha256) in (0, 3)
+        and (num_nonnulls(seed, retest_sha256) = 0 or salt is not null)
+        and (salt is null or retired_at is not null)
     )
 );
 create index suite_commitments_pending_idx on suite_commitments (committed_at) where log_index is null;
@@ -206,6 +209,9 @@ create function receipt_payload(
                 else ', ' || substr(left(
                     json_build_object('cluster', cluster, 'n_clusters', result -> 'n_clusters', 'average', average)::text, -1
                 ), 2)
+            end || case
+                when result ? 'by_publisher' then ', "by_publisher" : ' || (result ->> 'by_publisher')
+                else ''
             end || '}')::json
         )::text,
         'UTF8'

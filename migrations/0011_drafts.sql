@@ -90,6 +90,26 @@ create index escrow_chunks_draft_idx on escrow_chunks (draft_id, name);
 grant insert on escrow_chunks to assay_api;
 grant select, delete on escrow_chunks to assay_checker;
 
+-- Publishers' requests to retire versions. The API inserts them; the checker executes them, in the order of their time.
+create table suite_retirements (
+    id text collate "C" primary key,
+    org_id text collate "C" not null references orgs (id),
+    suite_id text collate "C" not null,
+    suite_version text not null,
+    key_hash bytea, -- The hash of the opening key, suite and version, which opens the answers. Null: they stay hidden.
+    requested_at timestamptz not null default clock_timestamp(),
+    outcome text constraint suite_retirements_outcome_known
+        check (outcome in ('done', 'wrong_key', 'not_closed', 'board_not_final', 'answers_shared')),
+    shared_versions text[] not null default '{}', -- The versions that would no longer hide their answers.
+    constraint suite_retirements_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
+);
+create index suite_retirements_suite_idx on suite_retirements (suite_id, suite_version, requested_at);
+create index suite_retirements_waiting_idx on suite_retirements (requested_at) where outcome is null;
+grant select, insert on suite_retirements to assay_api;
+grant select, update (outcome, shared_versions) on suite_retirements to assay_checker;
+grant insert on opened_answers, opened_retest to assay_checker;
+grant update (retired_at, salt, seed, items_sha256, answers_sha256, retest_sha256) on suite_commitments to assay_checker;
+
 -- The checker stores what it has checked, and publishes it.
 grant select, insert, delete on suite_contents, suite_items, suite_answers, suite_clusters, suite_hidden_groups, suite_retest, suite_floors,
     suite_catalog, suite_baselines, suite_baseline_scores, suite_openings to assay_checker;

@@ -17,7 +17,7 @@ use crate::routes::{ROUTES, Resource, Route, world_for_routes};
 /// The types of changes that the specification lists in addition to those of the audit log, and the
 /// command that the operator's log records instead.
 const OPERATOR_CHANGES: [(&str, &str); 3] = [
-    ("suite.retired", "suite retire"),
+    ("operator's suite retired", "suite retire"),
     ("board.visibility_changed", "board set"),
     ("receipt_key.revoked", "receipt-key revoke"),
 ];

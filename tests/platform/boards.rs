@@ -130,6 +130,37 @@ pub async fn enter_copies(world: &World, job_id: &str) -> Scored {
     }
 }
 
+/// Puts a job on the board of a suite without a board, and removes the entry again. Returns its id. The board never
+/// closes, so no worker computes it.
+pub async fn insert_entry(world: &World, suite_id: &str, job_id: &str, is_removed: bool) -> String {
+    let mut database = world.database().await;
+    let board = "
+        insert into boards (suite_id, suite_version, mode)
+        select suite_id, version, 'at_close' from suites where suite_id = $1 order by published_at desc limit 1
+        on conflict do nothing";
+    let board = sqlx::query(board).bind(suite_id);
+    board.execute(&mut database).await.unwrap();
+    let entry = "
+        insert into board_entries (
+            id, org_id, suite_id, suite_version, job_id, name, name_key, entered_by, entered_at, holders, by_publisher,
+            removed_at, removed_reason, removed_by
+        )
+        select
+            'ent_' || substr(j.id, 5), j.org_id, b.suite_id, b.suite_version, j.id, 'Entry ' || j.id, j.id, '', now(),
+            array['org:' || j.org_id], true, case when $3 then now() end, case when $3 then 'Copied.' end,
+            case when $3 then 'publisher' end
+        from jobs j
+        cross join boards b
+        where j.id = $2
+          and b.suite_id = $1
+        returning id";
+    let entry = sqlx::query_scalar(entry)
+        .bind(suite_id)
+        .bind(job_id)
+        .bind(is_removed);
+    entry.fetch_one(&mut database).await.unwrap()
+}
+
 /// Waits until that board has been computed.
 pub async fn wait_until_computed(world: &World) {
     let key = world.key();
@@ -161,7 +192,7 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> String 
     string(&submit_until_succeeded(client, &eval).await["id"])
 }
 
-async fn enter(client: &Client, job_id: &str, name: &str) -> Response {
+pub async fn enter(client: &Client, job_id: &str, name: &str) -> Response {
     let path = format!("/v1/jobs/{job_id}/board");
     let body = json!({"name": name});
     client.post(&path, &body).await.unwrap()
@@ -191,7 +222,7 @@ pub async fn final_board(client: &Client, suite_id: &str) -> Value {
 }
 
 /// Waits until a board meets a condition, and returns it.
-async fn board_when(
+pub async fn board_when(
     client: &Client,
     suite_id: &str,
     what: &str,
@@ -207,14 +238,14 @@ async fn board_when(
 }
 
 /// Returns a field from each board entry.
-fn column(board: &Value, field: &str) -> Vec<Value> {
+pub fn column(board: &Value, field: &str) -> Vec<Value> {
     let rows = board["entries"].as_array().unwrap();
     rows.iter().map(|row| row[field].clone()).collect()
 }
 
 /// Waits for a live board to change, as if a minute passed between two looks: another computation may
 /// just be ending.
-async fn live_board_when(
+pub async fn live_board_when(
     world: &World,
     client: &Client,
     suite_id: &str,

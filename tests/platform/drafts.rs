@@ -15,13 +15,13 @@ use crate::harness::{
 };
 
 /// An organization that can publish: with a handle of its own.
-struct Publisher {
-    org: Org,
+pub struct Publisher {
+    pub org: Org,
     handle: String,
 }
 
 impl Publisher {
-    async fn new(world: &World, plan: &str) -> Self {
+    pub async fn new(world: &World, plan: &str) -> Self {
         let org = org(&world.stack, plan).await;
         let handle = format!("h{}", &org.id[4..].to_lowercase()[..16]);
         let owner = world.client(&org.session);
@@ -33,21 +33,48 @@ impl Publisher {
         Self { org, handle }
     }
 
-    fn client(&self, world: &World) -> Client {
+    pub fn client(&self, world: &World) -> Client {
         world.client(&self.org.key)
     }
 
     /// Returns a definition of the suite `votes`, whose data are one table.
     fn definition(&self, version: &str) -> String {
+        self.definition_with(version, "")
+    }
+
+    /// Does the same as [`Self::definition`], with more keys.
+    fn definition_with(&self, version: &str, more: &str) -> String {
         format!(
-            "suite_id = \"suite:{}.votes\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n\n[data]\nfile = \"votes.csv\"\nanswer = \"vote\"\nid = \"row\"\n",
+            "suite_id = \"suite:{}.votes\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n{more}\n[data]\nfile = \"votes.csv\"\nanswer = \"vote\"\nid = \"row\"\n",
             self.handle
         )
     }
 
-    fn suite(&self) -> String {
+    pub fn suite(&self) -> String {
         format!("suite:{}.votes", self.handle)
     }
+
+    /// Publishes a version of the suite `votes` with these keys. Returns its opening key.
+    pub async fn publish(&self, world: &World, version: &str, more: &str) -> String {
+        let client = self.client(world);
+        let definition = self.definition_with(version, more);
+        let made = create(&client, &definition, &votes(ROWS)).await;
+        let made = made.expect_status(201).body;
+        let draft = settled(&client, made["id"].as_str().unwrap()).await;
+        assert_eq!(draft["status"], "ready", "{draft}");
+        let published = publish(&client, &draft).await;
+        assert_eq!(published["status"], "published", "{published}");
+        string(&made["opening_key"])
+    }
+}
+
+/// Rows of the table that [`Publisher::publish`] publishes.
+const ROWS: usize = 200;
+
+/// Returns predictions for that table whose first `right` rows are right.
+pub fn predictions(right: usize) -> Value {
+    let prediction = |at: usize| json!({"item_id": format!("r{at}"), "prediction": answer(at + usize::from(at >= right))});
+    (0..ROWS).map(prediction).collect()
 }
 
 fn answer(row: usize) -> &'static str {

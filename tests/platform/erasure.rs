@@ -716,7 +716,7 @@ const KEPT: [(&str, &str); 1] = [(
 )];
 
 /// Tables without the organization's rows in the test below, and why.
-const WITHOUT_ROWS: [(&str, &str); 11] = [
+const WITHOUT_ROWS: [(&str, &str); 12] = [
     ("draft_parts", "parts of files; deleted"),
     ("drafts", "suites before their publication; cleared"),
     ("escrow_chunks", "files of drafts; deleted"),
@@ -732,6 +732,10 @@ const WITHOUT_ROWS: [(&str, &str); 11] = [
     ),
     ("suite_grants", "rights to suites of others; deleted"),
     ("suite_owners", "texts of suites; removed"),
+    (
+        "suite_retirements",
+        "requests to retire versions, without their keys; deleted",
+    ),
     (
         "terms_acceptances",
         "which version of the terms was accepted, when and by which user id: evidence",

@@ -642,6 +642,7 @@ pub fn eval_result(value: f64) -> EvalResult {
         ceiling: None,
         share_of_ceiling: None,
         skill: None,
+        by_publisher: None,
     }
 }
 

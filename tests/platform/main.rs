@@ -23,6 +23,7 @@ mod clients;
 mod clusters;
 mod comparisons;
 mod contract;
+mod control;
 mod crashes;
 mod credentials;
 mod dashboard;

@@ -646,7 +646,12 @@ async fn response_fields_match_on_both_protocols() {
             "{} {}: {} {}, {grpc:?}",
             route.method, route.path, rest.status, rest.body
         );
-        assert_eq!(rest.status, route.status(), "{context}");
+        // Without workers, a retirement waits.
+        let expected = match route.path {
+            "/v1/suites/{suite_id}/retire" => 202,
+            _ => route.status(),
+        };
+        assert_eq!(rest.status, expected, "{context}");
         let Ok(grpc) = grpc else {
             assert!(rest.status >= 400, "{context}");
             assert_eq!(

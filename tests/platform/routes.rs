@@ -151,6 +151,10 @@ pub enum Resource {
     OwnSuite,
     /// A grant of that suite.
     Grant,
+    /// An entry of a job of the organization on the board of that suite.
+    OwnEntry,
+    /// Such an entry after it was removed.
+    RemovedEntry,
     /// A webhook whose receiver cannot be reached.
     Webhook,
     /// A delivery of such a webhook. Its id is `whk_…/deliveries/dlv_…`.
@@ -186,7 +190,7 @@ impl Resource {
             Self::Delivery => ["whk_0/deliveries/dlv_0", "nonsense/deliveries/nonsense"],
             Self::Suite | Self::OwnSuite | Self::Board => ["suite:none", "nonsense"],
             Self::Grant => ["grt_0", "nonsense"],
-            Self::Entry => ["ent_0", "nonsense"],
+            Self::Entry | Self::OwnEntry | Self::RemovedEntry => ["ent_0", "nonsense"],
             Self::Receipt => ["rcp_0", "nonsense"],
             Self::OpenedFile => [
                 "suite:lunch/opening/items.ndjson",
@@ -477,6 +481,25 @@ fn with_request() -> Vec<Route> {
             || json!({"domain": "lab.example"}),
         ),
         call("DELETE", "/v1/grants/{grant_id}", Resource::Grant, no_body),
+        read("/v1/suites/{suite_id}/submitters", Resource::OwnSuite),
+        call(
+            "POST",
+            "/v1/suites/{suite_id}/retire",
+            Resource::OwnSuite,
+            || json!({"version": "1", "confirm": true}),
+        ),
+        call(
+            "POST",
+            "/v1/entries/{entry_id}/remove",
+            Resource::OwnEntry,
+            || json!({"reason": "Copied answers."}),
+        ),
+        call(
+            "POST",
+            "/v1/entries/{entry_id}/restore",
+            Resource::RemovedEntry,
+            || json!({"reason": "Not copied."}),
+        ),
         // A valid link works for few organizations, so this one is invalid.
         refused(
             "POST",
@@ -589,6 +612,7 @@ const OWN_SUITE: &str = "
             update orgs set handle = 'o' || left(md5(owner), 20) where id = owner and handle is null;
         end if;
         update suite_owners set errata = '[]' where suite_id = own;
+        update suite_commitments set retired_at = null where suite_id = own;
         delete from suite_grants where suite_id = own and created_at < now() - interval '1 minute';
         return own;
     end $$
@@ -928,6 +952,12 @@ impl World {
                 let insert = sqlx::query(sql).bind(&id).bind(&suite_id);
                 insert.execute(&mut self.database().await).await.unwrap();
                 id
+            }
+            Resource::OwnEntry | Resource::RemovedEntry => {
+                let suite_id = Box::pin(self.create_resource(org, Resource::OwnSuite)).await;
+                let job_id = Box::pin(self.create_resource(org, Resource::Job)).await;
+                let is_removed = resource == Resource::RemovedEntry;
+                crate::boards::insert_entry(self, &suite_id, &job_id, is_removed).await
             }
             Resource::Webhook => {
                 // An organization has at most ten webhooks, and a test may need more in turn.

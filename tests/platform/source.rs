@@ -100,7 +100,7 @@ fn telemetry_document_lists_every_metric() {
 }
 
 /// The tables whose rows belong to an organization.
-const TENANTS: [&str; 40] = [
+const TENANTS: [&str; 41] = [
     "api_keys",
     "audit_entries",
     "board_entries",
@@ -130,6 +130,7 @@ const TENANTS: [&str; 40] = [
     "stored_predictions",
     "suite_disclosures",
     "suite_grants",
+    "suite_retirements",
     "terms_acceptances",
     "upload_parts",
     "uploads",
@@ -145,7 +146,7 @@ const TENANTS: [&str; 40] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 99] = [
+const ALL_TENANTS: [&str; 104] = [
     "access::org_of_key",
     "allowance::daily_uses",
     "allowance::used",
@@ -153,9 +154,10 @@ const ALL_TENANTS: [&str; 99] = [
     "auth::accept_invites",
     "auth::join_by_domain",
     "auth::may_sign_in",
+    "board::find",
     "board::is_name_taken",
     "board::max_entries_in_group",
-    "board::remove (2)",
+    "board::removals",
     "board::rows",
     "board_computation::bodies",
     "board_computation::claim",
@@ -201,6 +203,8 @@ const ALL_TENANTS: [&str; 99] = [
     "locked_orgs::lock",
     "locked_orgs::read_limits",
     "mail_preferences::take_news",
+    "moderation::moderate (2)",
+    "moderation::owners",
     "old_rows::delete_domain_claims",
     "old_rows::delete_invites",
     "old_rows::delete_jobs",
@@ -226,10 +230,12 @@ const ALL_TENANTS: [&str; 99] = [
     "reconcile::is_recorded",
     "reconcile::known",
     "reconcile::recorded (3)",
+    "retirement::execute_next",
     "serving::delete_expired_keys",
     "storage::accept",
     "submission::find_repeated",
     "submission::record_predictions",
+    "suite::versions",
     "usage::add_requests (2)",
     "usage::delete_old_days",
     "user_erasure::delete_memberships (2)",

@@ -24,7 +24,7 @@ pub fn computed_rows(
         .collect();
     let mut tested: Vec<(&BoardEntry, &EntryPairs)> = entries
         .iter()
-        .filter(|entry| entry.is_tested)
+        .filter(|entry| entry.is_tested && !entry.is_removed)
         .filter_map(|entry| Some((entry, *by_id.get(&entry.id)?)))
         .collect();
     // The best value first. The sort is stable: entries with one value stay in entry order.

@@ -149,7 +149,8 @@ pub async fn evaluate(
                 Ok(receipt) => receipt,
                 Err(error) => return Outcome::Failed(error.log_text()),
             };
-            let (mut scored, items) = split_score(context, suite, scoring, score, receipt);
+            let (mut scored, items) =
+                split_score(context, suite, scoring, score, receipt, claim.by_publisher);
             if let Some(items) = items {
                 let stored = phases.record(
                     "store item scores",
@@ -179,6 +180,7 @@ fn split_score(
     scoring: Scoring,
     score: Score,
     receipt: NewReceipt,
+    by_publisher: Option<bool>,
 ) -> (Scored, Option<ItemScores>) {
     let Score {
         n,
@@ -211,6 +213,7 @@ fn split_score(
         ceiling: None,
         share_of_ceiling: None,
         skill: None,
+        by_publisher,
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);

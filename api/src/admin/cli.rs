@@ -374,6 +374,14 @@ pub enum BoardCommand {
     Remove {
         /// The id of the entry
         entry: String,
+        /// The reason, which the organization of the entry and the readers of the board see
+        #[arg(long)]
+        reason: String,
+    },
+    /// Restore a removed entry to its board, which is computed again with it
+    Restore {
+        /// The id of the entry
+        entry: String,
         /// The reason, which the organization of the entry sees
         #[arg(long)]
         reason: String,
@@ -484,7 +492,9 @@ impl Command {
             Self::Key(KeyCommand::Revoke { key }) => Some(key),
             Self::Suite(SuiteCommand::Retire { suite, .. })
             | Self::Board(BoardCommand::Set { suite, .. }) => Some(suite),
-            Self::Board(BoardCommand::Remove { entry, .. }) => Some(entry),
+            Self::Board(
+                BoardCommand::Remove { entry, .. } | BoardCommand::Restore { entry, .. },
+            ) => Some(entry),
             Self::ReceiptKey(ReceiptKeyCommand::Revoke { kid, .. }) => Some(kid),
             Self::Model(ModelCommand::Publish { org, .. }) => org.as_deref(),
             _ => None,
@@ -544,6 +554,9 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         }) => boards::board_set(url, &suite, &version, &visibility).await,
         Command::Board(BoardCommand::Remove { entry, reason }) => {
             boards::board_remove(url, &entry, &reason).await
+        }
+        Command::Board(BoardCommand::Restore { entry, reason }) => {
+            boards::board_restore(url, &entry, &reason).await
         }
         Command::ReceiptKey(ReceiptKeyCommand::Revoke { kid, yes }) => {
             receipts::revoke_receipt_key(url, &kid, yes).await

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use assay_audit::Audit;
 use assay_core::Error;
+use assay_core::model::audit::{Actor, AuditType, Change};
 use assay_core::model::catalog::ModelFile;
 use assay_core::model::handle;
 use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
 use assay_core::model::suite::{NamedVersion, SuiteId};
 use assay_core::store::commitment::{self, NotRetired};
-use assay_core::store::{self, publish};
+use assay_core::store::{self, owned_suite, publish};
 use assay_eval::suite::{BadSuite, FolderReport, SuiteFolder};
 use assay_publishing::{Prepared, Publication};
 use serde_json::{Value, json};
@@ -175,7 +176,7 @@ pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool
             suite_id: suite_id.clone(),
             version: version.clone(),
         };
-        let opened = commitment::retire(&mut transaction, &suite)
+        let opened = commitment::retire(&mut transaction, &suite, true)
             .await?
             .map_err(|reason| not_retired(&suite, reason))?;
         n_answers += opened.n_answers;
@@ -200,6 +201,17 @@ pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool
              the suite then accepts no submissions to it; repeat the command with --yes",
             versions.join(" and ")
         )));
+    }
+    if let Some(owner) = owned_suite::owner(&mut transaction, &suite_id).await? {
+        let changes: Vec<Change> = versions
+            .iter()
+            .map(|version| {
+                Change::suite(AuditType::SuiteRetired, &suite_id)
+                    .field("version", (), version)
+                    .field("open_answers", (), true)
+            })
+            .collect();
+        store::audit::record(&mut transaction, &owner, &Actor::OPERATOR, &changes).await?;
     }
     transaction.commit().await?;
     Ok(json!({"suite_id": suite_id, "retired": retired}))

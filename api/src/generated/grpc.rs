@@ -596,6 +596,60 @@ impl v1::suite_service_server::SuiteService for Service {
             )
             .await
     }
+    async fn retire_suite(
+        &self,
+        request: Request<v1::RetireSuiteRequest>,
+    ) -> Result<Response<v1::RetireSuiteResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Owner, input| async move {
+                    let v1::RetireSuiteRequest {
+                        suite_id,
+                        version,
+                        open_answers,
+                        opening_key,
+                        confirm,
+                    } = input.message;
+                    let fields = inputs::RetireSuite {
+                        version,
+                        open_answers,
+                        opening_key,
+                        confirm,
+                    };
+                    Ok(v1::RetireSuiteResponse {
+                        version: Some(
+                            ops::retirements::retire(&app, &proof, &suite_id, fields)
+                                .await?
+                                .into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn list_submitters(
+        &self,
+        request: Request<v1::ListSubmittersRequest>,
+    ) -> Result<Response<v1::ListSubmittersResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::PublisherReader, input| async move {
+                    let v1::ListSubmittersRequest { suite_id, version, limit, cursor } = input
+                        .message;
+                    let fields = inputs::ListSubmitters {
+                        version,
+                        limit,
+                        cursor,
+                    };
+                    Ok(
+                        ops::submitters::list(&app, &proof, &suite_id, fields)
+                            .await?
+                            .into(),
+                    )
+                },
+            )
+            .await
+    }
 }
 
 // proto/assay/v1/drafts.proto:12
@@ -774,6 +828,46 @@ impl v1::leaderboard_service_server::LeaderboardService for Service {
                     Ok(v1::GetLeaderboardResponse {
                         board: Some(
                             ops::boards::get(&app, &proof, &suite_id, fields)
+                                .await?
+                                .into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn remove_entry(
+        &self,
+        request: Request<v1::RemoveEntryRequest>,
+    ) -> Result<Response<v1::RemoveEntryResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Owner, input| async move {
+                    let v1::RemoveEntryRequest { entry_id, reason } = input.message;
+                    let fields = inputs::RemoveEntry { reason };
+                    Ok(v1::RemoveEntryResponse {
+                        entry: Some(
+                            ops::moderation::remove(&app, &proof, &entry_id, fields)
+                                .await?
+                                .into(),
+                        ),
+                    })
+                },
+            )
+            .await
+    }
+    async fn restore_entry(
+        &self,
+        request: Request<v1::RestoreEntryRequest>,
+    ) -> Result<Response<v1::RestoreEntryResponse>, Status> {
+        self.respond(
+                request,
+                |app, proof: permissions::Owner, input| async move {
+                    let v1::RestoreEntryRequest { entry_id, reason } = input.message;
+                    let fields = inputs::RestoreEntry { reason };
+                    Ok(v1::RestoreEntryResponse {
+                        entry: Some(
+                            ops::moderation::restore(&app, &proof, &entry_id, fields)
                                 .await?
                                 .into(),
                         ),

@@ -120,6 +120,32 @@ pub struct AcceptGrant {
     pub token: String,
 }
 
+// proto/assay/v1/suites.proto:187
+/// The input of `retireSuite`.
+#[derive(Debug, Default)]
+pub struct RetireSuite {
+    /// The version to retire.
+    pub version: String,
+    /// True to publish the items and answers of the version, so that everybody can verify its figures. The default is false.
+    pub open_answers: Option<bool>,
+    /// The opening key of the version: 64 hex digits. Required with `open_answers`.
+    pub opening_key: Option<String>,
+    /// True to confirm what cannot be undone.
+    pub confirm: Option<bool>,
+}
+
+// proto/assay/v1/suites.proto:208
+/// The input of `listSubmitters`.
+#[derive(Debug, Default)]
+pub struct ListSubmitters {
+    /// Count only submissions to this version.
+    pub version: Option<String>,
+    /// The maximum number of submitters on the page.
+    pub limit: Option<i64>,
+    /// The `next_cursor` of the previous page. If absent, the first page is returned.
+    pub cursor: Option<String>,
+}
+
 // proto/assay/v1/drafts.proto:43
 /// The input of `listDrafts`.
 #[derive(Debug, Default)]
@@ -182,6 +208,22 @@ pub struct GetLeaderboard {
     pub limit: Option<i64>,
     /// The `next_cursor` of the previous page. If absent, the first page is returned.
     pub cursor: Option<String>,
+}
+
+// proto/assay/v1/boards.proto:88
+/// The input of `removeEntry`.
+#[derive(Debug, Default)]
+pub struct RemoveEntry {
+    /// The reason, which readers of the board see.
+    pub reason: String,
+}
+
+// proto/assay/v1/boards.proto:105
+/// The input of `restoreEntry`.
+#[derive(Debug, Default)]
+pub struct RestoreEntry {
+    /// The reason, which the organization of the entry sees in its audit log.
+    pub reason: String,
 }
 
 // proto/assay/v1/receipts.proto:19

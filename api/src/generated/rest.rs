@@ -41,6 +41,8 @@ pub fn routes() -> Router<App> {
         .route("/v1/drafts/{draft_id}/publish", post(publish_draft))
         .route("/v1/entries", get(list_entries))
         .route("/v1/entries/{entry_id}", delete(delete_entry))
+        .route("/v1/entries/{entry_id}/remove", post(remove_entry))
+        .route("/v1/entries/{entry_id}/restore", post(restore_entry))
         .route("/v1/evals", post(create_eval))
         .route("/v1/events", get(list_events))
         .route("/v1/grants/accept", post(accept_grant))
@@ -85,6 +87,8 @@ pub fn routes() -> Router<App> {
         .route("/v1/suites/{suite_id}/grants", get(list_grants).post(create_grant))
         .route("/v1/suites/{suite_id}/items", get(list_suite_items))
         .route("/v1/suites/{suite_id}/opening/{file}", get(stream_suite_opening))
+        .route("/v1/suites/{suite_id}/retire", post(retire_suite))
+        .route("/v1/suites/{suite_id}/submitters", get(list_submitters))
         .route("/v1/suites/{suite_id}/versions", get(list_suite_versions))
         .route("/v1/terms", get(get_terms))
         .route("/v1/terms/accept", post(accept_terms))
@@ -143,6 +147,8 @@ pub fn routes() -> Router<App> {
         create_grant,
         delete_grant,
         accept_grant,
+        retire_suite,
+        list_submitters,
         create_draft,
         list_drafts,
         get_draft,
@@ -155,6 +161,8 @@ pub fn routes() -> Router<App> {
         delete_entry,
         list_entries,
         get_leaderboard,
+        remove_entry,
+        restore_entry,
         get_job_receipt,
         get_receipt,
         get_receipt_opening,
@@ -1736,6 +1744,133 @@ async fn accept_grant(
     Ok(Json(ops::grants::accept(&app, &proof, input).await?).into_response())
 }
 
+// proto/assay/v1/suites.proto:187
+impl inputs::RetireSuite {
+    /// Reads the fields of a body.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            version: fields.string("version"),
+            open_answers: fields.optional_boolean("open_answers"),
+            opening_key: fields.optional_string("opening_key"),
+            confirm: fields.optional_boolean("confirm"),
+        }
+    }
+}
+/// Retire a version
+///
+/// Ends a version of the organization's suite for good: it accepts no submissions, and a live board becomes final. With
+/// `open_answers`, its items, answers and salt become public, so that everybody can verify the commitment and the figures;
+/// this takes the opening key, which the response to `POST /v1/drafts` had. Another process executes the request. The response is
+/// 202 with the status `retiring` if that takes more than ten seconds. Retiring again changes nothing.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/suites/{suite_id}/retire",
+    operation_id = "retireSuite",
+    tag = "suites",
+    security(("session" = ["owner"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite.")
+    ),
+    request_body = SuiteRetire,
+    responses(
+        (
+            status = 200,
+            description = "The version, which has retired.",
+            body = model::suite::SuiteVersion
+        ),
+        (
+            status = 202,
+            description = "The version, which is going to retire.",
+            body = model::suite::SuiteVersion
+        ),
+        (status = 404, description = "There is no such suite."),
+        (
+            status = 409,
+            description = "`details.reason` is `board_not_final`, `not_closed`, or `answers_shared`: other versions with the same answers still accept submissions."
+        )
+    )
+)]
+async fn retire_suite(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Owner>,
+    Ids([suite_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    special::retire_suite(app, proof, [suite_id], request).await
+}
+
+// proto/assay/v1/suites.proto:208
+impl inputs::ListSubmitters {
+    /// Reads the parameters of a query.
+    pub fn read(query: &mut Query) -> Self {
+        Self {
+            version: query.string("version"),
+            limit: query.integer("limit"),
+            cursor: query.string("cursor"),
+        }
+    }
+}
+/// List submitters
+///
+/// Returns the organizations that have submitted to the organization's suite, the newest submission first. An
+/// organization has a name of its own for each suite; the publisher sees its real name if it has a grant or has entered
+/// the board. No response contains a score or a prediction. To get the next page, send `next_cursor` as `cursor`, until it
+/// is null.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    get,
+    path = "/v1/suites/{suite_id}/submitters",
+    operation_id = "listSubmitters",
+    tag = "suites",
+    security(("api_key" = ["suites:read"]), ("session" = ["member"])),
+    params(
+        ("suite_id" = model::ids::SuiteId, Path, description = "The id of the suite."),
+        (
+            "version" = inline(Option<String>),
+            Query,
+            description = "Count only submissions to this version."
+        ),
+        (
+            "limit" = inline(
+                Option<model::validation::PageSize<{model::cursor::PAGE.0},
+                {model::cursor::PAGE.1}>>
+            ),
+            Query,
+            description = "The maximum number of submitters on the page."
+        ),
+        (
+            "cursor" = inline(Option<model::cursor::Cursor>),
+            Query,
+            description = "The `next_cursor` of the previous page. If absent, the first page is returned."
+        )
+    ),
+    responses(
+        (
+            status = 200,
+            description = "A page of submitters.",
+            body = model::submitter::Submitters
+        ),
+        (status = 404, description = "There is no such suite.")
+    )
+)]
+async fn list_submitters(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::PublisherReader>,
+    Ids([suite_id]): Ids<1>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let mut query = Query::read(&uri);
+    let input = inputs::ListSubmitters::read(&mut query);
+    query.finish()?;
+    Ok(
+        Json(ops::submitters::list(&app, &proof, &suite_id, input).await?)
+            .into_response(),
+    )
+}
+
 // proto/assay/v1/drafts.proto:22
 /// Create a draft
 ///
@@ -2329,6 +2464,115 @@ async fn get_leaderboard(
 ) -> Result<Response, Failure> {
     let proof = permissions::SuiteVisitor::of(credential.as_deref())?;
     special::get_leaderboard(app, proof, [suite_id], request).await
+}
+
+// proto/assay/v1/boards.proto:88
+impl inputs::RemoveEntry {
+    /// Reads the fields of a body.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            reason: fields.string("reason"),
+        }
+    }
+}
+/// Remove an entry
+///
+/// Removes an entry from the board of the organization's suite, until the board is final. The board shows the
+/// removal with its reason, without the name of the entry. A removed entry still counts towards the three of its organization.
+/// Removing it again changes nothing.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/entries/{entry_id}/remove",
+    operation_id = "removeEntry",
+    tag = "boards",
+    security(("session" = ["owner"])),
+    params(
+        ("entry_id" = model::ids::EntryId, Path, description = "The id of the entry.")
+    ),
+    request_body = EntryRemove,
+    responses(
+        (
+            status = 200,
+            description = "The removed entry.",
+            body = model::board::ModeratedEntry
+        ),
+        (
+            status = 404,
+            description = "There is no such entry on a board that the organization sees."
+        ),
+        (status = 409, description = "`details.reason` is `board_final`.")
+    )
+)]
+async fn remove_entry(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Owner>,
+    Ids([entry_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let input = inputs::RemoveEntry::read(&mut fields);
+    fields.finish()?;
+    Ok(
+        Json(ops::moderation::remove(&app, &proof, &entry_id, input).await?)
+            .into_response(),
+    )
+}
+
+// proto/assay/v1/boards.proto:105
+impl inputs::RestoreEntry {
+    /// Reads the fields of a body.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            reason: fields.string("reason"),
+        }
+    }
+}
+/// Restore an entry
+///
+/// Restores an entry that the organization has removed from the board of its suite, until the board is final. Restoring
+/// it again changes nothing.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/entries/{entry_id}/restore",
+    operation_id = "restoreEntry",
+    tag = "boards",
+    security(("session" = ["owner"])),
+    params(
+        ("entry_id" = model::ids::EntryId, Path, description = "The id of the entry.")
+    ),
+    request_body = EntryRestore,
+    responses(
+        (
+            status = 200,
+            description = "The restored entry.",
+            body = model::board::ModeratedEntry
+        ),
+        (
+            status = 404,
+            description = "There is no such entry on a board that the organization sees."
+        ),
+        (status = 409, description = "`details.reason` is `board_final`.")
+    )
+)]
+async fn restore_entry(
+    State(app): State<App>,
+    Permitted(proof): Permitted<permissions::Owner>,
+    Ids([entry_id]): Ids<1>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let input = inputs::RestoreEntry::read(&mut fields);
+    fields.finish()?;
+    Ok(
+        Json(ops::moderation::restore(&app, &proof, &entry_id, input).await?)
+            .into_response(),
+    )
 }
 
 // proto/assay/v1/receipts.proto:19

@@ -227,6 +227,20 @@ pub struct GrantAccept {
     pub token: String,
 }
 
+// proto/assay/v1/suites.proto:187
+/// The request body of `POST /v1/suites/{suite_id}/retire`.
+#[derive(ToSchema)]
+pub struct SuiteRetire {
+    /// The version to retire.
+    pub version: String,
+    /// True to publish the items and answers of the version, so that everybody can verify its figures. The default is false.
+    pub open_answers: Option<bool>,
+    /// The opening key of the version: 64 hex digits. Required with `open_answers`.
+    pub opening_key: Option<String>,
+    /// True to confirm what cannot be undone.
+    pub confirm: Option<bool>,
+}
+
 // proto/assay/v1/drafts.proto:22
 /// The request body of `POST /v1/drafts`.
 #[derive(ToSchema)]
@@ -263,6 +277,24 @@ pub struct EntryCreate {
     /// A page about the entry, with `https`. The platform never fetches it.
     #[schema(max_length = 512, format = "uri")]
     pub url: Option<String>,
+}
+
+// proto/assay/v1/boards.proto:88
+/// The request body of `POST /v1/entries/{entry_id}/remove`.
+#[derive(ToSchema)]
+pub struct EntryRemove {
+    /// The reason, which readers of the board see.
+    #[schema(min_length = 1, max_length = 200)]
+    pub reason: String,
+}
+
+// proto/assay/v1/boards.proto:105
+/// The request body of `POST /v1/entries/{entry_id}/restore`.
+#[derive(ToSchema)]
+pub struct EntryRestore {
+    /// The reason, which the organization of the entry sees in its audit log.
+    #[schema(min_length = 1, max_length = 200)]
+    pub reason: String,
 }
 
 // proto/assay/v1/auth.proto:18

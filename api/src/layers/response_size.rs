@@ -24,9 +24,10 @@ const UPLOAD_PART: u64 = 4 * KIB;
 
 /// The operations and pages with other responses than ordinary ones. The figures are three times
 /// the longest JSON that the OpenAPI document allows.
-const LISTED: [(&str, u64); 27] = [
+const LISTED: [(&str, u64); 28] = [
     ("/v1/suites/{suite_id}", PAGE),
     ("/v1/grants/accept", PAGE),
+    ("/v1/suites/{suite_id}/submitters", PAGE),
     ("/v1/suites/{suite_id}/board", 4 * 1024 * KIB),
     ("/suites/{suite_id}/board", 4 * 1024 * KIB),
     ("/v1/jobs/{job_id}/items", 2 * 1024 * KIB),

@@ -299,9 +299,9 @@ const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope 
     catalog yet). `invalid_state` of a job that cannot enter a board: \
     `no_board`, `not_succeeded`, `not_final`, `board_closed` or \
     `max_entries`. `conflict` of an entry: `entered` (the job has entered \
-    the board) or `name_taken`. `invalid_state` of a receipt: \
+    the board) or `name_taken`; `invalid_state` of an entry: `board_final`. `invalid_state` of a receipt: \
     `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
-    submission: `suite_retired`, `suite_suspended` or `suite_removed`. `conflict` of an organization: `handle_taken` (another \
+    submission: `suite_retired`, `suite_suspended` or `suite_removed`; of a retirement: `board_not_final`, `not_closed` or `answers_shared`. `conflict` of an organization: `handle_taken` (another \
     organization has the handle, or it is reserved). `invalid_state` of an \
     organization: `handle_set` (its handle never changes) or `handle_required` (its suites need \
     one). `invalid_state` of a draft: `not_open`, `not_ready` or `part_missing`. `key_revoked`: `expired` \
@@ -410,8 +410,14 @@ fn details() -> Value {
             },
             "closes_at": {
                 "$ref": "#/components/schemas/Timestamp",
-                "description": "`invalid_state` with `board_closed` or `sealed_until`: the time of \
-                                the close.",
+                "description": "`invalid_state` with `board_closed`, `sealed_until` or `not_closed`: the \
+                                time of the close.",
+            },
+            "versions": {
+                "type": "array",
+                "description": "`invalid_state` with `answers_shared`: the versions that hide the same \
+                                answers.",
+                "items": {"type": "string", "minLength": 1, "maxLength": VERSION_MAX},
             },
             "entry_id": {
                 "$ref": "#/components/schemas/EntryId",

@@ -209,6 +209,10 @@ pub async fn get(
         None => Vec::new(),
     };
     let baselines = store::baselines::for_board(&db, &suite_id, &head.suite_version).await?;
+    let removed = match head.n_removed {
+        0 => Vec::new(),
+        _ => store::board::removals(&db, &suite_id, &head.suite_version).await?,
+    };
     let shown = after.saturating_add(i32::try_from(entries.len()).unwrap_or(i32::MAX));
     let has_more = shown < head.n_entries && !entries.is_empty();
     let next_cursor = head.computation.filter(|_| has_more).map(|computation| {
@@ -228,6 +232,7 @@ pub async fn get(
         n_items,
         n_clusters,
         is_clustered,
+        n_removed,
     } = head;
     Ok(Board {
         suite_id,
@@ -247,5 +252,7 @@ pub async fn get(
         baselines,
         entries,
         next_cursor,
+        n_removed,
+        removed,
     })
 }

@@ -284,7 +284,7 @@ fn file_name(field: &str, name: &str) -> std::result::Result<(), FieldError> {
 }
 
 /// Reads 32 bytes in hex.
-fn read_key(text: &str) -> std::result::Result<Option<[u8; 32]>, FieldError> {
+pub(super) fn read_key(text: &str) -> std::result::Result<Option<[u8; 32]>, FieldError> {
     let mut key = [0; 32];
     match hex::decode_to_slice(text, &mut key) {
         Ok(()) => Ok(Some(key)),

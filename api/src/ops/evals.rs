@@ -119,8 +119,8 @@ pub async fn submit(
 /// submit to the suite.
 pub(super) fn ensure_may_submit(suite: &SuiteRow) -> Result<()> {
     match suite.status() {
-        SuiteStatus::Active if suite.can_submit => Ok(()),
-        SuiteStatus::Active => Err(Error::suite_access(suite.access)),
+        SuiteStatus::Active | SuiteStatus::Retiring if suite.can_submit => Ok(()),
+        SuiteStatus::Active | SuiteStatus::Retiring => Err(Error::suite_access(suite.access)),
         SuiteStatus::Retired => Err(Error::suite_retired(&suite.version)),
         SuiteStatus::Suspended => Err(Error::suite_suspended()),
         SuiteStatus::Removed => Err(Error::suite_removed()),

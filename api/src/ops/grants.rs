@@ -94,7 +94,7 @@ pub async fn list(
     let (db, org_id) = (app.db.get(), caller.org_id());
     let Some(count) = grant::count(&db, org_id, &suite_id).await? else {
         let mut connection = db.acquire().await?;
-        return Err(not_owned(&mut connection, caller, &suite_id).await?);
+        return Err(not_owned(&mut connection, org_id, &suite_id, Resource::Suite).await?);
     };
     room.reserve_response(count.unsigned_abs() * GRANT_BYTES * 3)
         .await?;
@@ -113,7 +113,7 @@ pub async fn create(
     let caller = publisher.caller();
     let (org_id, actor) = (caller.org_id(), caller.actor());
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, _) = lock(&mut transaction, caller, suite_id).await?;
+    let (suite_id, _) = lock(&mut transaction, org_id, suite_id).await?;
     let found = grant::find(&mut *transaction, org_id, &suite_id, &target).await?;
     let (id, token) = match found {
         Some(id) => (id, None),

@@ -3,7 +3,8 @@
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::error::Errors;
 use assay_core::model::error_details::SuiteAccess;
-use assay_core::model::permissions::{Caller, Publisher};
+use assay_core::model::ids::OrgId;
+use assay_core::model::permissions::Publisher;
 use assay_core::model::suite::{
     ERRATA_MAX, ERRATUM_MAX, Suite, SuiteErratum, SuiteId, SuiteTextKey, SuiteVisibility,
     VERSION_MAX,
@@ -97,7 +98,7 @@ pub async fn update(
     }
     errors.finish()?;
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, before) = lock(&mut transaction, caller, suite_id).await?;
+    let (suite_id, before) = lock(&mut transaction, caller.org_id(), suite_id).await?;
     if let Some(read) = &edits.if_match
         && !matches(read, &before)
     {
@@ -187,30 +188,31 @@ fn is_wider(before: &OwnedSuite, after: &OwnedSuite) -> bool {
 /// 403 if the caller sees another publisher's suite, 404 if it sees none.
 pub(super) async fn lock(
     db: &mut PgConnection,
-    caller: &Caller,
+    org_id: &OrgId,
     suite_id: &str,
 ) -> Result<(SuiteId, OwnedSuite)> {
     let not_found = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
-    match owned_suite::lock(&mut *db, caller.org_id(), &suite_id).await? {
+    match owned_suite::lock(&mut *db, org_id, &suite_id).await? {
         Some(suite) => Ok((suite_id, suite)),
-        None => Err(not_owned(db, caller, &suite_id).await?),
+        None => Err(not_owned(db, org_id, &suite_id, Resource::Suite).await?),
     }
 }
 
-/// Returns the error for a suite that the organization does not own.
+/// Returns the error for a suite that the organization does not own, or for a part of it.
 pub(super) async fn not_owned(
     db: &mut PgConnection,
-    caller: &Caller,
+    org_id: &OrgId,
     suite_id: &SuiteId,
+    resource: Resource,
 ) -> Result<Error> {
-    let seen = store::suite::find(db, Some(caller.org_id()), suite_id, None).await?;
+    let seen = store::suite::find(db, Some(org_id), suite_id, None).await?;
     Ok(match seen {
         Some(_) => Error::new(
             Code::Forbidden,
             "The suite belongs to another publisher, who alone can change it.",
         ),
-        None => Error::not_found(Resource::Suite),
+        None => Error::not_found(resource),
     })
 }
 
@@ -228,7 +230,7 @@ pub async fn add_erratum(
     errors.finish()?;
     let caller = publisher.caller();
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, mut suite) = lock(&mut transaction, caller, suite_id).await?;
+    let (suite_id, mut suite) = lock(&mut transaction, caller.org_id(), suite_id).await?;
     if !owned_suite::has_version(&mut transaction, &suite_id, &version).await? {
         return Err(Error::field(
             "version",

@@ -110,7 +110,7 @@ pub async fn versions(
     let bytes = versions * VERSION_BYTES + errata_bytes;
     // The rows, the versions made of them, and the growing body.
     room.reserve_response(3 * bytes).await?;
-    let versions = store::suite::versions(&db, org_id, &suite_id, VERSIONS_MAX).await?;
+    let versions = store::suite::versions(&db, org_id, &suite_id, None, VERSIONS_MAX).await?;
     Ok(SuiteVersions { versions })
 }
 

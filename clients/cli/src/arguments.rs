@@ -413,6 +413,25 @@ pub enum Suite {
         /// The id of the grant
         grant: String,
     },
+    /// List the organizations that have submitted to a suite, the newest submission first
+    Submitters {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+        /// Count only submissions to this version
+        #[arg(long)]
+        version: Option<String>,
+    },
+    /// Retire a version for good: it accepts no submissions (with an owner's session token)
+    Retire {
+        /// The id of the suite, such as suite:acme.votes
+        suite: String,
+        /// The version
+        #[arg(long)]
+        version: String,
+        /// Publish the answers of the version, too: the file with its opening key, opening.key
+        #[arg(long, value_name = "FILE")]
+        open_answers: Option<PathBuf>,
+    },
     /// Accept the link of a publisher, whose token is read from standard input (with a session token)
     Accept,
     /// Check the folder of a suite; needs no key and sends nothing

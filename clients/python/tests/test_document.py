@@ -25,7 +25,8 @@ RENAMED = {"limit": "page_size", "suite_id": "suite", "from": "first", "to": "la
 PUBLISHING = {
     *("createDraft", "listDrafts", "getDraft", "uploadDraftPart", "checkDraft", "listDraftItems"),
     *("publishDraft", "deleteDraft", "updateSuite", "listSuiteVersions", "createErratum"),
-    *("listGrants", "createGrant", "deleteGrant", "acceptGrant"),
+    *("listGrants", "createGrant", "deleteGrant", "acceptGrant", "listSubmitters", "retireSuite"),
+    *("removeEntry", "restoreEntry"),
 }
 # The client pages through these listings itself.
 INTERNAL = {

@@ -147,6 +147,10 @@ pub struct EvalResult {
     /// `item` if the value is the metric over all items, or `cluster` if it is the mean over clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<String>,
+    /// `true` if the organization shares limits with the suite's publisher. Absent if the suite is the
+    /// operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_publisher: Option<bool>,
 }
 
 /// The claim about a suite's publication.

@@ -527,6 +527,7 @@ fn proof(access: &Access) -> Result<Option<&'static str>, String> {
             "jobs:cancel" => "JobCanceller",
             "evals:write" => "EvalSubmitter",
             "models:run" => "ModelRunner",
+            "suites:read" => "PublisherReader",
             "suites:write" => "Publisher",
             "uploads:write" => "Uploader",
             _ => return Err(NO_PROOF.to_owned()),

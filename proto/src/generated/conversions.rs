@@ -3,7 +3,8 @@
 use assay_core::model::{
     audit, auth, baselines, board, catalog, ceiling, comparison, device, draft,
     email_domain, event, grant, health, invite, job, key, member, org, prediction, queue,
-    receipt, serving, session, skill, slices, suite, terms, upload, usage, webhook,
+    receipt, serving, session, skill, slices, submitter, suite, terms, upload, usage,
+    webhook,
 };
 use crate::convert::IntoProto;
 use crate::v1;
@@ -191,7 +192,41 @@ impl From<baselines::VsBaseline> for v1::VsBaseline {
     }
 }
 
-// proto/assay/v1/boards.proto:131
+// proto/assay/v1/boards.proto:155
+impl From<board::ModeratedEntry> for v1::ModeratedEntry {
+    fn from(resource: board::ModeratedEntry) -> Self {
+        let board::ModeratedEntry {
+            entry_id,
+            suite_id,
+            suite_version,
+            removed_at,
+            removed_reason,
+            removed_by,
+        } = resource;
+        Self {
+            entry_id: entry_id.into_proto(),
+            suite_id: suite_id.into_proto(),
+            suite_version: suite_version.into_proto(),
+            removed_at: removed_at.into_proto(),
+            removed_reason: removed_reason.into_proto(),
+            removed_by: removed_by.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/boards.proto:172
+impl From<board::Removal> for v1::Removal {
+    fn from(resource: board::Removal) -> Self {
+        let board::Removal { removed_at, reason, by } = resource;
+        Self {
+            removed_at: Some(removed_at.into_proto()),
+            reason: reason.into_proto(),
+            by: by.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/boards.proto:228
 impl From<board::Entries> for v1::ListEntriesResponse {
     fn from(resource: board::Entries) -> Self {
         let board::Entries { entries, next_before } = resource;
@@ -202,7 +237,7 @@ impl From<board::Entries> for v1::ListEntriesResponse {
     }
 }
 
-// proto/assay/v1/boards.proto:160
+// proto/assay/v1/boards.proto:257
 impl From<board::Entry> for v1::Entry {
     fn from(resource: board::Entry) -> Self {
         let board::Entry {
@@ -218,6 +253,8 @@ impl From<board::Entry> for v1::Entry {
             withdrawn_at,
             removed_at,
             removed_reason,
+            removed_by,
+            by_publisher,
         } = resource;
         Self {
             id: id.into_proto(),
@@ -232,11 +269,13 @@ impl From<board::Entry> for v1::Entry {
             withdrawn_at: withdrawn_at.into_proto(),
             removed_at: removed_at.into_proto(),
             removed_reason: removed_reason.into_proto(),
+            removed_by: removed_by.into_proto(),
+            by_publisher: by_publisher.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/boards.proto:189
+// proto/assay/v1/boards.proto:291
 impl From<board::Board> for v1::Board {
     fn from(resource: board::Board) -> Self {
         let board::Board {
@@ -257,6 +296,8 @@ impl From<board::Board> for v1::Board {
             lower_is_better,
             n_clusters,
             baselines,
+            n_removed,
+            removed,
         } = resource;
         Self {
             suite_id: suite_id.into_proto(),
@@ -276,11 +317,13 @@ impl From<board::Board> for v1::Board {
             lower_is_better: lower_is_better.into_proto(),
             n_clusters: n_clusters.into_proto(),
             baselines: baselines.into_iter().map(Into::into).collect(),
+            n_removed: n_removed.into_proto(),
+            removed: removed.into_iter().map(Into::into).collect(),
         }
     }
 }
 
-// proto/assay/v1/boards.proto:229
+// proto/assay/v1/boards.proto:335
 impl From<board::BoardMethod> for v1::BoardMethod {
     fn from(resource: board::BoardMethod) -> Self {
         let board::BoardMethod { test, correction, level } = resource;
@@ -292,7 +335,7 @@ impl From<board::BoardMethod> for v1::BoardMethod {
     }
 }
 
-// proto/assay/v1/boards.proto:241
+// proto/assay/v1/boards.proto:347
 impl From<board::BoardRow> for v1::BoardRow {
     fn from(resource: board::BoardRow) -> Self {
         let board::BoardRow {
@@ -314,6 +357,7 @@ impl From<board::BoardRow> for v1::BoardRow {
             org_domain,
             slices,
             vs_baselines,
+            by_publisher,
         } = resource;
         Self {
             entry_id: entry_id.into_proto(),
@@ -334,6 +378,7 @@ impl From<board::BoardRow> for v1::BoardRow {
             org_domain: org_domain.into_proto(),
             slices: slices.into_iter().map(Into::into).collect(),
             vs_baselines: vs_baselines.into_iter().map(Into::into).collect(),
+            by_publisher: by_publisher.into_proto(),
         }
     }
 }
@@ -804,6 +849,7 @@ impl From<job::EvalResult> for v1::EvalResult {
             ceiling,
             share_of_ceiling,
             skill,
+            by_publisher,
         } = resource;
         Self {
             hfm_sha: hfm_sha.into_proto(),
@@ -827,11 +873,12 @@ impl From<job::EvalResult> for v1::EvalResult {
             ceiling: ceiling.map(Into::into),
             share_of_ceiling: share_of_ceiling.map(Into::into),
             skill: skill.map(Into::into),
+            by_publisher: by_publisher.into_proto(),
         }
     }
 }
 
-// proto/assay/v1/jobs.proto:400
+// proto/assay/v1/jobs.proto:403
 impl From<prediction::PredictResult> for v1::PredictResult {
     fn from(resource: prediction::PredictResult) -> Self {
         let prediction::PredictResult {
@@ -873,7 +920,7 @@ impl From<prediction::PredictResult> for v1::PredictResult {
     }
 }
 
-// proto/assay/v1/jobs.proto:437
+// proto/assay/v1/jobs.proto:440
 impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     fn from(resource: prediction::PredictionUsage) -> Self {
         let prediction::PredictionUsage { predict_items } = resource;
@@ -883,7 +930,7 @@ impl From<prediction::PredictionUsage> for v1::PredictionUsage {
     }
 }
 
-// proto/assay/v1/jobs.proto:444
+// proto/assay/v1/jobs.proto:447
 impl From<job::SealedFigures> for v1::SealedFigures {
     fn from(resource: job::SealedFigures) -> Self {
         let job::SealedFigures {
@@ -913,7 +960,7 @@ impl From<job::SealedFigures> for v1::SealedFigures {
     }
 }
 
-// proto/assay/v1/jobs.proto:471
+// proto/assay/v1/jobs.proto:474
 impl From<job::JobError> for v1::JobError {
     fn from(resource: job::JobError) -> Self {
         let job::JobError { code, message } = resource;
@@ -1518,7 +1565,44 @@ impl From<slices::SliceGap> for v1::SliceGap {
     }
 }
 
-// proto/assay/v1/suites.proto:229
+// proto/assay/v1/suites.proto:256
+impl From<submitter::Submitters> for v1::ListSubmittersResponse {
+    fn from(resource: submitter::Submitters) -> Self {
+        let submitter::Submitters { submitters, next_cursor } = resource;
+        Self {
+            submitters: submitters.into_iter().map(Into::into).collect(),
+            next_cursor: next_cursor.into_proto(),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:265
+impl From<submitter::Submitter> for v1::Submitter {
+    fn from(resource: submitter::Submitter) -> Self {
+        let submitter::Submitter {
+            submitter,
+            org_name,
+            by_publisher,
+            n_submissions,
+            n_failed,
+            n_entries,
+            first_at,
+            last_at,
+        } = resource;
+        Self {
+            submitter: submitter.into_proto(),
+            org_name: org_name.into_proto(),
+            by_publisher: by_publisher.into_proto(),
+            n_submissions: n_submissions.into_proto(),
+            n_failed: n_failed.into_proto(),
+            n_entries: n_entries.into_proto(),
+            first_at: Some(first_at.into_proto()),
+            last_at: Some(last_at.into_proto()),
+        }
+    }
+}
+
+// proto/assay/v1/suites.proto:331
 impl From<suite::SuiteVersions> for v1::ListSuiteVersionsResponse {
     fn from(resource: suite::SuiteVersions) -> Self {
         let suite::SuiteVersions { versions } = resource;
@@ -1528,7 +1612,7 @@ impl From<suite::SuiteVersions> for v1::ListSuiteVersionsResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:236
+// proto/assay/v1/suites.proto:338
 impl From<suite::SuiteVersion> for v1::SuiteVersion {
     fn from(resource: suite::SuiteVersion) -> Self {
         let suite::SuiteVersion {
@@ -1556,7 +1640,7 @@ impl From<suite::SuiteVersion> for v1::SuiteVersion {
     }
 }
 
-// proto/assay/v1/suites.proto:259
+// proto/assay/v1/suites.proto:361
 impl From<suite::SuiteErratum> for v1::SuiteErratum {
     fn from(resource: suite::SuiteErratum) -> Self {
         let suite::SuiteErratum { version, note, created_at } = resource;
@@ -1568,7 +1652,7 @@ impl From<suite::SuiteErratum> for v1::SuiteErratum {
     }
 }
 
-// proto/assay/v1/suites.proto:293
+// proto/assay/v1/suites.proto:395
 impl From<grant::Grants> for v1::ListGrantsResponse {
     fn from(resource: grant::Grants) -> Self {
         let grant::Grants { grants } = resource;
@@ -1578,7 +1662,7 @@ impl From<grant::Grants> for v1::ListGrantsResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:300
+// proto/assay/v1/suites.proto:402
 impl From<grant::Grant> for v1::Grant {
     fn from(resource: grant::Grant) -> Self {
         let grant::Grant {
@@ -1610,7 +1694,7 @@ impl From<grant::Grant> for v1::Grant {
     }
 }
 
-// proto/assay/v1/suites.proto:327
+// proto/assay/v1/suites.proto:429
 impl From<grant::GrantCreated> for v1::GrantCreated {
     fn from(resource: grant::GrantCreated) -> Self {
         let grant::GrantCreated {
@@ -1646,7 +1730,7 @@ impl From<grant::GrantCreated> for v1::GrantCreated {
     }
 }
 
-// proto/assay/v1/suites.proto:419
+// proto/assay/v1/suites.proto:521
 impl From<suite::Suites> for v1::ListSuitesResponse {
     fn from(resource: suite::Suites) -> Self {
         let suite::Suites { suites, next_cursor } = resource;
@@ -1657,7 +1741,7 @@ impl From<suite::Suites> for v1::ListSuitesResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:440
+// proto/assay/v1/suites.proto:542
 impl From<suite::Suite> for v1::Suite {
     fn from(resource: suite::Suite) -> Self {
         let suite::Suite {
@@ -1751,7 +1835,7 @@ impl From<suite::Suite> for v1::Suite {
     }
 }
 
-// proto/assay/v1/suites.proto:540
+// proto/assay/v1/suites.proto:642
 impl From<suite::SuiteOwner> for v1::SuiteOwner {
     fn from(resource: suite::SuiteOwner) -> Self {
         let suite::SuiteOwner { name, handle, domain } = resource;
@@ -1763,7 +1847,7 @@ impl From<suite::SuiteOwner> for v1::SuiteOwner {
     }
 }
 
-// proto/assay/v1/suites.proto:551
+// proto/assay/v1/suites.proto:653
 impl From<suite::SuiteLink> for v1::SuiteLink {
     fn from(resource: suite::SuiteLink) -> Self {
         let suite::SuiteLink { label, url } = resource;
@@ -1774,7 +1858,7 @@ impl From<suite::SuiteLink> for v1::SuiteLink {
     }
 }
 
-// proto/assay/v1/suites.proto:561
+// proto/assay/v1/suites.proto:663
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1785,7 +1869,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:570
+// proto/assay/v1/suites.proto:672
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

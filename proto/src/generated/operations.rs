@@ -3,7 +3,7 @@
 use crate::operations::{Access, Operation, Rate, Retry, Traffic};
 
 /// All operations of the API.
-pub static OPERATIONS: [Operation; 94] = [
+pub static OPERATIONS: [Operation; 98] = [
     // proto/assay/v1/evals.proto:22
     Operation {
         id: "createEval",
@@ -454,6 +454,36 @@ pub static OPERATIONS: [Operation; 94] = [
         success: 200,
         slow: false,
     },
+    // proto/assay/v1/suites.proto:187
+    Operation {
+        id: "retireSuite",
+        method: "POST",
+        path: "/v1/suites/{suite_id}/retire",
+        rpcs: &["/assay.v1.SuiteService/RetireSuite"],
+        access: Access::Owner,
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["suite.retired"],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/suites.proto:208
+    Operation {
+        id: "listSubmitters",
+        method: "GET",
+        path: "/v1/suites/{suite_id}/submitters",
+        rpcs: &["/assay.v1.SuiteService/ListSubmitters"],
+        access: Access::Submitter("suites:read"),
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &[],
+        success: 200,
+        slow: false,
+    },
     // proto/assay/v1/drafts.proto:22
     Operation {
         id: "createDraft",
@@ -631,6 +661,36 @@ pub static OPERATIONS: [Operation; 94] = [
         rate: Rate::Public,
         retry: Retry::Repeatable,
         audit: &[],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/boards.proto:88
+    Operation {
+        id: "removeEntry",
+        method: "POST",
+        path: "/v1/entries/{entry_id}/remove",
+        rpcs: &["/assay.v1.LeaderboardService/RemoveEntry"],
+        access: Access::Owner,
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["board.removed"],
+        success: 200,
+        slow: false,
+    },
+    // proto/assay/v1/boards.proto:105
+    Operation {
+        id: "restoreEntry",
+        method: "POST",
+        path: "/v1/entries/{entry_id}/restore",
+        rpcs: &["/assay.v1.LeaderboardService/RestoreEntry"],
+        access: Access::Owner,
+        terms: false,
+        traffic: Traffic::Ordinary,
+        rate: Rate::Org,
+        retry: Retry::Repeatable,
+        audit: &["board.restored"],
         success: 200,
         slow: false,
     },

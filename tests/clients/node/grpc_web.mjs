@@ -22,7 +22,7 @@ const FINAL_STATES = ["succeeded", "failed", "cancelled"];
 const JOB_TIMEOUT_MS = 1000 * Number(process.env.ASSAY_TEST_WAIT_SECONDS ?? 180);
 const POLL_INTERVAL_MS = 50;
 // The fields that REST omits if they are absent; every other absent field is null there.
-const OMITTED = ["result", "error", "trace_url", "suite_version", "sealed", "n_clusters", "design_effect", "ceiling", "share_of_ceiling", "skill"];
+const OMITTED = ["result", "error", "trace_url", "suite_version", "sealed", "n_clusters", "design_effect", "ceiling", "share_of_ceiling", "skill", "by_publisher"];
 
 const env = (name) => {
   const value = process.env[name];

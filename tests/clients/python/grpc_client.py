@@ -21,7 +21,7 @@ import common
 # The fields that REST omits if they are absent; every other absent field is null there.
 OMITTED = {
     "result", "error", "trace_url", "suite_version", "sealed", "n_clusters", "design_effect", "ceiling", "share_of_ceiling",
-    "skill"
+    "skill", "by_publisher"
 }
 
 

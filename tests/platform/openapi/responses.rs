@@ -849,7 +849,12 @@ async fn organizes(conformance: &mut Conformance, world: &World, name_server: &N
 }
 
 /// Changes a suite of the organization, and lets others see it.
-async fn suite_edits(conformance: &mut Conformance, client: &Client, owner: &Client) {
+async fn suite_edits(
+    conformance: &mut Conformance,
+    world: &World,
+    client: &Client,
+    owner: &Client,
+) {
     const SUITE: &str = "/v1/suites/{suite_id}";
     const GRANTS: &str = "/v1/suites/{suite_id}/grants";
     let suite = "/v1/suites/suite:conforming.votes";
@@ -923,11 +928,51 @@ async fn suite_edits(conformance: &mut Conformance, client: &Client, owner: &Cli
             format!("{suite}/versions"),
         ),
         (GRANTS, format!("{suite}/grants")),
+        (
+            "/v1/suites/{suite_id}/submitters",
+            format!("{suite}/submitters"),
+        ),
     ] {
         conformance
             .call(client, "GET", template, &path, None)
             .await
             .expect_status(200);
+    }
+    let template = "/v1/suites/{suite_id}/retire";
+    for (suite_id, version, confirm, status) in [
+        ("suite:conforming.votes", "2", true, 422),
+        ("suite:conforming.votes", "1", false, 422),
+        ("suite:conforming.none", "1", true, 404),
+        ("suite:conforming.votes", "1", true, 200),
+    ] {
+        let path = format!("/v1/suites/{suite_id}/retire");
+        let body = json!({"version": version, "confirm": confirm});
+        conformance
+            .call(owner, "POST", template, &path, Some(&body))
+            .await
+            .expect_status(status);
+    }
+    let job_id = boards::job(client).await;
+    let entry_id = boards::insert_entry(world, "suite:conforming.votes", &job_id, false).await;
+    for change in ["remove", "restore"] {
+        let template = format!("/v1/entries/{{entry_id}}/{change}");
+        for (id, reason, status) in [
+            (entry_id.as_str(), "Copied.", 200),
+            (entry_id.as_str(), "", 422),
+            ("ent_0", "Copied.", 404),
+        ] {
+            let path = format!("/v1/entries/{id}/{change}");
+            conformance
+                .call(
+                    owner,
+                    "POST",
+                    &template,
+                    &path,
+                    Some(&json!({"reason": reason})),
+                )
+                .await
+                .expect_status(status);
+        }
     }
 }
 
@@ -1027,7 +1072,7 @@ async fn drafts(conformance: &mut Conformance, world: &World, client: &Client) {
         published = client.get(&path).await.expect_status(200).body;
         assert_ne!(published["status"], "failed", "{published}");
     }
-    suite_edits(conformance, client, &world.owner()).await;
+    suite_edits(conformance, world, client, &world.owner()).await;
 }
 
 const UPLOADS: &str = "/v1/uploads";

@@ -18,7 +18,7 @@ use assay_core::store::draft_check::{
     self, ATTEMPTS_MAX, CLAIM_DURATION, ClaimedDraft, EndedDraft,
 };
 use assay_core::store::publish::{self, Publication};
-use assay_core::store::{self, PoolProfile, PrimaryPool, escrow, migrations};
+use assay_core::store::{self, PoolProfile, PrimaryPool, escrow, migrations, retirement};
 use assay_core::{BestEffort as _, Error, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
@@ -111,7 +111,8 @@ pub async fn ensure_rights(db: &PrimaryPool) -> Result<(), ProcessError> {
     Ok(())
 }
 
-/// Checks and publishes drafts, one after the other, and removes what ended drafts leave, until `stopped` is true.
+/// Checks and publishes drafts, one after the other, retires versions, and removes what ended drafts leave, until
+/// `stopped` is true.
 pub async fn check_drafts(db: PrimaryPool, mut stopped: watch::Receiver<bool>) {
     let mut removed_at: Option<tokio::time::Instant> = None;
     loop {
@@ -125,6 +126,9 @@ pub async fn check_drafts(db: PrimaryPool, mut stopped: watch::Receiver<bool>) {
                 }
             }
         }
+        retire_requested(&db)
+            .await
+            .best_effort("retiring versions of suites");
         if removed_at.is_none_or(|at| at.elapsed() >= REMOVAL_INTERVAL) {
             remove_ended(&db)
                 .await
@@ -136,6 +140,12 @@ pub async fn check_drafts(db: PrimaryPool, mut stopped: watch::Receiver<bool>) {
             _ = stopped.wait_for(|stop| *stop) => return,
         }
     }
+}
+
+/// Executes the requests of publishers to retire versions.
+async fn retire_requested(db: &PrimaryPool) -> Result<()> {
+    while retirement::execute_next(&db.get()).await? {}
+    Ok(())
 }
 
 /// Executes the check or publication that has waited longest. Returns `false` if none waits.

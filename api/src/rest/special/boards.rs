@@ -27,7 +27,12 @@ pub async fn get_leaderboard(
     query.finish()?;
     let board = boards::get(&app, &visitor, &suite_id, input).await?;
     let computed = board.as_of.map_or(0, Timestamp::unix_micros);
-    let etag = format!("\"{}-{computed}-{}\"", board.suite_version, board.status);
+    let removed = board.removed.first();
+    let removed = removed.map_or(0, |removal| removal.removed_at.unix_micros());
+    let etag = format!(
+        "\"{}-{computed}-{}-{}-{removed}\"",
+        board.suite_version, board.status, board.n_removed
+    );
     let cache = match board.visibility {
         BoardVisibility::Public => "public, max-age=60",
         BoardVisibility::Credential => "private, max-age=10",

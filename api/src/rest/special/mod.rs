@@ -20,5 +20,5 @@ pub use jobs::{get_job_trace, stream_job_output, watch_job};
 pub use predictions::create_prediction;
 pub use receipts::stream_suite_opening;
 pub use serving::{embed, generate, predict};
-pub use suites::{create_grant, update_suite};
+pub use suites::{create_grant, retire_suite, update_suite};
 pub use uploads::upload_predictions;

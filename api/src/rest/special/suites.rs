@@ -1,6 +1,7 @@
 //! The caller's own suites: bodies with objects.
 
-use assay_core::model::permissions::Publisher;
+use assay_core::model::permissions::{Owner, Publisher};
+use assay_core::model::suite::SuiteStatus;
 use assay_eval::suite::SuiteMetadata;
 use axum::Json;
 use axum::extract::Request;
@@ -9,8 +10,10 @@ use http::StatusCode;
 use http::header::IF_MATCH;
 
 use crate::app::App;
+use crate::generated::inputs;
 use crate::http::error_response::Failure;
 use crate::ops::grants::{self, NewGrant};
+use crate::ops::retirements;
 use crate::ops::suite_edits::{self, Edits, IMMUTABLE};
 use crate::rest::extract::{SMALL_BODY_MAX, read_json_body};
 use crate::rest::input::Fields;
@@ -51,6 +54,25 @@ pub async fn update_suite(
     fields.finish()?;
     let suite = suite_edits::update(&app, &publisher, &suite_id, edits).await?;
     Ok(Json(suite).into_response())
+}
+
+/// Retires a version: 202 if the checker has not executed the request yet.
+pub async fn retire_suite(
+    app: App,
+    owner: Owner,
+    [suite_id]: [String; 1],
+    request: Request,
+) -> Result<Response, Failure> {
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let input = inputs::RetireSuite::read(&mut fields);
+    fields.finish()?;
+    let version = retirements::retire(&app, &owner, &suite_id, input).await?;
+    let status = match version.status {
+        SuiteStatus::Retiring => StatusCode::ACCEPTED,
+        _ => StatusCode::OK,
+    };
+    Ok((status, Json(version)).into_response())
 }
 
 /// Creates a grant.

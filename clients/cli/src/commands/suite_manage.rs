@@ -1,6 +1,8 @@
 //! The commands for an organization's suites, most of which send one request.
 
+use std::fs;
 use std::io::{self, BufRead as _};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -49,6 +51,19 @@ const GRANTS: View = View {
     id: "id",
 };
 
+const SUBMITTERS: View = View {
+    columns: &[
+        "submitter",
+        "org_name",
+        "by_publisher",
+        "n_submissions",
+        "n_failed",
+        "n_entries",
+        "last_at",
+    ],
+    id: "submitter",
+};
+
 /// A link with its secret, which no later response has.
 const NEW_LINK: View = View {
     columns: &["id", "kind", "max_uses", "expires_at", "token"],
@@ -95,6 +110,22 @@ pub fn run(context: &Context, action: Suite) -> Result<()> {
                 &[],
             );
         }
+        Suite::Submitters { suite, version } => {
+            let path = [("suite_id", suite.as_str())];
+            return list(
+                context,
+                operations::LIST_SUBMITTERS,
+                "submitters",
+                SUBMITTERS,
+                &path,
+                &[("version", version.as_deref())],
+            );
+        }
+        Suite::Retire {
+            suite,
+            version,
+            open_answers,
+        } => retired(suite, version, open_answers.as_deref())?,
         Suite::Edit(edit) => edited(*edit),
         Suite::Erratum {
             suite,
@@ -138,6 +169,33 @@ pub fn run(context: &Context, action: Suite) -> Result<()> {
         }
     };
     action.run(context)
+}
+
+/// Returns the request that retires a version, with the key in this file if its answers are to be opened.
+fn retired(suite: String, version: String, key_file: Option<&Path>) -> Result<Action> {
+    let key = key_file
+        .map(|file| {
+            let read = fs::read_to_string(file);
+            read.map_err(|error| Failure::io(&file.display().to_string(), &error))
+        })
+        .transpose()?;
+    let public = if key.is_some() {
+        " Everybody can read its items and answers afterwards."
+    } else {
+        ""
+    };
+    let question = format!(
+        "Retire version {version} of {suite}? It accepts no submissions afterwards.{public}"
+    );
+    let action = Action::new(operations::RETIRE_SUITE, VERSIONS)
+        .confirm(question)
+        .of("suite_id", suite);
+    Ok(action.body(present([
+        ("version", Some(Value::from(version))),
+        ("open_answers", key.is_some().then_some(Value::Bool(true))),
+        ("opening_key", key.map(|key| Value::from(key.trim()))),
+        ("confirm", Some(Value::Bool(true))),
+    ])))
 }
 
 fn edited(edit: SuiteEdit) -> Action {

@@ -221,6 +221,20 @@ pub const ACCEPT_GRANT: Operation = Operation {
     path: "/v1/grants/accept",
 };
 
+/// `POST /v1/suites/{suite_id}/retire`
+pub const RETIRE_SUITE: Operation = Operation {
+    id: "retireSuite",
+    method: "POST",
+    path: "/v1/suites/{suite_id}/retire",
+};
+
+/// `GET /v1/suites/{suite_id}/submitters`
+pub const LIST_SUBMITTERS: Operation = Operation {
+    id: "listSubmitters",
+    method: "GET",
+    path: "/v1/suites/{suite_id}/submitters",
+};
+
 /// `POST /v1/drafts`
 pub const CREATE_DRAFT: Operation = Operation {
     id: "createDraft",
@@ -303,6 +317,20 @@ pub const GET_BOARD: Operation = Operation {
     id: "getBoard",
     method: "GET",
     path: "/v1/suites/{suite_id}/board",
+};
+
+/// `POST /v1/entries/{entry_id}/remove`
+pub const REMOVE_ENTRY: Operation = Operation {
+    id: "removeEntry",
+    method: "POST",
+    path: "/v1/entries/{entry_id}/remove",
+};
+
+/// `POST /v1/entries/{entry_id}/restore`
+pub const RESTORE_ENTRY: Operation = Operation {
+    id: "restoreEntry",
+    method: "POST",
+    path: "/v1/entries/{entry_id}/restore",
 };
 
 /// `GET /v1/jobs/{job_id}/receipt`
@@ -701,6 +729,8 @@ pub const ALL: &[Operation] = &[
     CREATE_GRANT,
     DELETE_GRANT,
     ACCEPT_GRANT,
+    RETIRE_SUITE,
+    LIST_SUBMITTERS,
     CREATE_DRAFT,
     LIST_DRAFTS,
     GET_DRAFT,
@@ -713,6 +743,8 @@ pub const ALL: &[Operation] = &[
     DELETE_ENTRY,
     LIST_ENTRIES,
     GET_BOARD,
+    REMOVE_ENTRY,
+    RESTORE_ENTRY,
     GET_JOB_RECEIPT,
     GET_RECEIPT,
     GET_RECEIPT_OPENING,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._record import Record, record
 
-ActorType: TypeAlias = Literal["session", "api_key", "operator", "platform"]
+ActorType: TypeAlias = Literal["session", "api_key", "publisher", "operator", "platform"]
 
 AuditType: TypeAlias = Literal[
     "key.created",
@@ -47,10 +47,12 @@ AuditType: TypeAlias = Literal[
     "draft.deleted",
     "suite.updated",
     "suite.erratum_added",
+    "suite.retired",
     "grant.created",
     "grant.accepted",
     "grant.revoked",
     "board.removed",
+    "board.restored",
     "receipt.opened",
 ]
 
@@ -78,12 +80,6 @@ DeviceLoginStatus: TypeAlias = Literal["pending", "granted", "denied"]
 
 DisabledReason: TypeAlias = Literal["owner", "gone", "failing"]
 
-DraftFailure: TypeAlias = Literal["validation_failed", "quota_exceeded", "conflict", "internal"]
-
-DraftStatus: TypeAlias = Literal[
-    "open", "checking", "ready", "failed", "publishing", "published", "expired"
-]
-
 EncodingFormat: TypeAlias = Literal["float", "base64"]
 
 Endpoint: TypeAlias = Literal["generate", "predict", "embed"]
@@ -108,11 +104,11 @@ FailureCode: TypeAlias = Literal["internal", "timeout", "invalid_predictions", "
 
 GenerateMode: TypeAlias = Literal["beam", "sample"]
 
-GrantKind: TypeAlias = Literal["org", "domain", "link"]
-
 JobStatus: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 JobType: TypeAlias = Literal["eval", "predict"]
+
+Moderator: TypeAlias = Literal["publisher", "operator"]
 
 OnLong: TypeAlias = Literal["truncate", "refuse"]
 
@@ -142,11 +138,7 @@ SuiteAccess: TypeAlias = Literal["everyone", "verified_domain", "granted"]
 
 SuiteAverage: TypeAlias = Literal["item", "cluster"]
 
-SuiteStatus: TypeAlias = Literal["active", "retired", "suspended", "removed"]
-
-SuiteTextKey: TypeAlias = Literal[
-    "title", "description", "license", "citation", "links", "tags", "contact"
-]
+SuiteStatus: TypeAlias = Literal["active", "retiring", "retired", "suspended", "removed"]
 
 SuiteVisibility: TypeAlias = Literal["private", "listed", "public"]
 
@@ -269,6 +261,8 @@ class Board(Record):
     baselines: tuple[BoardBaseline, ...]
     entries: tuple[BoardRow, ...]
     next_cursor: str | None = None
+    n_removed: int
+    removed: tuple[Removal, ...]
 
 
 @record
@@ -307,6 +301,7 @@ class BoardRow(Record):
     entered_at: datetime
     withdrawn_at: datetime | None = None
     receipt_id: str | None = None
+    by_publisher: bool | None = None
 
 
 @record
@@ -472,6 +467,8 @@ class Entry(Record):
     withdrawn_at: datetime | None = None
     removed_at: datetime | None = None
     removed_reason: str | None = None
+    removed_by: Moderator | str | None = None
+    by_publisher: bool | None = None
 
 
 @record
@@ -497,6 +494,7 @@ class EvalResult(Record):
     ceiling: Ceiling | None = None
     share_of_ceiling: ShareOfCeiling | None = None
     skill: Skill | None = None
+    by_publisher: bool | None = None
 
 
 @record
@@ -756,6 +754,13 @@ class Receipt(Record):
 class ReceiptOpening(Record):
     org_id: str
     org_salt: str
+
+
+@record
+class Removal(Record):
+    removed_at: datetime
+    reason: str
+    by: Moderator | str
 
 
 @record

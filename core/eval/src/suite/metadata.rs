@@ -228,7 +228,7 @@ impl Errors {
 
 /// Returns `true` for a character that changes the direction of text, with which a text can look like
 /// another one (UAX #9).
-fn is_bidirectional(character: char) -> bool {
+pub const fn is_bidirectional(character: char) -> bool {
     matches!(
         character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

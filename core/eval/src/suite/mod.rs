@@ -56,7 +56,7 @@ pub use lines::{
     AnswerChecks, AnswerLines, ClusterLabels, FolderGroups, FolderItem, SkillLabels, SliceLabels,
     check_input, item_id_error, read_clusters,
 };
-pub use metadata::{SuiteLink, SuiteMetadata, Visibility};
+pub use metadata::{SuiteLink, SuiteMetadata, Visibility, is_bidirectional};
 pub use names::{ANSWERS, ITEMS, SUITE, VERSION_MAX, is_file_name, is_suite_id, is_version};
 pub use options::parse_people;
 pub use retest::{FolderRetest, RetestLine};

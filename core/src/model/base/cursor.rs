@@ -32,6 +32,9 @@ pub enum Listing {
     Domains,
     /// Suites, by id. The cursor has the id without `suite:`.
     Suites,
+    /// A suite's submitters, the newest submission first. The cursor has their number at its time, because no
+    /// id of theirs is public.
+    Submitters,
 }
 
 impl Listing {
@@ -42,6 +45,7 @@ impl Listing {
             Self::Members => "members",
             Self::Domains => "domains",
             Self::Suites => "suites",
+            Self::Submitters => "submitters",
         }
     }
 

@@ -133,6 +133,20 @@ pub enum Details {
     SuiteSuspended,
     /// The items and answers of the suite are deleted.
     SuiteRemoved,
+    /// The board is computed at its close, and is not final yet.
+    BoardNotFinal,
+    /// The version has not closed yet.
+    NotClosed {
+        /// The time of its close.
+        closes_at: Timestamp,
+    },
+    /// Other versions, which have not retired, hide the same answers.
+    AnswersShared {
+        /// These versions.
+        versions: Vec<String>,
+    },
+    /// The board is final, and its publisher can no longer change it.
+    BoardFinal,
     /// Another organization has the handle, or it is reserved for others.
     HandleTaken,
     /// The organization has a handle, which never changes.

@@ -13,6 +13,7 @@ use crate::model::date::{Date, MalformedDate};
 use crate::model::ids::SuiteId;
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
+use assay_eval::suite::is_bidirectional;
 
 /// Maximum name or label length, in characters.
 pub const TEXT_MAX: usize = 200;
@@ -134,6 +135,20 @@ pub fn text_up_to(field: &str, value: &str, max: usize) -> Result<String, FieldE
         ));
     }
     Ok(trimmed.to_owned())
+}
+
+/// Validates a reason that others read: a [`text`] of 1 to 200 characters, without characters that change the
+/// direction of text.
+///
+/// # Errors
+/// As [`text`], and `format` for such a character.
+pub fn reason(value: &str) -> Result<String, FieldError> {
+    let reason = text("reason", value)?;
+    if reason.chars().any(is_bidirectional) {
+        let message = "must not contain characters that change the direction of text";
+        return Err(FieldError::new("reason", "format", message));
+    }
+    Ok(reason)
 }
 
 /// Checks that a secret or a version that a caller repeats is present and has no control characters.

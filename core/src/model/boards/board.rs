@@ -57,6 +57,16 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// The party that removed an entry from a board.
+    pub enum Moderator {
+        /// The publisher of the suite.
+        Publisher = "publisher",
+        /// The operator of the installation.
+        Operator = "operator",
+    }
+}
+
 /// A job that its organization put on the board of a suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Entry {
@@ -82,10 +92,48 @@ pub struct Entry {
     pub entered_at: Timestamp,
     /// The time at which the entry was withdrawn. Null if it was not.
     pub withdrawn_at: Option<Timestamp>,
-    /// The time at which the operator removed the entry. Null if it was not removed.
+    /// The time at which the entry was removed. Null if it was not.
     pub removed_at: Option<Timestamp>,
-    /// The reason why the operator removed the entry. Null if it was not removed.
+    /// The reason why the entry was removed. Null if it was not.
     pub removed_reason: Option<String>,
+    /// The party that removed the entry. Absent if it was not removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub removed_by: Option<Moderator>,
+    /// True if the organization is the publisher of the suite, or shares a domain or its creator with it. Absent if
+    /// the suite is the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by_publisher: Option<bool>,
+}
+
+/// An entry that the publisher of the suite has removed or restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ModeratedEntry {
+    /// The id of the entry.
+    pub entry_id: EntryId,
+    /// The id of the suite.
+    pub suite_id: SuiteId,
+    /// The version of the suite whose board the entry is on.
+    pub suite_version: String,
+    /// The time at which the entry was removed. Null if it was not.
+    pub removed_at: Option<Timestamp>,
+    /// The reason why the entry was removed. Null if it was not.
+    pub removed_reason: Option<String>,
+    /// The party that removed the entry. Null if it was not removed.
+    pub removed_by: Option<Moderator>,
+}
+
+/// The removal of an entry, as the board shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Removal {
+    /// The time of the removal.
+    pub removed_at: Timestamp,
+    /// The reason.
+    #[schema(min_length = 1, max_length = 200)]
+    pub reason: String,
+    /// The party that removed the entry.
+    pub by: Moderator,
 }
 
 /// A page of the entries of an organization, the newest first.
@@ -174,6 +222,12 @@ pub struct Board {
     pub entries: Vec<BoardRow>,
     /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<BoardCursor>,
+    /// The number of entries that the publisher or the operator has removed.
+    #[schema(minimum = 0)]
+    pub n_removed: i64,
+    /// The removals, the newest first, at most 100.
+    #[schema(max_items = 100)]
+    pub removed: Vec<Removal>,
 }
 
 /// An entry as the board shows it.
@@ -233,6 +287,11 @@ pub struct BoardRow {
     /// The id of the receipt of these figures. Null if it does not exist yet, and after the entry
     /// was withdrawn.
     pub receipt_id: Option<ReceiptId>,
+    /// True if the organization is the publisher of the suite, or shares a domain or its creator with it. Absent if
+    /// the suite is the operator's, and after the entry was withdrawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by_publisher: Option<bool>,
 }
 
 /// Validates an entry's name, and returns it as [`public_name`] does.

@@ -79,14 +79,18 @@ text_enum! {
         SuiteUpdated = "suite.updated",
         /// An erratum was added to a version of a suite.
         SuiteErratumAdded = "suite.erratum_added",
+        /// The retirement of a version was requested.
+        SuiteRetired = "suite.retired",
         /// Other organizations were given a right to a suite.
         GrantCreated = "grant.created",
         /// The organization accepted a right to a suite.
         GrantAccepted = "grant.accepted",
         /// A right of other organizations to a suite was revoked.
         GrantRevoked = "grant.revoked",
-        /// The operator removed an entry from a board.
+        /// The operator or the publisher removed an entry from a board.
         BoardRemoved = "board.removed",
+        /// The operator or the publisher restored a removed entry.
+        BoardRestored = "board.restored",
         /// An owner read the salt that names the organization in receipts.
         ReceiptOpened = "receipt.opened",
     }
@@ -99,6 +103,8 @@ text_enum! {
         Session = "session",
         /// A program, with an API key.
         ApiKey = "api_key",
+        /// The publisher of a suite, in the log of another organization.
+        Publisher = "publisher",
         /// The operator of the installation.
         Operator = "operator",
         /// The platform itself, for example because the DNS record of a domain is gone.
@@ -149,7 +155,7 @@ pub struct Actor {
     pub user_id: Option<UserId>,
     /// The key, if a key made the change.
     pub key_id: Option<KeyId>,
-    /// The request, unless the operator or the platform made the change.
+    /// The request, if a member or key of the organization made the change.
     pub request: Option<RequestOrigin>,
 }
 
@@ -165,6 +171,12 @@ impl Actor {
     /// The platform itself.
     pub const PLATFORM: Self = Self {
         r#type: ActorType::Platform,
+        ..Self::OPERATOR
+    };
+
+    /// The publisher of a suite, to another organization.
+    pub const PUBLISHER: Self = Self {
+        r#type: ActorType::Publisher,
         ..Self::OPERATOR
     };
 
@@ -301,10 +313,11 @@ pub struct AuditEntry {
     pub created_at: Timestamp,
     /// The source of the change.
     pub actor: AuditActor,
-    /// The id of the request that made the change. Null if the operator or the platform made it.
+    /// The id of the request that made the change. Null unless a session or a key
+    /// of the organization made it.
     pub request_id: Option<RequestId>,
-    /// The address of the client: of IPv6 the first 64 bits. Null if the operator or the platform
-    /// made the change.
+    /// The address of the client: of IPv6 the first 64 bits. Null unless a session or a
+    /// key of the organization made the change.
     pub address: Option<String>,
     /// The changed resource.
     pub target: AuditTarget,

@@ -262,6 +262,11 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub skill: Option<Skill>,
+    /// True if the organization of the job is the publisher of the suite, or shares a domain or its
+    /// creator with it. Absent if the suite is the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by_publisher: Option<bool>,
 }
 
 impl EvalResult {

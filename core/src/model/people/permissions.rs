@@ -405,6 +405,9 @@ pub type SuiteReader = InScope<Caller, scopes::SuitesRead>;
 /// Proof for a credential that can publish the organization's suites.
 pub type Publisher = InScope<Submitter, scopes::SuitesWrite>;
 
+/// Proof for a credential that can read what the organization, as a publisher, has and sees.
+pub type PublisherReader = InScope<Submitter, scopes::SuitesRead>;
+
 /// Proof that a caller can read public suites and boards, and with a credential also the others that its
 /// organization sees.
 #[derive(Debug, Clone)]

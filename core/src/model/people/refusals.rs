@@ -111,11 +111,33 @@ impl Error {
         Self::invalid_state(Resource::Organization, message).with_details(Details::HandleSet)
     }
 
-    /// Returns the 409 for a submission to a version whose answers are public.
-    pub fn suite_retired(version: &str) -> Self {
+    /// Returns the 409 for a version that cannot retire before its board is final.
+    pub fn board_not_final() -> Self {
+        let message = "The board of the version is computed at its close, and is not final yet. Wait for its close.";
+        Self::invalid_state(Resource::Suite, message).with_details(Details::BoardNotFinal)
+    }
+
+    /// Returns the 409 for a version that cannot retire before it closes.
+    pub fn not_closed(closes_at: Timestamp) -> Self {
+        let message =
+            format!("The version closes at {closes_at}, and its answers stay hidden until then.");
+        Self::invalid_state(Resource::Suite, message).with_details(Details::NotClosed { closes_at })
+    }
+
+    /// Returns the 409 for answers that other versions hide, too.
+    pub fn answers_shared(versions: Vec<String>) -> Self {
         let message = format!(
-            "Version {version} of the suite has retired: its answers are public, and it accepts no submissions."
+            "Other versions have some of these items with the same answers, and accept submissions: {}. Retire them first.",
+            versions.join(", ")
         );
+        Self::invalid_state(Resource::Suite, message)
+            .with_details(Details::AnswersShared { versions })
+    }
+
+    /// Returns the 409 for a submission to a version that has retired.
+    pub fn suite_retired(version: &str) -> Self {
+        let message =
+            format!("Version {version} of the suite has retired, and accepts no submissions.");
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRetired)
     }
 
@@ -129,6 +151,12 @@ impl Error {
     pub fn suite_removed() -> Self {
         let message = "The items and answers of the suite were deleted. It accepts no submissions.";
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRemoved)
+    }
+
+    /// Returns the 409 for an entry on a final board.
+    pub fn board_final() -> Self {
+        let message = "The board is final, so its publisher can no longer remove or restore entries. Ask the operator.";
+        Self::invalid_state(Resource::Entry, message).with_details(Details::BoardFinal)
     }
 
     /// Returns the 409 for a job without such a receipt.

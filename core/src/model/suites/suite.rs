@@ -269,7 +269,9 @@ text_enum! {
     pub enum SuiteStatus {
         /// The current version accepts submissions.
         Active = "active",
-        /// The current version has retired: its answers are public.
+        /// A version that its publisher has asked to retire.
+        Retiring = "retiring",
+        /// The current version has retired, and accepts no submissions.
         Retired = "retired",
         /// The operator has suspended the suite. Only its owner sees it.
         Suspended = "suspended",
@@ -317,7 +319,7 @@ pub struct NamedVersion {
 }
 
 text_enum! {
-    /// A file of a retired suite.
+    /// A file of a suite whose answers are open.
     pub enum OpenedFile {
         /// `items.ndjson`
         Items = "items",

@@ -8,7 +8,9 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 
 use crate::model::baselines::VsBaseline;
-use crate::model::board::{BoardRow, BoardStatus, BoardVisibility, ENTRIES_MAX, Entry};
+use crate::model::board::{
+    BoardRow, BoardStatus, BoardVisibility, ENTRIES_MAX, Entry, Moderator, Removal,
+};
 use crate::model::email_domain::MISSES_MAX;
 use crate::model::error::Result;
 use crate::model::error_details::EntryRefusal;
@@ -37,7 +39,9 @@ macro_rules! query_entries {
                 entered_at as "entered_at: Timestamp",
                 withdrawn_at as "withdrawn_at: Timestamp",
                 removed_at as "removed_at: Timestamp",
-                removed_reason
+                removed_reason,
+                removed_by as "removed_by: Moderator",
+                by_publisher
             "# + $rest,
             $($argument),+
         )
@@ -87,6 +91,7 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
             s.version,
             s.n_sealed > 0 as "is_sealed!",
             s.board as "board: BoardMode",
+            (j.result ->> 'by_publisher')::boolean as by_publisher,
             (
                 select c.version
                 from suites c
@@ -157,9 +162,10 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
             url,
             entered_by,
             entered_at,
-            holders
+            holders,
+            by_publisher
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11, $12)
         returning
         ",
         "",
@@ -173,7 +179,8 @@ pub async fn enter(db: &mut PgConnection, org_id: &OrgId, new: NewEntry<'_>) -> 
         keys.shown,
         new.url,
         new.entered_by,
-        &holders
+        &holders,
+        job.by_publisher
     )
     .fetch_one(db)
     .await?;
@@ -236,7 +243,7 @@ async fn entry_of_job(
 
 /// Locks the board against its close and against other entries until the transaction ends. Returns the close time if
 /// it has passed.
-async fn lock_and_find_close(
+pub(super) async fn lock_and_find_close(
     db: &mut PgConnection,
     suite_id: &SuiteId,
     version: &str,
@@ -405,6 +412,8 @@ pub struct BoardHead {
     pub n_clusters: Option<i32>,
     /// `true` if the items are in clusters.
     pub is_clustered: bool,
+    /// Removed entries.
+    pub n_removed: i64,
 }
 
 /// Returns a suite version's board, or its current version's, with the given computation
@@ -419,6 +428,7 @@ pub async fn find(
 ) -> Result<Option<BoardHead>> {
     let row = sqlx::query!(
         r#"
+        /* all tenants: a board shows the number of removed entries of every organization */
         select
             b.suite_version,
             s.metric,
@@ -433,7 +443,14 @@ pub async fn find(
             coalesce(c.n_entries, 0) as "n_entries!",
             c.n_items as "n_items?",
             c.n_clusters as "n_clusters?",
-            s.n_clusters is not null as "is_clustered!"
+            s.n_clusters is not null as "is_clustered!",
+            (
+                select count(*)
+                from board_entries e
+                where e.suite_id = b.suite_id
+                  and e.suite_version = b.suite_version
+                  and e.removed_at is not null
+            ) as "n_removed!"
         from (
             select
                 suite_id,
@@ -484,7 +501,41 @@ pub async fn find(
         n_items: row.n_items,
         n_clusters: row.n_clusters,
         is_clustered: row.is_clustered,
+        n_removed: row.n_removed,
     }))
+}
+
+/// The most removals that a board shows.
+const REMOVALS_MAX: i64 = 100;
+
+/// Returns the removals of a board's entries, the newest first, without their names.
+pub async fn removals(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<Vec<Removal>> {
+    let removals = sqlx::query_as!(
+        Removal,
+        r#"
+        /* all tenants: a board shows that entries of every organization were removed */
+        select
+            removed_at as "removed_at!: Timestamp",
+            removed_reason as "reason!",
+            removed_by as "by!: Moderator"
+        from board_entries
+        where suite_id = $1
+          and suite_version = $2
+          and removed_at is not null
+        order by removed_at desc
+        limit $3
+        "#,
+        suite_id.as_str(),
+        version,
+        REMOVALS_MAX
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(removals)
 }
 
 /// The most bytes of slices and results against baselines on a page, but for its last row: many gRPC clients accept 4 MiB.
@@ -532,6 +583,7 @@ pub async fn rows(
                 limit 1
             ) as org_domain,
             e.url,
+            e.by_publisher,
             r.tier,
             r.rank_low,
             r.rank_high,
@@ -595,6 +647,7 @@ pub async fn rows(
                 entered_at: row.entered_at,
                 withdrawn_at: row.withdrawn_at,
                 receipt_id: row.receipt_id.filter(|_| is_named),
+                by_publisher: row.by_publisher.filter(|_| is_named),
             }
         })
         .collect())
@@ -631,45 +684,4 @@ pub async fn set_visibility(
     .fetch_optional(db)
     .await?;
     Ok(was_public)
-}
-
-/// Removes an entry from its board. Returns its organization, and whether this call removed it, or
-/// `None` if there is no such entry. For the operator.
-pub async fn remove(
-    db: &mut PgConnection,
-    entry_id: &EntryId,
-    reason: &str,
-) -> Result<Option<(OrgId, bool)>> {
-    let changed = sqlx::query_scalar!(
-        r#"
-        /* all tenants: the operator names an entry by its id alone */
-        update board_entries
-        set
-            removed_at = clock_timestamp(),
-            removed_reason = $2,
-            revision = revision + 1
-        where id = $1
-          and removed_at is null
-        returning org_id as "org_id: OrgId"
-        "#,
-        entry_id.as_str(),
-        reason
-    )
-    .fetch_optional(&mut *db)
-    .await?;
-    if let Some(org_id) = changed {
-        return Ok(Some((org_id, true)));
-    }
-    let found = sqlx::query_scalar!(
-        r#"
-        /* all tenants: the operator names an entry by its id alone */
-        select org_id as "org_id: OrgId"
-        from board_entries
-        where id = $1
-        "#,
-        entry_id.as_str()
-    )
-    .fetch_optional(db)
-    .await?;
-    Ok(found.map(|org_id| (org_id, false)))
 }

@@ -160,8 +160,11 @@ pub struct BoardEntry {
     pub name: String,
     /// The entry's time.
     pub entered_at: Timestamp,
-    /// `true` if the entry takes part in the tests: not removed, nor withdrawn before the close.
+    /// `true` if the entry takes part in the tests: not withdrawn before the close. A removed one does, so that it can
+    /// be restored.
     pub is_tested: bool,
+    /// `true` if the entry was removed, so that the board leaves it out.
+    pub is_removed: bool,
     /// `true` if the entry was withdrawn.
     pub is_withdrawn: bool,
     /// The entry's latest change number.
@@ -183,10 +186,8 @@ pub async fn entries(db: impl PgExecutor<'_>, claim: &BoardClaim) -> Result<Vec<
             e.position,
             e.name,
             e.entered_at as "entered_at: Timestamp",
-            (
-                e.removed_at is null
-                and (e.withdrawn_at is null or coalesce(e.withdrawn_at >= b.closes_at, false))
-            ) as "is_tested!",
+            (e.withdrawn_at is null or coalesce(e.withdrawn_at >= b.closes_at, false)) as "is_tested!",
+            e.removed_at is not null as "is_removed!",
             e.withdrawn_at is not null as "is_withdrawn!",
             e.revision
         from board_entries e

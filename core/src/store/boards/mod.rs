@@ -2,5 +2,6 @@
 
 pub mod board;
 pub mod board_computation;
+pub mod moderation;
 pub mod receipt;
 pub mod receipt_log;

@@ -10,7 +10,7 @@ pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String
     let row = sqlx::query!(
         r#"
         select
-            creator,
+            case when shares_creator then creator end as creator,
             domains as "domains!"
         from org_allowance_holders
         where org_id = $1

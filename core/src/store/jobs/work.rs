@@ -80,6 +80,9 @@ pub struct Claim {
     pub span_id: Option<String>,
     /// The holders whose allowances the submission uses, sorted.
     pub holders: Vec<String>,
+    /// `true` if one of them is a holder of the publisher's allowances, too, or the publisher's creator.
+    /// `None` if the suite is the operator's.
+    pub by_publisher: Option<bool>,
 }
 
 /// A claimed job's work.
@@ -250,11 +253,11 @@ async fn claim_jobs(
             from claimed
         )
         select
-            id as "job_id: JobId",
-            org_id as "org_id: OrgId",
+            claimed.id as "job_id: JobId",
+            claimed.org_id as "org_id: OrgId",
             attempts as attempt,
             type as "type: JobType",
-            suite_id as "suite_id: SuiteId",
+            claimed.suite_id as "suite_id: SuiteId",
             suite_version,
             served_model as "served_model: Json<ServedModel>",
             parameters as "parameters: Json<PredictOptions>",
@@ -284,12 +287,16 @@ async fn claim_jobs(
                 select h.creator
                 from org_allowance_holders h
                 where h.org_id = claimed.org_id
+                  and h.shares_creator
             ) as creator,
             (
                 select h.domains
                 from org_allowance_holders h
                 where h.org_id = claimed.org_id
             ) as "domains!",
+            publisher.org_id as "publisher?: OrgId",
+            publisher.creator as "publisher_creator?",
+            publisher.domains as "publisher_domains?",
             case
                 when attempts = 1 then created_at
                 else coalesce(
@@ -302,6 +309,8 @@ async fn claim_jobs(
                 )
             end as "waited_since!: Timestamp"
         from claimed
+        left join suite_owners o on o.suite_id = claimed.suite_id
+        left join org_allowance_holders publisher on publisher.org_id = o.org_id
         "#,
         worker_id.as_str(),
         job_ids as _,
@@ -337,8 +346,16 @@ async fn claim_jobs(
             } else {
                 row.recorded_holders
             };
+            // All organizations that the publisher's creator founded count, whatever their plans are.
+            let by_publisher = row.publisher.map(|org_id| {
+                let domains = row.publisher_domains.unwrap_or_default();
+                named_holders(&org_id, row.publisher_creator.as_deref(), &domains)
+                    .iter()
+                    .any(|holder| holders.contains(holder))
+            });
             Ok(Claim {
                 holders,
+                by_publisher,
                 job_id: row.job_id,
                 org_id: row.org_id,
                 attempt: row.attempt,

@@ -223,6 +223,8 @@ pub async fn can_do_more_than_check(pool: &PgPool) -> Result<bool> {
         "drafts",
         "escrow_chunks",
         "events",
+        "opened_answers",
+        "opened_retest",
         "orgs",
         "plan_limits",
         "shared_events",
@@ -240,6 +242,7 @@ pub async fn can_do_more_than_check(pool: &PgPool) -> Result<bool> {
         "suite_openings",
         "suite_owners",
         "suite_retest",
+        "suite_retirements",
         "suites",
     ];
     can_use_more_than(pool, "assay_checker", &tables).await

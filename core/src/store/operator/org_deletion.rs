@@ -99,7 +99,7 @@ const CLEAR_BOARD_ENTRIES: &str = "
         name_shown = id,
         url = null,
         entered_by = '',
-        removed_reason = null,
+        removed_reason = case when removed_at is not null then 'The organization was deleted.' end,
         revision = revision + 1
     where org_id = $1
       and name <> id
@@ -152,6 +152,7 @@ pub const ORG_TABLES: &[(&str, Erasure)] = &[
     ("invites", Erasure::Delete),
     ("domain_claims", Erasure::Delete),
     ("suite_grants", Erasure::Delete),
+    ("suite_retirements", Erasure::Delete),
     ("offboardings", Erasure::Delete),
     ("device_logins", Erasure::Delete),
     (

@@ -166,7 +166,8 @@ pub enum NotRetired {
     Missing,
     /// It retired before.
     Before,
-    /// It has not closed yet: somebody who knows the answers could mark a job as final, or enter the board.
+    /// It has not closed yet: sealed items would no longer be secret, or somebody who knows the answers could mark a job
+    /// as final, or enter the board.
     Closes {
         /// Its close time.
         closes_at: Timestamp,
@@ -191,24 +192,28 @@ pub struct Retired {
     pub commitment: Vec<u8>,
 }
 
-/// Opens a version's commitment: publishes its salt, its seed and its answers. The version
-/// accepts no submissions afterwards, and a live board closes.
+/// Retires a version, which accepts no submissions afterwards. A live board closes.
+///
+/// If `opens_answers` is set, this opens the version's commitment: it publishes its salt, its seed and its answers, also of
+/// a version that has retired without them.
 pub async fn retire(
     db: &mut PgConnection,
     suite: &NamedVersion,
+    opens_answers: bool,
 ) -> Result<std::result::Result<Retired, NotRetired>> {
     let (suite_id, version) = (suite.suite_id.as_str(), suite.version.as_str());
     let found = sqlx::query!(
         r#"
         select
             c.commitment,
-            c.retired_at is not null as "is_retired!",
+            case when $3 then c.salt is not null else c.retired_at is not null end as "is_retired!",
             (
                 select s.closes_at
                 from suites s
                 where s.suite_id = c.suite_id
                   and s.version = c.suite_version
                   and s.closes_at > clock_timestamp()
+                  and (s.n_sealed > 0 or $3)
             ) as "closes_at: Timestamp",
             exists(
                 select from boards b
@@ -223,7 +228,8 @@ pub async fn retire(
         for update
         "#,
         suite_id,
-        version
+        version,
+        opens_answers
     )
     .fetch_optional(&mut *db)
     .await?;
@@ -250,24 +256,31 @@ pub async fn retire(
         )
         update suite_commitments c
         set
-            retired_at = clock_timestamp(),
+            retired_at = coalesce(c.retired_at, clock_timestamp()),
             salt = o.salt,
             seed = o.seed,
             items_sha256 = o.items_sha256,
             answers_sha256 = o.answers_sha256,
             retest_sha256 = o.retest_sha256
         from suites s
-        join suite_openings o using (content_id)
+        left join suite_openings o on o.content_id = s.content_id and $3
         where c.suite_id = $1
           and c.suite_version = $2
           and s.suite_id = c.suite_id
           and s.version = c.suite_version
         ",
         suite_id,
-        version
+        version,
+        opens_answers
     )
     .execute(&mut *db)
     .await?;
+    if !opens_answers {
+        return Ok(Ok(Retired {
+            n_answers: 0,
+            commitment: found.commitment,
+        }));
+    }
     let opened = sqlx::query!(
         "
         insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer, n, groups)
@@ -314,12 +327,12 @@ pub async fn retire(
     }))
 }
 
-/// Returns a suite's versions that have not retired and have these versions' items, which have.
-/// Readers who see the opened answers know theirs.
+/// Returns a suite's other versions that have not retired and have items of these versions. Readers who see the
+/// opened answers know theirs.
 pub async fn shared_answers(
     db: &mut PgConnection,
     suite_id: &SuiteId,
-    retired: &[String],
+    opened: &[String],
 ) -> Result<Vec<SharedAnswers>> {
     let shared = sqlx::query_as!(
         SharedAnswers,
@@ -334,16 +347,17 @@ pub async fn shared_answers(
             on hidden_answer.content_id = hidden.content_id
             and hidden_answer.ordinal = hidden.ordinal
         where other.suite_id = $1
+          and other.version <> all($2)
           and c.retired_at is null
           and exists(
               select
-              from suites retired
-              join suite_items opened on opened.content_id = retired.content_id
+              from suites opening
+              join suite_items opened on opened.content_id = opening.content_id
               join suite_answers opened_answer
                   on opened_answer.content_id = opened.content_id
                   and opened_answer.ordinal = opened.ordinal
-              where retired.suite_id = $1
-                and retired.version = any($2)
+              where opening.suite_id = $1
+                and opening.version = any($2)
                 and opened.item_id = hidden.item_id
                 and opened.input::text = hidden.input::text
                 and opened_answer.answer::text = hidden_answer.answer::text
@@ -352,7 +366,7 @@ pub async fn shared_answers(
         order by other.version
         "#,
         suite_id.as_str(),
-        retired
+        opened
     )
     .fetch_all(db)
     .await?;

@@ -580,15 +580,17 @@ pub async fn versions_extent(
     }))
 }
 
-/// Returns a suite's newest versions, if the organization, or a caller without a credential, sees it.
+/// Returns a suite's newest versions, or only one, if the organization, or a caller without a credential, sees it.
 pub async fn versions(
     db: impl PgExecutor<'_>,
     org_id: Option<&OrgId>,
     suite_id: &SuiteId,
+    only: Option<&str>,
     limit: i64,
 ) -> Result<Vec<SuiteVersion>> {
     let rows = sqlx::query!(
         r#"
+        /* all tenants: who sees a suite also sees that a version is going to retire */
         select
             s.suite_id as "suite_id: SuiteId",
             s.version,
@@ -600,6 +602,12 @@ pub async fn versions(
             o.removed_at is not null as "is_removed!",
             o.suspended_at is not null as "is_suspended!",
             c.retired_at is not null as "is_retired!",
+            exists(
+                select from suite_retirements r
+                where r.suite_id = s.suite_id
+                  and r.suite_version = s.version
+                  and r.outcome is null
+            ) as "is_retiring!",
             (
                 select coalesce(jsonb_agg(e.erratum order by e.place), '[]')
                 from jsonb_array_elements(o.errata) with ordinality e (erratum, place)
@@ -609,18 +617,23 @@ pub async fn versions(
         join suites s on s.suite_id = o.suite_id
         join suite_commitments c on c.suite_id = s.suite_id and c.suite_version = s.version
         where o.suite_id = $2
+          and ($3::text is null or s.version = $3)
         order by s.published_at desc
-        limit $3
+        limit $4
         "#,
         org_id.map(OrgId::as_str),
         suite_id.as_str(),
+        only,
         limit
     )
     .fetch_all(db)
     .await?;
     let versions = rows.into_iter().map(|row| SuiteVersion {
         suite_id: row.suite_id,
-        status: SuiteStatus::new(row.is_removed, row.is_suspended, row.is_retired),
+        status: match SuiteStatus::new(row.is_removed, row.is_suspended, row.is_retired) {
+            SuiteStatus::Active if row.is_retiring => SuiteStatus::Retiring,
+            status => status,
+        },
         n_items: row.n_items.into(),
         release: row.release,
         closes_at: row.closes_at,
