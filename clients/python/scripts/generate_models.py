@@ -91,7 +91,9 @@ def reachable(document: Schema, schemas: dict[str, Schema]) -> set[str]:
     """Returns the schema names that methods and `REQUEST_PARTS` use."""
     found: set[str] = set()
     queue: list[Any] = [{"$ref": f"#/components/schemas/{name}"} for name in REQUEST_PARTS]
-    named = words_in_sources()
+    sources = written_sources()
+    # The quoted words, among them the operations that the modules call.
+    named = set(re.findall(r'"(\w+)"', sources))
     for path in document["paths"].values():
         for operation in path.values():
             if operation["operationId"] not in named:
@@ -106,7 +108,9 @@ def reachable(document: Schema, schemas: dict[str, Schema]) -> set[str]:
             queue.append(operation.get("parameters"))
     # Scopes and similar enumerations in request bodies become argument types.
     queue += [
-        {"$ref": f"#/components/schemas/{name}"} for name, item in schemas.items() if "enum" in item
+        {"$ref": f"#/components/schemas/{name}"}
+        for name, item in schemas.items()
+        if "enum" in item and re.search(rf"\b{name}\b", sources)
     ]
     while queue:
         name = reference_of(node := queue.pop())
@@ -118,17 +122,13 @@ def reachable(document: Schema, schemas: dict[str, Schema]) -> set[str]:
     return found
 
 
-def words_in_sources() -> set[str]:
-    """Returns the words in quotes in the written modules, among them the operations they call."""
+def written_sources() -> str:
+    """Returns the text of the modules that are not generated."""
     folder = PACKAGE_FOLDER / "src" / "assay_client"
     written = [
         path for path in folder.glob("*.py") if path.name not in ("_models.py", "_tables.py")
     ]
-    return {
-        word
-        for path in written
-        for word in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8"))
-    }
+    return "\n".join(path.read_text(encoding="utf-8") for path in written)
 
 
 def is_paged(operation: Schema) -> bool:
