@@ -697,3 +697,79 @@ async fn program_publishes_a_folder() {
     invalid.assert(6);
     assert!(invalid.err.contains("suite.toml:"), "{}", invalid.err);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn program_begins_checks_and_publishes_a_table() {
+    let world = shared_world().await;
+    let publisher = Publisher::new(&world, "free").await;
+    let cli = Cli::new(&world).with_key(&publisher.org.key);
+    let table = votes(40).replace("question", "email");
+    cli.write("votes.csv", &table);
+    let init = async |cli: &Cli<'_>, metric: &str, answer: &str| {
+        let from = ["suite", "init", "--from", "votes.csv", "--id", "row"];
+        let columns = ["--metric", metric, "--answer", answer];
+        cli.run(&[&from[..], &columns[..]].concat()).await
+    };
+    let misspelt = init(&cli, "accuracy", "voet").await;
+    misspelt.assert(6);
+    assert!(
+        misspelt.err.contains("did you mean \"vote\"?"),
+        "{}",
+        misspelt.err
+    );
+    for (metric, reason) in [("rmse", "votes.csv:2: "), ("speed", "--metric: ")] {
+        let unfit = init(&cli, metric, "vote").await;
+        unfit.assert(6);
+        assert!(unfit.err.starts_with(reason), "{}", unfit.err);
+    }
+    cli.shell("ls suite.toml").await.assert(2);
+    let begun = init(&cli, "accuracy", "vote").await;
+    assert_eq!(begun.json()["suite_id"], publisher.suite());
+    assert!(
+        begun.err.contains("\"email\" may identify persons"),
+        "{}",
+        begun.err
+    );
+    let drop = cli
+        .shell("grep -c '^# drop = \\[\"email\"\\]' suite.toml")
+        .await;
+    assert_eq!(drop.out, "1\n");
+    init(&cli, "accuracy", "vote").await.assert(5);
+
+    cli.run(&["suite", "check", "."]).await.assert(0);
+    let published = cli.run(&["suite", "publish", ".", "--yes"]).await.json();
+    assert_eq!(
+        (&published["status"], &published["suite_id"]),
+        (&json!("published"), &json!(publisher.suite()))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn program_without_credential_begins_with_a_placeholder() {
+    let world = shared_world().await;
+    let cli = Cli::new(&world).with_key("");
+    cli.write("votes.csv", &votes(40));
+    let init = "assay suite init --from votes.csv --metric accuracy --answer vote --name v";
+    let begun = cli.shell(init).await;
+    assert_eq!(begun.json()["suite_id"], "suite:your_handle.v");
+    let explained = "your_handle stands for the handle of your organization";
+    let checked = cli.run(&["suite", "check", "."]).await;
+    checked.assert(0);
+    let publisher = Publisher::new(&world, "free").await;
+    let cli = cli.with_key(&publisher.org.key);
+    let published = cli.run(&["suite", "publish", ".", "--yes"]).await;
+    published.assert(6);
+    for run in [&begun, &checked, &published] {
+        assert!(run.err.contains(explained), "{}", run.err);
+    }
+    // The folder is the one of the table.
+    let elsewhere = cli.shell(&format!("mkdir other && {init} other")).await;
+    elsewhere.assert(2);
+    assert!(
+        elsewhere.err.contains("Copy the file into other"),
+        "{}",
+        elsewhere.err
+    );
+    // Nothing was written before the refusals.
+    cli.shell("ls opening.key other/suite.toml").await.assert(2);
+}

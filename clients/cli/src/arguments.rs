@@ -434,6 +434,11 @@ pub enum Suite {
     },
     /// Accept the link of a publisher, whose token is read from standard input (with a session token)
     Accept,
+    /// Write suite.toml next to a table with items and answers, which is neither copied nor sent
+    ///
+    /// Each key that can be changed later is in the file as a comment with an example. With a credential, the id of the suite begins
+    /// with the handle of the organization.
+    Init(Box<SuiteInit>),
     /// Check the folder of a suite; needs no key and sends nothing
     ///
     /// Warns if items seem to come from persons or other groups that suite.toml does not name. The
@@ -467,6 +472,45 @@ pub enum Suite {
         #[arg(long)]
         draft: bool,
     },
+}
+
+/// A new suite whose data are one table.
+#[derive(Args)]
+pub struct SuiteInit {
+    /// The table: a file .csv, .ndjson, .json or .parquet with a row per item
+    #[arg(long, value_name = "FILE")]
+    pub from: PathBuf,
+    /// The column with the answers, which stay hidden
+    #[arg(long, value_name = "COLUMN")]
+    pub answer: String,
+    /// The column that names the person or group of an item, if items of one group depend on each other
+    #[arg(long, value_name = "COLUMN")]
+    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub new: NewSuite,
+    /// The folder of the table; may be left out
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+/// The properties of each new suite.
+#[derive(Args)]
+pub struct NewSuite {
+    /// The metric, such as accuracy
+    #[arg(long)]
+    pub metric: String,
+    /// The column with the item ids
+    #[arg(long, value_name = "COLUMN")]
+    pub id: Option<String>,
+    /// The name of the suite, which follows the handle in its id
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The options of the items in their order, such as low,medium,high; some metrics need them
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+    pub labels: Vec<String>,
+    /// The levels of predicted quantiles, such as 0.1,0.5,0.9; pinball and wis need them
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',')]
+    pub quantiles: Vec<f64>,
 }
 
 /// The changes of a suite.

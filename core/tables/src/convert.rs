@@ -69,3 +69,21 @@ pub(crate) fn write_lines<'w>(
     }
     converter.finish()
 }
+
+/// Returns the names of a table's columns, in their order.
+///
+/// # Errors
+/// If the file has no format of a table, or its first row cannot be read.
+pub fn columns(file: &str, files: &dyn SuiteFiles) -> Result<Vec<String>, BadSuite> {
+    match TableFormat::from_name(file) {
+        Some(TableFormat::Csv) => csv_table::columns(file, files),
+        Some(TableFormat::Ndjson) => json_table::columns(file, files, RowForm::Lines),
+        Some(TableFormat::Json) => json_table::columns(file, files, RowForm::Array),
+        Some(TableFormat::Parquet) => parquet_table::columns(file, files),
+        None => Err(BadSuite::new(
+            file,
+            0,
+            "is no table; its name must end in .csv, .ndjson, .json or .parquet",
+        )),
+    }
+}

@@ -53,6 +53,22 @@ pub(crate) fn read(data: &DataTable, files: &dyn SuiteFiles, converter: &mut Con
     }
 }
 
+/// Returns the names of the columns.
+pub(crate) fn columns(file: &str, files: &dyn SuiteFiles) -> Result<Vec<String>, BadSuite> {
+    let mut first = Ok(Vec::new());
+    let read = files.open(file).and_then(|bytes| {
+        read_records(bytes, &mut |record| {
+            first = match record {
+                Ok(header) => Ok(header.cells().map(str::to_owned).collect()),
+                Err(error) => Err(csv_error(file, &error)),
+            };
+            ControlFlow::Break(())
+        })
+    });
+    read.map_err(|error| BadSuite::unreadable(file, 0, &error))?;
+    first
+}
+
 /// Calls `each` with each record, the first of which has the names, or with its error.
 fn read_records(
     mut bytes: impl Read,

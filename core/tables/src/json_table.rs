@@ -50,14 +50,38 @@ pub(crate) fn read(
         }
         ControlFlow::Continue(())
     });
-    if let Err(RowsError {
+    if let Err(error) = read {
+        converter.reject(rows_error(file, error));
+    }
+}
+
+/// Returns the names of the columns.
+pub(crate) fn columns(
+    file: &str,
+    files: &dyn SuiteFiles,
+    form: RowForm,
+) -> Result<Vec<String>, BadSuite> {
+    let bytes = files
+        .open(file)
+        .map_err(|error| BadSuite::unreadable(file, 0, &error))?;
+    let mut first = Ok(Vec::new());
+    let read = read_rows(bytes, form, &mut |text, line| {
+        first = serde_json::from_str::<Row<'_>>(text)
+            .map(|row| row.0.iter().map(|(name, _)| name.to_string()).collect())
+            .map_err(|error| row_error(file, line, text, &error));
+        ControlFlow::Break(())
+    });
+    read.map_err(|error| rows_error(file, error))?;
+    first
+}
+
+fn rows_error(file: &str, error: RowsError) -> BadSuite {
+    let RowsError {
         line,
         code,
         message,
-    }) = read
-    {
-        converter.reject(BadSuite::new(file, line, message).with_code(code));
-    }
+    } = error;
+    BadSuite::new(file, line, message).with_code(code)
 }
 
 fn repeated(file: &str, line: usize) -> BadSuite {

@@ -14,6 +14,6 @@ mod json_table;
 mod parquet_table;
 mod read_suite;
 
-pub use convert::convert;
+pub use convert::{columns, convert};
 pub use errors::TableErrors;
 pub use read_suite::read_suite;

@@ -37,22 +37,50 @@ const NOT_PARQUET: &str = "is not valid Parquet; write it again, without encrypt
 
 /// Reads the table.
 pub(crate) fn read(data: &DataTable, files: &dyn SuiteFiles, converter: &mut Converter<'_, '_>) {
-    let read = || match files.file(&data.file) {
+    let read = catch_panics(&data.file, || match files.file(&data.file) {
         Ok(Some(file)) => read_from(file, data, converter),
         Ok(None) => bytes(files, &data.file)
             .map_err(|error| BadSuite::unreadable(&data.file, 0, &error))
             .and_then(|bytes| read_from(bytes, data, converter)),
         Err(error) => Err(BadSuite::unreadable(&data.file, 0, &error)),
-    };
-    // The library panics if lengths or bit widths in the file are wrong.
-    let read = panic::catch_unwind(AssertUnwindSafe(read));
-    let panicked = |_| {
-        let error = BadSuite::new(&data.file, 0, NOT_PARQUET);
-        Err(error.with_code(BadSuiteCode::Syntax))
-    };
-    if let Err(error) = read.unwrap_or_else(panicked) {
+    });
+    if let Err(error) = read {
         converter.reject(error);
     }
+}
+
+/// Returns the names of the columns.
+pub(crate) fn columns(file: &str, files: &dyn SuiteFiles) -> Result<Vec<String>, BadSuite> {
+    catch_panics(file, || {
+        let bytes = bytes(files, file).map_err(|error| BadSuite::unreadable(file, 0, &error))?;
+        Ok(names(&builder(bytes, file)?))
+    })
+}
+
+/// Calls `read`. The library panics if lengths or bit widths in the file are wrong, which is an error of the file.
+fn catch_panics<T>(file: &str, read: impl FnOnce() -> Result<T, BadSuite>) -> Result<T, BadSuite> {
+    let read = panic::catch_unwind(AssertUnwindSafe(read));
+    read.unwrap_or_else(|_| Err(not_parquet(file)))
+}
+
+/// Returns the error of a file that the library rejects. Its messages may quote the file.
+fn not_parquet(file: &str) -> BadSuite {
+    BadSuite::new(file, 0, NOT_PARQUET).with_code(BadSuiteCode::Syntax)
+}
+
+/// Opens a file. The types are those of Parquet alone: the schema of Arrow that some programs store is not trusted.
+fn builder<R: ChunkReader + 'static>(
+    reader: R,
+    file: &str,
+) -> Result<ParquetRecordBatchReaderBuilder<R>, BadSuite> {
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    ParquetRecordBatchReaderBuilder::try_new_with_options(reader, options)
+        .map_err(|_| not_parquet(file))
+}
+
+fn names<R: ChunkReader>(builder: &ParquetRecordBatchReaderBuilder<R>) -> Vec<String> {
+    let fields = builder.schema().fields().iter();
+    fields.map(|field| field.name().clone()).collect()
 }
 
 fn bytes(files: &dyn SuiteFiles, name: &str) -> io::Result<Bytes> {
@@ -68,15 +96,11 @@ fn read_from<R: ChunkReader + 'static>(
 ) -> Result<(), BadSuite> {
     let bad =
         |code: BadSuiteCode, message: &str| BadSuite::new(&data.file, 0, message).with_code(code);
-    // Messages of the library may quote the file.
-    let not_parquet = || bad(BadSuiteCode::Syntax, NOT_PARQUET);
-    // The types are those of Parquet alone: the schema of Arrow that some programs store is not trusted.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-        .map_err(|_| not_parquet())?;
+    let not_parquet = || not_parquet(&data.file);
+    let builder = builder(file, &data.file)?;
     check_row_groups(builder.metadata()).map_err(|message| bad(BadSuiteCode::TooLong, &message))?;
     let fields = builder.schema().fields().clone();
-    let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+    let names = names(&builder);
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
         let message = "two columns have one name; rename one";
         return Err(bad(BadSuiteCode::Duplicate, message));

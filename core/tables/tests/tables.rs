@@ -11,7 +11,7 @@ mod common;
 use std::collections::HashSet;
 
 use assay_eval::suite::{BadSuiteCode, SuiteFolder};
-use assay_tables::{TableErrors, read_suite};
+use assay_tables::{TableErrors, columns, read_suite};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::{Files, errors, head, lines};
@@ -158,6 +158,9 @@ fn formats_of_one_frame_have_same_commitment() {
             ("suite.toml".to_owned(), head.into_bytes()),
             (file.to_owned(), bytes),
         ]);
+        let names = columns(file, &files).unwrap();
+        let expected = "row person age score income city day weight vote";
+        assert_eq!(names.join(" "), expected, "{file}");
         let folder = read_suite(&files, None).unwrap();
         assert_eq!(folder.n_clusters, Some(12));
         let plain = "suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"accuracy\"\ncluster = \"person\"\n";

@@ -8,6 +8,7 @@ use assay_tables::read_suite;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::suite_definition::placeholder;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{View, write_line};
 
@@ -52,7 +53,8 @@ pub fn check(context: &Context, folder: &Path) -> Result<()> {
     let suite = read_suite(&folder, None).map_err(invalid)?;
     let report = suite.check().map_err(|bad| invalid(vec![bad]))?;
     context.output.object(REPORT, &json!(report))?;
-    for warning in &report.warnings {
+    let placeholder = placeholder(&suite.suite_id);
+    for warning in report.warnings.iter().chain(&placeholder) {
         context.messages.warn(warning);
     }
     Ok(())

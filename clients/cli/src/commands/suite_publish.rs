@@ -10,6 +10,7 @@ use indicatif::ProgressStyle;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::suite_definition::placeholder;
 use crate::client::Client;
 use crate::failure::{Exit, Failure, Result};
 use crate::operations;
@@ -47,6 +48,12 @@ pub fn publish(context: &Context, folder: &Path, options: &Options) -> Result<()
         Failure::new(Exit::InvalidInput, lines.join("\n"))
     };
     let definition = SuiteDefinition::parse(&suite_toml).map_err(bad)?;
+    if let Some(placeholder) = placeholder(&definition.suite_id) {
+        return Err(Failure::new(
+            Exit::InvalidInput,
+            format!("{SUITE}: {placeholder}"),
+        ));
+    }
     if !options.yes && !options.stops_at_draft && !can_ask(context) {
         return Err(
             Failure::new(Exit::Usage, "there is no terminal to ask on").with_advice(

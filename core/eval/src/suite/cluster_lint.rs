@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::bad_suite::BadSuite;
+use super::column_names::has_word;
 use super::folder::SuiteFolder;
 use super::groups::{GroupField, GroupLabels};
 use super::item_columns::{Column, MISSING, columns, id_prefix, id_prefixes};
@@ -291,27 +292,9 @@ fn trivial_stderr_ratio(table: &AnswerTable, metric: Metric) -> Option<f64> {
     Some(effect.sqrt())
 }
 
-/// Returns `true` if a name contains one of [`WORDS`]. Words end before a capital letter, and at
-/// characters that are neither letters nor digits.
+/// Returns `true` if a name contains one of [`WORDS`].
 fn has_telling_word(name: &str) -> bool {
-    let mut words = vec![String::new()];
-    let mut characters = name.chars().peekable();
-    let mut last_is_upper = true;
-    while let Some(character) = characters.next() {
-        let is_upper = character.is_uppercase();
-        let next_is_lower = characters.peek().is_some_and(|next| next.is_lowercase());
-        // `userID` is `user` and `ID`; `XMLId` is `XML` and `Id`.
-        if !character.is_alphanumeric() || (is_upper && (!last_is_upper || next_is_lower)) {
-            words.push(String::new());
-        }
-        last_is_upper = is_upper;
-        if let Some(word) = words.last_mut()
-            && character.is_alphanumeric()
-        {
-            word.extend(character.to_lowercase());
-        }
-    }
-    words.iter().any(|word| WORDS.contains(&word.as_str()))
+    has_word(name, &WORDS)
 }
 
 #[cfg(test)]

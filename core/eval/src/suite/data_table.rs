@@ -22,7 +22,7 @@ pub enum TableFormat {
 
 impl TableFormat {
     /// Returns the format that a file's name ends in.
-    fn from_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let (_, extension) = name.rsplit_once('.')?;
         match extension {
             "csv" => Some(Self::Csv),

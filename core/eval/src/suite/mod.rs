@@ -11,6 +11,7 @@ mod board_mode;
 mod canary_tests;
 pub(crate) mod catalog;
 mod cluster_lint;
+mod column_names;
 mod commitment;
 mod data_table;
 mod folder;
@@ -42,6 +43,7 @@ pub use baselines::{Baseline, BaselineKey, BaselineKind, baselines_sha256};
 pub use board_mode::BoardMode;
 pub use catalog::{CatalogLine, FolderCatalog};
 pub use cluster_lint::{CandidateSource, ClusterCandidate};
+pub use column_names::looks_personal;
 pub use commitment::{
     LinesDigest, Opening, SealSeed, derived_seal_seed, write_answer_line, write_line,
 };
