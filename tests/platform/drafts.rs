@@ -736,7 +736,23 @@ async fn program_begins_checks_and_publishes_a_table() {
     assert_eq!(drop.out, "1\n");
     init(&cli, "accuracy", "vote").await.assert(5);
 
-    cli.run(&["suite", "check", "."]).await.assert(0);
+    let checked = cli.run(&["suite", "check", "."]).await.json();
+    let verdict = checked["verdict"].as_array().unwrap();
+    let texts: Vec<&str> = verdict
+        .iter()
+        .map(|line| line["text"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "40 items, metric accuracy, answers complete",
+        "a model that knows nothing reaches 0.500 ",
+        "release = \"exact\": ",
+        "no column suggests that rows depend on each other",
+        "private without visibility: ",
+    ];
+    assert_eq!(texts.len(), expected.len(), "{checked}");
+    for (text, expected) in texts.iter().zip(expected) {
+        assert!(text.starts_with(expected), "{text} instead of {expected}");
+    }
     let published = cli.run(&["suite", "publish", ".", "--yes"]).await.json();
     assert_eq!(
         (&published["status"], &published["suite_id"]),

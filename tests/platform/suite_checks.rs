@@ -72,8 +72,14 @@ async fn undeclared_persons_have_warning() {
         "baselines": [], "warnings": [warning],
     });
     for program in [&ground.binaries.api, &ground.binaries.cli] {
-        let checked = run_on(program, &["suite", "check"], &folder);
-        assert_eq!(succeeded(&checked), (report.clone(), vec![line.clone()]));
+        let (mut found, lines) = succeeded(&run_on(program, &["suite", "check"], &folder));
+        // The program adds a verdict in plain words.
+        let verdict = found.as_object_mut().unwrap().remove("verdict");
+        assert_eq!((found, lines), (report.clone(), vec![line.clone()]));
+        if let Some(verdict) = verdict {
+            let text = "rows do not look independent: 24 values of input.person, design effect 4.1  →  cluster = \"input.person\"";
+            assert_eq!(verdict[3], json!({"text": text, "status": "warning"}));
+        }
     }
     let (audited, lines) = succeeded(&run_on(&ground.binaries.api, &["suite", "audit"], &folder));
     let warnings = audited["warnings"].as_array().unwrap();

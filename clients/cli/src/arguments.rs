@@ -441,10 +441,11 @@ pub enum Suite {
     Init(Box<SuiteInit>),
     /// Check the folder of a suite; needs no key and sends nothing
     ///
-    /// Warns if items seem to come from persons or other groups that suite.toml does not name. The
-    /// platform also checks the events of sequences when the suite is published.
+    /// Prints a verdict: items, what a model that knows nothing reaches, what scores disclose, clusters and visibility. Warns if items seem to
+    /// come from persons or other groups that suite.toml does not name. The platform also checks the events of sequences when the suite is
+    /// published.
     Check {
-        /// The folder with suite.toml, items.ndjson and answers.ndjson
+        /// The folder with suite.toml and the files that it names
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },

@@ -23,7 +23,7 @@ const TRIED: [u32; 3] = [18, 50, 500];
 const OTHERS: [&str; 4] = ["exact", "ladder(0.05)", "ladder(0.1)", "sealed(0.5)"];
 
 /// The largest difference between the proven share of a recommended ladder and chance.
-const EXCESS_MAX: f64 = 0.1;
+pub const EXCESS_MAX: f64 = 0.1;
 
 /// The ladders that may be recommended, the one with the finest step first.
 const LADDERS: [&str; 5] = [

@@ -15,6 +15,7 @@ mod suite_folder;
 mod suite_init;
 mod suite_manage;
 mod suite_publish;
+mod suite_verdict;
 mod suites;
 mod trace;
 mod verify;

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use assay_audit::{Audit, AuditError};
-use assay_eval::suite::BadSuite;
+use assay_eval::suite::{BadSuite, SuiteFolder, derived_seal_seed};
 use assay_tables::read_suite;
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::suite_definition::placeholder;
+use super::suite_definition::{example_seed, placeholder};
+use super::suite_publish::stored_opening_key;
+use super::suite_verdict;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{View, write_line};
 
@@ -48,11 +50,30 @@ fn invalid(errors: Vec<BadSuite>) -> Box<Failure> {
     Failure::new(Exit::InvalidInput, lines.join("\n"))
 }
 
-/// `assay suite check`: an invalid folder is an error, and warnings are notes.
+fn refused(error: AuditError) -> Box<Failure> {
+    Failure::new(Exit::InvalidInput, error.to_string())
+}
+
+/// Reads a folder. Without an opening key, items are sealed by an example, so that the check needs no key.
+fn read(folder: &Path) -> Result<SuiteFolder> {
+    let key = stored_opening_key(folder)?;
+    let seed = key.map_or_else(example_seed, |key| derived_seal_seed(&key));
+    read_suite(&folder, Some(&seed)).map_err(invalid)
+}
+
+/// `assay suite check`: an invalid folder is an error, and warnings are notes. Prints the verdict, or the report with it.
 pub fn check(context: &Context, folder: &Path) -> Result<()> {
-    let suite = read_suite(&folder, None).map_err(invalid)?;
+    let suite = read(folder)?;
     let report = suite.check().map_err(|bad| invalid(vec![bad]))?;
-    context.output.object(REPORT, &json!(report))?;
+    let verdict = suite_verdict::verdict(&suite).map_err(refused)?;
+    if context.output.is_table() {
+        write_line(&format!("{} version {}", suite.suite_id, suite.version))?;
+        write_line(&suite_verdict::text(&verdict))?;
+    } else {
+        let mut report = json!(report);
+        report["verdict"] = json!(verdict);
+        context.output.object(REPORT, &report)?;
+    }
     let placeholder = placeholder(&suite.suite_id);
     for warning in report.warnings.iter().chain(&placeholder) {
         context.messages.warn(warning);
@@ -62,8 +83,7 @@ pub fn check(context: &Context, folder: &Path) -> Result<()> {
 
 /// `assay suite audit`: the attacks as a table, or the whole report.
 pub fn audit(context: &Context, folder: &Path) -> Result<()> {
-    let suite = read_suite(&folder, None).map_err(invalid)?;
-    let refused = |error: AuditError| Failure::new(Exit::InvalidInput, error.to_string());
+    let suite = read(folder)?;
     let audit = Audit::new(&suite).map_err(refused)?;
     context
         .messages

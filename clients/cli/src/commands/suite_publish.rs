@@ -131,8 +131,8 @@ fn can_ask(context: &Context) -> bool {
     !context.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Returns the opening key in the folder. Writes a new one before anything is sent, so that a published version never has a lost key.
-fn opening_key(context: &Context, folder: &Path) -> Result<[u8; 32]> {
+/// Returns the opening key in the folder, if there is one.
+pub fn stored_opening_key(folder: &Path) -> Result<Option<[u8; 32]>> {
     let path = folder.join(KEY_FILE);
     let name = path.display().to_string();
     match fs::read_to_string(&path) {
@@ -145,19 +145,27 @@ fn opening_key(context: &Context, folder: &Path) -> Result<[u8; 32]> {
                 )
                 .with_advice("Restore the file, or remove it if no version was published with it.")
             })?;
-            Ok(key)
+            Ok(Some(key))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let key: [u8; 32] = rand::random();
-            let line = format!("{}\n", hex::encode(key));
-            write_private(&path, line.as_bytes()).map_err(|error| Failure::io(&name, &error))?;
-            context
-                .messages
-                .note(&format!("{name} has the new opening key"));
-            Ok(key)
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::io(&name, &error)),
     }
+}
+
+/// Returns the opening key in the folder. Writes a new one before anything is sent, so that a published version never has a lost key.
+fn opening_key(context: &Context, folder: &Path) -> Result<[u8; 32]> {
+    if let Some(key) = stored_opening_key(folder)? {
+        return Ok(key);
+    }
+    let path = folder.join(KEY_FILE);
+    let name = path.display().to_string();
+    let key: [u8; 32] = rand::random();
+    let line = format!("{}\n", hex::encode(key));
+    write_private(&path, line.as_bytes()).map_err(|error| Failure::io(&name, &error))?;
+    context
+        .messages
+        .note(&format!("{name} has the new opening key"));
+    Ok(key)
 }
 
 /// Returns the names of the files that a definition can have.
