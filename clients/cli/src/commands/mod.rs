@@ -12,6 +12,7 @@ mod score;
 mod submit;
 mod suite_definition;
 mod suite_folder;
+mod suite_import;
 mod suite_init;
 mod suite_manage;
 mod suite_publish;

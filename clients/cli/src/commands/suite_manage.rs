@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::manage::{Action, list, present};
 use super::suites::{self, SUITES};
-use super::{suite_folder, suite_init, suite_publish};
+use super::{suite_folder, suite_import, suite_init, suite_publish};
 use crate::arguments::{Suite, SuiteEdit};
 use crate::failure::{Failure, Result};
 use crate::operations;
@@ -74,6 +74,7 @@ const NEW_LINK: View = View {
 pub fn run(context: &Context, action: Suite) -> Result<()> {
     let action = match action {
         Suite::Init(init) => return suite_init::init(context, *init),
+        Suite::Import(import) => return suite_import::import(context, *import),
         Suite::Check { folder } => return suite_folder::check(context, &folder),
         Suite::Audit { folder } => return suite_folder::audit(context, &folder),
         Suite::Publish { folder, yes, draft } => {
