@@ -162,6 +162,11 @@ fn rows(header: &str, row: impl Fn(usize, &str) -> String) -> String {
 
 #[test]
 fn bundles_become_folders_that_pass_check() {
+    let test = rows("id,text", |at, _| format!("{at},\"text, {at}\"\n"));
+    let solution = rows("id,label,Usage", |at, label| {
+        let usage = ["Public", "Private", "Private", "Ignored"][at % 4];
+        format!("{at},{label},{usage}\n")
+    });
     let answers = rows("id,label,annotator", |at, label| {
         format!("{at},{label},person {at}\n")
     });
@@ -170,6 +175,8 @@ fn bundles_become_folders_that_pass_check() {
     let folder = write_tree(
         "bundles",
         &[
+            ("kaggle/test.csv", &test),
+            ("kaggle/solution.csv", &solution),
             ("codabench/competition.yaml", COMPETITION),
             ("codabench/reference/answers.csv", &answers),
             ("evalai/challenge_config.yaml", challenge),
@@ -178,8 +185,15 @@ fn bundles_become_folders_that_pass_check() {
     );
     for (source, more, n_items, not_read, line) in [
         (
+            "kaggle",
+            &[][..],
+            30,
+            "the split itself",
+            "release = \"sealed(0.667)\": 20 of 30 answers stay sealed until ",
+        ),
+        (
             "codabench",
-            &["--answers", "reference/answers.csv", "--answer", "label"][..],
+            &["--answers", "reference/answers.csv", "--answer", "label"],
             40,
             "scoring and ingestion programs",
             "release = \"exact\": ",
@@ -248,6 +262,10 @@ fn hostile_bundles_write_nothing() {
             ("long/answers.csv", answers),
             ("good/competition.yaml", COMPETITION),
             ("good/answers.csv", answers),
+            ("unmatched/test.csv", "id,text\n1,x\n2,y\n"),
+            ("unmatched/solution.csv", "id,label\n1,a\n2,b\n3,a\n"),
+            ("columns/test.csv", "key,text\n1,x\n2,y\n"),
+            ("columns/solution.csv", answers),
         ],
     );
     let secret = folder.join("secret/answers.csv").display().to_string();
@@ -292,6 +310,14 @@ fn hostile_bundles_write_nothing() {
             &["--answers", "answers.csv", "--answer", "lable"],
             "did you mean \"label\"?",
         ),
+        (
+            "kaggle",
+            "unmatched",
+            &[],
+            "solution.csv:4: test.csv has no item \"3\"",
+        ),
+        ("kaggle", "columns", &[], "test.csv has no column \"id\""),
+        ("kaggle", "good", &[], "\"solution.csv\""),
     ] {
         let import = ["suite", "import", source, bundle, "--out", "out"];
         let import = [&import[..], &["--metric", "accuracy"], more].concat();

@@ -523,6 +523,8 @@ pub struct SuiteImport {
 /// A platform whose bundles can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum BundleSource {
+    /// A folder with solution.csv and test.csv.
+    Kaggle,
     /// A folder or ZIP file with competition.yaml.
     Codabench,
     /// A folder with challenge_config.yaml.

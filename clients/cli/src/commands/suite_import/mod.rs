@@ -3,6 +3,7 @@
 mod bundle;
 mod competitions;
 mod imported;
+mod kaggle;
 #[cfg(test)]
 mod tests;
 mod yaml;
@@ -49,6 +50,7 @@ pub fn import(context: &Context, import: SuiteImport) -> Result<()> {
             .into_owned(),
     };
     let imported = match (source, answers) {
+        (BundleSource::Kaggle, None) => kaggle::read(&mut bundle, choice)?,
         (BundleSource::EvalAi, None) => competitions::read_evalai(&mut bundle, choice)?,
         (BundleSource::Codabench, Some(answers)) => {
             competitions::read_codabench(&mut bundle, choice, &answers)?
