@@ -9,11 +9,12 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 17] = [
+const CRATES: [(&str, &str); 18] = [
     ("assay_eval", "core/eval/src"),
     ("assay_receipts", "core/receipts/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_tables", "core/tables/src"),
+    ("assay_exports", "core/exports/src"),
     ("assay_audit", "core/audit/src"),
     ("assay_core", "core/src"),
     ("assay_publishing", "core/publishing/src"),
