@@ -18,7 +18,7 @@ create index suite_contents_org_id_idx on suite_contents (org_id);
 -- Not content_sha256, which covers the answers: a reader could check a guess of the last unknown ones.
 grant select (id, draft_id, org_id, n_items, bytes, created_at) on suite_contents to assay_api;
 
--- A published version never changes. The current version is the one published last.
+-- A published version never changes, until the operator removes it. The current version is the one published last.
 create table suites (
     suite_id text collate "C" not null,
     version text not null,
@@ -57,6 +57,8 @@ create table suites (
     quantiles double precision[] not null default '{}' constraint suites_quantiles_in_range check (cardinality(quantiles) <= 99),
     skill jsonb, -- The baseline of the skill: {baseline, within?}. Null: results have no skill.
     slice_min integer not null default 50 constraint suites_slice_min_in_range check (slice_min between 50 and 100000),
+    -- The time of a takedown. It is set before the first item or answer is deleted: whoever reads them and then finds null has read all.
+    removed_at timestamptz,
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (
         num_nonnulls(ladder_start, ladder_step, ladder_levels) = case when starts_with(release, 'ladder(') then 3 else 0 end
@@ -80,8 +82,9 @@ create table suite_owners (
     -- The keys title, description, license, citation, links, tags and contact that are set. The description of a version is its first value.
     metadata jsonb not null default '{}',
     errata jsonb not null default '[]', -- [{version, note, created_at}], the oldest first.
+    approved_at timestamptz, -- The operator has approved that more than the owner and organizations with a grant see the suite.
     suspended_at timestamptz, -- While it is set, only the owner sees the suite.
-    removed_at timestamptz, -- The time of a takedown: the items and answers are deleted.
+    removed_at timestamptz, -- The time at which all versions were removed, for good: no further one is published.
     updated_at timestamptz not null default clock_timestamp(),
     -- The key of the names under which the publisher sees the organizations that submit: 244 random bits.
     submitter_key bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
@@ -347,6 +350,14 @@ declare
 begin
     items := 0;
     bytes := 0;
+    -- The deletion of a removed version may have begun.
+    if exists (
+        select from suites
+        where removed_at is not null
+          and (content_id = of_content_id or (suite_id = of_suite_id and version = of_version))
+    ) then
+        return;
+    end if;
     if of_file = 'answers' then
         open sizes for
             select octet_length(item_id) + octet_length(answer::text) + coalesce(octet_length(groups::text), 0)

@@ -27,7 +27,7 @@ create table jobs (
     finished_at timestamptz,
     result jsonb,
     error_code text constraint jobs_error_code_known
-        check (error_code in ('internal', 'timeout', 'invalid_predictions', 'input_unavailable')),
+        check (error_code in ('internal', 'timeout', 'invalid_predictions', 'input_unavailable', 'suite_removed')),
     error_message text,
     -- The time of the last notification, and their number. Null: a notification is due.
     dispatched_at timestamptz,

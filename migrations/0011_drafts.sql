@@ -6,7 +6,7 @@ create table drafts (
     org_id text collate "C" not null references orgs (id),
     -- A draft after expires_at counts as expired, even before the status says so.
     status text not null default 'open' constraint drafts_status_known
-        check (status in ('open', 'checking', 'ready', 'failed', 'publishing', 'published', 'expired', 'deleted')),
+        check (status in ('open', 'checking', 'ready', 'in_review', 'failed', 'publishing', 'published', 'expired', 'deleted')),
     suite_id text collate "C" not null,
     version text not null,
     definition_hmac text not null,
@@ -18,6 +18,7 @@ create table drafts (
     manifest_id text collate "C", -- The row of the escrow that lists the files to check.
     check_requested_at timestamptz,
     publish_requested_at timestamptz,
+    approved_at timestamptz, -- The end of the operator's review, for which the draft was in_review.
     idempotency_key text,
     request_hmac bytea,
     -- What the checker writes.
@@ -25,7 +26,8 @@ create table drafts (
     claimed_until timestamptz,
     attempts integer not null default 0,
     report json,
-    error_code text constraint drafts_error_code_known check (error_code in ('validation_failed', 'quota_exceeded', 'conflict', 'internal')),
+    error_code text constraint drafts_error_code_known
+        check (error_code in ('validation_failed', 'quota_exceeded', 'conflict', 'rejected', 'internal')),
     error_message text,
     content_id bigint references suite_contents (id),
     checked_at timestamptz,
@@ -44,9 +46,11 @@ create function limit_draft_change() returns trigger language plpgsql as $$
 begin
     if new.status <> old.status
         and not pg_has_role(current_user, 'assay_checker', 'member')
+        -- The operator ends reviews, and deletes organizations.
+        and not pg_has_role(current_user, (select relowner from pg_class where oid = tg_relid), 'member')
         and (old.status, new.status) not in (
-            ('open', 'checking'), ('ready', 'publishing'), ('open', 'deleted'), ('checking', 'deleted'), ('ready', 'deleted'), ('failed', 'deleted'),
-            ('expired', 'deleted')
+            ('open', 'checking'), ('ready', 'publishing'), ('ready', 'in_review'), ('open', 'deleted'), ('checking', 'deleted'), ('ready', 'deleted'),
+            ('in_review', 'deleted'), ('failed', 'deleted'), ('expired', 'deleted')
         )
     then
         raise exception 'the API cannot change a draft from % to %', old.status, new.status;
@@ -99,7 +103,7 @@ create table suite_retirements (
     key_hash bytea, -- The hash of the opening key, suite and version, which opens the answers. Null: they stay hidden.
     requested_at timestamptz not null default clock_timestamp(),
     outcome text constraint suite_retirements_outcome_known
-        check (outcome in ('done', 'wrong_key', 'not_closed', 'board_not_final', 'answers_shared')),
+        check (outcome in ('done', 'wrong_key', 'not_closed', 'board_not_final', 'answers_shared', 'removed')),
     shared_versions text[] not null default '{}', -- The versions that would no longer hide their answers.
     constraint suite_retirements_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
 );
@@ -115,7 +119,7 @@ grant select, insert, delete on suite_contents, suite_items, suite_answers, suit
     suite_catalog, suite_baselines, suite_baseline_scores, suite_openings to assay_checker;
 grant select, insert on suites, suite_commitments, boards, suite_owners to assay_checker;
 grant update (closes_at) on boards to assay_checker;
-grant update (visibility, access, metadata, updated_at) on suite_owners to assay_checker;
+grant update (visibility, access, metadata, approved_at, updated_at) on suite_owners to assay_checker;
 grant insert on shared_events, events to assay_checker;
 grant usage on sequence events_position_seq to assay_checker;
 grant select on orgs, plan_limits, suite_grants to assay_checker;

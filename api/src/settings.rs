@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use assay_core::model::auth::SignUp;
 use assay_core::model::engine_address::EngineAddress;
+use assay_core::model::suite_edits::SuiteReview;
 use assay_core::model::terms::CurrentTerms;
 use assay_core::model::webhook_secret::WebhookKey;
 use assay_core::model::webhook_target::TargetRules;
@@ -55,6 +56,8 @@ pub struct Settings {
     pub sign_up: SignUp,
     /// The handles that no organization can have, besides those that are built in.
     pub reserved_handles: Arc<[String]>,
+    /// The suites of organizations that the operator reviews.
+    pub suite_review: SuiteReview,
     /// The OpenID Connect providers with which users can sign in.
     pub sign_in_providers: Vec<ProviderSettings>,
     /// The transport of emails.
@@ -158,6 +161,7 @@ impl Settings {
             domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS))
                 .unwrap_or(i32::MAX),
             reserved_handles: reserved_handles(&mut read),
+            suite_review: suite_review(&mut read),
             terms: terms(&mut read),
             free_upload_hours: read.positive(&settings::FREE_UPLOAD_HOURS),
             retention: Retention::read(&mut read),
@@ -400,6 +404,14 @@ fn sign_up(read: &mut Reader) -> SignUp {
     text.parse().unwrap_or_else(|_| {
         read.reject(&settings::SIGN_UP, "must be open, invited or domains");
         SignUp::Invited
+    })
+}
+
+fn suite_review(read: &mut Reader) -> SuiteReview {
+    let text: String = read.get(&settings::SUITE_REVIEW);
+    text.parse().unwrap_or_else(|_| {
+        read.reject(&settings::SUITE_REVIEW, "must be none or listed");
+        SuiteReview::Listed
     })
 }
 

@@ -143,6 +143,8 @@ because SSL_CERT_DIR alone would replace them. */}}
 - name: ASSAY_RESERVED_HANDLES
   value: {{ . | quote }}
 {{- end }}
+- name: ASSAY_SUITE_REVIEW
+  value: {{ .suiteReview | quote }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
   value: {{ .signInMailsPerMinute | quote }}
 - name: ASSAY_DEVICE_LOGINS_PER_MINUTE

@@ -16,13 +16,18 @@ use crate::harness::{
 
 /// An organization that can publish: with a handle of its own.
 pub struct Publisher {
+    /// The organization.
     pub org: Org,
     handle: String,
 }
 
 impl Publisher {
     pub async fn new(world: &World, plan: &str) -> Self {
-        let org = org(&world.stack, plan).await;
+        Self::of(world, org(&world.stack, plan).await).await
+    }
+
+    /// Gives an organization a handle.
+    pub async fn of(world: &World, org: Org) -> Self {
         let handle = format!("h{}", &org.id[4..].to_lowercase()[..16]);
         let owner = world.client(&org.session);
         let path = format!("/v1/orgs/{}", org.id);
@@ -38,7 +43,7 @@ impl Publisher {
     }
 
     /// Returns a definition of the suite `votes`, whose data are one table.
-    fn definition(&self, version: &str) -> String {
+    pub fn definition(&self, version: &str) -> String {
         self.definition_with(version, "")
     }
 
@@ -77,12 +82,12 @@ pub fn predictions(right: usize) -> Value {
     (0..ROWS).map(prediction).collect()
 }
 
-fn answer(row: usize) -> &'static str {
+pub fn answer(row: usize) -> &'static str {
     ["yes", "no"][row % 2]
 }
 
 /// Returns a table whose rows have the answers `yes` and `no` in turn.
-fn votes(rows: usize) -> String {
+pub fn votes(rows: usize) -> String {
     let row = |at: usize| format!("r{at},question {at},{}\n", answer(at));
     let rows: String = (0..rows).map(row).collect();
     format!("row,question,vote\n{rows}")
@@ -106,12 +111,12 @@ async fn settled(client: &Client, draft_id: &str) -> Value {
 }
 
 /// Creates a draft, waits for its check, and returns it.
-async fn checked(client: &Client, definition: &str, table: &str) -> Value {
+pub async fn checked(client: &Client, definition: &str, table: &str) -> Value {
     let made = create(client, definition, table).await.expect_status(201);
     settled(client, made.body["id"].as_str().unwrap()).await
 }
 
-async fn publish(client: &Client, draft: &Value) -> Value {
+pub async fn publish(client: &Client, draft: &Value) -> Value {
     let draft_id = draft["id"].as_str().unwrap();
     let path = format!("/v1/drafts/{draft_id}/publish");
     client.post(&path, &json!({})).await.expect_status(202);

@@ -10,6 +10,7 @@ use assay_tests::stack::StackSize;
 use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
+use crate::drafts::{self, Publisher};
 use crate::harness::{
     Expect, World, error_code, one_prediction, org, pause, shared_world, string, wait_until,
     with_setting, world_with,
@@ -710,15 +711,20 @@ async fn every_table_of_orgs_is_erased_or_kept_for_a_reason() {
 }
 
 /// Columns that keep what they had after their organization was deleted, and why.
-const KEPT: [(&str, &str); 1] = [(
-    "jobs.input_key",
-    "the name of an object, made of ids; the object is removed",
-)];
+const KEPT: [(&str, &str); 2] = [
+    (
+        "jobs.input_key",
+        "the name of an object, made of ids; the object is removed",
+    ),
+    (
+        "suite_owners.submitter_key",
+        "random bytes, which say nothing about the organization",
+    ),
+];
 
 /// Tables without the organization's rows in the test below, and why.
-const WITHOUT_ROWS: [(&str, &str); 12] = [
+const WITHOUT_ROWS: [(&str, &str); 9] = [
     ("draft_parts", "parts of files; deleted"),
-    ("drafts", "suites before their publication; cleared"),
     ("escrow_chunks", "files of drafts; deleted"),
     ("org_models", "a grant of a model; deleted"),
     ("sealed_results", "figures of sealed items; deleted"),
@@ -726,12 +732,7 @@ const WITHOUT_ROWS: [(&str, &str); 12] = [
         "serve_keys",
         "idempotency keys of serving; deleted, and after a day",
     ),
-    (
-        "suite_contents",
-        "content of published versions; kept for the scores of others",
-    ),
     ("suite_grants", "rights to suites of others; deleted"),
-    ("suite_owners", "texts of suites; removed"),
     (
         "suite_retirements",
         "requests to retire versions, without their keys; deleted",
@@ -759,8 +760,8 @@ fn is_identifier(column: &str) -> bool {
         .contains(&column)
 }
 
-/// Uses the product as an organization does: members, keys, submissions, uploads, webhooks, a device login
-/// and a board.
+/// Uses the product as an organization does: members, keys, submissions, uploads, webhooks, a device login,
+/// a board and a suite of its own.
 async fn use_the_product(world: &World) {
     let owner = world.owner();
     let key = world.key();
@@ -793,6 +794,10 @@ async fn use_the_product(world: &World) {
     crate::device::approve(world, &login, &world.org).await;
     crate::boards::publish(world).await;
     crate::boards::entry(&key).await;
+    let publisher = Publisher::of(world, world.org.clone()).await;
+    let draft = drafts::checked(&key, &publisher.definition("1"), &drafts::votes(4)).await;
+    let published = drafts::publish(&key, &draft).await;
+    assert_eq!(published["status"], "published", "{published}");
     let mut db = world.database().await;
     wait_until("a delivery", async || {
         let sql = "select exists(select from webhook_deliveries where org_id = $1)";

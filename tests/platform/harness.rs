@@ -162,6 +162,7 @@ impl Deref for SharedWorld {
 }
 
 /// An organization with its owner's session and one API key.
+#[derive(Clone)]
 pub struct Org {
     /// The organization's id.
     pub id: String,

@@ -97,6 +97,7 @@ mod spans;
 mod storage;
 mod stories;
 mod suite_checks;
+mod suite_control;
 mod suites;
 mod suspension;
 mod swaps;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use assay_core::model::slices::{StoredSlice, StoredSlices};
 use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
-use assay_core::store::{PrimaryPool, within_response_timeout, work};
+use assay_core::store::{PrimaryPool, suite, within_response_timeout, work};
 use assay_core::{Error, Result};
 use assay_eval::score::{
     AnswerTable, Builder, CatalogBuilder, CeilingBuilder, SkillGroups, noise_floor_scores,
@@ -64,7 +64,7 @@ impl AnswerCache {
         }
     }
 
-    /// Returns a suite version's answers. They never change. Concurrent requests share one database
+    /// Returns a suite version's answers. They never change; those of a removed version may still be here. Concurrent requests share one database
     /// read.
     pub async fn get(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let cell = self.cell((suite_id.clone(), version.to_owned()));
@@ -105,7 +105,19 @@ impl AnswerCache {
         cell
     }
 
+    /// Reads the answers.
+    ///
+    /// # Errors
+    /// 409 if the version was removed: only some of its answers may have been left.
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
+        let answers = self.read(suite_id, version).await;
+        let db = self.db.get();
+        let removed = suite::ensure_not_removed(&db, suite_id, version);
+        within_response_timeout(removed).await?;
+        answers
+    }
+
+    async fn read(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let SuiteScoring {
             scoring,
             n_items,

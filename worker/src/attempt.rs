@@ -46,6 +46,7 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
     let progress = Arc::new(Progress::default());
     let work = async {
         match &claim.task {
+            _ if claim.is_suite_removed => Outcome::suite_removed(),
             ClaimedTask::Eval(suite) => {
                 evaluate(context, claim, suite, &mut phases, &progress).await
             }

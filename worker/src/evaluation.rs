@@ -127,7 +127,7 @@ pub async fn evaluate(
         .await
     {
         Ok(answers) => answers,
-        Err(error) => return Outcome::Failed(error.log_text()),
+        Err(error) => return Outcome::from_error(&error),
     };
     let scoring = answers.scoring;
     match phases

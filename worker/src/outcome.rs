@@ -1,5 +1,7 @@
 //! An attempt's outcome, before it is written.
 
+use assay_core::Error;
+use assay_core::model::error_details::Details;
 use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
 use assay_core::model::receipt::NewReceipt;
 use assay_core::store::item_scores::ItemScoresIn;
@@ -73,6 +75,22 @@ impl Outcome {
             FailureCode::InputUnavailable,
             "The submission is no longer stored.".into(),
         )
+    }
+
+    /// Returns the outcome for an attempt at a job whose suite the operator has removed.
+    pub fn suite_removed() -> Self {
+        Self::Rejected(
+            FailureCode::SuiteRemoved,
+            "The operator has deleted the items and answers of the suite.".into(),
+        )
+    }
+
+    /// Returns the outcome for an attempt with this error.
+    pub fn from_error(error: &Error) -> Self {
+        match error.details {
+            Some(Details::SuiteRemoved) => Self::suite_removed(),
+            _ => Self::Failed(error.log_text()),
+        }
     }
 
     /// Returns the outcome's name in metrics, logs and spans.

@@ -81,7 +81,7 @@ pub async fn predict(
         predicted.and(sent)
     };
     if let Err(error) = phases.record("predict", work).await {
-        return Outcome::Failed(error.log_text());
+        return Outcome::from_error(&error);
     }
     let counts = job.counts;
     if counts.n != claim.n_submitted {

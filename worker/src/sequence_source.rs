@@ -198,7 +198,10 @@ async fn send_items(
         let page = store::suite::items(&db, content_id, from, limit);
         let items = within_response_timeout(page).await?;
         if items.is_empty() {
-            return Ok(());
+            // The items of a removed version end at any place.
+            let db = context.db.get();
+            let removed = store::suite::ensure_not_removed(&db, suite_id, version);
+            return within_response_timeout(removed).await;
         }
         from += i32::try_from(items.len()).map_err(Error::internal)?;
         let mut chunk = Chunk::default();

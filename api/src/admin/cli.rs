@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use assay_core::model::org::{PLAN_LIMITS, PlanChange, PlanLimit};
+use assay_core::model::suite_edits::SuiteEdits;
+use assay_eval::suite::{SuiteLink, SuiteMetadata};
 use clap::{
     Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand, value_parser,
 };
 use serde_json::{Value, json};
 
 use crate::admin::error::{Result, refused};
-use crate::admin::{boards, commands, doctor, model_package, publish, receipts};
+use crate::admin::{boards, commands, doctor, model_package, publish, receipts, suites};
 use crate::settings::{self, LogSettings};
 
 pub use crate::admin::error::CommandError;
@@ -90,7 +92,7 @@ pub enum Command {
     /// Manage users
     #[command(subcommand)]
     User(UserCommand),
-    /// Check, audit and publish suites, and grant access to them
+    /// Check, audit, publish, change, review, suspend, remove and retire suites, and grant access to them
     #[command(subcommand)]
     Suite(SuiteCommand),
     /// Manage the boards of suites
@@ -323,6 +325,49 @@ pub enum SuiteCommand {
         /// The folder
         dir: PathBuf,
     },
+    /// List the published suites, and the drafts in review
+    List {
+        /// Only those of this organization
+        #[arg(long)]
+        org: Option<String>,
+        /// Only the drafts in review
+        #[arg(long)]
+        in_review: bool,
+    },
+    /// Approve a draft in review, which is then published
+    Approve {
+        /// The id of the draft
+        draft: String,
+    },
+    /// Reject a draft in review
+    Reject {
+        /// The id of the draft
+        draft: String,
+        /// The reason, which the organization sees
+        #[arg(long)]
+        reason: String,
+    },
+    /// Change the texts, the visibility or the access of a suite without an owner
+    Set(Box<SuiteSetArguments>),
+    /// Hide a suite from everybody but its owner; it accepts no submissions, and queued jobs are scored
+    Suspend(SuspensionArguments),
+    /// End the suspension of a suite
+    Resume(SuspensionArguments),
+    /// Delete the items and answers of a suite for good; versions, boards, commitments and receipts stay
+    Remove {
+        /// The id of the suite
+        #[arg(long)]
+        suite: String,
+        /// Only this version
+        #[arg(long)]
+        version: Option<String>,
+        /// The reason, which the owner sees in its audit log
+        #[arg(long)]
+        reason: String,
+        /// Confirms the deletion, which cannot be undone
+        #[arg(long)]
+        yes: bool,
+    },
     /// Allow an organization to submit to a suite with access = "granted"
     Grant(GrantArguments),
     /// Revoke the grant
@@ -342,6 +387,104 @@ pub enum SuiteCommand {
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// A suite with new values.
+#[derive(Args)]
+pub struct SuiteSetArguments {
+    /// The id of the suite
+    #[arg(long)]
+    suite: String,
+    /// The title
+    #[arg(long)]
+    title: Option<String>,
+    /// The description
+    #[arg(long)]
+    description: Option<String>,
+    /// An SPDX expression, or an https URL
+    #[arg(long)]
+    license: Option<String>,
+    /// A BibTeX entry
+    #[arg(long)]
+    citation: Option<String>,
+    /// A page about the suite; all links together replace the earlier ones
+    #[arg(long = "link", value_name = "LABEL=URL", value_parser = parse_link)]
+    links: Vec<SuiteLink>,
+    /// A word by which people find the suite; all tags together replace the earlier ones
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// An address for questions
+    #[arg(long)]
+    contact: Option<String>,
+    /// The callers who can see the suite: private, listed or public
+    #[arg(long)]
+    visibility: Option<String>,
+    /// The organizations that can submit: everyone, verified_domain or granted
+    #[arg(long)]
+    access: Option<String>,
+    /// A text to remove, such as license
+    #[arg(long = "clear", value_name = "TEXT")]
+    clear: Vec<String>,
+    /// Confirms that more organizations may submit to a suite with a ladder or a cap
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Reads a link with its label.
+fn parse_link(text: &str) -> std::result::Result<SuiteLink, &'static str> {
+    let (label, url) = text
+        .split_once('=')
+        .ok_or("expected LABEL=URL, such as Paper=https://acme.example/votes")?;
+    Ok(SuiteLink {
+        label: label.to_owned(),
+        url: url.to_owned(),
+    })
+}
+
+impl SuiteSetArguments {
+    /// Returns the suite, the changes, and whether they are confirmed.
+    fn into_edits(self) -> (String, SuiteEdits, bool) {
+        let Self {
+            suite,
+            title,
+            description,
+            license,
+            citation,
+            links,
+            tags,
+            contact,
+            visibility,
+            access,
+            clear,
+            yes,
+        } = self;
+        let edits = SuiteEdits {
+            metadata: SuiteMetadata {
+                title,
+                description,
+                license,
+                citation,
+                links: (!links.is_empty()).then_some(links),
+                tags: (!tags.is_empty()).then_some(tags),
+                contact,
+            },
+            visibility,
+            access,
+            clear,
+        };
+        (suite, edits, yes)
+    }
+}
+
+/// A suite whose suspension begins or ends.
+#[derive(Args)]
+pub struct SuspensionArguments {
+    /// The id of the suite
+    #[arg(long)]
+    suite: String,
+    /// The reason, which the owner sees in its audit log
+    #[arg(long)]
+    reason: String,
 }
 
 /// A suite and an organization.
@@ -429,6 +572,10 @@ pub async fn run(Arguments { command, name }: Arguments) -> Result<()> {
         Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
         // It needs no database, so it is not recorded.
         Command::Suite(SuiteCommand::Check { dir }) => json!(publish::suite_check(&dir)?),
+        // It changes nothing, so it is not recorded.
+        Command::Suite(SuiteCommand::List { org, in_review }) => {
+            suites::suite_list(&settings::operator()?, org.as_deref(), in_review).await?
+        }
         Command::Doctor { process, json } => return doctor::run(process, json).await,
         Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
             let (url, artifacts) = settings::reconciliation()?;
@@ -490,7 +637,16 @@ impl Command {
             Self::Plan(PlanCommand::Set { name, .. }) => Some(name),
             Self::Session(SessionCommand::End { session, .. }) => session.as_deref(),
             Self::Key(KeyCommand::Revoke { key }) => Some(key),
-            Self::Suite(SuiteCommand::Retire { suite, .. })
+            Self::Suite(SuiteCommand::Set(arguments)) => Some(&arguments.suite),
+            Self::Suite(SuiteCommand::Approve { draft } | SuiteCommand::Reject { draft, .. }) => {
+                Some(draft)
+            }
+            Self::Suite(
+                SuiteCommand::Retire { suite, .. }
+                | SuiteCommand::Remove { suite, .. }
+                | SuiteCommand::Suspend(SuspensionArguments { suite, .. })
+                | SuiteCommand::Resume(SuspensionArguments { suite, .. }),
+            )
             | Self::Board(BoardCommand::Set { suite, .. }) => Some(suite),
             Self::Board(
                 BoardCommand::Remove { entry, .. } | BoardCommand::Restore { entry, .. },
@@ -541,6 +697,28 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
             publish::suite_revoke(url, &suite, &org).await
         }
+        Command::Suite(SuiteCommand::Set(arguments)) => {
+            let (suite, edits, yes) = arguments.into_edits();
+            suites::suite_set(url, &suite, edits, yes).await
+        }
+        Command::Suite(SuiteCommand::Approve { draft }) => {
+            suites::suite_review(url, &draft, None).await
+        }
+        Command::Suite(SuiteCommand::Reject { draft, reason }) => {
+            suites::suite_review(url, &draft, Some(&reason)).await
+        }
+        Command::Suite(SuiteCommand::Suspend(SuspensionArguments { suite, reason })) => {
+            suites::suite_suspend(url, &suite, &reason).await
+        }
+        Command::Suite(SuiteCommand::Resume(SuspensionArguments { suite, reason })) => {
+            suites::suite_resume(url, &suite, &reason).await
+        }
+        Command::Suite(SuiteCommand::Remove {
+            suite,
+            version,
+            reason,
+            yes,
+        }) => suites::suite_remove(url, &suite, version.as_deref(), &reason, yes).await,
         Command::Suite(SuiteCommand::Retire {
             suite,
             versions,
@@ -573,8 +751,8 @@ async fn change(url: &str, command: Command) -> Result<Value> {
         | Command::Artifacts(_)
         | Command::Doctor { .. }
         | Command::Migrate
-        | Command::Suite(SuiteCommand::Audit { .. } | SuiteCommand::Check { .. }) => {
-            Ok(Value::Null)
-        }
+        | Command::Suite(
+            SuiteCommand::Audit { .. } | SuiteCommand::Check { .. } | SuiteCommand::List { .. },
+        ) => Ok(Value::Null),
     }
 }

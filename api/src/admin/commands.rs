@@ -8,9 +8,10 @@ use assay_core::model::event::EventType;
 use assay_core::model::key::NewKey;
 use assay_core::model::org::{DefaultLimit, PLAN_LIMITS, PlanChange, Role};
 use assay_core::model::secret::{Secret, SecretKind};
+use assay_core::model::suite::SuiteId;
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::store::operator::{self as commands, OrgState};
+use assay_core::store::operator::{self as commands, OrgState, RemovedVersion};
 use assay_core::store::{self, PgConnection, PgPool, PoolProfile};
 use assay_core::{BestEffort as _, KeyId, OrgId, SessionId, UserId};
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ use crate::background::reconciliation;
 
 /// Maximum number of attempts of a transaction that deadlocks with requests.
 const ATTEMPTS_MAX: u32 = 5;
+
+/// Rows of a removed suite that one transaction deletes.
+const ROWS_AT_ONCE: i64 = 50_000;
 
 /// Runs a command and records it in `operator_log`: the start before the command acts, then its
 /// outcome. `target` is the id of the object that the command changes. If it is `None`, the id
@@ -299,7 +303,7 @@ pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
     let pool = pool(url)?;
     // There are two transactions, because the first one waits for every transaction that writes
     // rows of the organization. Among them are attempts that hold locks on jobs, which the second
-    // one changes.
+    // one changes. The content of suites follows in batches.
     let changed = retry_deadlocks(&pool, async |db: &mut PgConnection| {
         let before = commands::lock_org_and_writers(db, &org)
             .await?
@@ -310,9 +314,27 @@ pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
     let changed = changed.await?;
     let deleted = retry_deadlocks(&pool, async |db: &mut PgConnection| {
         commands::lock_org(db, &org).await?;
-        Ok(commands::delete_org(db, &org).await?)
+        let suites = commands::mark_suites_removed(db, &org).await?;
+        Ok((commands::delete_org(db, &org).await?, suites))
     });
-    Ok(json!({"org_id": org, "changed": changed, "deleted": deleted.await?}))
+    let (deleted, suites) = deleted.await?;
+    for (suite_id, versions) in &suites {
+        delete_removed(&pool, suite_id, versions).await?;
+    }
+    Ok(json!({"org_id": org, "changed": changed, "deleted": deleted}))
+}
+
+/// Deletes the content of removed versions, in batches.
+pub(super) async fn delete_removed(
+    pool: &PgPool,
+    suite_id: &SuiteId,
+    versions: &[RemovedVersion],
+) -> Result<()> {
+    let mut db = pool.acquire().await?;
+    for version in versions {
+        while commands::delete_removed(&mut db, suite_id, version, ROWS_AT_ONCE).await? {}
+    }
+    Ok(())
 }
 
 /// `key revoke`: revokes a key of any organization.

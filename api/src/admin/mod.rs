@@ -9,3 +9,4 @@ mod golden;
 mod model_package;
 mod publish;
 mod receipts;
+mod suites;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::admin::commands::{org_id, pool};
 use crate::admin::error::{CommandError, Result, refused};
+use crate::admin::suites::suite_id;
 
 /// Returns the error for a published version whose content differs.
 pub(super) fn content_differs(id: &str, version: &str) -> CommandError {
@@ -58,6 +59,11 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         Publication::Published => transaction.commit().await?,
         Publication::WasPublished => {}
         Publication::Conflict => return Err(content_differs(suite_id, version)),
+        Publication::Removed => {
+            return Err(refused(format!(
+                "{suite_id} or its version {version} was removed with suite remove, for good: choose another version or id"
+            )));
+        }
         Publication::Closed => {
             return Err(refused(format!(
                 "closes_at: {} has passed; no job could be marked as final or enter the board",
@@ -132,12 +138,6 @@ fn read_suite(folder: &Path) -> Result<SuiteFolder> {
 
 fn audit(folder: &SuiteFolder) -> Result<Audit<'_>> {
     Audit::new(folder).map_err(|error| refused(error.to_string()))
-}
-
-fn suite_id(value: &str) -> Result<SuiteId> {
-    value
-        .parse()
-        .map_err(|_| refused(format!("{value:?} is not the id of a suite")))
 }
 
 /// `suite grant`: allows an organization to submit to every version of a suite with `access =
@@ -221,6 +221,7 @@ fn not_retired(suite: &NamedVersion, reason: NotRetired) -> CommandError {
     let NamedVersion { suite_id, version } = suite;
     refused(match reason {
         NotRetired::Missing => format!("there is no version {version} of {suite_id}"),
+        NotRetired::Removed => format!("the items of version {version} of {suite_id} were removed"),
         NotRetired::Before => format!("version {version} of {suite_id} has retired before"),
         NotRetired::Closes { closes_at } => format!(
             "version {version} of {suite_id} closes at {closes_at}; its answers stay hidden until then"

@@ -102,7 +102,7 @@ pub struct ListSuiteItems {
     pub limit: Option<i64>,
 }
 
-// proto/assay/v1/suites.proto:104
+// proto/assay/v1/suites.proto:105
 /// The input of `createErratum`.
 #[derive(Debug, Default)]
 pub struct CreateErratum {
@@ -112,7 +112,7 @@ pub struct CreateErratum {
     pub note: String,
 }
 
-// proto/assay/v1/suites.proto:169
+// proto/assay/v1/suites.proto:172
 /// The input of `acceptGrant`.
 #[derive(Debug, Default)]
 pub struct AcceptGrant {
@@ -120,7 +120,7 @@ pub struct AcceptGrant {
     pub token: String,
 }
 
-// proto/assay/v1/suites.proto:187
+// proto/assay/v1/suites.proto:190
 /// The input of `retireSuite`.
 #[derive(Debug, Default)]
 pub struct RetireSuite {
@@ -134,7 +134,7 @@ pub struct RetireSuite {
     pub confirm: Option<bool>,
 }
 
-// proto/assay/v1/suites.proto:208
+// proto/assay/v1/suites.proto:211
 /// The input of `listSubmitters`.
 #[derive(Debug, Default)]
 pub struct ListSubmitters {

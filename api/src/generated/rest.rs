@@ -368,7 +368,7 @@ impl inputs::CreateComparison {
         ),
         (
             status = 409,
-            description = "A job has not succeeded or has no stored item scores, or the jobs are on different suites or versions."
+            description = "A job has not succeeded or has no stored item scores, the jobs are on different suites or versions, or the operator has removed a version with clusters."
         )
     )
 )]
@@ -1260,7 +1260,7 @@ impl inputs::ListJobItems {
         (status = 404, description = "The organization has no such job."),
         (
             status = 409,
-            description = "The job has not succeeded, or its item scores are not stored."
+            description = "The job has not succeeded, its item scores are not stored, or the operator has removed the suite's version."
         )
     )
 )]
@@ -1450,7 +1450,8 @@ impl inputs::ListSuiteItems {
             description = "A page of items.",
             body = model::suite_items::SuiteItems
         ),
-        (status = 404, description = "There is no such suite.")
+        (status = 404, description = "There is no such suite."),
+        (status = 409, description = "The operator has removed the version.")
     )
 )]
 async fn list_suite_items(
@@ -1470,7 +1471,7 @@ async fn list_suite_items(
     )
 }
 
-// proto/assay/v1/suites.proto:72
+// proto/assay/v1/suites.proto:73
 /// Update a suite
 ///
 /// Changes the organization's suite for all its versions: the texts, the visibility or the access. Absent fields remain
@@ -1505,7 +1506,7 @@ async fn list_suite_items(
         (status = 404, description = "There is no such suite."),
         (
             status = 409,
-            description = "The suite has changed since its `updated_at` in `If-Match`."
+            description = "The suite has changed since its `updated_at` in `If-Match`, the operator has removed it, or reviews suites before more organizations see them: `details.reason` is `in_review`."
         )
     )
 )]
@@ -1518,7 +1519,7 @@ async fn update_suite(
     special::update_suite(app, proof, [suite_id], request).await
 }
 
-// proto/assay/v1/suites.proto:88
+// proto/assay/v1/suites.proto:89
 /// List the versions of a suite
 ///
 /// Returns all versions, the newest first, with the notes that the publisher has added to them.
@@ -1555,7 +1556,7 @@ async fn list_suite_versions(
     )
 }
 
-// proto/assay/v1/suites.proto:104
+// proto/assay/v1/suites.proto:105
 impl inputs::CreateErratum {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -1587,7 +1588,11 @@ impl inputs::CreateErratum {
             description = "The new erratum.",
             body = model::suite::SuiteErratum
         ),
-        (status = 404, description = "There is no such suite or version.")
+        (status = 404, description = "There is no such suite or version."),
+        (
+            status = 409,
+            description = "The suite has 20 errata, or the operator has removed it."
+        )
     )
 )]
 async fn create_erratum(
@@ -1609,7 +1614,7 @@ async fn create_erratum(
     )
 }
 
-// proto/assay/v1/suites.proto:119
+// proto/assay/v1/suites.proto:121
 /// List grants
 ///
 /// Returns the grants to the organization's suite, the newest first.
@@ -1638,7 +1643,7 @@ async fn list_grants(
     Ok(Json(ops::grants::list(&app, &proof, &suite_id, &room).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:136
+// proto/assay/v1/suites.proto:138
 /// Create a grant
 ///
 /// Lets other organizations see the organization's suite, and submit to it. Name exactly one of `org_id`, `domain` and `link`.
@@ -1663,7 +1668,11 @@ async fn list_grants(
             description = "The grant. If the organization or the domain has one already, that one.",
             body = model::grant::GrantCreated
         ),
-        (status = 404, description = "There is no such suite.")
+        (status = 404, description = "There is no such suite."),
+        (
+            status = 409,
+            description = "The suite has 1,000 grants, or the operator has removed it."
+        )
     )
 )]
 async fn create_grant(
@@ -1675,7 +1684,7 @@ async fn create_grant(
     special::create_grant(app, proof, [suite_id], request).await
 }
 
-// proto/assay/v1/suites.proto:153
+// proto/assay/v1/suites.proto:156
 /// Revoke a grant
 ///
 /// Deletes a grant. The next request from the other organization no longer finds a private suite. Jobs
@@ -1705,7 +1714,7 @@ async fn delete_grant(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-// proto/assay/v1/suites.proto:169
+// proto/assay/v1/suites.proto:172
 impl inputs::AcceptGrant {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -1744,7 +1753,7 @@ async fn accept_grant(
     Ok(Json(ops::grants::accept(&app, &proof, input).await?).into_response())
 }
 
-// proto/assay/v1/suites.proto:187
+// proto/assay/v1/suites.proto:190
 impl inputs::RetireSuite {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -1801,7 +1810,7 @@ async fn retire_suite(
     special::retire_suite(app, proof, [suite_id], request).await
 }
 
-// proto/assay/v1/suites.proto:208
+// proto/assay/v1/suites.proto:211
 impl inputs::ListSubmitters {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -2172,11 +2181,12 @@ async fn list_draft_items(
     )
 }
 
-// proto/assay/v1/drafts.proto:134
+// proto/assay/v1/drafts.proto:135
 /// Publish a draft
 ///
 /// Publishes a `ready` draft as a version of its suite. The draft is `publishing`; read it with `wait` until it is `published`,
-/// or `failed` with `conflict`, because the version exists with other content. Publishing a draft again changes nothing.
+/// or `failed` with `conflict`, because the version exists with other content or the operator has removed it. If the operator
+/// reviews suites before more organizations see them, the draft is first `in_review`. Publishing a draft again changes nothing.
 /// A suite whose `visibility` is `public` needs the session of an owner.
 ///
 /// Requires an API key, or the session token of a member.
@@ -2192,7 +2202,7 @@ async fn list_draft_items(
     responses(
         (
             status = 202,
-            description = "The draft, which is being published.",
+            description = "The draft, which is being published or in review.",
             body = model::draft::Draft
         ),
         (status = 403, description = "The suite is public, and the caller is no owner."),
@@ -2214,7 +2224,7 @@ async fn publish_draft(
     )
 }
 
-// proto/assay/v1/drafts.proto:153
+// proto/assay/v1/drafts.proto:154
 /// Delete a draft
 ///
 /// Deletes the draft, its files and its content. A draft that is published, or being published, cannot be deleted.
@@ -2786,7 +2796,8 @@ async fn get_suite_commitment(
         (
             status = 404,
             description = "There is no such version or file, or the version has not retired."
-        )
+        ),
+        (status = 409, description = "The operator has removed the version.")
     )
 )]
 async fn stream_suite_opening(
@@ -3622,7 +3633,7 @@ impl inputs::ListEvents {
 /// after that many seconds. So a program behind a firewall hears of events without polling.
 ///
 /// An API key sees the events whose data its scopes permit: `job.*` with `jobs:read`,
-/// `usage.threshold` with `usage:read`, `suite.published` with `suites:read`, and all others with
+/// `usage.threshold` with `usage:read`, `suite.*` with `suites:read`, and all others with
 /// all scopes.
 ///
 /// Requires an API key or a session token.

@@ -165,7 +165,7 @@ pub struct UploadCreate {
     pub sha256: Option<String>,
 }
 
-// proto/assay/v1/suites.proto:72
+// proto/assay/v1/suites.proto:73
 /// The request body of `PATCH /v1/suites/{suite_id}`.
 #[derive(ToSchema)]
 pub struct SuiteUpdate {
@@ -196,7 +196,7 @@ pub struct SuiteUpdate {
     pub confirm: Option<bool>,
 }
 
-// proto/assay/v1/suites.proto:104
+// proto/assay/v1/suites.proto:105
 /// The request body of `POST /v1/suites/{suite_id}/errata`.
 #[derive(ToSchema)]
 pub struct ErratumCreate {
@@ -207,7 +207,7 @@ pub struct ErratumCreate {
     pub note: String,
 }
 
-// proto/assay/v1/suites.proto:136
+// proto/assay/v1/suites.proto:138
 /// The request body of `POST /v1/suites/{suite_id}/grants`.
 #[derive(ToSchema)]
 pub struct GrantCreate {
@@ -219,7 +219,7 @@ pub struct GrantCreate {
     pub link: Option<model::grant::GrantLink>,
 }
 
-// proto/assay/v1/suites.proto:169
+// proto/assay/v1/suites.proto:172
 /// The request body of `POST /v1/grants/accept`.
 #[derive(ToSchema)]
 pub struct GrantAccept {
@@ -227,7 +227,7 @@ pub struct GrantAccept {
     pub token: String,
 }
 
-// proto/assay/v1/suites.proto:187
+// proto/assay/v1/suites.proto:190
 /// The request body of `POST /v1/suites/{suite_id}/retire`.
 #[derive(ToSchema)]
 pub struct SuiteRetire {

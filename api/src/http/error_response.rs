@@ -415,6 +415,7 @@ mod tests {
             Error::board_not_final(),
             Error::not_closed(at),
             Error::answers_shared(vec!["1".into(), "2".into()]),
+            Error::suite_in_review(),
             Error::handle_taken("acme"),
             Error::handle_set("acme"),
             Error::key_expired(at),

@@ -301,7 +301,8 @@ const REASON: &str = "`forbidden`: `scope` (the API key does not have the scope 
     `max_entries`. `conflict` of an entry: `entered` (the job has entered \
     the board) or `name_taken`; `invalid_state` of an entry: `board_final`. `invalid_state` of a receipt: \
     `not_an_eval`, `not_succeeded` or `sealed_until`. `invalid_state` of a \
-    submission: `suite_retired`, `suite_suspended` or `suite_removed`; of a retirement: `board_not_final`, `not_closed` or `answers_shared`. `conflict` of an organization: `handle_taken` (another \
+    submission, or of a suite's items: `suite_retired`, `suite_suspended` or `suite_removed`; of a retirement: `board_not_final`, `not_closed` or `answers_shared`. `invalid_state` of a suite's update: \
+    `suite_removed` or `in_review` (the operator reviews suites before more organizations see them). `conflict` of an organization: `handle_taken` (another \
     organization has the handle, or it is reserved). `invalid_state` of an \
     organization: `handle_set` (its handle never changes) or `handle_required` (its suites need \
     one). `invalid_state` of a draft: `not_open`, `not_ready` or `part_missing`. `key_revoked`: `expired` \

@@ -12,13 +12,14 @@ use assay_core::model::draft::{
 };
 use assay_core::model::error::Errors;
 use assay_core::model::permissions::{Caller, Publisher};
-use assay_core::model::suite::SuiteId;
+use assay_core::model::suite::{SuiteId, SuiteVisibility};
+use assay_core::model::suite_edits::SuiteReview;
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::upload::{PART_MAX, PARTS_MAX};
 use assay_core::model::{random, validation};
 use assay_core::store::draft::{DraftCounts, DraftRow, NewDraft, PartRow};
 use assay_core::store::escrow::{self, ChunkPlace};
-use assay_core::store::{self, PgConnection, draft};
+use assay_core::store::{self, PgConnection, draft, owned_suite};
 use assay_core::{Details, DraftId, Error, Resource, Result, Timestamp};
 use assay_eval::FieldError;
 use assay_eval::suite::{SuiteDefinition, Visibility};
@@ -819,7 +820,8 @@ fn not_ready(status: DraftStatus) -> Error {
     })
 }
 
-/// Requests a checked draft's publication. A draft that is published, or being published, stays as it is.
+/// Requests a checked draft's publication, or its review by the operator. A draft that is published, being published or
+/// in review stays as it is.
 ///
 /// # Errors
 /// 403 if the suite is public and the caller is no owner, 409 if the draft is not ready.
@@ -835,15 +837,41 @@ pub async fn publish(app: &App, publisher: &Publisher, draft_id: &str) -> Result
             if row.visibility.as_deref() == Some("public") {
                 caller.require_owner_session()?;
             }
-            draft::request_publication(&mut transaction, org_id, &draft_id).await?;
+            let needs_review = needs_review(app, &mut transaction, caller, &row).await?;
+            draft::request_publication(&mut transaction, org_id, &draft_id, needs_review).await?;
             let change = Change::draft(AuditType::DraftPublished, &draft_id);
             store::audit::record(&mut transaction, org_id, &caller.actor(), &[change]).await?;
             transaction.commit().await?;
         }
-        DraftStatus::Publishing | DraftStatus::Published => drop(transaction),
+        DraftStatus::InReview | DraftStatus::Publishing | DraftStatus::Published => {
+            drop(transaction);
+        }
         status => return Err(not_ready(status)),
     }
     represent(app, caller, &draft_id).await
+}
+
+/// Returns `true` if the publication of a draft waits for the operator.
+async fn needs_review(
+    app: &App,
+    db: &mut PgConnection,
+    caller: &Caller,
+    row: &DraftRow,
+) -> Result<bool> {
+    let review = app.settings.suite_review;
+    let wanted = row
+        .visibility
+        .as_deref()
+        .filter(|_| review != SuiteReview::None);
+    // Without a value, the version leaves the visibility as it is.
+    let Ok(wanted) = wanted.unwrap_or_default().parse::<SuiteVisibility>() else {
+        return Ok(false);
+    };
+    let suite = owned_suite::lock(db, Some(caller.org_id()), &row.suite_id).await?;
+    let (before, was_approved) = suite.map_or((SuiteVisibility::Private, false), |suite| {
+        (suite.editable.visibility, suite.was_approved)
+    });
+    Ok(review.is_needed(before, wanted, was_approved))
 }
 
 /// Deletes a draft that is not published. The checker deletes its files and its content.

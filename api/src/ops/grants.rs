@@ -13,7 +13,6 @@ use assay_core::{Error, GrantId, Resource, Result};
 use assay_eval::FieldError;
 
 use super::suite_edits::{lock, not_owned};
-use super::suites::seen_by;
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::Reservation;
@@ -168,7 +167,8 @@ pub async fn delete(app: &App, publisher: &Publisher, grant_id: &str) -> Result<
     Ok(())
 }
 
-/// Gives the organization a grant with a link's token.
+/// Gives the organization a grant with a link's token. A link to a suite that stays hidden from the organization, because the operator has
+/// suspended it, is not used up.
 pub async fn accept(app: &App, member: &Member, input: inputs::AcceptGrant) -> Result<Suite> {
     if input.token.is_empty() {
         return Err(FieldError::required("token").into());
@@ -187,7 +187,8 @@ pub async fn accept(app: &App, member: &Member, input: inputs::AcceptGrant) -> R
         let change = Change::grant(AuditType::GrantAccepted, &id, &suite_id);
         store::audit::record(&mut transaction, org_id, session.actor(), &[change]).await?;
     }
+    let seen = store::suite::find(&mut *transaction, Some(org_id), &suite_id, None).await?;
+    let seen = seen.ok_or_else(not_found)?;
     transaction.commit().await?;
-    let seen = seen_by(app, Some(org_id), &suite_id).await?;
-    seen.ok_or_else(not_found)
+    Ok(seen.into_suite(&app.settings.common.hfm_sha))
 }

@@ -435,6 +435,9 @@ pub async fn items(
     };
     let item_ids =
         store::suite::item_ids(&app.db.jobs.get(), &suite_id, &suite_version, from, limit).await?;
+    if item_ids.is_empty() {
+        return Err(Error::suite_removed());
+    }
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let place = StoredIn::Job(item_scores);
     let stored = StoredItemScores::open(app, &place, u64::from(n_items.unsigned_abs())).await?;

@@ -13,7 +13,7 @@ use assay_core::model::receipt::{
 };
 use assay_core::model::suite::{NamedVersion, OpenedFile, SuiteId};
 use assay_core::store::receipt::{self as receipts, StoredOpening, StoredReceipt, StoredStatement};
-use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result, Timestamp};
+use assay_core::{Code, Error, JobId, ReceiptId, Resource, Result, Timestamp, store};
 use assay_receipts::jws::{compact, log_entry};
 use assay_receipts::keys::{Jwk, JwkSet, LoggedChange};
 use assay_receipts::log::{Proof, SignedCheckpoint};
@@ -356,6 +356,8 @@ pub async fn opened_file(
         suite_id: stored.suite_id,
         version: stored.suite_version,
     };
+    let NamedVersion { suite_id, version } = &suite;
+    store::suite::ensure_not_removed(&app.db.get(), suite_id, version).await?;
     let permit = app.concurrency.opened_files.acquire(address).await?;
     // A statement for each block instead of one cursor: a slow reader must not hold a connection.
     let (db, from) = (app.db.requests.clone(), 0);
@@ -365,6 +367,9 @@ pub async fn opened_file(
         move |(db, suite, room, permit, from)| async move {
             let extent = receipts::opened_extent(&db.get(), &suite, file, from).await?;
             if extent.items == 0 {
+                // The file of a removed version must not look complete.
+                let NamedVersion { suite_id, version } = &suite;
+                store::suite::ensure_not_removed(&db.get(), suite_id, version).await?;
                 return Ok(None);
             }
             room.reserve_response_of(extent.bytes * FILE_BYTE_COST)

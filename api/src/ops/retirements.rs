@@ -25,7 +25,7 @@ use crate::generated::inputs;
 /// Longest wait for the checker: number of looks, and the interval between two.
 const LOOKS: (usize, Duration) = (40, Duration::from_millis(250));
 
-/// Number of characters of a request's id.
+/// Length of a request's id, in characters.
 const ID_CHARACTERS: usize = 22;
 
 /// Retires a version of the organization's suite, and perhaps opens its answers. Returns the version, with the status
@@ -76,6 +76,9 @@ pub async fn retire(
         drop(transaction);
         return read(app, org_id, &named).await;
     }
+    if found.is_removed {
+        return Err(Error::suite_removed());
+    }
     refuse(&found, opens_answers)?;
     let hash = key
         .filter(|_| opens_answers)
@@ -103,6 +106,7 @@ pub async fn retire(
                     Err(Error::internal("a version without a close has not closed"))
                 }
                 (RetirementOutcome::BoardNotFinal, _) => Err(Error::board_not_final()),
+                (RetirementOutcome::Removed, _) => Err(Error::suite_removed()),
                 (RetirementOutcome::AnswersShared, _) => Err(Error::answers_shared(shared)),
             };
         }

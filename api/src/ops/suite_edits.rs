@@ -2,19 +2,16 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::error::Errors;
-use assay_core::model::error_details::SuiteAccess;
 use assay_core::model::ids::OrgId;
 use assay_core::model::permissions::Publisher;
 use assay_core::model::suite::{
-    ERRATA_MAX, ERRATUM_MAX, Suite, SuiteErratum, SuiteId, SuiteTextKey, SuiteVisibility,
-    VERSION_MAX,
+    ERRATA_MAX, ERRATUM_MAX, Suite, SuiteErratum, SuiteId, SuiteVisibility, VERSION_MAX,
 };
+use assay_core::model::suite_edits::SuiteEdits;
 use assay_core::model::validation;
 use assay_core::store::owned_suite::{self, OwnedSuite};
 use assay_core::store::{self, PgConnection};
 use assay_core::{Code, Error, Resource, Result};
-use assay_eval::FieldError;
-use assay_eval::suite::SuiteMetadata;
 
 use super::suites::seen_by;
 use crate::app::App;
@@ -46,17 +43,11 @@ pub const IMMUTABLE: [&str; 22] = [
     "skill",
 ];
 
-/// Changes that are not validated yet. `None` changes nothing.
+/// A change that is not validated yet.
 #[derive(Default)]
 pub struct Edits {
-    /// The new texts.
-    pub metadata: SuiteMetadata,
-    /// The callers who can see the suite.
-    pub visibility: Option<String>,
-    /// The organizations that can submit.
-    pub access: Option<String>,
-    /// Names whose texts are removed.
-    pub clear: Vec<String>,
+    /// The new values.
+    pub changes: SuiteEdits,
     /// `true` to confirm that more organizations may submit.
     pub confirm: bool,
     /// The `updated_at` that the caller has read.
@@ -74,56 +65,42 @@ pub async fn update(
     edits: Edits,
 ) -> Result<Suite> {
     let caller = publisher.caller();
-    let mut errors = Errors::default();
-    errors.extend(edits.metadata.check());
-    let visibility = edits.visibility.as_deref();
-    let visibility = visibility
-        .map(|text| validation::one_of::<SuiteVisibility>("visibility", text))
-        .transpose();
-    let visibility = errors.take(visibility);
-    let access = edits.access.as_deref();
-    let access = access
-        .map(|text| validation::one_of::<SuiteAccess>("access", text))
-        .transpose();
-    let access = errors.take(access);
-    let mut clear = Vec::new();
-    for (at, name) in edits.clear.iter().enumerate() {
-        let key = validation::one_of::<SuiteTextKey>(&format!("clear[{at}]"), name);
-        clear.extend(errors.take(key.map(Some)));
-    }
-    let changes_text = edits.metadata != SuiteMetadata::default() || !edits.clear.is_empty();
-    if !changes_text && edits.visibility.is_none() && edits.access.is_none() {
-        let message = "give at least one of title, description, license, citation, links, tags, contact, visibility, access and clear";
-        errors.push(FieldError::new("body", "required", message));
-    }
-    errors.finish()?;
+    let Edits {
+        changes,
+        confirm,
+        if_match,
+    } = edits;
+    let changes = changes.validate()?;
     let mut transaction = app.db.get().begin().await?;
-    let (suite_id, before) = lock(&mut transaction, caller.org_id(), suite_id).await?;
-    if let Some(read) = &edits.if_match
-        && !matches(read, &before)
+    let (suite_id, mut suite) = lock(&mut transaction, caller.org_id(), suite_id).await?;
+    if let Some(read) = &if_match
+        && !matches(read, &suite)
     {
         let message = format!(
             "The suite has changed at {}. Read it, and send its updated_at in If-Match.",
-            before.updated_at
+            suite.updated_at
         );
         return Err(Error::new(Code::Conflict, message));
     }
-    let mut after = before.clone();
-    after.visibility = visibility.unwrap_or(before.visibility);
-    after.access = access.unwrap_or(before.access);
-    after.metadata.0 = edited(before.metadata.0.clone(), edits.metadata, &clear);
+    let before = suite.editable;
+    suite.editable = changes.apply(before.clone());
+    let after = &suite.editable;
     if after.visibility == SuiteVisibility::Public && before.visibility != SuiteVisibility::Public {
         caller.require_owner_session()?;
     }
-    if before.limits_disclosure && is_wider(&before, &after) && !edits.confirm {
+    let review = app.settings.suite_review;
+    if review.is_needed(before.visibility, after.visibility, suite.was_approved) {
+        return Err(Error::suite_in_review());
+    }
+    if suite.limits_disclosure && after.is_wider_than(&before) && !confirm {
         let message = "must be true: each further organization has its own submissions, so that together they can learn more answers";
         return Err(Error::field("confirm", "confirm", message));
     }
-    owned_suite::update(&mut transaction, caller.org_id(), &suite_id, &after).await?;
+    owned_suite::update(&mut transaction, &suite_id, &suite).await?;
     let change = Change::suite(AuditType::SuiteUpdated, &suite_id)
         .field("visibility", before.visibility, after.visibility)
         .field("access", before.access, after.access)
-        .field("texts", &before.metadata.0, &after.metadata.0);
+        .field("texts", &before.metadata, &after.metadata);
     store::audit::record(
         &mut transaction,
         caller.org_id(),
@@ -142,50 +119,10 @@ fn matches(read: &str, suite: &OwnedSuite) -> bool {
     read == "*" || read.trim_matches('"') == suite.updated_at.to_string()
 }
 
-/// Returns the texts after a change.
-fn edited(before: SuiteMetadata, new: SuiteMetadata, clear: &[SuiteTextKey]) -> SuiteMetadata {
-    let mut after = SuiteMetadata {
-        title: new.title.or(before.title),
-        description: new.description.or(before.description),
-        license: new.license.or(before.license),
-        citation: new.citation.or(before.citation),
-        links: new.links.or(before.links),
-        tags: new.tags.or(before.tags),
-        contact: new.contact.or(before.contact),
-    };
-    for key in clear {
-        match key {
-            SuiteTextKey::Title => after.title = None,
-            SuiteTextKey::Description => after.description = None,
-            SuiteTextKey::License => after.license = None,
-            SuiteTextKey::Citation => after.citation = None,
-            SuiteTextKey::Links => after.links = None,
-            SuiteTextKey::Tags => after.tags = None,
-            SuiteTextKey::Contact => after.contact = None,
-        }
-    }
-    after
-}
-
-/// Returns `true` if more organizations may submit, or see the suite.
-fn is_wider(before: &OwnedSuite, after: &OwnedSuite) -> bool {
-    let visibility = |suite: &OwnedSuite| match suite.visibility {
-        SuiteVisibility::Private => 0,
-        SuiteVisibility::Listed => 1,
-        SuiteVisibility::Public => 2,
-    };
-    let access = |suite: &OwnedSuite| match suite.access {
-        SuiteAccess::Granted => 0,
-        SuiteAccess::VerifiedDomain => 1,
-        SuiteAccess::Everyone => 2,
-    };
-    visibility(after) > visibility(before) || access(after) > access(before)
-}
-
 /// Returns the organization's suite, and locks it until the transaction ends.
 ///
 /// # Errors
-/// 403 if the caller sees another publisher's suite, 404 if it sees none.
+/// 403 if the caller sees another publisher's suite, 404 if it sees none, 409 if the suite was removed.
 pub(super) async fn lock(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -193,7 +130,8 @@ pub(super) async fn lock(
 ) -> Result<(SuiteId, OwnedSuite)> {
     let not_found = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
-    match owned_suite::lock(&mut *db, org_id, &suite_id).await? {
+    match owned_suite::lock(&mut *db, Some(org_id), &suite_id).await? {
+        Some(suite) if suite.is_removed => Err(Error::suite_removed()),
         Some(suite) => Ok((suite_id, suite)),
         None => Err(not_owned(db, org_id, &suite_id, Resource::Suite).await?),
     }
@@ -250,7 +188,7 @@ pub async fn add_erratum(
         created_at: suite.now,
     };
     suite.errata.0.push(erratum.clone());
-    owned_suite::update(&mut transaction, caller.org_id(), &suite_id, &suite).await?;
+    owned_suite::update(&mut transaction, &suite_id, &suite).await?;
     let change = Change::suite(AuditType::SuiteErratumAdded, &suite_id).field(
         "version",
         (),

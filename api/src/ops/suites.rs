@@ -209,6 +209,9 @@ async fn page(
         }
         (None, _) => return Err(not_found()),
     };
+    if suite.is_removed {
+        return Err(Error::suite_removed());
+    }
     let from = cursor.map_or(0, |cursor| cursor.ordinal);
     let paged = Paged {
         suite_id,
@@ -234,7 +237,7 @@ pub(super) struct Paged {
 /// Returns a page of at most `limit` items, from an ordinal on. Their memory is charged to `room` before they are read.
 ///
 /// # Errors
-/// If there is no item with the ordinal.
+/// If there is no item with the ordinal, or the operator has removed the version.
 pub(super) async fn read_page(
     app: &App,
     paged: Paged,
@@ -255,6 +258,9 @@ pub(super) async fn read_page(
     let extent = store::suite::items_extent(&db, content_id, from, limit, form.bytes_max).await?;
     room.reserve_response(extent.bytes * form.byte_cost).await?;
     let items = store::suite::items(&db, content_id, from, extent.items).await?;
+    if items.is_empty() {
+        return Err(Error::suite_removed());
+    }
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
     let next_cursor = (next < n_items).then(|| ItemCursor::new(&suite_id, version.clone(), next));
     Ok(SuiteItems {

@@ -40,6 +40,10 @@ pub async fn find(
     let db = app.db.get();
     let item_ids =
         store::suite::item_ids(&db, &suite.suite_id, &suite.version, 0, ITEMS_MAX).await?;
+    if item_ids.is_empty() {
+        // The operator has removed the version.
+        return Ok(None);
+    }
     let parts = store::upload::part_objects(&db, caller.org_id(), &upload.id).await?;
     let format = ContentFormat {
         text: upload.content_type.text_form(),

@@ -65,6 +65,7 @@ settings! {
     DEVICE_LOGINS_PER_MINUTE = "10"; "Maximum number of device logins that one client address can start in 60 seconds."
     SIGN_UP = "open"; "Users who can sign up: `open`: everybody; `invited`: users with an open invite; `domains`: also users whose address has a domain that an organization has verified. Existing users can always sign in. Unless the value is `open`, only owners can create further organizations."
     RESERVED_HANDLES = ""; "File with handles that no organization can have, one a line, in addition to `admin`, `official` and others."
+    SUITE_REVIEW = "none"; "Suites of organizations that the operator reviews: `none`; `listed`: a suite becomes `listed` or `public` only after `assay-api suite approve`."
     SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`. If empty, emails are written to `ASSAY_MAIL_FOLDER`."
     MAIL_FROM = ""; "Sender of emails, such as `Assay <assay@example.org>`. Required with `ASSAY_SMTP_URL`."
     MAIL_FOLDER = "mail"; "Folder for emails if there is no mail server. Each email is an `.eml` file."

@@ -535,7 +535,7 @@ impl From<email_domain::ClaimedDomain> for v1::ClaimedDomain {
     }
 }
 
-// proto/assay/v1/drafts.proto:213
+// proto/assay/v1/drafts.proto:214
 impl From<draft::Drafts> for v1::ListDraftsResponse {
     fn from(resource: draft::Drafts) -> Self {
         let draft::Drafts { drafts, next_before } = resource;
@@ -546,7 +546,7 @@ impl From<draft::Drafts> for v1::ListDraftsResponse {
     }
 }
 
-// proto/assay/v1/drafts.proto:327
+// proto/assay/v1/drafts.proto:328
 impl From<draft::DraftSummary> for v1::DraftSummary {
     fn from(resource: draft::DraftSummary) -> Self {
         let draft::DraftSummary {
@@ -582,7 +582,7 @@ impl From<draft::DraftSummary> for v1::DraftSummary {
     }
 }
 
-// proto/assay/v1/drafts.proto:359
+// proto/assay/v1/drafts.proto:360
 impl From<draft::Draft> for v1::Draft {
     fn from(resource: draft::Draft) -> Self {
         let draft::Draft {
@@ -626,7 +626,7 @@ impl From<draft::Draft> for v1::Draft {
     }
 }
 
-// proto/assay/v1/drafts.proto:398
+// proto/assay/v1/drafts.proto:399
 impl From<draft::DraftError> for v1::DraftError {
     fn from(resource: draft::DraftError) -> Self {
         let draft::DraftError { code, message } = resource;
@@ -637,7 +637,7 @@ impl From<draft::DraftError> for v1::DraftError {
     }
 }
 
-// proto/assay/v1/drafts.proto:408
+// proto/assay/v1/drafts.proto:409
 impl From<draft::DraftFile> for v1::DraftFile {
     fn from(resource: draft::DraftFile) -> Self {
         let draft::DraftFile { name, bytes, parts } = resource;
@@ -649,7 +649,7 @@ impl From<draft::DraftFile> for v1::DraftFile {
     }
 }
 
-// proto/assay/v1/drafts.proto:419
+// proto/assay/v1/drafts.proto:420
 impl From<draft::DraftReport> for v1::DraftReport {
     fn from(resource: draft::DraftReport) -> Self {
         let draft::DraftReport {
@@ -675,7 +675,7 @@ impl From<draft::DraftReport> for v1::DraftReport {
     }
 }
 
-// proto/assay/v1/drafts.proto:440
+// proto/assay/v1/drafts.proto:441
 impl From<draft::CheckError> for v1::CheckError {
     fn from(resource: draft::CheckError) -> Self {
         let draft::CheckError { file, line, column, field, item_id, reason, message } = resource;
@@ -691,7 +691,7 @@ impl From<draft::CheckError> for v1::CheckError {
     }
 }
 
-// proto/assay/v1/drafts.proto:459
+// proto/assay/v1/drafts.proto:460
 impl From<draft::CheckWarning> for v1::CheckWarning {
     fn from(resource: draft::CheckWarning) -> Self {
         let draft::CheckWarning { code, message } = resource;
@@ -1236,7 +1236,7 @@ impl From<queue::JobQueue> for v1::JobQueue {
     }
 }
 
-// proto/assay/v1/receipts.proto:133
+// proto/assay/v1/receipts.proto:134
 impl From<receipt::ReceiptOpening> for v1::GetReceiptOpeningResponse {
     fn from(resource: receipt::ReceiptOpening) -> Self {
         let receipt::ReceiptOpening { org_id, org_salt } = resource;
@@ -1247,7 +1247,7 @@ impl From<receipt::ReceiptOpening> for v1::GetReceiptOpeningResponse {
     }
 }
 
-// proto/assay/v1/receipts.proto:188
+// proto/assay/v1/receipts.proto:189
 impl From<receipt::LogPlace> for v1::LogPlace {
     fn from(resource: receipt::LogPlace) -> Self {
         let receipt::LogPlace { origin, index, proof } = resource;
@@ -1259,7 +1259,7 @@ impl From<receipt::LogPlace> for v1::LogPlace {
     }
 }
 
-// proto/assay/v1/receipts.proto:224
+// proto/assay/v1/receipts.proto:225
 impl From<receipt::SuiteOpening> for v1::SuiteOpening {
     fn from(resource: receipt::SuiteOpening) -> Self {
         let receipt::SuiteOpening {
@@ -1565,7 +1565,7 @@ impl From<slices::SliceGap> for v1::SliceGap {
     }
 }
 
-// proto/assay/v1/suites.proto:256
+// proto/assay/v1/suites.proto:259
 impl From<submitter::Submitters> for v1::ListSubmittersResponse {
     fn from(resource: submitter::Submitters) -> Self {
         let submitter::Submitters { submitters, next_cursor } = resource;
@@ -1576,7 +1576,7 @@ impl From<submitter::Submitters> for v1::ListSubmittersResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:265
+// proto/assay/v1/suites.proto:268
 impl From<submitter::Submitter> for v1::Submitter {
     fn from(resource: submitter::Submitter) -> Self {
         let submitter::Submitter {
@@ -1602,7 +1602,7 @@ impl From<submitter::Submitter> for v1::Submitter {
     }
 }
 
-// proto/assay/v1/suites.proto:331
+// proto/assay/v1/suites.proto:334
 impl From<suite::SuiteVersions> for v1::ListSuiteVersionsResponse {
     fn from(resource: suite::SuiteVersions) -> Self {
         let suite::SuiteVersions { versions } = resource;
@@ -1612,7 +1612,7 @@ impl From<suite::SuiteVersions> for v1::ListSuiteVersionsResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:338
+// proto/assay/v1/suites.proto:341
 impl From<suite::SuiteVersion> for v1::SuiteVersion {
     fn from(resource: suite::SuiteVersion) -> Self {
         let suite::SuiteVersion {
@@ -1640,7 +1640,7 @@ impl From<suite::SuiteVersion> for v1::SuiteVersion {
     }
 }
 
-// proto/assay/v1/suites.proto:361
+// proto/assay/v1/suites.proto:364
 impl From<suite::SuiteErratum> for v1::SuiteErratum {
     fn from(resource: suite::SuiteErratum) -> Self {
         let suite::SuiteErratum { version, note, created_at } = resource;
@@ -1652,7 +1652,7 @@ impl From<suite::SuiteErratum> for v1::SuiteErratum {
     }
 }
 
-// proto/assay/v1/suites.proto:395
+// proto/assay/v1/suites.proto:398
 impl From<grant::Grants> for v1::ListGrantsResponse {
     fn from(resource: grant::Grants) -> Self {
         let grant::Grants { grants } = resource;
@@ -1662,7 +1662,7 @@ impl From<grant::Grants> for v1::ListGrantsResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:402
+// proto/assay/v1/suites.proto:405
 impl From<grant::Grant> for v1::Grant {
     fn from(resource: grant::Grant) -> Self {
         let grant::Grant {
@@ -1694,7 +1694,7 @@ impl From<grant::Grant> for v1::Grant {
     }
 }
 
-// proto/assay/v1/suites.proto:429
+// proto/assay/v1/suites.proto:432
 impl From<grant::GrantCreated> for v1::GrantCreated {
     fn from(resource: grant::GrantCreated) -> Self {
         let grant::GrantCreated {
@@ -1730,7 +1730,7 @@ impl From<grant::GrantCreated> for v1::GrantCreated {
     }
 }
 
-// proto/assay/v1/suites.proto:521
+// proto/assay/v1/suites.proto:524
 impl From<suite::Suites> for v1::ListSuitesResponse {
     fn from(resource: suite::Suites) -> Self {
         let suite::Suites { suites, next_cursor } = resource;
@@ -1741,7 +1741,7 @@ impl From<suite::Suites> for v1::ListSuitesResponse {
     }
 }
 
-// proto/assay/v1/suites.proto:542
+// proto/assay/v1/suites.proto:545
 impl From<suite::Suite> for v1::Suite {
     fn from(resource: suite::Suite) -> Self {
         let suite::Suite {
@@ -1835,7 +1835,7 @@ impl From<suite::Suite> for v1::Suite {
     }
 }
 
-// proto/assay/v1/suites.proto:642
+// proto/assay/v1/suites.proto:645
 impl From<suite::SuiteOwner> for v1::SuiteOwner {
     fn from(resource: suite::SuiteOwner) -> Self {
         let suite::SuiteOwner { name, handle, domain } = resource;
@@ -1847,7 +1847,7 @@ impl From<suite::SuiteOwner> for v1::SuiteOwner {
     }
 }
 
-// proto/assay/v1/suites.proto:653
+// proto/assay/v1/suites.proto:656
 impl From<suite::SuiteLink> for v1::SuiteLink {
     fn from(resource: suite::SuiteLink) -> Self {
         let suite::SuiteLink { label, url } = resource;
@@ -1858,7 +1858,7 @@ impl From<suite::SuiteLink> for v1::SuiteLink {
     }
 }
 
-// proto/assay/v1/suites.proto:663
+// proto/assay/v1/suites.proto:666
 impl From<suite::SuiteSequence> for v1::SuiteSequence {
     fn from(resource: suite::SuiteSequence) -> Self {
         let suite::SuiteSequence { events, options } = resource;
@@ -1869,7 +1869,7 @@ impl From<suite::SuiteSequence> for v1::SuiteSequence {
     }
 }
 
-// proto/assay/v1/suites.proto:672
+// proto/assay/v1/suites.proto:675
 impl From<suite::LadderGrid> for v1::LadderGrid {
     fn from(resource: suite::LadderGrid) -> Self {
         let suite::LadderGrid { start, step, levels } = resource;

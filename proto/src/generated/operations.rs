@@ -349,7 +349,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:72
+    // proto/assay/v1/suites.proto:73
     Operation {
         id: "updateSuite",
         method: "PATCH",
@@ -364,7 +364,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:88
+    // proto/assay/v1/suites.proto:89
     Operation {
         id: "listSuiteVersions",
         method: "GET",
@@ -379,7 +379,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:104
+    // proto/assay/v1/suites.proto:105
     Operation {
         id: "createErratum",
         method: "POST",
@@ -394,7 +394,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 201,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:119
+    // proto/assay/v1/suites.proto:121
     Operation {
         id: "listGrants",
         method: "GET",
@@ -409,7 +409,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:136
+    // proto/assay/v1/suites.proto:138
     Operation {
         id: "createGrant",
         method: "POST",
@@ -424,7 +424,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 201,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:153
+    // proto/assay/v1/suites.proto:156
     Operation {
         id: "deleteGrant",
         method: "DELETE",
@@ -439,7 +439,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 204,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:169
+    // proto/assay/v1/suites.proto:172
     Operation {
         id: "acceptGrant",
         method: "POST",
@@ -454,7 +454,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:187
+    // proto/assay/v1/suites.proto:190
     Operation {
         id: "retireSuite",
         method: "POST",
@@ -469,7 +469,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/suites.proto:208
+    // proto/assay/v1/suites.proto:211
     Operation {
         id: "listSubmitters",
         method: "GET",
@@ -574,7 +574,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/drafts.proto:134
+    // proto/assay/v1/drafts.proto:135
     Operation {
         id: "publishDraft",
         method: "POST",
@@ -589,7 +589,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 202,
         slow: false,
     },
-    // proto/assay/v1/drafts.proto:153
+    // proto/assay/v1/drafts.proto:154
     Operation {
         id: "deleteDraft",
         method: "DELETE",

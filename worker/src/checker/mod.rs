@@ -244,6 +244,10 @@ async fn publish_draft(db: &PrimaryPool, draft: &ClaimedDraft) -> Result<()> {
             DraftFailure::Conflict,
             "The version is published with other content, and a published version never changes. Give it a new version.",
         ),
+        Publication::Removed => (
+            DraftFailure::Conflict,
+            "The operator has removed the suite or this version of it, for good. Ask the operator why.",
+        ),
         Publication::Closed => (
             DraftFailure::ValidationFailed,
             "closes_at has passed. Create a draft with a later time.",

@@ -121,6 +121,9 @@ impl JobPage {
             Some(FailureCode::InputUnavailable) => {
                 "The predictions no longer exist. Upload them again, and submit."
             }
+            Some(FailureCode::SuiteRemoved) => {
+                "The charge was refunded. Ask the operator why, or submit to another suite."
+            }
             Some(FailureCode::Timeout) => {
                 "The job took too long, and its charge was refunded. Submit fewer predictions, or submit again."
             }

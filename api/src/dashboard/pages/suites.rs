@@ -4,7 +4,7 @@ use askama::Template;
 use assay_core::JobId;
 use assay_core::model::error_details::SuiteAccess;
 use assay_core::model::job::Job;
-use assay_core::model::suite::Suite;
+use assay_core::model::suite::{Suite, SuiteStatus};
 use assay_core::model::suite_items::SuiteItem;
 use assay_core::model::usage::SuiteUsage;
 use axum::extract::{Path, State};
@@ -58,7 +58,8 @@ struct SuitePage {
     suite: Suite,
     usage: Option<SuiteUsage>,
     best: Option<Job>,
-    snippets: Snippets,
+    /// `None` if the operator has deleted the items.
+    snippets: Option<Snippets>,
 }
 
 #[derive(Template)]
@@ -116,7 +117,10 @@ pub async fn show(
     let usage = used.for_suite(&suite.suite_id).cloned();
     let jobs = scored_jobs(&app, &visitor, &suite).await?;
     let best = History::best(&suite, &jobs).cloned();
-    let snippets = snippets::submit(&app, &reader, &suite, visitor.room()).await?;
+    let snippets = match suite.status {
+        SuiteStatus::Removed => None,
+        _ => Some(snippets::submit(&app, &reader, &suite, visitor.room()).await?),
+    };
     let layout = visitor
         .layout(&app, suite_id.as_str(), Section::Suites)
         .await?;

@@ -2,6 +2,7 @@
 
 use assay_core::model::grant::GrantLink;
 use assay_core::model::permissions::Publisher;
+use assay_core::model::suite_edits::SuiteEdits;
 use assay_eval::suite::{SuiteLink, SuiteMetadata};
 use assay_proto::v1;
 use tonic::{Request, Response, Status};
@@ -37,19 +38,21 @@ pub async fn update_suite(
                 .map(|v1::SuiteLink { label, url }| SuiteLink { label, url })
                 .collect();
             let edits = Edits {
-                // A message cannot distinguish an empty list from an absent one. `clear` empties it.
-                metadata: SuiteMetadata {
-                    title,
-                    description,
-                    license,
-                    citation,
-                    links: (!links.is_empty()).then_some(links),
-                    tags: (!tags.is_empty()).then_some(tags),
-                    contact,
+                changes: SuiteEdits {
+                    // A message cannot distinguish an empty list from an absent one. `clear` empties it.
+                    metadata: SuiteMetadata {
+                        title,
+                        description,
+                        license,
+                        citation,
+                        links: (!links.is_empty()).then_some(links),
+                        tags: (!tags.is_empty()).then_some(tags),
+                        contact,
+                    },
+                    visibility,
+                    access,
+                    clear,
                 },
-                visibility,
-                access,
-                clear,
                 confirm: confirm.unwrap_or(false),
                 if_match,
             };

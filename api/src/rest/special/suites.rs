@@ -2,6 +2,7 @@
 
 use assay_core::model::permissions::{Owner, Publisher};
 use assay_core::model::suite::SuiteStatus;
+use assay_core::model::suite_edits::SuiteEdits;
 use assay_eval::suite::SuiteMetadata;
 use axum::Json;
 use axum::extract::Request;
@@ -31,18 +32,20 @@ pub async fn update_suite(
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let edits = Edits {
-        metadata: SuiteMetadata {
-            title: fields.optional_string("title"),
-            description: fields.optional_string("description"),
-            license: fields.optional_string("license"),
-            citation: fields.optional_string("citation"),
-            links: fields.optional_objects("links"),
-            tags: fields.optional_strings("tags"),
-            contact: fields.optional_string("contact"),
+        changes: SuiteEdits {
+            metadata: SuiteMetadata {
+                title: fields.optional_string("title"),
+                description: fields.optional_string("description"),
+                license: fields.optional_string("license"),
+                citation: fields.optional_string("citation"),
+                links: fields.optional_objects("links"),
+                tags: fields.optional_strings("tags"),
+                contact: fields.optional_string("contact"),
+            },
+            visibility: fields.optional_string("visibility"),
+            access: fields.optional_string("access"),
+            clear: fields.optional_strings("clear").unwrap_or_default(),
         },
-        visibility: fields.optional_string("visibility"),
-        access: fields.optional_string("access"),
-        clear: fields.optional_strings("clear").unwrap_or_default(),
         confirm: fields.optional_boolean("confirm").unwrap_or(false),
         if_match,
     };

@@ -100,6 +100,11 @@ pub fn publish(context: &Context, folder: &Path, options: &Options) -> Result<()
     request.path("draft_id", &draft_id).send()?;
     let draft = wait(&client, &draft_id, "publishing")?;
     context.output.object(DRAFT, &draft)?;
+    if draft["status"] == "in_review" {
+        context.messages.note(
+            "The operator reviews the suite before more organizations see it. It is published once it is approved.",
+        );
+    }
     if draft["was_published"] == true {
         context
             .messages
@@ -297,7 +302,7 @@ fn wait(client: &Client, draft_id: &str, state: &str) -> Result<Value> {
         let exit = match draft["error"]["code"].as_str() {
             Some("validation_failed") => Exit::InvalidInput,
             Some("quota_exceeded") => Exit::Limit,
-            Some("conflict") => Exit::Conflict,
+            Some("conflict" | "rejected") => Exit::Conflict,
             _ => Exit::Other,
         };
         let lines: Vec<String> = lines.iter().map(|line| visible(line)).collect();

@@ -45,9 +45,14 @@ AuditType: TypeAlias = Literal[
     "draft.checked",
     "draft.published",
     "draft.deleted",
+    "draft.approved",
+    "draft.rejected",
     "suite.updated",
     "suite.erratum_added",
     "suite.retired",
+    "suite.suspended",
+    "suite.resumed",
+    "suite.removed",
     "grant.created",
     "grant.accepted",
     "grant.revoked",
@@ -90,6 +95,7 @@ EventType: TypeAlias = Literal[
     "job.cancelled",
     "usage.threshold",
     "suite.published",
+    "suite.suspended",
     "key.created",
     "key.revoked",
     "key.expiring",
@@ -100,7 +106,9 @@ EventType: TypeAlias = Literal[
     "ping",
 ]
 
-FailureCode: TypeAlias = Literal["internal", "timeout", "invalid_predictions", "input_unavailable"]
+FailureCode: TypeAlias = Literal[
+    "internal", "timeout", "invalid_predictions", "input_unavailable", "suite_removed"
+]
 
 GenerateMode: TypeAlias = Literal["beam", "sample"]
 

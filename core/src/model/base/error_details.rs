@@ -147,6 +147,8 @@ pub enum Details {
     },
     /// The board is final, and its publisher can no longer change it.
     BoardFinal,
+    /// The operator reviews the suite before more organizations see it.
+    InReview,
     /// Another organization has the handle, or it is reserved for others.
     HandleTaken,
     /// The organization has a handle, which never changes.

@@ -75,12 +75,22 @@ text_enum! {
         DraftPublished = "draft.published",
         /// A draft was deleted.
         DraftDeleted = "draft.deleted",
+        /// The operator approved a draft, which is then published.
+        DraftApproved = "draft.approved",
+        /// The operator rejected a draft.
+        DraftRejected = "draft.rejected",
         /// The text, visibility or access of a suite was changed.
         SuiteUpdated = "suite.updated",
         /// An erratum was added to a version of a suite.
         SuiteErratumAdded = "suite.erratum_added",
         /// The retirement of a version was requested.
         SuiteRetired = "suite.retired",
+        /// The operator suspended a suite of the organization.
+        SuiteSuspended = "suite.suspended",
+        /// The operator ended the suspension of a suite.
+        SuiteResumed = "suite.resumed",
+        /// The operator deleted the items and answers of a suite, or of a version.
+        SuiteRemoved = "suite.removed",
         /// Other organizations were given a right to a suite.
         GrantCreated = "grant.created",
         /// The organization accepted a right to a suite.

@@ -27,6 +27,8 @@ text_enum! {
         UsageThreshold = "usage.threshold",
         /// A version of a suite was published. The data is the suite.
         SuitePublished = "suite.published",
+        /// The operator has suspended a suite of the organization. The data is the suite.
+        SuiteSuspended = "suite.suspended",
         /// A key was created, also by a rotation. The data is the key.
         KeyCreated = "key.created",
         /// A key was revoked. The data is the key.
@@ -54,7 +56,7 @@ impl EventType {
         match self {
             Self::JobSucceeded | Self::JobFailed | Self::JobCancelled => Some(Scope::JobsRead),
             Self::UsageThreshold => Some(Scope::UsageRead),
-            Self::SuitePublished => Some(Scope::SuitesRead),
+            Self::SuitePublished | Self::SuiteSuspended => Some(Scope::SuitesRead),
             Self::KeyCreated
             | Self::KeyRevoked
             | Self::KeyExpiring

@@ -110,13 +110,15 @@ text_enum! {
         /// The submission no longer exists. If it would have been the output of a prediction job, that
         /// job failed, and the charge is refunded.
         InputUnavailable = "input_unavailable",
+        /// The operator has deleted the items and answers of the suite. The charge is refunded.
+        SuiteRemoved = "suite_removed",
     }
 }
 
 impl FailureCode {
-    /// Returns `true` if the server is responsible for the failure, so that the charge is refunded.
+    /// Returns `true` if the server or the operator is responsible for the failure, so that the charge is refunded.
     pub const fn is_refunded(self) -> bool {
-        matches!(self, Self::Internal | Self::Timeout)
+        matches!(self, Self::Internal | Self::Timeout | Self::SuiteRemoved)
     }
 }
 

@@ -147,9 +147,9 @@ impl Error {
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteSuspended)
     }
 
-    /// Returns the 409 for a submission to a suite without items and answers.
+    /// Returns the 409 for a suite without items and answers.
     pub fn suite_removed() -> Self {
-        let message = "The items and answers of the suite were deleted. It accepts no submissions.";
+        let message = "The operator has deleted the items and answers of the suite. It accepts neither submissions nor changes.";
         Self::invalid_state(Resource::Suite, message).with_details(Details::SuiteRemoved)
     }
 
@@ -157,6 +157,13 @@ impl Error {
     pub fn board_final() -> Self {
         let message = "The board is final, so its publisher can no longer remove or restore entries. Ask the operator.";
         Self::invalid_state(Resource::Entry, message).with_details(Details::BoardFinal)
+    }
+
+    /// Returns the 409 for a suite that becomes visible to others only after the operator's review.
+    pub fn suite_in_review() -> Self {
+        let message = "The operator reviews suites before more organizations see them. Publish a version whose suite.toml has the new \
+                       visibility: it is reviewed, and its suite may change its visibility afterwards.";
+        Self::invalid_state(Resource::Suite, message).with_details(Details::InReview)
     }
 
     /// Returns the 409 for a job without such a receipt.

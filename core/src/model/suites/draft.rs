@@ -45,7 +45,9 @@ text_enum! {
         Checking = "checking",
         /// The draft can be published.
         Ready = "ready",
-        /// The files have errors, or the version exists with other content.
+        /// The operator reviews the draft before it is published.
+        InReview = "in_review",
+        /// The files have errors, the version exists with other content, or the operator has rejected the draft.
         Failed = "failed",
         /// The draft is being published.
         Publishing = "publishing",
@@ -63,8 +65,10 @@ text_enum! {
         ValidationFailed = "validation_failed",
         /// A limit of the plan is reached.
         QuotaExceeded = "quota_exceeded",
-        /// The version exists with other content.
+        /// The version exists with other content, or the operator has removed it.
         Conflict = "conflict",
+        /// The operator has rejected the draft. The message is the reason.
+        Rejected = "rejected",
         /// The check failed three times, or took too long.
         Internal = "internal",
     }
@@ -76,6 +80,7 @@ impl From<DraftFailure> for Code {
             DraftFailure::ValidationFailed => Self::ValidationFailed,
             DraftFailure::QuotaExceeded => Self::QuotaExceeded,
             DraftFailure::Conflict => Self::Conflict,
+            DraftFailure::Rejected => Self::Forbidden,
             DraftFailure::Internal => Self::Internal,
         }
     }

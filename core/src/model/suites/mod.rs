@@ -10,4 +10,5 @@ pub mod skill;
 pub mod slices;
 pub mod submitter;
 pub mod suite;
+pub mod suite_edits;
 pub mod suite_items;

@@ -264,6 +264,21 @@ text_enum! {
     }
 }
 
+impl SuiteVisibility {
+    /// Returns `true` if more callers see a suite with this visibility than with the other one.
+    pub const fn is_wider_than(self, other: Self) -> bool {
+        self.reach() > other.reach()
+    }
+
+    const fn reach(self) -> u8 {
+        match self {
+            Self::Private => 0,
+            Self::Listed => 1,
+            Self::Public => 2,
+        }
+    }
+}
+
 text_enum! {
     /// The state of a suite's current version.
     pub enum SuiteStatus {

@@ -59,7 +59,7 @@ pub async fn claim(db: impl PgExecutor<'_>) -> Result<Option<BoardClaim>> {
                   select from suites s
                   where s.suite_id = b.suite_id
                     and s.version = b.suite_version
-                    and s.scorer_min > $4
+                    and (s.scorer_min > $4 or s.removed_at is not null)
               )
               and (
                   (b.closes_at <= clock_timestamp() and not b.is_final)

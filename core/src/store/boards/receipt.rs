@@ -281,6 +281,7 @@ pub async fn commitment(
                   select from suite_owners o
                   where o.suite_id = s.suite_id
                     and o.visibility <> 'private'
+                    and o.suspended_at is null
               )
               or exists (select from visible_suites($1) v where v.suite_id = s.suite_id)
               or exists (

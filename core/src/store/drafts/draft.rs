@@ -197,7 +197,7 @@ pub async fn counts(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<DraftCoun
         from (
             select
                 *,
-                status in ('checking', 'publishing') or (status in ('open', 'ready') and expires_at > now()) as is_open
+                status in ('checking', 'publishing', 'in_review') or (status in ('open', 'ready') and expires_at > now()) as is_open
             from drafts
             where org_id = $1
         ) d
@@ -527,23 +527,25 @@ pub async fn request_check(
     changed(done.rows_affected())
 }
 
-/// Requests a ready draft's publication.
+/// Requests a ready draft's publication, or, before that, the operator's review.
 pub async fn request_publication(
     db: &mut PgConnection,
     org_id: &OrgId,
     draft_id: &DraftId,
+    needs_review: bool,
 ) -> Result<()> {
     let done = sqlx::query!(
         "
         update drafts
-        set status = 'publishing',
+        set status = case when $3 then 'in_review' else 'publishing' end,
             publish_requested_at = clock_timestamp()
         where org_id = $1
           and id = $2
           and status = 'ready'
         ",
         org_id.as_str(),
-        draft_id.as_str()
+        draft_id.as_str(),
+        needs_review
     )
     .execute(db)
     .await?;

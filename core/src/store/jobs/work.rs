@@ -83,6 +83,8 @@ pub struct Claim {
     /// `true` if one of them is a holder of the publisher's allowances, too, or the publisher's creator.
     /// `None` if the suite is the operator's.
     pub by_publisher: Option<bool>,
+    /// `true` if the operator has removed the suite's version. There is nothing to score or to predict.
+    pub is_suite_removed: bool,
 }
 
 /// A claimed job's work.
@@ -307,7 +309,13 @@ async fn claim_jobs(
                     ),
                     created_at
                 )
-            end as "waited_since!: Timestamp"
+            end as "waited_since!: Timestamp",
+            exists(
+                select from suites s
+                where s.suite_id = claimed.suite_id
+                  and s.version = claimed.suite_version
+                  and s.removed_at is not null
+            ) as "is_suite_removed!"
         from claimed
         left join suite_owners o on o.suite_id = claimed.suite_id
         left join org_allowance_holders publisher on publisher.org_id = o.org_id
@@ -356,6 +364,7 @@ async fn claim_jobs(
             Ok(Claim {
                 holders,
                 by_publisher,
+                is_suite_removed: row.is_suite_removed,
                 job_id: row.job_id,
                 org_id: row.org_id,
                 attempt: row.attempt,

@@ -105,11 +105,16 @@ const CLEAR_BOARD_ENTRIES: &str = "
       and name <> id
 ";
 
-/// Clears the drafts. The checker deletes the content of those that are not published.
+/// Clears the drafts. The checker deletes the content of those that are not published, and the operator's command that
+/// of the others.
 const CLEAR_DRAFTS: &str = "
     update drafts
     set
         status = case when status = 'published' then status else 'deleted' end,
+        version = '',
+        definition_hmac = '',
+        visibility = null,
+        claim = null,
         report = null,
         error_message = null,
         created_by = '',
@@ -119,15 +124,14 @@ const CLEAR_DRAFTS: &str = "
       and created_by <> ''
 ";
 
-/// Marks the organization's suites as removed, and removes their texts. Others keep the scores on them.
+/// Removes the texts of the organization's suites. Others keep the scores on them.
 const CLEAR_SUITES: &str = "
     update suite_owners
     set
-        removed_at = clock_timestamp(),
-        updated_at = clock_timestamp(),
-        metadata = '{}'
+        metadata = '{}',
+        errata = '[]'
     where org_id = $1
-      and removed_at is null
+      and (metadata <> '{}' or errata <> '[]')
 ";
 
 /// The tables with rows of organizations, in the order of deletion. The parameter of a statement is the
@@ -181,7 +185,7 @@ pub const ORG_TABLES: &[(&str, Erasure)] = &[
         ),
     ),
     ("suite_owners", Erasure::Update(CLEAR_SUITES)),
-    // Published content stays, because the scores of other organizations depend on it. The checker deletes the other content.
+    // Deleted afterwards, in batches: that of versions by `delete_removed`, and the other content by the checker.
     (
         "suite_contents",
         Erasure::Update("update suite_contents set metadata = '{}' where org_id = $1"),

@@ -81,8 +81,32 @@ pub async fn insert_member(
     }
 }
 
+/// Inserts an event about a suite, in the given version.
+pub async fn insert_suite(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    r#type: EventType,
+    (suite_id, version): (&SuiteId, &str),
+) -> Result<()> {
+    let id = EventId::random()?;
+    sqlx::query!(
+        "
+        insert into events (org_id, id, type, suite_id, suite_version)
+        values ($1, $2, $3, $4, $5)
+        ",
+        org_id.as_str(),
+        id.as_str(),
+        r#type.as_str(),
+        suite_id.as_str(),
+        version
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// Inserts the event for a suite's published version: for every organization, or for those that see a
-/// private suite.
+/// private or suspended suite.
 pub async fn insert_suite_published(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -93,7 +117,7 @@ pub async fn insert_suite_published(
         "
         /* all tenants: every organization that sees the suite has the event */
         with suite as (
-            select suite_id, org_id, visibility
+            select suite_id, org_id, visibility, suspended_at
             from suite_owners
             where suite_id = $3
         ), shared as (
@@ -101,6 +125,7 @@ pub async fn insert_suite_published(
             select $1, $2, suite_id, $4
             from suite
             where visibility <> 'private'
+              and suspended_at is null
         )
         insert into events (org_id, id, type, suite_id, suite_version)
         select seeing.org_id, $1, $2, s.suite_id, $4
@@ -111,14 +136,16 @@ pub async fn insert_suite_published(
             select g.org_id
             from suite_grants g
             where g.suite_id = s.suite_id
+              and s.suspended_at is null
             union
             select d.org_id
             from suite_grants g
             join domain_claims d on d.domain = g.domain and d.verified_at is not null
             where g.suite_id = s.suite_id
+              and s.suspended_at is null
         ) seeing
         join orgs o on o.id = seeing.org_id
-        where s.visibility = 'private'
+        where (s.visibility = 'private' or s.suspended_at is not null)
           and o.deleted_at is null
         ",
         id.as_str(),

@@ -164,6 +164,8 @@ pub(super) async fn insert(db: &mut PgConnection, content_id: i64) -> Result<()>
 pub enum NotRetired {
     /// There is no such version.
     Missing,
+    /// The operator has removed it: there are no answers.
+    Removed,
     /// It retired before.
     Before,
     /// It has not closed yet: sealed items would no longer be secret, or somebody who knows the answers could mark a job
@@ -207,6 +209,12 @@ pub async fn retire(
         select
             c.commitment,
             case when $3 then c.salt is not null else c.retired_at is not null end as "is_retired!",
+            exists(
+                select from suites s
+                where s.suite_id = c.suite_id
+                  and s.version = c.suite_version
+                  and s.removed_at is not null
+            ) as "is_removed!",
             (
                 select s.closes_at
                 from suites s
@@ -236,6 +244,9 @@ pub async fn retire(
     let Some(found) = found else {
         return Ok(Err(NotRetired::Missing));
     };
+    if found.is_removed {
+        return Ok(Err(NotRetired::Removed));
+    }
     if found.is_retired {
         return Ok(Err(NotRetired::Before));
     }

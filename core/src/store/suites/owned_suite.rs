@@ -8,35 +8,35 @@ use crate::model::error::Result;
 use crate::model::error_details::SuiteAccess;
 use crate::model::ids::{OrgId, SuiteId};
 use crate::model::suite::{SuiteErratum, SuiteVisibility};
+use crate::model::suite_edits::EditableSuite;
 use crate::model::timestamp::Timestamp;
 
-/// An organization's suite.
+/// A publisher's suite.
 #[derive(Debug, Clone)]
 pub struct OwnedSuite {
-    /// The organizations that can see the suite.
-    pub visibility: SuiteVisibility,
-    /// The organizations that can submit.
-    pub access: SuiteAccess,
-    /// The texts.
-    pub metadata: Json<SuiteMetadata>,
+    /// The part that the publisher can change.
+    pub editable: EditableSuite,
     /// The notes about errors, the oldest first.
     pub errata: Json<Vec<SuiteErratum>>,
     /// The last change.
     pub updated_at: Timestamp,
     /// `true` if the current version has a ladder, or counts submissions.
     pub limits_disclosure: bool,
+    /// `true` if the operator has deleted the items and answers.
+    pub is_removed: bool,
+    /// `true` if the operator has approved a wider visibility than `private`.
+    pub was_approved: bool,
     /// The time.
     pub now: Timestamp,
 }
 
-/// Returns the organization's suite, and locks it until the transaction ends.
+/// Returns the organization's suite, or the operator's without an organization, and locks it until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,
-    org_id: &OrgId,
+    owner: Option<&OrgId>,
     suite_id: &SuiteId,
 ) -> Result<Option<OwnedSuite>> {
-    let row = sqlx::query_as!(
-        OwnedSuite,
+    let row = sqlx::query!(
         r#"
         select
             o.visibility as "visibility: SuiteVisibility",
@@ -51,19 +51,32 @@ pub async fn lock(
                 order by s.published_at desc
                 limit 1
             ) as "limits_disclosure!",
+            o.removed_at is not null as "is_removed!",
+            o.approved_at is not null as "was_approved!",
             clock_timestamp() as "now!: Timestamp"
         from suite_owners o
-        where o.org_id = $1
+        where o.org_id is not distinct from $1
           and o.suite_id = $2
-          and o.removed_at is null
         for no key update
         "#,
-        org_id.as_str(),
+        owner.map(OrgId::as_str),
         suite_id.as_str()
     )
     .fetch_optional(db)
     .await?;
-    Ok(row)
+    Ok(row.map(|row| OwnedSuite {
+        editable: EditableSuite {
+            visibility: row.visibility,
+            access: row.access,
+            metadata: row.metadata.0,
+        },
+        errata: row.errata,
+        updated_at: row.updated_at,
+        limits_disclosure: row.limits_disclosure,
+        is_removed: row.is_removed,
+        was_approved: row.was_approved,
+        now: row.now,
+    }))
 }
 
 /// Returns a suite's publisher. `None` if it is the operator's, or does not exist.
@@ -75,30 +88,28 @@ pub async fn owner(db: &mut PgConnection, suite_id: &SuiteId) -> Result<Option<O
     Ok(owner.fetch_optional(db).await?)
 }
 
-/// Writes the organization's suite.
-pub async fn update(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    suite_id: &SuiteId,
-    suite: &OwnedSuite,
-) -> Result<()> {
+/// Writes a suite that the transaction has locked.
+pub async fn update(db: &mut PgConnection, suite_id: &SuiteId, suite: &OwnedSuite) -> Result<()> {
+    let EditableSuite {
+        visibility,
+        access,
+        metadata,
+    } = &suite.editable;
     sqlx::query!(
         "
         update suite_owners
         set
-            visibility = $3,
-            access = $4,
-            metadata = $5,
-            errata = $6,
+            visibility = $2,
+            access = $3,
+            metadata = $4,
+            errata = $5,
             updated_at = clock_timestamp()
-        where org_id = $1
-          and suite_id = $2
+        where suite_id = $1
         ",
-        org_id.as_str(),
         suite_id.as_str(),
-        suite.visibility as SuiteVisibility,
-        suite.access as SuiteAccess,
-        &suite.metadata as &Json<SuiteMetadata>,
+        *visibility as SuiteVisibility,
+        *access as SuiteAccess,
+        Json(metadata) as _,
         &suite.errata as &Json<Vec<SuiteErratum>>
     )
     .execute(db)

@@ -148,6 +148,7 @@ pub async fn insert_content(db: &mut PgConnection, new: &NewContent<'_>) -> Resu
 pub async fn insert_version(db: &mut PgConnection, content_id: i64) -> Result<bool> {
     let inserted = sqlx::query!(
         r#"
+        /* all tenants: the content names its draft and the organization */
         with published as (
             insert into suites
             select v.*
@@ -162,15 +163,17 @@ pub async fn insert_version(db: &mut PgConnection, content_id: i64) -> Result<bo
             returning suite_id, version, access
         ), owner as (
             -- The lock on an existing row lets the publications of a suite wait for each other.
-            insert into suite_owners as o (suite_id, org_id, visibility, access, metadata)
+            insert into suite_owners as o (suite_id, org_id, visibility, access, metadata, approved_at)
             select
                 p.suite_id,
                 c.org_id,
                 coalesce(c.visibility, case when c.org_id is null then 'listed' else 'private' end),
                 p.access,
-                c.metadata
+                c.metadata,
+                d.approved_at
             from published p
             join suite_contents c on c.id = $1
+            left join drafts d on d.id = c.draft_id and d.org_id = c.org_id
             -- A later version changes only what its file names.
             on conflict (suite_id) do update
                 set
@@ -180,6 +183,7 @@ pub async fn insert_version(db: &mut PgConnection, content_id: i64) -> Result<bo
                         else o.access
                     end,
                     metadata = o.metadata || excluded.metadata,
+                    approved_at = coalesce(o.approved_at, excluded.approved_at),
                     updated_at = clock_timestamp()
         )
         select
@@ -240,6 +244,8 @@ pub enum Publication {
     Conflict,
     /// The version's close has passed: no job could be marked as final or enter the board.
     Closed,
+    /// The operator has removed the version, or the whole suite.
+    Removed,
 }
 
 /// Compares content with the published version that it would be. `None` if there is none.
@@ -251,7 +257,10 @@ pub async fn published(
 ) -> Result<Option<Publication>> {
     let is_same = sqlx::query_scalar!(
         r#"
-        select c.content_sha256 = $3 as "is_same!"
+        select
+            case
+                when s.removed_at is null then c.content_sha256 = $3
+            end as is_same
         from suites s
         join suite_contents c on c.id = s.content_id
         where s.suite_id = $1
@@ -263,17 +272,33 @@ pub async fn published(
     )
     .fetch_optional(db)
     .await?;
-    Ok(is_same.map(|is_same| {
-        if is_same {
-            Publication::WasPublished
-        } else {
-            Publication::Conflict
-        }
+    Ok(is_same.map(|is_same| match is_same {
+        Some(true) => Publication::WasPublished,
+        Some(false) => Publication::Conflict,
+        None => Publication::Removed,
     }))
+}
+
+/// Returns `true` if the operator has removed the suite that the content belongs to. The lock on the suite
+/// lets a takedown wait until the transaction ends, which then finds the new version.
+async fn is_suite_removed(db: &mut PgConnection, content_id: i64) -> Result<bool> {
+    let is_removed = sqlx::query_scalar!(
+        r#"
+        select o.removed_at is not null as "is_removed!"
+        from suite_owners o
+        where o.suite_id = (select c.version ->> 'suite_id' from suite_contents c where c.id = $1)
+        for no key update
+        "#,
+        content_id
+    );
+    Ok(is_removed.fetch_optional(db).await?.unwrap_or(false))
 }
 
 /// Publishes stored content, in the caller's transaction.
 pub async fn publish(db: &mut PgConnection, content_id: i64) -> Result<Publication> {
+    if is_suite_removed(&mut *db, content_id).await? {
+        return Ok(Publication::Removed);
+    }
     if insert_version(&mut *db, content_id).await? {
         return Ok(Publication::Published);
     }
@@ -588,6 +613,18 @@ pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -
 
 /// Deletes at most `limit` rows of a content that is not published. Returns `false` once all of them, and the content, are deleted.
 pub async fn delete_rows(db: &mut PgConnection, content_id: i64, limit: i64) -> Result<bool> {
+    if delete_content(&mut *db, content_id, limit).await? {
+        return Ok(true);
+    }
+    sqlx::query!("delete from suite_contents where id = $1", content_id)
+        .execute(db)
+        .await?;
+    Ok(false)
+}
+
+/// Deletes at most `limit` rows of what belongs to a content: items, answers and all that follows from them. Returns `false` once none
+/// is left.
+pub async fn delete_content(db: &mut PgConnection, content_id: i64, limit: i64) -> Result<bool> {
     let done = sqlx::query!(
         "
         with answers as (
@@ -625,8 +662,5 @@ pub async fn delete_rows(db: &mut PgConnection, content_id: i64, limit: i64) -> 
             .execute(&mut *db)
             .await?;
     }
-    sqlx::query!("delete from suite_contents where id = $1", content_id)
-        .execute(db)
-        .await?;
     Ok(false)
 }

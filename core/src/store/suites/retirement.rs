@@ -13,6 +13,8 @@ use crate::store::{PgConnection, PgPool};
 
 /// A version's readiness to retire, as far as the API can see it.
 pub struct Retirability {
+    /// `true` if the operator has removed the version.
+    pub is_removed: bool,
     /// `true` if the version has retired.
     pub is_retired: bool,
     /// `true` if its answers are public.
@@ -42,6 +44,7 @@ pub async fn retirability(
         Retirability,
         r#"
         select
+            s.removed_at is not null as "is_removed!",
             c.retired_at is not null as "is_retired!",
             c.salt is not null as "is_opened!",
             case when s.closes_at > clock_timestamp() then s.closes_at end as "closes_at: Timestamp",
@@ -219,6 +222,7 @@ async fn execute(
         Ok(_) | Err(NotRetired::Before) => RetirementOutcome::Done,
         Err(NotRetired::Closes { .. }) => RetirementOutcome::NotClosed,
         Err(NotRetired::BoardNotFinal) => RetirementOutcome::BoardNotFinal,
+        Err(NotRetired::Removed) => RetirementOutcome::Removed,
         Err(NotRetired::Missing) => return Err(Error::internal("a version has no commitment")),
     };
     Ok((outcome, Vec::new()))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use assay_eval::Metric;
 use serde_json::value::RawValue;
-use sqlx::PgExecutor;
 use sqlx::types::Json;
+use sqlx::{PgExecutor, PgPool};
 
 use crate::model::baselines::SuiteBaseline;
 use crate::model::ceiling::Ceiling;
@@ -105,7 +105,7 @@ pub struct SuiteRow {
     pub errata: Json<Vec<SuiteErratum>>,
     /// `true` while the operator has suspended the suite.
     pub is_suspended: bool,
-    /// `true` if the operator has deleted the items and answers.
+    /// `true` if the operator has deleted the version's items and answers.
     pub is_removed: bool,
     /// The time of the version's publication.
     pub published_at: Timestamp,
@@ -376,7 +376,7 @@ macro_rules! select_suites {
                 o.metadata as "metadata!: Json<SuiteText>",
                 o.errata as "errata!: Json<Vec<SuiteErratum>>",
                 o.suspended_at is not null as "is_suspended!",
-                o.removed_at is not null as "is_removed!",
+                s.removed_at is not null as "is_removed!",
                 s.published_at as "published_at: Timestamp",
                 o.updated_at as "updated_at!: Timestamp",
                 o.can_submit as "can_submit!"
@@ -599,7 +599,7 @@ pub async fn versions(
             s.closes_at as "closes_at: Timestamp",
             s.published_at as "published_at: Timestamp",
             encode(c.commitment, 'hex') as "suite_commitment!",
-            o.removed_at is not null as "is_removed!",
+            s.removed_at is not null as "is_removed!",
             o.suspended_at is not null as "is_suspended!",
             c.retired_at is not null as "is_retired!",
             exists(
@@ -710,7 +710,7 @@ async fn extent(
     })
 }
 
-/// Returns at most `limit` of a content's items, from the given ordinal on.
+/// Returns at most `limit` of a content's items, from the given ordinal on. None if its version was removed.
 pub async fn items(
     db: impl PgExecutor<'_>,
     content_id: i64,
@@ -726,6 +726,7 @@ pub async fn items(
         from suite_items
         where content_id = $1
           and ordinal >= $2
+          and not exists (select from suites s where s.content_id = $1 and s.removed_at is not null)
         order by ordinal
         limit $3
         "#,
@@ -755,7 +756,32 @@ pub async fn content_id(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &s
     Ok(content_id.fetch_one(db).await?)
 }
 
-/// Returns at most `limit` of a version's item ids, from the given ordinal on.
+/// Returns an error if the operator has removed a version. What was read of its content before is complete
+/// otherwise.
+pub async fn ensure_not_removed(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<()> {
+    let is_removed = sqlx::query_scalar!(
+        r#"
+        select exists(
+            select from suites
+            where suite_id = $1
+              and version = $2
+              and removed_at is not null
+        ) as "is_removed!"
+        "#,
+        suite_id.as_str(),
+        version
+    );
+    if is_removed.fetch_one(db).await? {
+        return Err(Error::suite_removed());
+    }
+    Ok(())
+}
+
+/// Returns at most `limit` of a version's item ids, from the given ordinal on. None if the version was removed.
 pub async fn item_ids(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -767,7 +793,13 @@ pub async fn item_ids(
         "
         select item_id
         from suite_items
-        where content_id = (select content_id from suites where suite_id = $1 and version = $2)
+        where content_id = (
+                select content_id
+                from suites
+                where suite_id = $1
+                  and version = $2
+                  and removed_at is null
+            )
           and ordinal >= $3
         order by ordinal
         limit $4
@@ -784,8 +816,11 @@ pub async fn item_ids(
 
 /// Returns the clusters of a version's open items with these places among them, which begin with a
 /// multiple of [`CLUSTERS_PER_ROW`](super::publish::CLUSTERS_PER_ROW).
+///
+/// # Errors
+/// 409 if the version was removed.
 pub async fn clusters(
-    db: impl PgExecutor<'_>,
+    db: &PgPool,
     suite_id: &SuiteId,
     version: &str,
     places: Range<u64>,
@@ -813,6 +848,7 @@ pub async fn clusters(
         .map(|bytes| u32::from_le_bytes(*bytes))
         .collect();
     if clusters.len() as u64 != places.end - places.start {
+        ensure_not_removed(db, suite_id, version).await?;
         return Err(Error::internal(
             "a suite was published without the clusters of all items",
         ));
