@@ -424,6 +424,10 @@ async fn takedown_deletes_content_and_keeps_what_others_have() {
              insert into suite_retest select content_id, 0, 'i0', '[]' from suites where suite_id = '{suite_id}';
              insert into suite_floors select content_id, false, 0 from suites where suite_id = '{suite_id}';
              insert into suite_catalog select content_id, 0, 'a', 1 from suites where suite_id = '{suite_id}';
+             insert into suite_baselines
+             select content_id, 0, 'People', 'people', 'people', 'human', null, 0, null, null, 0 from suites where suite_id = '{suite_id}';
+             insert into suite_baseline_scores
+             select content_id, 0, false, 0, null, null, 0, '' from suites where suite_id = '{suite_id}';
              insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer)
              select suite_id, version, 0, 'i0', '1' from suites where suite_id = '{suite_id}';
              insert into opened_retest select suite_id, version, 0, 'i0', '1' from suites where suite_id = '{suite_id}'"
