@@ -162,7 +162,7 @@ impl<'w> Cli<'w> {
 
     /// Writes predictions that rank the dishes of each item in their order. `reverse` ranks them the
     /// other way round.
-    async fn write_predictions(&self, name: &str, reverse: bool) -> String {
+    pub async fn write_predictions(&self, name: &str, reverse: bool) -> String {
         let lines: String = self
             .run(&["items", demo_suite::SUITE_ID])
             .await

@@ -112,7 +112,16 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTo
 /// Returns a Python interpreter with exactly the packages of a requirements file, without their
 /// dependencies.
 pub fn python_with_exactly(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTool> {
-    python_environment(Path::new("python3"), kind, requirements, &["--no-deps"])
+    this_python_with_exactly(Path::new("python3"), kind, requirements)
+}
+
+/// Returns this interpreter with exactly the packages of a requirements file, without their dependencies.
+pub fn this_python_with_exactly(
+    python: &Path,
+    kind: &str,
+    requirements: &Path,
+) -> Result<PathBuf, MissingTool> {
+    python_environment(python, kind, requirements, &["--no-deps"])
 }
 
 /// Returns this interpreter with the packages of a requirements file.

@@ -38,6 +38,7 @@ mod erasure;
 mod errors;
 mod evals;
 mod events;
+mod exports;
 mod external_engines;
 mod failover;
 mod feedback;

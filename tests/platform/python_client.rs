@@ -63,14 +63,22 @@ fn with_packages(python: &Path) -> Result<PathBuf, MissingTool> {
 /// Returns one interpreter for each supported version of Python on this machine, the oldest first.
 /// There is at least one.
 fn supported() -> Result<Vec<PathBuf>, MissingTool> {
+    interpreters(OLDEST)
+}
+
+/// Returns one interpreter for each version of Python on this machine from this one on, the oldest first.
+/// There is at least one.
+pub fn interpreters(oldest: (u32, u32)) -> Result<Vec<PathBuf>, MissingTool> {
     let mut found: BTreeMap<(u32, u32), PathBuf> = BTreeMap::new();
     for python in candidates() {
-        if let Some(version) = version(&python).filter(|version| *version >= OLDEST) {
+        if let Some(version) = version(&python).filter(|version| *version >= oldest) {
             found.entry(version).or_insert(python);
         }
     }
     if found.is_empty() {
-        return Err(MissingTool("no Python 3.10 or newer on PATH".into()));
+        let (major, minor) = oldest;
+        let missing = format!("no Python {major}.{minor} or newer on PATH");
+        return Err(MissingTool(missing));
     }
     Ok(found.into_values().collect())
 }

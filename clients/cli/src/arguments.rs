@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::output::{Color, Format};
 
@@ -38,8 +39,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "ORG_ID")]
     pub org: Option<String>,
     /// The format of the output: a table on a terminal, otherwise ndjson
-    #[arg(short, long, global = true, value_enum)]
-    pub format: Option<Format>,
+    // `export` has formats of its own under the same name, and clap hands values of global arguments to all
+    // commands: the two need one type.
+    #[arg(short, long, global = true, value_parser = names::<Format>())]
+    pub format: Option<String>,
     /// The use of colors
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub color: Color,
@@ -197,6 +200,10 @@ pub enum Command {
         #[arg(long)]
         figures: Option<String>,
     },
+    /// Write the result of a job in the format of another program
+    ///
+    /// Prints the file, or writes it below --out at the path that the format prescribes.
+    Export(Export),
     /// Verify a receipt; needs no key and no network
     ///
     /// Prints one line for each step, and stops at the first that fails, with exit code 1.
@@ -300,6 +307,56 @@ pub struct JobFilter {
     /// The largest number of jobs [default: 30, or all with --since]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+}
+
+/// An export of a job.
+#[derive(Args)]
+pub struct Export {
+    /// The id of the job
+    pub job: String,
+    /// The format of the file
+    #[arg(short, long, value_parser = names::<ExportFormat>())]
+    pub format: String,
+    /// Write the file below this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The name of the evaluated model [default: that of the entry, of the model of a prediction job, or the label]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// The developer of the model [default: the organization]
+    #[arg(long, value_name = "NAME")]
+    pub developer: Option<String>,
+    /// hf: the dataset of the benchmark on the Hub, such as acme/votes
+    #[arg(long, value_name = "ID", required_if_eq("format", "hf"))]
+    pub dataset_id: Option<String>,
+    /// hf: the task, as the dataset's eval.yaml names it
+    #[arg(long, value_name = "ID", required_if_eq("format", "hf"))]
+    pub task_id: Option<String>,
+    /// eee: the party that runs the model
+    #[arg(long, default_value = "unknown", value_parser = assay_exports::DEPLOYMENT_TYPES)]
+    pub deployment_type: String,
+    /// eee: the availability of the weights
+    #[arg(long, default_value = "unknown", value_parser = assay_exports::MODEL_AVAILABILITIES)]
+    pub model_availability: String,
+}
+
+/// A format of `assay export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A record of Every Eval Ever 0.3.0, as JSON
+    Eee,
+    /// Evaluation results of a model on the Hugging Face Hub, as YAML
+    Hf,
+    /// BibTeX entries of the result and of its suite
+    Bibtex,
+    /// CITATION.cff 1.2.0
+    Cff,
+}
+
+/// Returns the parser for the names of an enum's values.
+fn names<T: ValueEnum>() -> PossibleValuesParser {
+    let values = T::value_variants().iter();
+    PossibleValuesParser::new(values.filter_map(ValueEnum::to_possible_value))
 }
 
 /// The evidence for a receipt.

@@ -4,6 +4,7 @@ mod account;
 mod api;
 mod compare;
 mod context;
+mod export;
 mod help;
 mod jobs;
 mod listing;
@@ -21,18 +22,22 @@ mod suites;
 mod trace;
 mod verify;
 
+use clap::ValueEnum as _;
 use context::Context;
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::Result;
 use crate::messages::Messages;
-use crate::output::Output;
+use crate::output::{Format, Output};
 
 /// Runs a command.
 pub fn run(arguments: Arguments) -> Result<()> {
     let Arguments { global, command } = arguments;
+    let format = global.format.as_deref();
+    // `export` has formats of its own.
+    let format = format.and_then(|name| Format::from_str(name, false).ok());
     let context = Context {
-        output: Output::new(global.format, global.color),
+        output: Output::new(format, global.color),
         messages: Messages::new(global.quiet, global.verbose),
         global,
     };
@@ -71,6 +76,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         } => score::score(&context, &answers, metric.as_deref(), &file),
         Command::Suite { action } => suite_manage::run(&context, action),
         Command::Receipt { id, figures } => verify::receipt(&context, &id, figures),
+        Command::Export(export) => export::export(&context, &export),
         Command::Verify(evidence) => verify::check(&context, &evidence),
         Command::Usage { days } => manage::usage(&context, days),
         Command::Models { model } => manage::models(&context, model.as_deref()),
