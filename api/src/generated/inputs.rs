@@ -198,7 +198,7 @@ pub struct ListEntries {
     pub before: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:69
+// proto/assay/v1/boards.proto:72
 /// The input of `getBoard`.
 #[derive(Debug, Default)]
 pub struct GetLeaderboard {

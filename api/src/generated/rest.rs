@@ -2397,7 +2397,7 @@ async fn list_entries(
     Ok(Json(ops::boards::list_entries(&app, &proof, input).await?).into_response())
 }
 
-// proto/assay/v1/boards.proto:69
+// proto/assay/v1/boards.proto:72
 impl inputs::GetLeaderboard {
     /// Reads the parameters of a query.
     pub fn read(query: &mut Query) -> Self {
@@ -2415,6 +2415,9 @@ impl inputs::GetLeaderboard {
 /// are ordered by name, not by value. A board that is computed at its close shows no entries before.
 /// To get the next page, send `next_cursor` as `cursor`, until it is null; all pages show one
 /// computation.
+///
+/// With `Accept: text/csv`, the response has the rows of the page as CSV (RFC 4180) with a header, without slices and results
+/// against baselines. A text that a spreadsheet would take for a formula begins with `'`.
 ///
 /// Requires an API key or a session token, unless the board is public.
 #[utoipa::path(
@@ -2448,7 +2451,7 @@ impl inputs::GetLeaderboard {
         (
             status = 200,
             description = "A page of the board.",
-            body = model::board::Board,
+            content((model::board::Board = "application/json"), (String = "text/csv")),
             headers(
                 (
                     "ETag" = String,

@@ -649,7 +649,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:69
+    // proto/assay/v1/boards.proto:72
     Operation {
         id: "getBoard",
         method: "GET",
