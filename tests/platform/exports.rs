@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::boards;
 use crate::cli::Cli;
 use crate::clients::{MissingTool, prepare, this_python_with_exactly};
 use crate::harness::{Expect, in_time, long_test, shared_world_without_workers, string, world};
@@ -584,4 +585,108 @@ async fn export_without_figures_says_why() {
     cli.run(&["export", &unknown, "--format", "cff"])
         .await
         .assert(4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn board_is_csv_and_public_receipts_have_badges() {
+    let Some(python) = prepare(programs).await else {
+        return;
+    };
+    let world = world().await;
+    boards::publish(&world).await;
+    let (key, anonymous) = (world.key(), world.anonymous());
+    let job_id = boards::job(&key).await;
+    let entry = json!({"name": "=1+1, \"a\"", "url": "https://acme.example/?a=1,2"});
+    let path = format!("/v1/jobs/{job_id}/board");
+    key.post(&path, &entry).await.expect_status(201);
+    let path = "/v1/suites/suite:board/board";
+    let has_receipt = |board: &Value| board["entries"][0]["receipt_id"].is_string();
+    let board = boards::board_when(&key, "suite:board", "a row with a receipt", has_receipt).await;
+    let accepts_csv = || {
+        world
+            .key()
+            .request("GET", path)
+            .header("accept", "text/csv")
+    };
+    let csv = accepts_csv().send().await.unwrap();
+    assert_eq!(csv.status(), 200);
+    let headers = csv.headers();
+    assert_eq!(
+        headers["content-type"],
+        "text/csv; charset=utf-8; header=present"
+    );
+    assert_eq!(headers["vary"], "accept");
+    let etag = headers["etag"].to_str().unwrap().to_owned();
+    let text = csv.text().await.unwrap();
+    assert!(text.contains("\"'=1+1, \"\"a\"\"\""), "{text}");
+    // The tag of one form is not that of the other.
+    let json = key.get(path).await.expect_status(200);
+    assert_ne!(json.header("etag"), etag);
+    let unchanged = accepts_csv().header("if-none-match", &etag).send().await;
+    assert_eq!(unchanged.unwrap().status(), 304);
+    let folder = fresh_folder("exports-board");
+    write(&folder, "csv/board.csv", &text);
+    let rows: Vec<Value> = board["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let mut row = row.clone();
+            let by_publisher = row["by_publisher"].as_bool().unwrap_or(false);
+            row["by_publisher"] = json!(by_publisher);
+            row
+        })
+        .collect();
+    write(
+        &folder,
+        "csv/board.expected.json",
+        &expected_board(&rows).to_string(),
+    );
+
+    // A badge exists while a public board shows the receipt.
+    let receipt_id = string(&board["entries"][0]["receipt_id"]);
+    let badge = format!("/badges/{receipt_id}.svg");
+    let badge_of = |path: String| anonymous.request("GET", &path).send();
+    let other = format!("/badges/rcp_{}.svg", "0".repeat(22));
+    for hidden in [badge.clone(), other.clone()] {
+        assert_eq!(badge_of(hidden).await.unwrap().status(), 404);
+    }
+    let set = [
+        "board",
+        "set",
+        "--suite",
+        "suite:board",
+        "--version",
+        "1",
+        "--visibility",
+        "public",
+    ];
+    world.stack.operate(&set).await.unwrap();
+    let shown = badge_of(badge.clone()).await.unwrap();
+    assert_eq!(shown.status(), 200);
+    for (name, value) in [
+        ("content-type", "image/svg+xml"),
+        ("cache-control", "public, max-age=60"),
+        (
+            "content-security-policy",
+            "default-src 'none'; style-src 'unsafe-inline'",
+        ),
+    ] {
+        assert_eq!(shown.headers()[name], value, "{name}");
+    }
+    let svg = shown.text().await.unwrap();
+    assert!(
+        svg.contains("suite:board") && svg.contains("exact_match"),
+        "{svg}"
+    );
+    write(&folder, "badge/board.svg", &svg);
+    for hidden in [
+        other,
+        badge.replace(".svg", ""),
+        badge.replace(".svg", ".png"),
+    ] {
+        assert_eq!(badge_of(hidden).await.unwrap().status(), 404);
+    }
+    let counts = validate(python, &folder).await;
+    assert_eq!(counts, json!({"badge": 1, "csv": 1}));
 }

@@ -23,6 +23,7 @@ use futures_util::Stream;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::suites;
 use crate::app::App;
 use crate::generated::inputs;
 use crate::limits::request_memory::SharedReservation;
@@ -117,6 +118,27 @@ pub async fn get(app: &App, caller: &ReceiptCaller, receipt_id: &str) -> Result<
         }
         wait.pause("receipt").await?;
     }
+}
+
+/// Returns the badge of a receipt that a public board shows, as SVG. `None` if there is none.
+pub async fn badge(app: &App, receipt_id: &str) -> Result<Option<String>> {
+    let Ok(receipt_id) = receipt_id.parse::<ReceiptId>() else {
+        return Ok(None);
+    };
+    let db = app.db.get();
+    // A caller without an organization sees the receipts on public boards alone.
+    let stored = receipts::find(&db, None, &receipt_id).await?;
+    let Some(stored) = stored.filter(|stored| stored.signature.is_some()) else {
+        return Ok(None);
+    };
+    let statement: assay_exports::Statement =
+        serde_json::from_slice(&stored.payload).map_err(Error::internal)?;
+    // The operator can open the board of a suite whose texts are for organizations alone.
+    let id = &statement.predicate.suite_id;
+    let suite_id: SuiteId = id.parse().map_err(Error::internal)?;
+    let suite = suites::seen_by(app, None, &suite_id).await?;
+    let title = suite.map_or_else(|| id.clone(), |suite| suite.title);
+    Ok(Some(assay_exports::badge(&title, &statement)))
 }
 
 fn not_signed(what: &str) -> Error {

@@ -1,6 +1,7 @@
 //! The REST adapter. Handlers are generated from the declarations in `proto/assay/v1`; those in `special` are written
 //! by hand. Decisions belong to the operations.
 
+mod badges;
 pub mod extract;
 pub mod input;
 mod log_files;
@@ -21,5 +22,6 @@ pub fn routes(app: &App) -> Router<App> {
             from_fn_with_state(app.clone(), layers::auth::authenticate),
             from_fn_with_state(app.clone(), layers::rate_limit::limit),
         ))
+        .merge(badges::routes(app))
         .merge(log_files::routes(app))
 }
