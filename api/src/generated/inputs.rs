@@ -210,7 +210,7 @@ pub struct GetLeaderboard {
     pub cursor: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:88
+// proto/assay/v1/boards.proto:91
 /// The input of `removeEntry`.
 #[derive(Debug, Default)]
 pub struct RemoveEntry {
@@ -218,7 +218,7 @@ pub struct RemoveEntry {
     pub reason: String,
 }
 
-// proto/assay/v1/boards.proto:105
+// proto/assay/v1/boards.proto:108
 /// The input of `restoreEntry`.
 #[derive(Debug, Default)]
 pub struct RestoreEntry {

@@ -2479,7 +2479,7 @@ async fn get_leaderboard(
     special::get_leaderboard(app, proof, [suite_id], request).await
 }
 
-// proto/assay/v1/boards.proto:88
+// proto/assay/v1/boards.proto:91
 impl inputs::RemoveEntry {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {
@@ -2534,7 +2534,7 @@ async fn remove_entry(
     )
 }
 
-// proto/assay/v1/boards.proto:105
+// proto/assay/v1/boards.proto:108
 impl inputs::RestoreEntry {
     /// Reads the fields of a body.
     pub fn read(fields: &mut Fields<'_>) -> Self {

@@ -279,7 +279,7 @@ pub struct EntryCreate {
     pub url: Option<String>,
 }
 
-// proto/assay/v1/boards.proto:88
+// proto/assay/v1/boards.proto:91
 /// The request body of `POST /v1/entries/{entry_id}/remove`.
 #[derive(ToSchema)]
 pub struct EntryRemove {
@@ -288,7 +288,7 @@ pub struct EntryRemove {
     pub reason: String,
 }
 
-// proto/assay/v1/boards.proto:105
+// proto/assay/v1/boards.proto:108
 /// The request body of `POST /v1/entries/{entry_id}/restore`.
 #[derive(ToSchema)]
 pub struct EntryRestore {

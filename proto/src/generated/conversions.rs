@@ -192,7 +192,7 @@ impl From<baselines::VsBaseline> for v1::VsBaseline {
     }
 }
 
-// proto/assay/v1/boards.proto:155
+// proto/assay/v1/boards.proto:158
 impl From<board::ModeratedEntry> for v1::ModeratedEntry {
     fn from(resource: board::ModeratedEntry) -> Self {
         let board::ModeratedEntry {
@@ -214,7 +214,7 @@ impl From<board::ModeratedEntry> for v1::ModeratedEntry {
     }
 }
 
-// proto/assay/v1/boards.proto:172
+// proto/assay/v1/boards.proto:175
 impl From<board::Removal> for v1::Removal {
     fn from(resource: board::Removal) -> Self {
         let board::Removal { removed_at, reason, by } = resource;
@@ -226,7 +226,7 @@ impl From<board::Removal> for v1::Removal {
     }
 }
 
-// proto/assay/v1/boards.proto:228
+// proto/assay/v1/boards.proto:231
 impl From<board::Entries> for v1::ListEntriesResponse {
     fn from(resource: board::Entries) -> Self {
         let board::Entries { entries, next_before } = resource;
@@ -237,7 +237,7 @@ impl From<board::Entries> for v1::ListEntriesResponse {
     }
 }
 
-// proto/assay/v1/boards.proto:257
+// proto/assay/v1/boards.proto:260
 impl From<board::Entry> for v1::Entry {
     fn from(resource: board::Entry) -> Self {
         let board::Entry {
@@ -275,7 +275,7 @@ impl From<board::Entry> for v1::Entry {
     }
 }
 
-// proto/assay/v1/boards.proto:291
+// proto/assay/v1/boards.proto:294
 impl From<board::Board> for v1::Board {
     fn from(resource: board::Board) -> Self {
         let board::Board {
@@ -323,7 +323,7 @@ impl From<board::Board> for v1::Board {
     }
 }
 
-// proto/assay/v1/boards.proto:335
+// proto/assay/v1/boards.proto:338
 impl From<board::BoardMethod> for v1::BoardMethod {
     fn from(resource: board::BoardMethod) -> Self {
         let board::BoardMethod { test, correction, level } = resource;
@@ -335,7 +335,7 @@ impl From<board::BoardMethod> for v1::BoardMethod {
     }
 }
 
-// proto/assay/v1/boards.proto:347
+// proto/assay/v1/boards.proto:350
 impl From<board::BoardRow> for v1::BoardRow {
     fn from(resource: board::BoardRow) -> Self {
         let board::BoardRow {

@@ -664,7 +664,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:88
+    // proto/assay/v1/boards.proto:91
     Operation {
         id: "removeEntry",
         method: "POST",
@@ -679,7 +679,7 @@ pub static OPERATIONS: [Operation; 98] = [
         success: 200,
         slow: false,
     },
-    // proto/assay/v1/boards.proto:105
+    // proto/assay/v1/boards.proto:108
     Operation {
         id: "restoreEntry",
         method: "POST",
