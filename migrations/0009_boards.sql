@@ -35,7 +35,7 @@ create table board_entries (
     by_publisher boolean, -- As in the job's result. Null: the suite is the operator's.
     removed_at timestamptz,
     removed_reason text,
-    removed_by text constraint board_entries_removed_by_known check (removed_by in ('publisher', 'operator')),
+    removed_by text collate "C" constraint board_entries_removed_by_known check (removed_by in ('publisher', 'operator')),
     -- Increased by each change, and the revision in the shown computation.
     revision integer not null default 1,
     computed_revision integer not null default 0,

@@ -714,6 +714,11 @@ impl Route {
         self.refusal.unwrap_or(self.operation().success)
     }
 
+    /// Returns `true` if a response to the request has this status. Without a worker, a retirement waits.
+    pub fn has_status(&self, status: u16) -> bool {
+        status == self.status() || (status == 202 && self.path.ends_with("/retire"))
+    }
+
     /// Returns the path with this id; a part is the first one of `a.csv`.
     pub fn path_of(&self, id: &str) -> String {
         let path = self.path.replace("{number}", "1");

@@ -641,7 +641,11 @@ fn normalized(world: &World, text: &str) -> String {
 
 /// Returns the word, or the kind of id or time that it is.
 fn without_identity(word: &str) -> String {
-    let is_hex = |word: &str| word.len() >= 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // PostgreSQL writes bytes as `\x…`.
+    let is_hex = |word: &str| {
+        let digits = word.strip_prefix('x').unwrap_or(word);
+        digits.len() >= 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     let is_time = |word: &str| {
         let bytes = word.as_bytes();
         let digits = |range: std::ops::Range<usize>| {

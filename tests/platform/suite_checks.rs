@@ -77,7 +77,7 @@ async fn undeclared_persons_have_warning() {
         let verdict = found.as_object_mut().unwrap().remove("verdict");
         assert_eq!((found, lines), (report.clone(), vec![line.clone()]));
         if let Some(verdict) = verdict {
-            let text = "rows do not look independent: 24 values of input.person, design effect 4.1  →  cluster = \"input.person\"";
+            let text = "rows do not look independent: 24 values of input.person, design effect 4.2  →  cluster = \"input.person\"";
             assert_eq!(verdict[3], json!({"text": text, "status": "warning"}));
         }
     }
